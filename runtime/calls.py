@@ -1,4 +1,4 @@
-"""Commands of an engine between their arrival and their reply."""
+"""Commands that an engine has accepted and not replied to yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Call:
-    """One command on its way. `future` is None for a command without a reply (timers, effects)."""
+    """One command until its reply. `future` is None for a command without a reply (from timers and effects)."""
 
     __slots__ = ("command", "deadline_s", "future", "guard", "handle", "timer", "wait_s_max")
 
@@ -27,8 +27,11 @@ class Call:
         guard: int = 0,
         timer: Hashable = None,
     ) -> None:
-        """Take in a command. `deadline_s` is in loop time; `wait_s_max` bounds its time in a queue; `guard` goes to the log with its
-        records; `timer` is the key of the timer that it comes from.
+        """Accept a command.
+
+        `deadline_s` is the loop time until which its records must be committed. `wait_s_max` bounds its time in a
+        queue. `guard` is passed to `ShardLog.append`. `timer` is the key of the timer that has submitted the command,
+        or None.
         """
         self.command = command
         self.timer = timer
@@ -40,22 +43,23 @@ class Call:
 
     @property
     def done(self) -> bool:
+        """True if the reply was given, or the caller has cancelled the future."""
         return self.future is not None and self.future.done()
 
-    def arm(self, loop: AbstractEventLoop, when_s: float, expired: Callable[[Call], None]) -> None:
-        """Call `expired(self)` at this loop time, in place of an earlier deadline."""
-        self.disarm()
+    def set_deadline(self, loop: AbstractEventLoop, when_s: float, expired: Callable[[Call], None]) -> None:
+        """Call `expired(self)` at loop time `when_s`. This replaces an earlier deadline."""
+        self.cancel_deadline()
         self.handle = loop.call_at(when_s, expired, self)
 
-    def disarm(self) -> None:
+    def cancel_deadline(self) -> None:
         """Cancel the deadline."""
         if self.handle is not None:
             self.handle.cancel()
             self.handle = None
 
     def reply(self, reply: Any) -> None:
-        """Complete the future with the reply, or with the refusal that it is."""
-        self.disarm()
+        """Complete the future with the reply. A `Refusal` becomes its exception."""
+        self.cancel_deadline()
         future = self.future
         if future is None or future.done():
             return
@@ -66,7 +70,7 @@ class Call:
 
 
 class Parked:
-    """A reply and effects that wait for the high watermark to reach `end`."""
+    """Reply, effects and keys that wait until the high watermark reaches `end`."""
 
     __slots__ = ("call", "effects", "end", "keys", "reply")
 

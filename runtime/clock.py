@@ -1,14 +1,16 @@
-"""The clock port: wall-clock and monotonic time are apart, and neither is read anywhere else."""
+"""Port for reading time. No other code reads the clocks of the process."""
 
 from typing import Protocol
 
 
 class Clock(Protocol):
+    """Source of wall-clock time, for persisted deadlines, and of monotonic time, for everything else."""
+
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 (may jump). Deadlines that are persisted are made of it and judged by it."""
+        """Return wall-clock time in ms since 1970. It can jump. Persisted deadlines use it."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds from any origin, never backwards. Everything that is not persisted is measured by it."""
+        """Return monotonic time in ms from an unspecified origin. All deadlines that are not persisted use it."""
 
     def monotonic_us(self) -> int:
-        """The same in microseconds, for how long something takes."""
+        """Return monotonic time in microseconds, to measure durations."""

@@ -1,21 +1,22 @@
-"""The engine of one replicated shard: load, decide, append, apply, reply when committed.
+"""Run one replicated shard: load its state, decide commands, append and apply records, reply after the commit.
 
-One engine serves one leadership of one log partition: `load` once, `unload` once. A broker that leads the partition again makes a
-new engine. Everything happens on the event loop in plain calls, so a shard has one owner and needs no lock.
+One engine serves one leader epoch of one log partition: `load` and `unload` are called once. If the broker becomes
+leader again, it creates a new engine. All calls run on the event loop, so a shard has one owner and needs no lock.
 
-The engine keeps these rules, so that no core has to:
+The engine keeps these rules for all cores:
 
-- The records of a decision are one atomic batch. Right after the append the engine makes the soft changes of the decision and
-  applies its records, so that the next command sees both.
-- Every reply (refusals and reads included) and every effect waits until the high watermark has passed the log end at the time of
-  the decision. They are released in the order of the decisions.
-- Records read at load can still be lost until the high watermark has passed them. Commands that arrive before that wait for a
-  bounded time, and are then refused because the shard is loading.
-- A batch that the log refuses before writing changes nothing, except for soft changes that survive it. The command of a timer is
-  decided again after TIMER_RETRY_MS.
-- A batch that is not committed within the time-out of its request is answered with an error, but it stays applied, and its effects
-  follow when it is committed. There is no undo.
-- An I/O error, or an exception out of `apply`, means that memory and log differ. The engine drops the shard, to be loaded again.
+- The records of a decision are one atomic batch. Directly after the append, the engine makes the soft changes of the
+  decision and applies its records. The next command sees both.
+- Each reply, refusals and reads included, and each effect waits until the high watermark reaches the log end at the
+  time of the decision. They are released in the order of the decisions.
+- Records read at load can be lost until the high watermark has passed them. Commands that arrive before that wait for a
+  bounded time. The engine then refuses them, because the shard is loading.
+- If the log refuses a batch before it writes anything, nothing changes, except for soft changes that survive it. The
+  command of a timer is decided again after TIMER_RETRY_MS.
+- If a batch is not committed within the time-out of its request, the reply is an error. The batch stays applied, and
+  its effects follow when it is committed. There is no undo.
+- After an I/O error or an exception from `apply`, memory and log can differ. The engine drops the shard, and the shard
+  is loaded again.
 """
 
 from asyncio import AbstractEventLoop, Future, get_running_loop
@@ -51,7 +52,7 @@ DEFAULT_LIMITS: Final = EngineLimits()
 DEFAULT_UNAVAILABLE: Final = Unavailable()
 TIMED_OUT: Final = ErrorCode.REQUEST_TIMED_OUT
 TIMER_RETRY_MS: Final = 500
-"""Delay before the command of a timer is decided again, after the log has refused its records."""
+"""Delay in ms before the command of a timer is decided again, after the log has refused its records."""
 
 
 class LoadCancelled(Exception):
@@ -59,7 +60,7 @@ class LoadCancelled(Exception):
 
 
 class Engine(Generic[C, R]):
-    """Runs one `Shard` on one `ShardLog`."""
+    """Driver of one `Shard` on one `ShardLog` for one leader epoch."""
 
     def __init__(
         self,
@@ -74,10 +75,11 @@ class Engine(Generic[C, R]):
         limits: EngineLimits = DEFAULT_LIMITS,
         unavailable: Unavailable = DEFAULT_UNAVAILABLE,
     ) -> None:
-        """Prepare to serve `shard` on `log`; `load` begins. `on_effect` and `on_dropped` run on the loop and must not raise.
+        """Create an engine that serves `shard` on `log` after `load`.
 
-        `on_dropped` reports that the engine has dropped the shard after an I/O error or a bug. The shard may be loaded again in a
-        new engine. `unload` does not call it.
+        `on_effect` and `on_dropped` run on the event loop and must not raise. `on_dropped` reports that the engine has
+        dropped the shard after an I/O error or a bug. The shard may be loaded again in a new engine. `unload` does not
+        call `on_dropped`.
         """
         self.name = name
         self.shard = shard
@@ -104,12 +106,17 @@ class Engine(Generic[C, R]):
     # ---- lifecycle --------------------------------------------------------------------------------------------------
 
     async def load(self, leader_epoch: int) -> None:
-        """Rebuild the state from the log; serve as soon as the high watermark has passed what was found in it.
+        """Rebuild the state from the log. Return when the whole log was read.
 
-        Return when the log is read. Raise LoadCancelled if `unload` was called before or meanwhile; OSError, Refusal or Malformed
-        if the log cannot be read; any other exception from a bug of the core. The engine is closed then.
+        The shard becomes active when the high watermark has reached the log end that was found. After an exception the
+        engine is closed.
+
+        Raises:
+            LoadCancelled: `unload` was called before or during the load.
+            OSError, Refusal, Malformed: The log cannot be read.
+            Exception: The core has a bug.
         """
-        if self.state is EngineState.CLOSED:  # a load has to wait for its turn on the loop, and much may happen before
+        if self.state is EngineState.CLOSED:  # `unload` can run before the task of this load starts
             raise LoadCancelled(self.name)
         assert self.state is EngineState.NEW, self.state
         self.state = EngineState.LOADING
@@ -129,13 +136,13 @@ class Engine(Generic[C, R]):
             raise
 
     def unload(self) -> None:
-        """End the service of the shard: leadership is lost, or the node stops. Waiting commands are refused. Idempotent."""
+        """Close the shard when the broker is no longer its leader, or stops. Refuse waiting commands. Idempotent."""
         if self.state is not EngineState.CLOSED:
             self._log.unsubscribe(self._on_high_watermark)
             self._close()
 
     def _serve(self) -> None:
-        # Effects of what was loaded are issued only now: a marker must never precede its committed Prepare record.
+        # Effects of loaded state are issued only now: a marker must not be sent before its Prepare record is committed.
         loaded, self._loaded = self._loaded, Loaded()
         self.state = EngineState.ACTIVE
         self._parked.append(Parked(self._end, None, None, Decision(None, effects=loaded.effects)))
@@ -143,14 +150,14 @@ class Engine(Generic[C, R]):
             self._timers.set(timer)
         self._release()
         for call in self._waiting.take_held():
-            call.disarm()
+            call.cancel_deadline()
             if self.state is not EngineState.ACTIVE:
                 call.reply(Refusal(self._unavailable.closed))
             elif not call.done:
                 self._start(call)
 
     def _close(self) -> None:
-        """Refuse every command that waits: for its commit, for a key, or for the load."""
+        """Refuse every command that waits for its commit, for a key, or for the load."""
         self.state = EngineState.CLOSED
         self._timers.clear()
         parked, self._parked = self._parked, deque()
@@ -161,11 +168,12 @@ class Engine(Generic[C, R]):
     # ---- commands ---------------------------------------------------------------------------------------------------
 
     def submit(self, command: C, *, timeout_ms: int, wait_ms: int | None = None, guard: int = 0) -> "Future[R]":
-        """Decide `command` now. The future has the reply, or raises Refusal, when everything it depends on is committed.
+        """Decide `command` now. The future has the reply when all records that the reply depends on are committed.
 
-        The future is done on return if nothing is uncommitted. After `timeout_ms` it raises `append_refusal(REQUEST_TIMED_OUT)` of
-        the core. `wait_ms` bounds the time in a queue, where the limit of the engine is too long. `guard` goes to the log with the
-        records (see ShardLog.append). Cancelling the future drops the reply and changes nothing else.
+        The future is done on return if nothing is uncommitted. It raises Refusal if the command is refused. After
+        `timeout_ms` it raises `append_refusal(REQUEST_TIMED_OUT)` of the core. `wait_ms` bounds the time in a queue;
+        the default is that of the engine. `guard` is passed to `ShardLog.append`. Cancelling the future drops the reply
+        and changes nothing else.
         """
         loop = self._loop or get_running_loop()
         future: Future[R] = loop.create_future()
@@ -195,13 +203,16 @@ class Engine(Generic[C, R]):
     def mark(self, marker: Marker, write: Callable[[], int]) -> None:
         """Append a transaction marker by `write` and apply it, between two commands.
 
-        `write` returns the offset of the marker, or raises Refusal if it has written nothing. Raise Refusal also before the shard is
-        active: a replay that has fixed its end would miss the marker.
+        `write` returns the offset of the marker, or raises Refusal if it has written nothing.
+
+        Raises:
+            Refusal: `write` has refused, or the shard is not active: a replay that has fixed its end would miss the
+                marker.
         """
         if self.state is not EngineState.ACTIVE:
             loading = self.state.is_before_active
             raise Refusal(self._unavailable.loading if loading else self._unavailable.closed)
-        assert not self._changing, f"{self.name}: a marker inside an append"
+        assert not self._changing, f"{self.name}: a marker was submitted during an append"
         self._changing = True
         try:
             offset = write()
@@ -242,23 +253,25 @@ class Engine(Generic[C, R]):
         self._release()
 
     def _decide(self, call: Call) -> Again | None:
-        # 1. The log runs a callback while it appends. 2. The callback submits a command. 3. The command would be decided on a state
-        # without the records that already precede its own.
-        assert not self._changing, f"{self.name}: a command inside an append"
+        # The scenario that the assertion excludes:
+        # 1. The log runs a callback while it appends records.
+        # 2. The callback submits a command.
+        # 3. The command is decided on a state without those records, although its own records follow them.
+        assert not self._changing, f"{self.name}: a command was submitted during an append"
         now_ms = self._clock.wall_ms()
         try:
             decision = self.shard.decide(call.command, now_ms)
         except Refusal as refusal:
             self._park(call, refusal, None)
             return None
-        except Exception as bug:  # noqa: BLE001  decide changes nothing, so the shard is intact: only this command fails
+        except Exception as bug:  # noqa: BLE001  `decide` changes nothing, so only this command fails
             self._on_failure(self.name, bug)
             self._park(call, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR), None)
             return None
         if isinstance(decision, Again):
             return decision
         if decision.records or decision.soft:
-            if not self._carry_out(call, decision, now_ms):
+            if not self._append_and_apply(call, decision, now_ms):
                 return None
             if decision.records:
                 self._written.extend(decision.keys)
@@ -270,8 +283,11 @@ class Engine(Generic[C, R]):
         self._park(call, decision.reply, decision)
         return None
 
-    def _carry_out(self, call: Call, decision: "Decision[Any]", now_ms: int) -> bool:
-        """Append the records, make the soft changes, apply the records. Return False if that failed; `call` is answered then."""
+    def _append_and_apply(self, call: Call, decision: "Decision[Any]", now_ms: int) -> bool:
+        """Append the records, make the soft changes, apply the records.
+
+        Return False if that fails. `call` has a reply or a parked refusal then.
+        """
         records, end = decision.records, self._end
         self._changing = True
         try:
@@ -290,14 +306,14 @@ class Engine(Generic[C, R]):
             self._timers.again(Timer(call.timer, command=call.command, delay_ms=TIMER_RETRY_MS))
             self._park(call, Refusal(self.shard.append_refusal(refusal.error)), None)
             return False
-        except Exception as broken:  # noqa: BLE001  OSError, or a bug in apply or a soft change: log and memory are apart
+        except Exception as broken:  # noqa: BLE001  OSError, or a bug of the core: log and memory can differ
             self._on_failure(self.name, broken)
             self._drop()
             call.reply(Refusal(self._unavailable.closed))
             return False
         finally:
             self._changing = False
-        if self.state is not EngineState.ACTIVE:  # the log ended the leadership during the append
+        if self.state is not EngineState.ACTIVE:  # `unload` was called during the append
             call.reply(Refusal(self._unavailable.closed))
             return False
         self._end = end
@@ -305,10 +321,10 @@ class Engine(Generic[C, R]):
 
     def _park(self, call: Call, reply: Any, decision: "Decision[Any] | None") -> None:
         self._parked.append(Parked(self._end, call, reply, decision))
-        call.disarm()  # it may have waited in a queue
+        call.cancel_deadline()  # the call may have a deadline from a queue
         if self._end > self._log.high_watermark and call.future is not None:
             assert self._loop is not None
-            call.arm(self._loop, call.deadline_s, self._commit_expired)
+            call.set_deadline(self._loop, call.deadline_s, self._commit_expired)
 
     def _drop(self) -> None:
         self.unload()
@@ -325,7 +341,7 @@ class Engine(Generic[C, R]):
 
     def _release(self) -> None:
         if self._releasing or self.state is not EngineState.ACTIVE:
-            return  # an effect has submitted a command: the loop below releases it, too
+            return  # called from an effect or a decision inside of the loop below, which releases the new entries, too
         self._releasing = True
         try:
             while self.state is EngineState.ACTIVE:

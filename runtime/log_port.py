@@ -1,4 +1,4 @@
-"""The port through which an engine reaches the log of its shard. Implemented above (broker, cluster)."""
+"""Port of an engine to the log of its shard. The broker and the controller implement it."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
@@ -6,40 +6,45 @@ from typing import Protocol, TypeAlias
 from odradek.runtime.shard import Marker, ShardRecord
 
 ReplayVisitor: TypeAlias = Callable[[int, "ShardRecord | Marker", int], None]
-"""visit(offset, record or end-of-transaction marker, leader epoch of its batch)"""
+"""Callback with the offset, the record or transaction marker, and the leader epoch of its batch."""
 WatermarkCallback: TypeAlias = Callable[[int], None]
+"""Callback with the new high watermark."""
 
 
 class ShardLog(Protocol):
-    """One log partition led by this broker, for as long as it leads it."""
+    """Log of one partition during one leader epoch of this broker."""
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record will get."""
+        """Offset of the next record."""
 
     @property
     def high_watermark(self) -> int:
-        """Everything below is committed."""
+        """Offset below which all records are committed."""
 
     def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0, *, deferred: bool = False) -> int:
-        """Append `records` (never empty) as one atomic batch; return the log end offset after it.
+        """Append `records` (at least one) as one atomic batch. Return the log end offset after it.
 
-        `guard`, for the first records of a transaction: what the log gave out before the coordinator of the transaction was
-        asked. A marker that came in between has withdrawn it (KIP-890). `deferred`: their commit may take a few milliseconds
-        longer, if that saves work.
+        `guard` is the verification guard for the first records of a transaction (KIP-890). It is invalid if a marker
+        was appended since the log returned it. With `deferred`, the commit may take a few milliseconds longer to save
+        work.
 
-        Raises Refusal before anything is written (NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE,
-        RECORD_LIST_TOO_LARGE ...), and OSError when it is not known what was written: the shard is then dropped.
-        May call subscribers (with a high watermark that already covers the batch) before it returns.
+        The call may run subscribers before it returns, with a high watermark that covers the batch.
+
+        Raises:
+            Refusal: Nothing was written (NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE,
+                RECORD_LIST_TOO_LARGE and others).
+            OSError: A disk operation fails. It is unknown what was written, so the engine drops the shard.
         """
 
     async def replay(self, visit: ReplayVisitor) -> None:
-        """Call `visit` for every data record and marker from log start to log end, in order. What `visit` raises ends
-        the replay and comes out of it. A gap (compaction) is no end: reading goes on behind it.
+        """Call `visit` for each record and transaction marker from log start to log end, in order.
+
+        An exception from `visit` ends the replay and is raised. Offset gaps, which compaction leaves, do not end it.
         """
 
     def subscribe(self, callback: WatermarkCallback) -> None:
-        """Call `callback(high_watermark)` on the loop whenever it has advanced."""
+        """Call `callback(high_watermark)` on the event loop after each advance of the high watermark."""
 
     def unsubscribe(self, callback: WatermarkCallback) -> None:
-        """Forget `callback`; unknown ones are ignored."""
+        """Remove `callback`. Ignore a callback that is not subscribed."""

@@ -1,7 +1,8 @@
-"""A state machine as one table: the outcome of each event in each state.
+"""Define a state machine as one table: the outcome of each event in each state.
 
-The table is complete when it is made, at import: a missing or superfluous cell raises InvalidTable with its name. What an
-outcome means (a next state, a refusal, an action) is up to the module that owns the table; the table holds no current state.
+A table is checked when its module is imported: a missing or superfluous cell raises InvalidTable with its name. The
+module that owns the table defines its outcomes, such as a next state, a refusal or an action. The table holds no
+current state.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ S = TypeVar("S", bound=Enum)
 S_contra = TypeVar("S_contra", bound=Enum, contravariant=True)
 E = TypeVar("E", bound=Enum)
 E_contra = TypeVar("E_contra", bound=Enum, contravariant=True)
-O = TypeVar("O")  # noqa: E741  the outcome, as S is the state and E the event
+O = TypeVar("O")  # noqa: E741  O is the outcome, as S is the state and E the event
 
 
 class _Impossible(Enum):
@@ -27,7 +28,7 @@ class _Impossible(Enum):
 
 
 BUG: Final = _Impossible.BUG
-"""Outcome of an event that cannot occur in a state. Looking it up raises TransitionBug."""
+"""Outcome of an event that cannot occur in a state. `look_up` raises TransitionBug for it."""
 Bug = Literal[_Impossible.BUG]
 
 
@@ -46,27 +47,28 @@ class Refuse:
 
 
 class InvalidTable(AssertionError):
-    """A transition table lacks cells, has cells too many, or has a transition that its machine does not allow."""
+    """A transition table has missing or superfluous cells, or a transition that its machine does not allow."""
 
 
 class TransitionBug(AssertionError):
-    """An event occurred in a state where it cannot occur, or led to a state that its cell does not allow."""
+    """An event occurred in a state where it cannot occur, or led to a next state that its cell does not allow."""
 
 
 class Observer(Protocol[S_contra, E_contra]):
-    """Receives what a table decides. Tests and the simulator count the visits of each cell with one."""
+    """Callbacks for the use of a table. Tests and the simulator count the visits of each cell with them."""
 
     def on_look_up(self, state: S_contra, event: E_contra) -> None:
-        """A cell is looked up, BUG cells included."""
+        """Note that a cell is looked up, BUG cells included."""
 
     def on_next(self, state: S_contra, event: E_contra, after: S_contra) -> None:
-        """A cell that allows several next states has led to `after`."""
+        """Note that a cell with several allowed next states has led to `after`."""
 
 
 class TransitionTable(Generic[S, E, O]):
-    """The outcome of each event in each state: `cells[state, event]`.
+    """Outcome of each event in each state: `cells[state, event]`.
 
-    Hash state and event by identity (`__hash__ = object.__hash__`) where look-ups are frequent: Enum's own hash is Python code.
+    If look-ups are frequent, the enums of states and events should set `__hash__ = object.__hash__`: the hash of Enum
+    is slow Python code.
     """
 
     __slots__ = ("_observer", "cells", "name", "next_states")
@@ -80,10 +82,11 @@ class TransitionTable(Generic[S, E, O]):
         *,
         leads_to: Mapping[O, Sequence[S]] | None = None,
     ) -> None:
-        """Raise InvalidTable unless `cells` has exactly one outcome for each pair of a state and an event.
+        """Create a table. `leads_to` has the allowed next states of outcomes with several; `check_next` checks them.
 
-        Raise it also for an event that is BUG in every state. `leads_to` gives the next states of outcomes that allow
-        more than one; `check_next` holds the machine to them.
+        Raises:
+            InvalidTable: `cells` lacks a pair of state and event or has an unknown one, or an event is BUG in all
+                states.
         """
         expected = {(state, event) for state in states for event in events}
         missing = [
@@ -94,7 +97,7 @@ class TransitionTable(Generic[S, E, O]):
             raise InvalidTable(f"{name}: missing cells: {missing}; superfluous cells: {superfluous}")
         unused = [event.name for event in events if all(cells[state, event] is BUG for state in states)]
         if unused:
-            raise InvalidTable(f"{name}: events that cannot occur in any state: {unused}")
+            raise InvalidTable(f"{name}: these events cannot occur in any state: {unused}")
         self.name = name
         self.cells = cells
         self.next_states: dict[tuple[S, E], tuple[S, ...]] = {
@@ -102,7 +105,7 @@ class TransitionTable(Generic[S, E, O]):
             for cell, outcome in cells.items()
             if leads_to and outcome is not BUG and outcome in leads_to
         }
-        """Cells that allow more than one next state, and those states."""
+        """Cells with several allowed next states, and those states."""
         self._observer: Observer[S, E] | None = None
 
     @classmethod
@@ -116,11 +119,17 @@ class TransitionTable(Generic[S, E, O]):
         columns: Sequence[S] | None = None,
         leads_to: Mapping[O, Sequence[S]] | None = None,
     ) -> TransitionTable[S, E, O]:
-        """Make a table of one row per event and one column per state, in the order of `columns` (default: of `states`)."""
+        """Create a table from one row per event with one cell per state.
+
+        `columns` is the order of the states in a row; the default is the order of `states`.
+
+        Raises:
+            InvalidTable: A row has too few or too many cells, or as for the constructor.
+        """
         order = tuple(states) if columns is None else tuple(columns)
         wrong = [f"{event}: {len(row)}" for event, row in rows.items() if len(row) != len(order)]
         if wrong:
-            raise InvalidTable(f"{name}: rows that do not have {len(order)} cells: {wrong}")
+            raise InvalidTable(f"{name}: these rows do not have {len(order)} cells: {wrong}")
         cells = {
             (state, event): outcome for event, row in rows.items() for state, outcome in zip(order, row, strict=True)
         }
@@ -143,12 +152,12 @@ class TransitionTable(Generic[S, E, O]):
             self._observer.on_next(state, event, after)
 
     def observe(self, observer: Observer[S, E] | None) -> None:
-        """Report every look-up to `observer` from now on; None ends it."""
+        """Report each look-up to `observer`, in place of the previous observer; None stops the reports."""
         self._observer = observer
 
 
-def check_successors(table: TransitionTable[S, E, O], may_follow: Mapping[S, Sequence[S]]) -> None:
-    """Raise InvalidTable if a `To` outcome enters a state from one that `may_follow[entered state]` does not list."""
+def check_successors(table: TransitionTable[S, E, O], valid_previous: Mapping[S, Sequence[S]]) -> None:
+    """Raise InvalidTable if a `To` outcome enters a state from one that `valid_previous[entered state]` lacks."""
     for (state, event), outcome in table.cells.items():
-        if isinstance(outcome, To) and state not in may_follow[outcome.state]:
+        if isinstance(outcome, To) and state not in valid_previous[outcome.state]:
             raise InvalidTable(f"{table.name}: {event.name}: {outcome.state.name} cannot follow {state.name}")

@@ -1,16 +1,18 @@
 """The contract between a replicated core and the engine that runs it.
 
-A core is a pure state machine over one log partition:
+A core is a pure state machine over one log partition. It has three operations:
 
-    decide(command, now_ms) -> Decision     reads the state, never changes it; raises Refusal
-    apply(offset, record, leader_epoch)     changes hard state (what the log says), with apply_marker; never refuses,
-                                            never reads a clock
-    Decision.soft                           changes of soft state (what is lost with the leadership)
+- `decide(command, now_ms)` returns a Decision or raises Refusal. It reads the state and never changes it.
+- `apply(offset, record, leader_epoch)` and `apply_marker` change hard state, which follows from the log. They never
+  refuse, and never read a clock.
+- The functions in `Decision.soft` change soft state, which is lost when the broker is no longer leader.
 
-The engine appends the records of a decision as one atomic batch, makes its soft changes on the state that `decide` saw, and
-applies the records, all at once: the next command sees both. An exception out of `decide` changes nothing. A log that refuses the
-records changes nothing either, unless the decision says that its soft changes survive that. They are *pending* until the high watermark has passed them; the core is told by `on_committed` how far that is and
-derives "pending" from offsets, never from a flag. Start, restart and fail-over are `apply` over the log.
+The engine appends the records of a decision as one atomic batch, makes its soft changes on the state that `decide` has
+read, and applies the records, all in one step. The next command sees both. An exception from `decide` changes nothing.
+If the log refuses the records, nothing changes either, except for soft changes that survive it (`soft_survives`).
+
+Records are *pending* until the high watermark has passed them. The core receives the high watermark by `on_committed`,
+and derives "pending" from offsets, never from a flag. Start, restart and fail-over are `apply` over the log.
 """
 
 from collections.abc import Callable, Hashable
@@ -26,18 +28,21 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 SoftChange: TypeAlias = Callable[[], object]
-"""Changes soft state as a decision says. It must not raise."""
+"""Function that changes soft state. It must not raise."""
 Effect: TypeAlias = Any
-"""Something for the driver to do: any frozen dataclass. Idempotent, and issued again by `on_loaded` from state alone."""
+"""Action for the driver, as a frozen dataclass.
+
+It is idempotent: `on_loaded` issues it again, derived from the state.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
-    """One record of the shard's log. `value` None is a tombstone.
+    """Record of the log of a shard. A `value` of None is a tombstone.
 
-    Records of a transaction (offsets committed within one) carry its producer; all others have -1. `memo` never reaches
-    the log: it hands to `apply`, on the broker that decided, what the format of the record cannot hold. A replayed
-    record has none, so nothing that must survive may stand in it alone.
+    Records of a transaction, which commit offsets, have its producer id and epoch; all others have -1. `memo` is not
+    written to the log. It passes data that the record format cannot hold from `decide` to `apply`. A replayed record
+    has no memo, so data that must survive a fail-over may not be in it alone.
     """
 
     key: bytes | None
@@ -49,7 +54,7 @@ class ShardRecord:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The end of a transaction in this log (a control record)."""
+    """Transaction marker in the log of a shard: the control record that ends a transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -59,9 +64,10 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """`command` comes back at `deadline_ms` (wall clock, for what is persisted) or after `delay_ms` (monotonic, for
-    everything else: a clock set back must not silence a sweep). With neither, the timer of `key` is cancelled. One timer
-    a key: a new one replaces it.
+    """Request to submit `command` at `deadline_ms` or after `delay_ms`. It replaces the timer with the same key.
+
+    `deadline_ms` is wall-clock time, for persisted deadlines. `delay_ms` is monotonic time, for all others: a wall
+    clock that is set back must not delay them. Without both, the timer of `key` is cancelled.
     """
 
     key: Hashable
@@ -72,8 +78,10 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Not yet: decide the command again when something with `key` is written or committed; `refusal` when that takes too
-    long.
+    """Result of `decide`: the command must wait for `key`.
+
+    It is decided again when a record with this key is appended or committed. If that takes too long, it is refused with
+    `refusal`.
     """
 
     key: Hashable
@@ -82,14 +90,17 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[R_co]):
-    """What one command leads to.
+    """Result of `decide`: the reply and the changes of one command.
 
-    `reply` is the answer, or the refusal to raise, once everything it was decided on is committed; so are `effects`.
-    A reply of `Again` means: these records first, and then the same command once more when its key is committed.
-    `records` go to the log as one atomic batch. `keys` are the waiting keys whose commands are looked at again when the
-    batch is in the log, and again when it is committed. `deferred`: nobody waits for the records, which may be replicated
-    together with what is appended next. `soft` changes are made once the records are in the log, before
-    they are applied; if the log refuses the records they are not made, unless `soft_survives`.
+    - `reply` is given, and `effects` are issued, when all records that the decision depends on are committed. A reply
+      of `Again` means: write these records first, then decide the same command again when its key is committed.
+    - `records` are appended as one atomic batch.
+    - `timers` are set or cancelled.
+    - `keys`: the commands that wait for these keys are decided again when the batch is appended, and when it is
+      committed.
+    - `deferred`: no request waits for the records. They may be replicated together with the next append.
+    - `soft` changes are made after the append and before the records are applied. If the log refuses the records, they
+      are made only with `soft_survives`.
     """
 
     reply: "R_co | Refusal | Again"
@@ -104,42 +115,50 @@ class Decision(Generic[R_co]):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a freshly loaded core asks for. Effects wait for the commit of everything that was found in the log."""
+    """Timers and effects of a core after it was loaded. Effects wait until all loaded records are committed."""
 
     timers: tuple[Timer, ...] = ()
     effects: tuple[Effect, ...] = ()
 
 
 class Shard(Protocol[C_contra, R_co]):
+    """Core of a replicated shard. See the docstring of the module for its contract."""
+
     def decide(self, command: C_contra, now_ms: int) -> "Decision[R_co] | Again":
-        """Decide `command` on the state, without changing it. Raise Refusal."""
+        """Decide `command` on the state, without changing it. Raise Refusal if it is refused."""
 
     def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
-        """Take one record of the log into the state."""
+        """Apply one record of the log to the state."""
 
     def apply_marker(self, offset: int, marker: Marker, leader_epoch: int) -> None:
-        """Take one end-of-transaction marker into the state."""
+        """Apply one transaction marker of the log to the state."""
 
     def on_committed(self, high_watermark: int) -> None:
-        """Every record below `high_watermark` is committed."""
+        """Note that all records below `high_watermark` are committed."""
 
     def on_loaded(self, leader_epoch: int, now_ms: int) -> Loaded:
-        """The log has been replayed and this broker leads it in `leader_epoch`."""
+        """Note that the log was replayed and this broker is its leader in `leader_epoch`."""
 
     def append_refusal(self, error: ErrorCode) -> ErrorCode:
-        """What a client is told when the log refuses a batch, or has not committed it in time (REQUEST_TIMED_OUT)."""
+        """Return the error for the client if the log refuses a batch with `error`.
+
+        REQUEST_TIMED_OUT means that the batch was not committed in time.
+        """
 
 
 class EngineState(Enum):
+    """State of an engine."""
+
     NEW = "new"
     LOADING = "loading"
     CATCHING_UP = "catching up"
-    """The log has been read to its end, not all of which is known to be committed yet."""
+    """The log was read to its end. The high watermark has not reached that end yet."""
     ACTIVE = "active"
     CLOSED = "closed"
 
     @property
     def is_before_active(self) -> bool:
+        """True if the shard is not loaded yet."""
         return self in _BEFORE_ACTIVE
 
 
@@ -148,7 +167,7 @@ _BEFORE_ACTIVE = (EngineState.NEW, EngineState.LOADING, EngineState.CATCHING_UP)
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """The two answers of a shard that cannot decide: while it loads, and when it is not led here."""
+    """Errors of a shard that cannot decide: while it is loading, and when this broker is not its leader."""
 
     loading: ErrorCode = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     closed: ErrorCode = ErrorCode.NOT_COORDINATOR
@@ -156,19 +175,18 @@ class Unavailable:
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Bounds of one engine.
-
-    `wait_ms_max`: how long a command may wait in its key's queue, or for the shard to be loaded. `waiting_max`: commands
-    waiting in one queue. `early_max`: commands waiting for the load. `uncommitted_max`: answers and effects parked behind
-    the high watermark, before commands are refused.
-    """
+    """Limits of one engine. Beyond them, commands are refused."""
 
     wait_ms_max: int = 1_000
+    """Maximum time in ms that a command waits in the queue of a key, or for the load of the shard."""
     waiting_max: int = 64
-    early_max: int = 10_000
+    """Maximum commands that wait for one key."""
+    load_waiting_max: int = 10_000
+    """Maximum commands that wait for the load."""
     uncommitted_max: int = 100_000
+    """Maximum replies and effects that wait for the high watermark."""
 
 
 EffectHandler: TypeAlias = Callable[[Effect], None]
 FailureHandler: TypeAlias = Callable[[str, BaseException], None]
-"""Told of an exception that is a bug or a broken disk, with the name of the shard. Simulation fails the run."""
+"""Callback with the name of the shard and an exception: a bug, or a failed disk operation. Simulation fails the run."""

@@ -1,7 +1,7 @@
-"""The shards that a broker leads: one engine for each led partition of one topic, from election to resignation.
+"""Manage the shards of a topic whose leader is this broker: one engine per partition, from election to resignation.
 
-A shard that gives itself up (a broken disk, a bug) is loaded again in a new engine for as long as this broker leads its
-partition.
+If an engine drops its shard after an I/O error or a bug, the shard is loaded again in a new engine, as long as this
+broker is the leader.
 """
 
 from asyncio import TimerHandle, get_running_loop, sleep
@@ -19,8 +19,9 @@ from odradek.runtime.shard import Effect, EngineLimits, EngineState, FailureHand
 from odradek.runtime.tasks import Spawn
 
 RELOAD_BACKOFF_S: Final = 1.0
-"""Before a shard that was lost to an I/O error or a bug is loaded again; doubled with every failure in a row."""
+"""Delay in seconds before a dropped shard is loaded again. It doubles with each consecutive failure."""
 RELOAD_BACKOFF_S_MAX: Final = 60.0
+"""Maximum delay in seconds before a dropped shard is loaded again."""
 
 S = TypeVar("S", bound=Shard[Any, Any])
 
@@ -28,8 +29,8 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(eq=False, slots=True)
-class Led(Generic[S]):
-    """One led partition. A shard that drops itself gets a new core and engine as long as this stands in the table."""
+class LedShard(Generic[S]):
+    """Shard whose leader is this broker. After a drop it gets a new core and a new engine."""
 
     shard: int
     leader_epoch: int
@@ -41,7 +42,7 @@ class Led(Generic[S]):
 
 
 class LedShards(Generic[S]):
-    """The led partitions of one topic. Every call is on the loop."""
+    """Shards of one topic whose leader is this broker. All calls run on the event loop."""
 
     def __init__(
         self,
@@ -50,35 +51,39 @@ class LedShards(Generic[S]):
         *,
         clock: Clock,
         spawn: Spawn,
-        is_awaited: Callable[[int], bool],
-        on_effect: Callable[[Led[S], Effect], None],
+        is_assigned: Callable[[int], bool],
+        on_effect: Callable[[LedShard[S], Effect], None],
         on_lost: Callable[[int], None],
         on_failure: FailureHandler,
         limits: EngineLimits = DEFAULT_LIMITS,
     ) -> None:
-        """`is_awaited`: does the metadata say that this broker leads the shard, so that `on_leadership` is to come? `spawn`
-        runs a task that somebody owns. `on_lost(shard)`: the engine of the shard has ended, whether or not another one
-        follows; what stands outside of it on its behalf is to be dropped. `on_failure` hears of bugs and broken disks.
+        """Create a registry without shards.
+
+        - `is_assigned(shard)` returns True if the metadata names this broker as the leader, so `on_leadership` follows.
+        - `spawn` runs a task (`Tasks.spawn`).
+        - `on_lost(shard)` is called when the engine of the shard has ended, also if a new engine follows. The callee
+          drops all state outside of the engine that belongs to it.
+        - `on_failure` receives bugs and failed disk operations.
         """
         self._topic = topic
         self._new_core = new_core
         self._clock = clock
         self._spawn = spawn
-        self._is_awaited = is_awaited
+        self._is_assigned = is_assigned
         self._on_effect = on_effect
         self._on_lost = on_lost
         self._on_failure = on_failure
         self._limits = limits
-        self._led: dict[int, Led[S]] = {}
+        self._led: dict[int, LedShard[S]] = {}
         self._stopped = False
 
     # ---- leadership -------------------------------------------------------------------------------------------------
 
     def on_leadership(self, shard: int, leader_epoch: int, log: ShardLog) -> Coroutine[Any, Any, None]:
-        """This broker leads the partition `shard` in `leader_epoch`: requests wait for it from now on.
+        """Note that this broker is the leader of `shard` in `leader_epoch`, and return a coroutine that loads it.
 
-        The coroutine loads it, and ends when it is loaded, or the load was cancelled, or has failed (and will be tried
-        again).
+        Requests wait for the load from now on. The coroutine ends when the shard is loaded, or the load was cancelled
+        or has failed. A failed load is tried again.
         """
         led = self._led.get(shard)
         if self._stopped or (led is not None and led.leader_epoch >= leader_epoch):
@@ -86,14 +91,14 @@ class LedShards(Generic[S]):
         if led is not None:
             self._forget(led)
         core = self._new_core()
-        led = Led(shard, leader_epoch, log, core, self._new_engine(shard, core, log))
+        led = LedShard(shard, leader_epoch, log, core, self._new_engine(shard, core, log))
         self._led[shard] = led
         return self._load(led)
 
     def on_resignation(self, shard: int, leader_epoch: int | None = None) -> None:
-        """Another broker leads `shard` in `leader_epoch`, or (None) the replica is gone.
+        """Note that another broker is the leader of `shard` in `leader_epoch`; None if the replica was removed.
 
-        Ignored when this broker has come to lead it in a later epoch meanwhile (KAFKA-18137).
+        Ignore the call if this broker is the leader in a later epoch (KAFKA-18137).
         """
         led = self._led.get(shard)
         if led is not None and (leader_epoch is None or led.leader_epoch < leader_epoch):
@@ -101,39 +106,50 @@ class LedShards(Generic[S]):
             self._forget(led)
 
     def stop(self) -> None:
-        """Give up every shard: requests are told to look elsewhere."""
+        """Unload all shards. Requests are refused with NOT_COORDINATOR from now on."""
         self._stopped = True
-        led_shards, self._led = self._led, {}
-        for led in led_shards.values():
+        shards, self._led = self._led, {}
+        for led in shards.values():
             self._forget(led)
 
-    # ---- finding ----------------------------------------------------------------------------------------------------
+    # ---- look-up ----------------------------------------------------------------------------------------------------
 
     @property
     def stopped(self) -> bool:
+        """True after `stop`."""
         return self._stopped
 
-    def __iter__(self) -> Iterator[Led[S]]:
-        """Every led shard, loading ones too; safe against changes while iterating."""
+    def __iter__(self) -> Iterator[LedShard[S]]:
+        """Iterate over a copy of all shards, including those that are loading."""
         return iter(list(self._led.values()))
 
-    def get(self, shard: int) -> Led[S] | None:
+    def get(self, shard: int) -> LedShard[S] | None:
+        """Return the shard, or None if this broker is not its leader."""
         return self._led.get(shard)
 
-    def find(self, shard: int) -> Led[S]:
-        """Raises Refusal for a shard that is not led here."""
+    def find(self, shard: int) -> LedShard[S]:
+        """Return the shard.
+
+        Raises:
+            Refusal: COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR, if this broker does not lead the shard yet or at
+                all.
+        """
         led = self._led.get(shard)
         if led is None:
-            # A client that is sent away would be sent back here: it had better stay.
-            awaited = not self._stopped and self._is_awaited(shard)
-            raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if awaited else ErrorCode.NOT_COORDINATOR)
+            # After NOT_COORDINATOR the client would look up the coordinator, and FindCoordinator would return this
+            # broker.
+            assigned = not self._stopped and self._is_assigned(shard)
+            raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if assigned else ErrorCode.NOT_COORDINATOR)
         return led
 
-    async def submit_to_all(self, command: object, *, timeout_ms: int) -> list[tuple[Led[S], Any]]:
-        """The reply of every shard that decides; one that goes meanwhile is left out. Raises Refusal: what a shard refuses
-        with, and COORDINATOR_LOAD_IN_PROGRESS while one of them loads, since it would be missing.
+    async def submit_to_all(self, command: object, *, timeout_ms: int) -> list[tuple[LedShard[S], Any]]:
+        """Submit `command` to all shards, and return their replies. Shards that close during the call are left out.
+
+        Raises:
+            Refusal: A shard has refused; COORDINATOR_LOAD_IN_PROGRESS if a shard is loading, since the result would be
+                incomplete; COORDINATOR_NOT_AVAILABLE after `stop`.
         """
-        replies: list[tuple[Led[S], Any]] = []
+        replies: list[tuple[LedShard[S], Any]] = []
         for led, future in [(led, led.engine.submit(command, timeout_ms=timeout_ms)) for led in self._all_active()]:
             try:
                 replies.append((led, await future))
@@ -142,14 +158,14 @@ class LedShards(Generic[S]):
                     raise
         return replies
 
-    def _all_active(self) -> list[Led[S]]:
+    def _all_active(self) -> list[LedShard[S]]:
         if self._stopped:
             raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if any(led.engine.state.is_before_active for led in self._led.values()):
             raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return [led for led in self._led.values() if led.engine.state is EngineState.ACTIVE]
 
-    # ---- life of an engine ------------------------------------------------------------------------------------------
+    # ---- engines ------------------------------------------------------------------------------------------
 
     def _new_engine(self, shard: int, core: S, log: ShardLog) -> Engine[Any, Any]:
         def on_effect(effect: Effect) -> None:
@@ -169,17 +185,17 @@ class LedShards(Generic[S]):
         )
         return engine
 
-    async def _load(self, led: Led[S]) -> None:
+    async def _load(self, led: LedShard[S]) -> None:
         engine = led.engine
         try:
             await engine.load(led.leader_epoch)
         except LoadCancelled:
             return
-        except Refusal as refusal:  # the log is not served just now
+        except Refusal as refusal:  # the log cannot be read now; the load is tried again
             _log.info("shard not loaded", shard=engine.name, reason=str(refusal))
             self._schedule_reload(led)
             return
-        except Exception as failure:  # noqa: BLE001  a broken disk, a damaged log, or a bug: its requests wait for a load
+        except Exception as failure:  # noqa: BLE001  a failed disk, a damaged log, or a bug: the load is tried again
             self._on_failure(engine.name, failure)
             self._on_dropped(led.shard, engine)
             return
@@ -187,26 +203,26 @@ class LedShards(Generic[S]):
         _log.debug("shard loaded", shard=engine.name, leader_epoch=led.leader_epoch)
 
     def _on_dropped(self, shard: int, engine: Engine[Any, Any]) -> None:
-        """The engine has given itself up."""
+        """Handle that the engine has dropped its shard."""
         led = self._led.get(shard)
         if led is not None and led.engine is engine:
             self._on_lost(shard)
             self._schedule_reload(led)
 
-    def _forget(self, led: Led[S]) -> None:
+    def _forget(self, led: LedShard[S]) -> None:
         led.engine.unload()
         self._on_lost(led.shard)
         if led.reload is not None:
             led.reload.cancel()
             led.reload = None
 
-    def _schedule_reload(self, led: Led[S]) -> None:
+    def _schedule_reload(self, led: LedShard[S]) -> None:
         if self._led.get(led.shard) is led:
             delay_s = min(RELOAD_BACKOFF_S * 2**led.failed_loads, RELOAD_BACKOFF_S_MAX)
             led.failed_loads += 1
             led.reload = get_running_loop().call_later(delay_s, self._reload, led)
 
-    def _reload(self, led: Led[S]) -> None:
+    def _reload(self, led: LedShard[S]) -> None:
         led.core = self._new_core()
         led.engine = self._new_engine(led.shard, led.core, led.log)
         self._spawn(self._load(led), f"load-{led.engine.name}")

@@ -1,6 +1,7 @@
-"""An owner of asyncio tasks that starts, reports and cancels them in order.
+"""Start, report and cancel asyncio tasks in a deterministic order.
 
-`asyncio.TaskGroup` cancels, and `asyncio.wait` returns, in the order of a set, which no seed can reproduce.
+`asyncio.TaskGroup` and `asyncio.wait` use sets of tasks. Their order depends on addresses, so a simulation could not
+reproduce it from its seed.
 """
 
 from asyncio import CancelledError, Task, get_running_loop
@@ -9,41 +10,46 @@ from contextlib import suppress
 from typing import Any
 
 Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
-"""Start a coroutine as a task with a name (`Tasks.spawn`)."""
+"""Function that starts a coroutine as a task with a name (`Tasks.spawn`)."""
 
 
 class Tasks:
-    """Every task has one owner. An exception in a task is reported at once and never lost."""
+    """Owner of tasks. An exception of a task is reported when the task ends."""
 
     def __init__(self, on_exception: Callable[[str, BaseException], None]) -> None:
-        """`on_exception(name of the task, exception)` is called on the loop; a cancelled task is not reported."""
+        """Create an owner without tasks.
+
+        `on_exception(name of the task, exception)` is called on the event loop. A cancelled task is not reported.
+        """
         self._on_exception = on_exception
         self._tasks: dict[Task[Any], str] = {}
         self._closed = False
 
     def __len__(self) -> int:
-        """Tasks that still run."""
+        """Return the number of tasks that run."""
         return len(self._tasks)
 
     def spawn(self, coro: Coroutine[Any, Any, Any], name: str) -> Task[Any]:
-        """Start `coro`. Raises RuntimeError (and closes `coro`) after `cancel_all`."""
+        """Start `coro` as a task. After `cancel_all`, close `coro` and raise RuntimeError."""
         if self._closed:
             coro.close()
-            raise RuntimeError(f"no task is started after the end: {name}")
+            raise RuntimeError(f"task {name} was not started: its owner has cancelled all tasks")
         task = get_running_loop().create_task(coro, name=name)
         self._tasks[task] = name
         task.add_done_callback(self._done)
         return task
 
     async def cancel_all(self) -> None:
-        """Cancel the tasks one by one, latest first, each one ended before the next is told."""
+        """Cancel the tasks in reverse order of their start. Wait for the end of each before the next is cancelled."""
         self._closed = True
         while self._tasks:
             task = next(reversed(self._tasks))
             task.cancel()
-            with suppress(BaseException):  # a failure is reported by `_done`; the others must still be ended
+            with suppress(
+                BaseException
+            ):  # `_done` reports a failure; the remaining tasks must be cancelled in any case
                 await task
-            if not task.done():  # it was us who were cancelled while waiting
+            if not task.done():  # the caller of this method was cancelled during the await
                 raise CancelledError
             self._tasks.pop(task, None)
 

@@ -1,4 +1,4 @@
-"""Deadlines on the wall clock and delays on the monotonic one, in ordered queues on one loop timer."""
+"""Queue of timers: deadlines in wall-clock time and delays in monotonic time, on one timer of the event loop."""
 
 import heapq
 from asyncio import TimerHandle, get_running_loop
@@ -9,36 +9,33 @@ from odradek.runtime.clock import Clock
 from odradek.runtime.shard import Timer
 
 RECHECK_MS_MAX = 1_000
-"""The loop runs on monotonic time: a jump of the wall clock is noticed after this long at most."""
+"""Maximum time in ms until a jump of the wall clock is noticed. The event loop runs on monotonic time."""
 STALE_MAX = 1_024
-"""Cancelled entries that may lie in a queue beyond the live ones before it is swept."""
+"""Cancelled entries per queue, beyond twice the live timers, before they are removed. It bounds the memory."""
 
 Entry = tuple[int, int, Hashable]
-"""(due in ms of its clock, sequence number, key)"""
+"""Due time in ms of its clock, sequence number, key."""
 
 
 class TimerQueue:
-    """Fires the command of each timer when its clock says so.
-
-    Equal deadlines fire in the order in which they were set. `fire` may set further timers.
-    """
+    """Timers of one shard. Timers with equal due times fire in the order in which they were set."""
 
     def __init__(self, clock: Clock, fire: Callable[[Hashable, Any], None]) -> None:
-        """`fire(key, command)`. Nothing is armed before the first `set`."""
+        """Create a queue without timers. `fire(key, command)` is called when a timer is due; it may set timers."""
         self._clock = clock
         self._fire = fire
         self._wall: list[Entry] = []
         self._monotonic: list[Entry] = []
-        self._live: dict[Hashable, tuple[int, Any]] = {}  # key -> (sequence number of the valid entry, command)
+        self._live: dict[Hashable, tuple[int, Any]] = {}  # key -> (sequence number of its valid entry, command)
         self._sequence = 0
         self._handle: TimerHandle | None = None
 
     def __len__(self) -> int:
-        """Timers that will fire."""
+        """Return the number of timers that are set."""
         return len(self._live)
 
     def set(self, timer: Timer) -> None:
-        """Set, replace or (neither deadline nor delay) cancel the timer of `timer.key`."""
+        """Set or replace the timer of `timer.key`. Cancel it if `timer` has neither deadline nor delay."""
         if timer.deadline_ms is not None:
             self._push(self._wall, timer.deadline_ms, timer)
         elif timer.delay_ms is not None:
@@ -47,12 +44,12 @@ class TimerQueue:
             self._live.pop(timer.key, None)
 
     def again(self, timer: Timer) -> None:
-        """Set a timer that has fired in vain, unless its key has another one by now. A key of None is no timer's."""
+        """Set a fired timer again, unless its key has a timer. Ignore the key None, which no timer has."""
         if timer.key is not None and timer.key not in self._live:
             self.set(timer)
 
     def clear(self) -> None:
-        """Cancel everything."""
+        """Cancel all timers."""
         self._wall.clear()
         self._monotonic.clear()
         self._live.clear()
@@ -65,7 +62,7 @@ class TimerQueue:
         if len(heap) > 2 * len(self._live) + STALE_MAX:
             heap[:] = [entry for entry in heap if self._is_live(entry)]
             heapq.heapify(heap)
-        if heap[0][1] == self._sequence:  # nothing in this queue comes earlier
+        if heap[0][1] == self._sequence:  # the new timer is the first one of its queue
             self._arm()
 
     def _is_live(self, entry: Entry) -> bool:
@@ -92,7 +89,7 @@ class TimerQueue:
 
     def _expire(self) -> None:
         self._disarm()
-        # Only what was due on entry: a command that sets its own timer for "now" must not starve the loop.
+        # Fire only timers that were due on entry: a command that sets a timer for now must not starve the event loop.
         due: list[Entry] = []
         for heap, now_ms in ((self._wall, self._clock.wall_ms()), (self._monotonic, self._clock.monotonic_ms())):
             while heap and heap[0][0] <= now_ms:

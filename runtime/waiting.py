@@ -1,4 +1,4 @@
-"""Commands that an engine cannot decide yet: they wait for the load of the shard, or for another command."""
+"""Queues of commands that an engine cannot decide yet: they wait for the load of the shard, or for another command."""
 
 from __future__ import annotations
 
@@ -17,68 +17,69 @@ if TYPE_CHECKING:
 
 
 class WaitingCalls:
-    """Bounded queues of calls. A call that waits too long, or finds its queue full, is refused."""
+    """Bounded queues of calls. A call is refused if it waits too long or its queue is full."""
 
     def __init__(self, limits: EngineLimits, loading: ErrorCode) -> None:
-        """Make empty queues. `loading` refuses a call that the shard has not been loaded for in time."""
+        """Create empty queues. A call that waits too long for the load is refused with `loading`."""
         self._limits = limits
         self._loading = loading
         self._queues: dict[Hashable, deque[Call]] = {}
-        self._early: dict[Call, None] = {}
+        self._held: dict[Call, None] = {}
 
     def __len__(self) -> int:
-        return len(self._early) + sum(len(queue) for queue in self._queues.values())
+        """Return the number of waiting calls, including those that wait for the load."""
+        return len(self._held) + sum(len(queue) for queue in self._queues.values())
 
     def __iter__(self) -> Iterator[Call]:
-        """Iterate over the calls that wait for another command."""
+        """Iterate over the calls that wait for another command, without those that wait for the load."""
         return iter([call for queue in self._queues.values() for call in queue])
 
     # ---- for the load -----------------------------------------------------------------------------------------------
 
     def hold(self, call: Call, loop: AbstractEventLoop) -> None:
-        """Keep a call that arrived before the shard serves: most loads take less time than the back-off of a client."""
-        if len(self._early) >= self._limits.early_max:
+        """Keep a call until the shard is loaded. Most loads take less time than the retry back-off of a client."""
+        if len(self._held) >= self._limits.load_waiting_max:
             call.reply(Refusal(self._loading))
             return
-        self._early[call] = None
-        call.arm(loop, min(call.deadline_s, loop.time() + call.wait_s_max), self._hold_expired)
+        self._held[call] = None
+        call.set_deadline(loop, min(call.deadline_s, loop.time() + call.wait_s_max), self._hold_expired)
 
     def take_held(self) -> list[Call]:
-        """Return the calls that waited for the load, in the order of their arrival."""
-        early, self._early = self._early, {}
-        return list(early)
+        """Remove the calls that wait for the load, and return them in the order of their arrival."""
+        held, self._held = self._held, {}
+        return list(held)
 
     def _hold_expired(self, call: Call) -> None:
-        self._early.pop(call, None)
+        self._held.pop(call, None)
         call.reply(Refusal(self._loading))
 
     # ---- for another command ----------------------------------------------------------------------------------------
 
     def wait(self, call: Call, again: Again, loop: AbstractEventLoop) -> None:
-        """Keep a call until something with its key is written or committed."""
+        """Keep a call until a record with its key is appended or committed."""
         queue = self._queues.setdefault(again.key, deque())
         if len(queue) >= self._limits.waiting_max:
             call.reply(again.refusal)
             return
         queue.append(call)
         until_s = min(call.deadline_s, loop.time() + call.wait_s_max)
-        call.arm(loop, until_s, lambda waiting: self._wait_expired(waiting, again))
+        call.set_deadline(loop, until_s, lambda waiting: self._wait_expired(waiting, again))
 
-    def wake(self, key: Hashable, has_to_wait: Callable[[Call], bool]) -> None:
-        """Try the calls of `key` in their order, up to the first that must still wait."""
+    def wake(self, key: Hashable, must_wait: Callable[[Call], bool]) -> None:
+        """Decide the calls that wait for `key` in their order, up to the first for which `must_wait` returns True."""
         queue = self._queues.get(key)
         while queue:
             call = queue[0]
             if not call.done:
-                if has_to_wait(call):
+                if must_wait(call):
                     return
                 if self._queues.get(key) is not queue:
-                    return  # the shard was dropped meanwhile
+                    return  # the decision has dropped the shard
             queue.popleft()
         self._queues.pop(key, None)
 
     def _wait_expired(self, call: Call, again: Again) -> None:
-        # The refusal does not wait for a commit: CONCURRENT_TRANSACTIONS is true of uncommitted work, too.
+        # The refusal does not wait for a commit: an uncommitted transaction is a concurrent one, too.
         queue = self._queues.get(again.key)
         if queue is not None and call in queue:
             queue.remove(call)
@@ -87,7 +88,7 @@ class WaitingCalls:
         call.reply(again.refusal)
 
     def take_all(self) -> list[Call]:
-        """Empty all queues and return their calls."""
-        calls = [*self, *self._early]
-        self._queues, self._early = {}, {}
+        """Remove all calls from all queues, and return them."""
+        calls = [*self, *self._held]
+        self._queues, self._held = {}, {}
         return calls

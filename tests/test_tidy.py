@@ -86,7 +86,6 @@ TEXT_PENDING = (
     "docs/membership.md",
     "docs/transactions.md",
     "odradek/",
-    "runtime/",
     "tests/",
 )
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")

@@ -49,7 +49,7 @@ class Groups:
             features=ImageFeatures(metadata),
             new_id=lambda: str(env.new_uuid()),
             shard_count=topic.partitions,
-            is_awaited=lambda shard: topic.leads(config.node_id, shard),
+            is_assigned=lambda shard: topic.leads(config.node_id, shard),
             spawn=spawn,
             on_failure=on_failure,
         )

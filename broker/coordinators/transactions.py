@@ -59,7 +59,7 @@ class Transactions:
             sender=MarkerSender(config.node_id, self.markers, remote),
             features=ImageFeatures(metadata),
             shard_count=topic.partitions,
-            is_awaited=lambda shard: topic.leads(config.node_id, shard),
+            is_assigned=lambda shard: topic.leads(config.node_id, shard),
             spawn=spawn,
             on_failure=on_failure,
         )

@@ -32,7 +32,7 @@ from odradek.runtime.clock import Clock
 from odradek.runtime.engine import Engine
 from odradek.runtime.log_port import ShardLog
 from odradek.runtime.shard import Effect, FailureHandler, Marker
-from odradek.runtime.shards import Led, LedShards
+from odradek.runtime.shards import LedShard, LedShards
 from odradek.runtime.tasks import Spawn
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class GroupCoordinator:
         features: FeatureLevels,
         new_id: Callable[[], str],
         shard_count: Callable[[], int],
-        is_awaited: Callable[[int], bool],
+        is_assigned: Callable[[int], bool],
         spawn: Spawn,
         on_failure: FailureHandler,
         waiters_max: int = WAITERS_MAX,
@@ -84,7 +84,7 @@ class GroupCoordinator:
             lambda: GroupShard(configs, topics, features, new_id),
             clock=clock,
             spawn=spawn,
-            is_awaited=is_awaited,
+            is_assigned=is_assigned,
             on_effect=self._on_effect,
             on_lost=self._on_lost,
             on_failure=on_failure,
@@ -267,7 +267,7 @@ class GroupCoordinator:
             if not waiters:
                 del self._waiters[shard]
 
-    def _on_effect(self, led: Led[GroupShard], effect: Effect) -> None:
+    def _on_effect(self, led: LedShard[GroupShard], effect: Effect) -> None:
         assert isinstance(effect, c.Respond), effect
         response = self._waiters.get(led.shard, {}).get(effect.waiter)
         if response is None or response.done():

@@ -29,7 +29,7 @@ from odradek.runtime.clock import Clock
 from odradek.runtime.engine import Engine
 from odradek.runtime.log_port import ShardLog
 from odradek.runtime.shard import Effect, EngineLimits, EngineState, FailureHandler
-from odradek.runtime.shards import Led, LedShards
+from odradek.runtime.shards import LedShard, LedShards
 from odradek.runtime.tasks import Spawn
 
 COMPLETE_RETRY_BACKOFF_S: Final = 0.05
@@ -66,11 +66,11 @@ class TransactionCoordinator:
         sender: MarkerSender,
         features: FeatureLevels,
         shard_count: Callable[[], int],
-        is_awaited: Callable[[int], bool],
+        is_assigned: Callable[[int], bool],
         spawn: Spawn,
         on_failure: FailureHandler,
     ) -> None:
-        """`shard_count`: partitions of `__transaction_state`, which never change once the topic is there. `is_awaited`: does
+        """`shard_count`: partitions of `__transaction_state`, which never change once the topic is there. `is_assigned`: does
         the metadata say that this broker leads the shard, so that `on_leadership` is to come? `spawn` runs a task that
         somebody owns; `on_failure` hears of bugs and broken disks.
         """
@@ -84,7 +84,7 @@ class TransactionCoordinator:
             lambda: TransactionShard(config, features, producer_ids.take, self.stats),
             clock=clock,
             spawn=spawn,
-            is_awaited=is_awaited,
+            is_assigned=is_assigned,
             on_effect=self._on_effect,
             # Markers carry the coordinator epoch: those of one leadership must be gone before new ones start.
             on_lost=self._on_lost,
@@ -218,10 +218,10 @@ class TransactionCoordinator:
         engine = self._led_for(transactional_id).engine
         return engine.submit(command, timeout_ms=self._config.request_timeout_ms, wait_ms=wait_ms)
 
-    def _led_for(self, transactional_id: str) -> Led[TransactionShard]:
+    def _led_for(self, transactional_id: str) -> LedShard[TransactionShard]:
         return self._shards.find(self.partition_of(transactional_id))
 
-    def _described(self, led: Led[TransactionShard], txn: Transaction) -> Described:
+    def _described(self, led: LedShard[TransactionShard], txn: Transaction) -> Described:
         outstanding = self._markers.outstanding(txn.transactional_id) if txn.state.is_prepared else None
         partitions = txn.partitions if outstanding is None else outstanding
         return Described(txn, dict(partitions), led.shard, led.leader_epoch)
@@ -231,7 +231,7 @@ class TransactionCoordinator:
     def _on_lost(self, shard: int) -> None:
         self._markers.drop(shard)
 
-    def _on_effect(self, led: Led[TransactionShard], effect: Effect) -> None:
+    def _on_effect(self, led: LedShard[TransactionShard], effect: Effect) -> None:
         if isinstance(effect, c.SendMarkers):
             self._markers.start(led.shard, effect)
         else:

@@ -71,7 +71,7 @@ class CoordinatorRig:
             sender=self.sender,
             features=Level(level),
             shard_count=lambda: 50,
-            is_awaited=self.awaited.__contains__,
+            is_assigned=self.awaited.__contains__,
             spawn=self.tasks.spawn,
             on_failure=self._failed,
         )

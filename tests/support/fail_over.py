@@ -71,7 +71,7 @@ class World:
             sender=self,
             features=Level(self.level),
             shard_count=lambda: 50,
-            is_awaited=lambda _shard: False,
+            is_assigned=lambda _shard: False,
             spawn=self.tasks.spawn,
             on_failure=lambda _name, failure: self.failures.append(failure),
         )

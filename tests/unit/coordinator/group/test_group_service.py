@@ -58,7 +58,7 @@ class Groups:
             features=FakeFeatures(),
             new_id=NewIds(),
             shard_count=lambda: 50,
-            is_awaited=self.awaited.__contains__,
+            is_assigned=self.awaited.__contains__,
             spawn=self.tasks.spawn,
             on_failure=self._failed,
             waiters_max=waiters_max,

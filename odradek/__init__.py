@@ -1,6 +1,7 @@
 """Odradek: a Kafka-compatible broker cluster, its command line and `LocalCluster`.
 
-`LocalCluster` and its errors are imported at first use: a broker process imports this package, too, and needs none of them.
+`LocalCluster` and its errors are imported at first use. A broker process imports this package, too, and does not need
+them.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,9 @@ from odradek.version import __version__
 
 if TYPE_CHECKING:
     from odradek.local.local_cluster import LocalCluster
-    from odradek.local.processes import BrokerDied, BrokerFailed
+    from odradek.local.processes import BrokerFailed, BrokerNotRunning
 
-__all__ = ["BrokerDied", "BrokerFailed", "LocalCluster", "__version__"]
+__all__ = ["BrokerFailed", "BrokerNotRunning", "LocalCluster", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,7 +20,7 @@ def __getattr__(name: str) -> Any:
         from odradek.local.local_cluster import LocalCluster
 
         return LocalCluster
-    if name in {"BrokerDied", "BrokerFailed"}:
+    if name in {"BrokerFailed", "BrokerNotRunning"}:
         from odradek.local import processes
 
         return getattr(processes, name)

@@ -1,4 +1,4 @@
-"""The command line."""
+"""Command line of Odradek: `odradek COMMAND` or `python -m odradek COMMAND`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.source_commit import source_commit
 from odradek.version import __version__
 
 app = typer.Typer(
-    help="Odradek: a Kafka-compatible broker with real transactions.",
+    help="Odradek: a Kafka-compatible broker cluster with transactions.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -35,8 +35,8 @@ app.command()(records.produce)
 app.command()(dump.dump)
 
 
-def show_version(wanted: bool) -> None:
-    if wanted:
+def show_version(requested: bool) -> None:
+    if requested:
         print(f"odradek {__version__} (commit {source_commit()})")
         raise typer.Exit
 
@@ -53,9 +53,10 @@ def odradek(
 def main() -> None:
     try:
         app(prog_name="odradek")
-    except OSError as failed:  # a full disk behind standard output; a closed pipe does not come here
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still wants to flush
-        errors.print(str(failed), markup=False)
+    except OSError as error:  # standard output cannot be written, such as on a full disk; Typer handles a closed pipe
+        # Python flushes standard output at exit, and would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        errors.print(str(error), markup=False)
         sys.exit(FAILED)
 
 

@@ -1,13 +1,13 @@
 """Run a module of Odradek as a process, with the modules that the calling process uses.
 
-A user's project often sets PYTHONPATH or works in a directory with packages of its own. A broker process must not import those in
-place of a library. `command` therefore starts this file as a script, without `site` (-S) and without the working directory (-P).
-The script appends the directory that contains this `odradek` package to sys.path, and then adds the site directories. The order
-of sys.path is:
+A user's project often sets PYTHONPATH, or its working directory contains packages. A broker process must not import
+those instead of a library. `command` therefore starts this file as a script, without `site` (-S) and without the
+working directory (-P). The script appends the directory that contains this `odradek` package to sys.path, and then adds
+the site directories. The order of sys.path is:
 
-1. the standard library, which nothing can shadow;
-2. the directory that `odradek` is imported from: also one of `pip install --target`, or a source tree;
-3. user site and site-packages, with their .pth files.
+1. The standard library. No other directory can shadow it.
+2. The directory from which `odradek` is imported. It may be a source tree, or a target of `pip install --target`.
+3. The user site and site-packages, with their .pth files.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ import sys
 from pathlib import Path
 
 SCRIPT = Path(__file__).absolute()
-"""Not resolved: where a directory of sys.path has a symlink to `odradek`, the directory counts, not the target of the link."""
+"""Path of this file without resolution of symlinks.
+
+If a directory of sys.path contains a symlink to `odradek`, the modules beside the symlink are used, as in the caller.
+"""
 MODULE_SOURCES = frozenset({"PYTHONPATH", "PYTHONHOME"})
-"""Environment variables that change where Python finds modules. All others, PYTHONHASHSEED among them, are passed on."""
+"""Environment variables that change where Python finds modules. All others, such as PYTHONHASHSEED, are inherited."""
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """Return the argv that runs `module` as __main__. Start it with `environment()`."""
+    """Return the command line that runs `module` as __main__. Start it with `environment()`."""
     return [sys.executable, "-P", "-S", str(SCRIPT), module, *arguments]
 
 
@@ -35,7 +38,7 @@ def environment() -> dict[str, str]:
 
 
 def main() -> None:
-    """Run the module that the first argument names, with the arguments behind it."""
+    """Run the module that the first argument names, with the remaining arguments."""
     sys.path.append(str(SCRIPT.parent.parent))
     site.main()
     del sys.argv[0]

@@ -1,7 +1,7 @@
-"""Find the git commit that the running Odradek was built from.
+"""Find the git commit of the running Odradek.
 
-A wheel and an sdist carry the commit in the file COMMIT beside this module: hatch_build.py, the build hook, writes it with
-`git_commit`. A source tree has no such file: git is called there, at the first use and never at import.
+A wheel and an sdist contain the commit in the file COMMIT beside this module. The build hook hatch_build.py writes it
+with `git_commit`. A source tree has no such file. There, `source_commit` calls git; an import of this module does not.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from pathlib import Path
 RECORD = Path(__file__).with_name("COMMIT")
 UNKNOWN = "unknown"
 HASH_DIGITS = 12
+"""Minimum hexadecimal digits of a commit."""
 GIT_TIMEOUT_S = 5.0
-"""Maximum time of one git call. A start of a broker must not depend on a slow file system behind git."""
+"""Maximum seconds of a git call, which may wait for a slow file system. A start of a broker must not wait for it."""
 
 
 def source_commit() -> str:
@@ -28,15 +29,16 @@ def source_commit() -> str:
 def git_commit(tree: Path) -> str:
     """Return the commit that is checked out in `tree`, or "unknown" if `tree` is not the root of a git work tree.
 
-    The root is required: a virtual environment inside the repository of another project does not have that project's commit.
+    A directory below the root does not count: a virtual environment inside another project's repository would have the
+    commit of that project.
     """
     if not (tree / ".git").exists():
         return UNKNOWN
     command = ["git", "-C", str(tree), "--no-optional-locks", "describe", "--always", "--dirty", "--exclude=*"]
-    # A git hook sets GIT_DIR and more for the repository of the hook.
+    # In a git hook, variables such as GIT_DIR select the repository of the hook instead of `tree`.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [*command, f"--abbrev={HASH_DIGITS}"],
             capture_output=True,
             text=True,
@@ -46,4 +48,4 @@ def git_commit(tree: Path) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return UNKNOWN
-    return done.stdout.strip() if done.returncode == 0 else UNKNOWN
+    return completed.stdout.strip() if completed.returncode == 0 else UNKNOWN

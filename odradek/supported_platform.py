@@ -1,4 +1,4 @@
-"""The operating systems that brokers run on."""
+"""Check of the operating system on which brokers can run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ BROKER_PLATFORM = "linux"
 
 
 def refusal() -> str:
-    """Return why a broker cannot run on this operating system, or an empty string if it can."""
+    """Return the error message if brokers cannot run on this operating system, otherwise an empty string."""
     if sys.platform == BROKER_PLATFORM:
         return ""
     return (

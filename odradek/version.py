@@ -1,3 +1,3 @@
-"""The version of Odradek. The build reads it from this file."""
+"""Version of Odradek. The build reads it from this file."""
 
 __version__ = "0.1.0.dev0"

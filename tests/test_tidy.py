@@ -85,7 +85,6 @@ TEXT_PENDING = (
     "docs/groups.md",
     "docs/membership.md",
     "docs/transactions.md",
-    "odradek/",
     "tests/",
 )
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")

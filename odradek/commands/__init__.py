@@ -1,1 +1,1 @@
-"""One module a group of commands."""
+"""Commands of the command line: one module per command or group of commands, and modules that they share."""

@@ -1,4 +1,4 @@
-"""``odradek configs``: settings of topics, brokers and groups, by Kafka's names."""
+"""`odradek configs`: configurations of topics, brokers and groups, by Kafka's names."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import typer
 
 from odradek import client
 from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json, parse_pair
-from odradek.commands.requests import failures, run
+from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import row_of
-from odradek.local.output import print_json, show, usage
+from odradek.local.output import print_json, show, usage_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 app = typer.Typer(
-    help="Settings of topics, brokers and groups: describe, alter.", no_args_is_help=True, rich_markup_mode="rich"
+    help="Configurations of topics, brokers and groups: describe, alter.", no_args_is_help=True, rich_markup_mode="rich"
 )
 
 
@@ -27,8 +27,10 @@ class Kind(StrEnum):
     GROUP = "group"
 
 
-KindArgument = Annotated[Kind, typer.Argument(help="Of what.")]
-NameArgument = Annotated[str, typer.Argument(help="Its name or node id; of brokers, none stands for all of them.")]
+KindArgument = Annotated[Kind, typer.Argument(help="Type of the resource.")]
+NameArgument = Annotated[
+    str, typer.Argument(help="Name of the topic or group, or node id of the broker. Without it: all brokers.")
+]
 COLUMNS = ("name", "value", "source")
 Pairs = list[str] | None
 
@@ -38,10 +40,10 @@ def describe(
     kind: KindArgument,
     name: NameArgument = "",
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    everything: Annotated[bool, typer.Option("--all", help="Defaults too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include default values.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what was set, and where.
+    """Show the configurations that were set, and their sources.
 
     Examples:
 
@@ -49,14 +51,14 @@ def describe(
 
       odradek configs describe broker 1
     """
-    named(kind, name)
-    of = client.ConfigKind(kind.value)
-    entries = run(bootstrap, lambda cluster: client.describe_configs(cluster, of, name, defaults=everything))
+    require_name(kind, name)
+    config_kind = client.ConfigKind(kind.value)
+    entries = run(bootstrap, lambda cluster: client.describe_configs(cluster, config_kind, name, defaults=everything))
     show(
         [row_of(entry) for entry in entries],
         {column: column for column in COLUMNS},
         as_json=as_json,
-        empty="nothing was set; defaults: --all",
+        empty="no configuration was set; show the defaults with --all",
     )
 
 
@@ -65,39 +67,43 @@ def alter(
     kind: KindArgument,
     name: NameArgument = "",
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    to_set: Annotated[Pairs, typer.Option("--set", help="Give it a value.", metavar="NAME=VALUE")] = None,
-    to_delete: Annotated[Pairs, typer.Option("--delete", help="Back to what holds without.", metavar="NAME")] = None,
-    append: Annotated[Pairs, typer.Option("--append", help="Add to a list.", metavar="NAME=VALUE")] = None,
-    subtract: Annotated[Pairs, typer.Option("--subtract", help="Take out of a list.", metavar="NAME=VALUE")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only see whether it would be taken.")] = False,
+    to_set: Annotated[Pairs, typer.Option("--set", help="Set a value.", metavar="NAME=VALUE")] = None,
+    to_delete: Annotated[
+        Pairs, typer.Option("--delete", help="Remove the value, so that the default applies.", metavar="NAME")
+    ] = None,
+    append: Annotated[Pairs, typer.Option("--append", help="Append to a list.", metavar="NAME=VALUE")] = None,
+    subtract: Annotated[Pairs, typer.Option("--subtract", help="Remove from a list.", metavar="NAME=VALUE")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Validate the changes only.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Change settings while the cluster runs; all of them, or none.
+    """Change configurations while the cluster runs. If one change is invalid, none is applied.
 
     Examples:
 
-      odradek configs alter topic payments --set retention.ms=3600000 --delete segment.bytes
+      odradek configs alter topic payments --set retention.ms=3600000
+
+      odradek configs alter topic payments --delete retention.ms --dry-run
 
       odradek configs alter broker --set log.retention.ms=86400000
     """
-    named(kind, name)
-    with failures():
-        changes = list(parsed({"set": to_set, "delete": to_delete, "append": append, "subtract": subtract}))
+    require_name(kind, name)
+    with exit_on_client_error():
+        changes = list(parse_changes({"set": to_set, "delete": to_delete, "append": append, "subtract": subtract}))
     if not changes:
-        usage("say what to change: --set, --delete, --append or --subtract")
-    of = client.ConfigKind(kind.value)
-    run(bootstrap, lambda cluster: client.alter_configs(cluster, of, name, changes, validate_only=dry_run))
+        usage_error("no change: specify --set, --delete, --append or --subtract")
+    config_kind = client.ConfigKind(kind.value)
+    run(bootstrap, lambda cluster: client.alter_configs(cluster, config_kind, name, changes, validate_only=dry_run))
     changed = [change.name for change in changes]
     if as_json:
         print_json({"kind": kind.value, "name": name, "changed": changed, "validate_only": dry_run})
         return
-    whose = " ".join(filter(None, (kind.value, name))) if name or kind is not Kind.BROKER else "all brokers"
-    done = "would change" if dry_run else "changed"
-    print(f"{done} {', '.join(changed)} of {whose}")
+    resource = f"{kind.value} {name}" if name else "all brokers"
+    verb = "would change" if dry_run else "changed"
+    print(f"{verb} {', '.join(changed)} of {resource}")
 
 
-def parsed(options: dict[str, Pairs]) -> Iterator[client.ConfigChange]:
-    """Parse the values of the options by option name. Raise InvalidArgument if one is malformed."""
+def parse_changes(options: dict[str, Pairs]) -> Iterator[client.ConfigChange]:
+    """Yield the changes that the options contain, by option name. Raise InvalidArgument if a value is malformed."""
     for option, texts in options.items():
         operation = client.ConfigOperation[option.upper()]
         for text in texts or []:
@@ -107,6 +113,7 @@ def parsed(options: dict[str, Pairs]) -> Iterator[client.ConfigChange]:
                 yield client.ConfigChange(operation, *parse_pair(text, f"--{option}"))
 
 
-def named(kind: Kind, name: str) -> None:
+def require_name(kind: Kind, name: str) -> None:
+    """Raise typer.Exit if the name is missing. Only brokers have a configuration that applies to all of them."""
     if not name and kind is not Kind.BROKER:
-        usage(f"name the {kind.value}")
+        usage_error(f"the name of the {kind.value} is missing: odradek configs COMMAND {kind.value} NAME")

@@ -1,4 +1,4 @@
-"""``odradek dump``: what a file of the data directory holds."""
+"""`odradek dump`: decoded content of files of a data directory."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from odradek.local.output import errors, print_json, text
 
 def dump(
     files: Annotated[
-        list[Path], typer.Argument(help="Segments, indexes, snapshots, checkpoints.", exists=True, dir_okay=False)
+        list[Path],
+        typer.Argument(help="Segments, indexes, producer snapshots, checkpoints.", exists=True, dir_okay=False),
     ],
-    records: Annotated[bool, typer.Option("--records", help="The records inside the batches too.")] = False,
+    records: Annotated[bool, typer.Option("--records", help="Include the records of each batch.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what files of a data directory hold, decoded; the broker may be running.
+    """Print the decoded content of files of a data directory. The broker may be running.
 
-    Internal topics and the cluster metadata log are decoded record by record with --records.
+    With --records, the records of internal topics and of the metadata log are
+    decoded, too.
 
     Examples:
 
-      odradek dump odradek-data/broker-1/payments-0/00000000000000000000.log --records
+      odradek dump odradek-data/broker-1/payments-0/*.log --records
 
       odradek dump odradek-data/broker-1/payments-0/*.txnindex --json
     """
@@ -42,11 +44,14 @@ def dump(
 
 
 def decoded(files: list[str], *, records: bool) -> Any:
-    """Decode the files in a process of its own, since the command line imports no server package. Raise typer.Exit."""
+    """Decode the files in a new process, because the command line must not import the package `storage`.
+
+    Raise typer.Exit if a file cannot be decoded. The error has been printed then.
+    """
     command = run_module.command("odradek.storage.dump", *files, *(["--records"] if records else []))
     environment = run_module.environment()
-    finished = subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", check=False)
-    if finished.returncode != 0:
-        errors.print(finished.stderr.strip(), markup=False)
-        raise typer.Exit(finished.returncode)
-    return json.loads(finished.stdout)
+    completed = subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", check=False)
+    if completed.returncode != 0:
+        errors.print(completed.stderr.strip(), markup=False)
+        raise typer.Exit(completed.returncode)
+    return json.loads(completed.stdout)

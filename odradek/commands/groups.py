@@ -1,4 +1,4 @@
-"""``odradek groups``: who reads what, how far behind, and from where to read again."""
+"""`odradek groups`: consumer groups, their lag, and resets of their offsets."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import typer
 from odradek import client
 from odradek.commands.offset_targets import parse_duration_ms, parse_moment_ms, parse_scope, read_offsets
 from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
-from odradek.commands.requests import failures, run
-from odradek.commands.rows import row_of
-from odradek.local.output import console, counted, errors, print_json, show, usage
+from odradek.commands.requests import exit_on_client_error, run
+from odradek.commands.rows import Row, row_of
+from odradek.local.output import console, counted, errors, print_json, show, usage_error
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from odradek.client import Cluster, PlannedOffset
 
     Planner = Callable[[Cluster], Awaitable[list[PlannedOffset]]]
+    """Request for the plan of an offset reset."""
 
 app = typer.Typer(
     help="Consumer groups: list, describe with lag, reset, delete.", no_args_is_help=True, rich_markup_mode="rich"
@@ -45,14 +46,15 @@ MEMBERS = ("member_id", "instance_id", "client_id", "host", "epoch", "assignment
 def list_groups(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     state: Annotated[
-        list[str] | None, typer.Option(help="Only these states: Stable, Empty, ...", metavar="STATE")
+        list[str] | None, typer.Option(help="Show only groups in this state: Stable, Empty, ...", metavar="STATE")
     ] = None,
     kind: Annotated[
-        list[str] | None, typer.Option("--type", help="Only these types: classic, consumer.", metavar="TYPE")
+        list[str] | None,
+        typer.Option("--type", help="Show only groups of this type: classic or consumer.", metavar="TYPE"),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the groups that the coordinators know.
+    """List the groups of all coordinators.
 
     Examples:
 
@@ -66,10 +68,11 @@ def list_groups(
 
 @app.command()
 def describe(group: Group, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json = False) -> None:
-    """Show the members of a group, what it has committed, and how far behind that is.
+    """Show the members of a group, its committed offsets, and its lag.
 
-    Lag counts to the high watermark. Lag to the last stable offset (LSO) is what a reader of committed records could read now: the
-    difference is held back by open transactions; see odradek txns.
+    The lag is the distance to the high watermark. A consumer with read_committed
+    can read only up to the last stable offset (LSO). Open transactions hold back
+    the records between both: see odradek txns.
 
     Example:
 
@@ -80,16 +83,16 @@ def describe(group: Group, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Js
     if as_json:
         print_json(row)
         return
-    words = [f"{described.type} group {group}", described.state, counted(len(described.members), "member")]
+    parts = [f"{described.type} group {group}", described.state, counted(len(described.members), "member")]
     if described.epoch is not None:
-        words.append(f"epoch {described.epoch}")
+        parts.append(f"epoch {described.epoch}")
     if described.assignor:
-        words.append(f"assignor {described.assignor}")
-    console.print(", ".join(words), markup=False)
+        parts.append(f"assignor {described.assignor}")
+    console.print(", ".join(parts), markup=False)
     print()
     show(row["members"], {column: column for column in MEMBERS}, as_json=False, empty="no members")
     print()
-    show(row["partitions"], PARTITIONS, as_json=False, empty="nothing committed")
+    show(row["partitions"], PARTITIONS, as_json=False, empty="no committed offsets")
 
 
 @app.command()
@@ -97,40 +100,46 @@ def reset(
     group: Group,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     topic: Annotated[
-        list[str] | None, typer.Option(help="A topic, or some of its partitions.", metavar="TOPIC[:PARTITION,...]")
+        list[str] | None,
+        typer.Option(help="Topic to reset, or some of its partitions.", metavar="TOPIC[:PARTITION,...]"),
     ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All partitions that the group has committed.")
+        bool, typer.Option("--all-topics", help="Reset all partitions with a committed offset.")
     ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Reset to the first record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Reset to the end of the log.")] = False,
     to_current: Annotated[
-        bool, typer.Option("--to-current", help="To what is committed, within what the log has.")
+        bool, typer.Option("--to-current", help="Keep the committed offset, within the offsets of the log.")
     ] = False,
-    to_offset: Annotated[int | None, typer.Option(help="To an offset.")] = None,
-    shift_by: Annotated[int | None, typer.Option(help="By so many records, negative: back.", metavar="N")] = None,
+    to_offset: Annotated[int | None, typer.Option(help="Reset to an offset.")] = None,
+    shift_by: Annotated[
+        int | None, typer.Option(help="Add N to the committed offset; N may be negative.", metavar="N")
+    ] = None,
     to_datetime: Annotated[
-        str | None, typer.Option(help="To the first record since then (UTC).", metavar="YYYY-MM-DDThh:mm:ss")
+        str | None, typer.Option(help="Reset to the first record since a time in UTC.", metavar="YYYY-MM-DDThh:mm:ss")
     ] = None,
     by_duration: Annotated[
-        str | None, typer.Option(help="To the first record of that last while.", metavar="PnDTnHnMnS")
+        str | None, typer.Option(help="Reset to the first record since a duration ago.", metavar="PnDTnHnMnS")
     ] = None,
-    from_file: Annotated[str | None, typer.Option(help="Lines of topic,partition,offset.", metavar="FILE")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be. The default.")] = False,
+    from_file: Annotated[
+        str | None,
+        typer.Option(help="Reset to the offsets of a file with lines of topic,partition,offset.", metavar="FILE"),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan only. This is the default.")] = False,
     execute: Annotated[bool, typer.Option("--execute", help="Commit the new offsets.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Set where a group reads on; it must have no members then.
+    """Reset the committed offsets of a group. The group must have no members.
 
-    Without --execute the plan is shown and nothing is changed.
+    Without --execute, the command shows the plan and changes nothing.
 
     Examples:
 
       odradek groups reset payments-app --topic payments --to-earliest
 
-      odradek groups reset payments-app --all-topics --by-duration PT1H --execute
+      odradek groups reset payments-app --all-topics --by-duration PT1H
 
-      odradek groups reset payments-app --topic payments:0,2 --shift-by -10 --execute
+      odradek groups reset app --topic payments:0,2 --shift-by -10 --execute
     """
     given = {
         "to-earliest": to_earliest or None,
@@ -144,30 +153,34 @@ def reset(
     }
     chosen = {name: value for name, value in given.items() if value is not None}
     if len(chosen) != 1:
-        usage("say where to in one way: " + ", ".join(f"--{name}" for name in given))
+        usage_error("specify exactly one of: " + ", ".join(f"--{name}" for name in given))
     if dry_run and execute:
-        usage("--dry-run and --execute exclude each other")
+        usage_error("--dry-run and --execute exclude each other: specify one of them")
     if from_file is None and bool(topic) == all_topics:
-        usage("name the topics with --topic, or take what is committed with --all-topics")
+        usage_error("specify either topics with --topic, or all committed partitions with --all-topics")
     [(specification, value)] = chosen.items()
-    with failures():
-        planned = planner(group, specification, value, topic)
-    plan = run(bootstrap, lambda cluster: carried_out(cluster, group, planned, execute=execute))
-    rows = [row_of(row) for row in plan]
+    with exit_on_client_error():
+        request_plan = planner(group, specification, value, topic)
+    plan = run(bootstrap, lambda cluster: plan_and_commit(cluster, group, request_plan, execute=execute))
+    print_plan(group, [row_of(row) for row in plan], execute=execute, as_json=as_json)
+
+
+def print_plan(group: str, rows: list[Row], *, execute: bool, as_json: bool) -> None:
+    """Print the plan of a reset as JSON or as a table. Without `execute`, print how to commit it."""
     if as_json:
         print_json({"group": group, "executed": execute, "partitions": rows})
         return
     columns = ("topic", "partition", "committed", "new")
-    show(rows, {column: column for column in columns}, as_json=False, empty="nothing to reset")
+    show(rows, {column: column for column in columns}, as_json=False, empty="no offsets to reset")
     if not execute:
-        errors.print("nothing was changed; to do it: the same with --execute", markup=False)
+        errors.print("nothing was changed; to commit these offsets, add --execute", markup=False)
 
 
 def planner(group: str, specification: str, value: str | int, topics: list[str] | None) -> Planner:
     """Return the request for the plan of a reset. Raise InvalidArgument if the value or a topic is malformed."""
     scope = None if topics is None else parse_scope(topics)
 
-    def by(target: client.ResetTarget, number: int | None = None) -> Planner:
+    def reset_to(target: client.ResetTarget, number: int | None = None) -> Planner:
         return lambda cluster: client.plan_offset_reset(cluster, group, target, number, scope)
 
     match specification, value:
@@ -175,20 +188,20 @@ def planner(group: str, specification: str, value: str | int, topics: list[str] 
             offsets = read_offsets(path)
             return lambda cluster: client.plan_offsets(cluster, group, offsets)
         case "to-datetime", str(text):
-            return by(client.ResetTarget.TIMESTAMP, parse_moment_ms(text))
+            return reset_to(client.ResetTarget.TIMESTAMP, parse_moment_ms(text))
         case "by-duration", str(text):
-            return by(client.ResetTarget.TIMESTAMP, parse_duration_ms(text))
+            return reset_to(client.ResetTarget.TIMESTAMP, parse_duration_ms(text))
         case "to-offset", int(offset):
-            return by(client.ResetTarget.OFFSET, offset)
+            return reset_to(client.ResetTarget.OFFSET, offset)
         case "shift-by", int(number):
-            return by(client.ResetTarget.SHIFT, number)
+            return reset_to(client.ResetTarget.SHIFT, number)
         case _:
-            return by(client.ResetTarget[specification.removeprefix("to-").upper()])
+            return reset_to(client.ResetTarget[specification.removeprefix("to-").upper()])
 
 
-async def carried_out(cluster: Cluster, group: str, planned: Planner, *, execute: bool) -> list[PlannedOffset]:
-    """Fetch the plan of a reset and, with `execute`, commit it."""
-    plan = await planned(cluster)
+async def plan_and_commit(cluster: Cluster, group: str, request_plan: Planner, *, execute: bool) -> list[PlannedOffset]:
+    """Return the plan of a reset. With `execute`, commit its offsets."""
+    plan = await request_plan(cluster)
     if execute:
         await client.commit_offsets(cluster, group, plan)
     return plan
@@ -196,7 +209,7 @@ async def carried_out(cluster: Cluster, group: str, planned: Planner, *, execute
 
 @app.command()
 def delete(group: Group, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json = False) -> None:
-    """Delete a group without members, and what it has committed.
+    """Delete a group without members, and its committed offsets.
 
     Example:
 

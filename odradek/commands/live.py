@@ -1,4 +1,4 @@
-"""The live view of ``status``: the same tables, drawn anew whenever there is something new to say."""
+"""Live view of `odradek status`: its tables, refreshed at an interval."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from odradek.commands.status_rows import (
     PARTITION_COLUMNS,
     TRANSACTION_COLUMNS,
     UNKNOWN,
-    answer_of,
     broker_row,
-    known,
-    open_known,
-    remarks,
+    count_text,
+    open_transactions_text,
+    status_values,
+    warnings,
 )
 from odradek.local.output import table_of
 
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 
     from odradek.local.directory import ClusterDirectory, ClusterState
 
-BROKER_SHOWN = tuple(name for name in BROKER_COLUMNS if name != "log")  # a line of a terminal has no room for it
+COLUMNS_SHOWN = tuple(name for name in BROKER_COLUMNS if name != "log")
+"""Columns of the brokers. The path of the log is left out, because it would not fit on a line."""
 
 
-def follow(cluster: ClusterDirectory, every_s: float, console: Console | None = None) -> None:
-    """Show the status of the cluster every `every_s` seconds, until Ctrl-C."""
+def follow(cluster: ClusterDirectory, interval_s: float, console: Console | None = None) -> None:
+    """Show the status of the cluster until Ctrl-C, and refresh it every `interval_s` seconds."""
     state = cluster.read_state()
     assert state is not None
     screen = console or Console()
@@ -44,43 +45,51 @@ def follow(cluster: ClusterDirectory, every_s: float, console: Console | None = 
         contextlib.suppress(KeyboardInterrupt),
         Live(console=screen, screen=screen.is_terminal, auto_refresh=False, vertical_overflow="crop") as live,
     ):
-        asyncio.run(_follow(cluster, state, every_s, live))
+        asyncio.run(_follow(cluster, state, interval_s, live))
 
 
-async def _follow(cluster: ClusterDirectory, state: ClusterState, every_s: float, live: Live) -> None:
+async def _follow(cluster: ClusterDirectory, state: ClusterState, interval_s: float, live: Live) -> None:
     bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in state.plan.node_ids)
     while True:
         try:
             async with client.Cluster(bootstrap, settings(partial=True)) as connected:
-                answer = answer_of(await client.cluster_status(connected))
+                values = status_values(await client.cluster_status(connected))
         except client.ClientError as error:
-            answer = {"failed": str(error)}
+            values = {"failed": str(error)}
         state = cluster.read_state() or state
-        live.update(view(cluster, state, answer), refresh=True)
-        await asyncio.sleep(every_s)
+        live.update(view(cluster, state, values), refresh=True)
+        await asyncio.sleep(interval_s)
 
 
-def view(cluster: ClusterDirectory, state: ClusterState, answer: Mapping[str, Any]) -> RenderableType:
-    """What matters most comes first: partitions may be more than fit."""
-    failed = answer.get("failed")
-    told = UNKNOWN if failed else answer
+def view(cluster: ClusterDirectory, state: ClusterState, values: Mapping[str, Any]) -> RenderableType:
+    """Return the view of a cluster. Partitions are last, because they may not fit on the screen.
+
+    `values` is a result of `status_values`, or has the reason why no broker responded as `failed`.
+    """
+    failed = values.get("failed")
+    shown = UNKNOWN if failed else values
     now = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
-    rows = [broker_row(cluster, state, node_id, told) for node_id in state.plan.node_ids]
+    rows = [broker_row(cluster, state, node_id, shown) for node_id in state.plan.node_ids]
     parts: list[RenderableType] = [
         Text(f"{state.plan.cluster_id}  {now}  Ctrl-C ends", style="dim"),
-        table_of(rows, {name: name for name in BROKER_SHOWN}),
-        *(Text(line, style="bold yellow") for line in remarks(told)),
+        table_of(rows, {name: name for name in COLUMNS_SHOWN}),
+        *(Text(line, style="bold yellow") for line in warnings(shown)),
     ]
     if failed:
         parts.append(Text(str(failed), style="bold red"))
-    partitions = None if told["partitions"] is None else [row for row in told["partitions"] if not row["internal"]]
+    partitions = None if shown["partitions"] is None else [row for row in shown["partitions"] if not row["internal"]]
     sections = (
-        ("open transactions", open_known(told), told["transactions"], {name: name for name in TRANSACTION_COLUMNS}),
-        ("groups", known(told["groups"]), told["groups"], GROUP_COLUMNS),
-        ("partitions", known(partitions), partitions, {name: name for name in PARTITION_COLUMNS}),
+        (
+            "open transactions",
+            open_transactions_text(shown),
+            shown["transactions"],
+            {name: name for name in TRANSACTION_COLUMNS},
+        ),
+        ("groups", count_text(shown["groups"]), shown["groups"], GROUP_COLUMNS),
+        ("partitions", count_text(partitions), partitions, {name: name for name in PARTITION_COLUMNS}),
     )
-    for title, count, found, columns in sections:
+    for title, count, section, columns in sections:
         parts += [Text(), Text(f"{title}: {count}", style="bold")]
-        if found:
-            parts.append(table_of(found, columns))
+        if section:
+            parts.append(table_of(section, columns))
     return Group(*parts)

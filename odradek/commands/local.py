@@ -1,4 +1,4 @@
-"""``down``, ``restart``, ``broker``: brokers of this machine."""
+"""`odradek down`, `odradek restart` and `odradek broker`."""
 
 from __future__ import annotations
 
@@ -11,44 +11,49 @@ import typer
 
 from odradek import run_module
 from odradek.commands.options import DIRECTORY_DEFAULT, Directory
-from odradek.commands.up import NodeIds, add, reasons, state_of
+from odradek.commands.up import NodeIds, exit_on_failure, require_state, start_brokers
 from odradek.local.directory import ClusterDirectory, ClusterState
-from odradek.local.launch import forget, forget_all
+from odradek.local.launch import mark_all_stopped, mark_stopped
 from odradek.local.output import errors
 from odradek.local.processes import STOP_TIMEOUT_S, USAGE, BrokerFailed
+from odradek.local.progress import status_line
 from odradek.local.readiness import await_in_sync
 from odradek.local.startup import stop_identities
 
 
 def down(directory: Directory = DIRECTORY_DEFAULT) -> None:
-    """Stop a local cluster cleanly.
+    """Stop all brokers of a local cluster with a controlled shutdown.
 
     Example:
 
       odradek down --dir /var/tmp/kafka
     """
     cluster = ClusterDirectory(directory)
-    with reasons():
-        state = state_of(cluster)
-        running = forget_all(cluster)
-    tell_killed(stop_identities(running))
+    with exit_on_failure():
+        state = require_state(cluster)
+        running = mark_all_stopped(cluster)
+    with status_line(f"stopping {len(running)} brokers"):
+        killed = stop_identities(running)
+    print_killed(killed)
     print(f"stopped {len(running)} of {len(state.plan.ports)} brokers")
 
 
-def tell_killed(node_ids: list[int]) -> None:
+def print_killed(node_ids: list[int]) -> None:
+    """Print a warning for each broker that had to be killed. It recovers its logs at its next start."""
     for node_id in node_ids:
-        errors.print(f"broker {node_id} did not stop within {STOP_TIMEOUT_S:.0f} s: killed", markup=False)
+        errors.print(f"broker {node_id} did not stop within {STOP_TIMEOUT_S:.0f} s and was killed", markup=False)
 
 
 def restart(
     nodes: NodeIds = None,
-    rolling: Annotated[bool, typer.Option("--rolling", help="All brokers.")] = False,
+    rolling: Annotated[bool, typer.Option("--rolling", help="Restart all brokers.")] = False,
     directory: Directory = DIRECTORY_DEFAULT,
 ) -> None:
-    """Restart brokers of a local cluster one at a time, without an error that clients do not retry by themselves.
+    """Restart brokers of a local cluster, one after the other. Clients receive only retriable errors.
 
-    Each hands over what it leads, stops, starts, and is in sync again with everything it holds a replica of before the next one
-    stops; the active controller comes last.
+    Each broker moves its leaders to other brokers, stops, and starts. The next
+    broker is restarted when all replicas are in sync. The active controller is
+    the last one.
 
     Examples:
 
@@ -57,36 +62,41 @@ def restart(
       odradek restart 2 --dir /var/tmp/kafka
     """
     cluster = ClusterDirectory(directory)
-    with reasons():
+    with exit_on_failure():
         if rolling == bool(nodes):
-            raise BrokerFailed("name the brokers to restart, or say --rolling for all of them", USAGE)
-        state = state_of(cluster)
+            raise BrokerFailed(
+                "specify either the node ids of the brokers to restart, or --rolling for all brokers", USAGE
+            )
+        state = require_state(cluster)
         if missing := [node_id for node_id in state.plan.node_ids if node_id not in state.alive()]:
             raise BrokerFailed(
-                f"broker {missing[0]} does not run; first bring it back: odradek start {missing[0]} --dir {cluster.path}"
+                f"broker {missing[0]} is not running; start it first: odradek start {missing[0]} --dir {cluster.path}"
             )
-        wanted = nodes or state.plan.node_ids
-        if unknown := [node_id for node_id in wanted if node_id not in state.plan.node_ids]:
-            raise BrokerFailed(f"{cluster.path} has no broker {unknown[0]}; it has {state.plan.node_ids}")
-        controller = in_sync(state, state.plan.node_ids[0])
-        for node_id in sorted(wanted, key=lambda node_id: node_id == controller):
+        selected = nodes or state.plan.node_ids
+        if unknown := [node_id for node_id in selected if node_id not in state.plan.node_ids]:
+            raise BrokerFailed(f"{cluster.path} has no broker {unknown[0]}; its brokers are {state.plan.node_ids}")
+        controller = wait_in_sync(state, state.plan.node_ids[0])
+        for node_id in sorted(selected, key=lambda node_id: node_id == controller):
             restart_one(cluster, node_id)
 
 
 def restart_one(cluster: ClusterDirectory, node_id: int) -> None:
+    """Restart a broker, wait until all replicas are in sync, and print how long each step took."""
     began = time.monotonic()
     try:
-        tell_killed(stop_identities(forget(cluster, [node_id])))
+        with status_line(f"stopping broker {node_id}"):
+            killed = stop_identities(mark_stopped(cluster, [node_id]))
+        print_killed(killed)
         stopped = time.monotonic()
-        state = state_of(cluster)
-        add(cluster, state, [node_id])
+        state = require_state(cluster)
+        start_brokers(cluster, state, [node_id])
     except KeyboardInterrupt:
         errors.print(
             f"broker {node_id} is stopped; start it with: odradek start {node_id} --dir {cluster.path}", markup=False
         )
         raise
     ready = time.monotonic()
-    in_sync(state, node_id)
+    wait_in_sync(state, node_id)
     print(
         f"broker {node_id}: stopped in {stopped - began:.1f} s, ready after {ready - stopped:.1f} s, "
         f"in sync after {time.monotonic() - ready:.1f} s",
@@ -94,41 +104,47 @@ def restart_one(cluster: ClusterDirectory, node_id: int) -> None:
     )
 
 
-def in_sync(state: ClusterState, first: int) -> int | None:
-    """Wait until every replica of every partition is in sync, as broker `first` sees it. Returns the active controller.
+def wait_in_sync(state: ClusterState, first: int) -> int | None:
+    """Wait until every replica is in sync in the metadata of broker `first`.
 
-    The one that was started last is asked: it has caught up with the metadata, whereas another may not have heard yet that
-    anything was out of sync.
+    Return the node id of the active controller.
+
+    `first` should be the broker that was started last, because it has caught up with the metadata log. Another broker
+    may not yet have applied the records that removed replicas from ISRs.
     """
     others = [node_id for node_id in state.plan.node_ids if node_id != first]
     bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in (first, *others))
-    return await_in_sync(bootstrap, len(state.plan.ports))
+    with status_line("waiting until all replicas are in sync"):
+        return await_in_sync(bootstrap, len(state.plan.ports))
 
 
 def broker(
     config: Annotated[
-        Path | None, typer.Option(help="Kafka-style .properties file.", exists=True, dir_okay=False)
+        Path | None, typer.Option(help="Properties file in Kafka's format.", exists=True, dir_okay=False)
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A property that overrides the file.", metavar="NAME=VALUE")
+        list[str] | None,
+        typer.Option("--set", help="Set a property. It overrides the file and the environment.", metavar="NAME=VALUE"),
     ] = None,
     profile: Annotated[
         Path | None,
         typer.Option(
-            help="Write a profile to this file when the broker stops: flame graph (.svg), speedscope (.json) or folded stacks (.folded).",
+            help="Write a profile to this file when the broker stops: flame graph (.svg), speedscope (.json) or "
+            "folded stacks (.folded).",
             dir_okay=False,
         ),
     ] = None,
 ) -> None:
-    """Run one broker in the foreground, for containers and real hosts.
+    """Run one broker in the foreground, for containers and for clusters of several hosts.
 
-    Properties come from the file, then from the environment (ODRADEK_LOG_DIRS=/data), then from --set.
+    The environment overrides the file: ODRADEK_LOG_DIRS sets log.dirs. --set
+    overrides both.
 
     Examples:
 
       odradek broker --config server.properties --set log.dirs=/data
 
-      ODRADEK_LOG_DIRS=/data ODRADEK_LISTENERS=PLAINTEXT://:9092 odradek broker
+      ODRADEK_LOG_DIRS=/data odradek broker --config server.properties
 
       odradek broker --config server.properties --profile broker.svg
     """

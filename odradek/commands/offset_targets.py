@@ -1,4 +1,4 @@
-"""Arguments of ``odradek groups reset``, as the client expects them."""
+"""Parsers for the arguments of `odradek groups reset`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DURATION = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
-"""An ISO 8601 duration without years and months, whose lengths differ. It is Java's Duration and weeks."""
+"""An ISO 8601 duration, as Java's Duration and with weeks. Years and months are excluded: their lengths vary."""
 FILE_COLUMNS = 3
 
 
 def parse_scope(topics: Sequence[str]) -> dict[str, list[int]]:
-    """Parse TOPIC or TOPIC:PARTITION,... into partition indexes by topic, all partitions if there are none.
+    """Parse TOPIC or TOPIC:PARTITION,... into lists of partition indexes by topic. An empty list means all partitions.
 
-    Raise InvalidArgument if a partition is no number.
+    Raise InvalidArgument if a partition is not a number.
     """
     scope: dict[str, list[int]] = {}
     whole = []
-    for each in topics:
-        name, _, indexes = each.partition(":")
+    for topic in topics:
+        name, _, indexes = topic.partition(":")
         scope.setdefault(name, []).extend(parse_number(text, "partition") for text in indexes.split(",") if indexes)
         if not indexes:
             whole.append(name)
@@ -34,17 +34,23 @@ def parse_scope(topics: Sequence[str]) -> dict[str, list[int]]:
 
 
 def parse_moment_ms(text: str) -> int:
-    """Parse an ISO 8601 time, in UTC unless it has an offset, into milliseconds since 1970. Raise InvalidArgument if it is none."""
+    """Parse an ISO 8601 time into milliseconds since 1970. A time without a UTC offset is in UTC.
+
+    Raise InvalidArgument if the text is not such a time.
+    """
     try:
-        at = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError as error:
         problem = f"--to-datetime {text}: expected a time such as 2026-11-21T17:42:00.000"
         raise client.InvalidArgument(problem) from error
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def parse_duration_ms(text: str) -> int:
-    """Parse an ISO 8601 duration into the time that lies that long before now. Raise InvalidArgument if it is none."""
+    """Parse an ISO 8601 duration. Return the time that long before now, in milliseconds since 1970.
+
+    Raise InvalidArgument if the text is not a duration, or if the time is before the year 1.
+    """
     matched = DURATION.fullmatch(text)
     if matched is None or not any(matched.groups()):
         raise client.InvalidArgument(f"--by-duration {text}: expected a duration such as PT1H30M or P2D")
@@ -53,22 +59,27 @@ def parse_duration_ms(text: str) -> int:
         ago = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
         return int((datetime.now(UTC) - ago).timestamp() * 1000)
     except OverflowError as error:
-        raise client.InvalidArgument(f"--by-duration {text}: there was no time so long ago") from error
+        raise client.InvalidArgument(
+            f"--by-duration {text}: the start is before the year 1; use a shorter duration"
+        ) from error
 
 
 def read_offsets(path: str) -> dict[client.TopicPartition, int]:
-    """Read lines of topic,partition,offset, as kafka-consumer-groups --export writes them. Raise InvalidArgument if one is malformed."""
+    """Read a file with lines of topic,partition,offset, as kafka-consumer-groups --export prints them.
+
+    Raise InvalidArgument if a line is malformed, or if the file cannot be read.
+    """
     offsets: dict[client.TopicPartition, int] = {}
     try:
         with Path(path).open(encoding="utf-8", newline="") as lines:
             for number, row in enumerate(csv.reader(lines), 1):
                 if not row:
                     continue
-                what = f"{path}, line {number}"
+                origin = f"{path}, line {number}"
                 if len(row) != FILE_COLUMNS:
-                    raise client.InvalidArgument(f"{what}: expected topic,partition,offset")
-                key = client.TopicPartition(row[0].strip(), parse_number(row[1], what))
-                offsets[key] = parse_number(row[2], what)
+                    raise client.InvalidArgument(f"{origin}: expected topic,partition,offset")
+                key = client.TopicPartition(row[0].strip(), parse_number(row[1], origin))
+                offsets[key] = parse_number(row[2], origin)
     except OSError as error:
         raise client.InvalidArgument(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -76,9 +87,9 @@ def read_offsets(path: str) -> dict[client.TopicPartition, int]:
     return offsets
 
 
-def parse_number(text: str, what: str) -> int:
-    """Parse a number. Raise InvalidArgument if it is none."""
+def parse_number(text: str, origin: str) -> int:
+    """Parse an integer. Raise InvalidArgument, with `origin` in its message, if the text is not one."""
     try:
         return int(text)
     except ValueError as error:
-        raise client.InvalidArgument(f"{what} {text}: expected a number") from error
+        raise client.InvalidArgument(f"{origin} {text}: expected a number") from error

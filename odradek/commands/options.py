@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands have."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from odradek.local.directory import DEFAULT_HOST, DEFAULT_PORT
 BOOTSTRAP_VARIABLE = "ODRADEK_BOOTSTRAP"
 Bootstrap = Annotated[
     str,
-    typer.Option("--bootstrap", "-b", help="host:port of any broker.", envvar=BOOTSTRAP_VARIABLE, metavar="HOST:PORT"),
+    typer.Option("--bootstrap", "-b", help="Address of any broker.", envvar=BOOTSTRAP_VARIABLE, metavar="HOST:PORT"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Directory = Annotated[Path, typer.Option("--dir", help="Directory of the cluster: configuration, data and logs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Directory = Annotated[Path, typer.Option("--dir", help="Directory of the local cluster: configuration, data and logs.")]
 
 BOOTSTRAP_DEFAULT = f"{DEFAULT_HOST}:{DEFAULT_PORT}"
 DIRECTORY_DEFAULT = Path("odradek-data")

@@ -1,4 +1,4 @@
-"""Records to be written, as lines of standard input."""
+"""Read records from lines of standard input."""
 
 from __future__ import annotations
 
@@ -17,11 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 READ_BYTES = 65_536
+"""Maximum bytes per read of standard input."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """Format of the lines: values, keys and values around `separator`, or JSON. Headers and partition hold for every record."""
+    """Format of input lines, and the fields that all records have.
+
+    Attributes:
+        headers: Headers of all records, after those of the line.
+        partition: Partition of all records; None selects it by the key.
+        separator: Text between key and value of a line; None: a line is a value.
+        as_json: A line is JSON, as `odradek consume --json` prints it.
+    """
 
     headers: Headers = ()
     partition: int | None = None
@@ -30,29 +38,29 @@ class LineFormat:
 
     def record(self, line: str, number: int) -> client.ProducerRecord:
         """Return the record of a line. `number` counts lines from 1. Raise ClientError if the line is malformed."""
-        what = f"line {number}"
-        key, value, headers = self._json(line, what) if self.as_json else (*self._text(line, what), ())
+        origin = f"line {number}"
+        key, value, headers = self._json(line, origin) if self.as_json else (*self._text(line, origin), ())
         return client.ProducerRecord(key, value, (*headers, *self.headers), self.partition)
 
-    def _text(self, line: str, what: str) -> tuple[bytes | None, bytes]:
+    def _text(self, line: str, origin: str) -> tuple[bytes | None, bytes]:
         if self.separator is None:
-            return None, bytes_of(line, what)
-        key, found, value = line.partition(self.separator)
-        if not found:
-            raise client.ClientError(f"{what}: no {self.separator!r} between key and value")
-        return bytes_of(key, what), bytes_of(value, what)
+            return None, bytes_of(line, origin)
+        key, separator, value = line.partition(self.separator)
+        if not separator:
+            raise client.ClientError(f"{origin}: no {self.separator!r} between key and value")
+        return bytes_of(key, origin), bytes_of(value, origin)
 
     @staticmethod
-    def _json(line: str, what: str) -> tuple[bytes | None, bytes | None, Headers]:
-        """Parse a line as `odradek consume --json` prints it. A missing name stands for null."""
+    def _json(line: str, origin: str) -> tuple[bytes | None, bytes | None, Headers]:
+        """Parse a line of JSON. A missing key or value is null."""
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise client.ClientError(f"{what}: not JSON ({error})") from error
+            raise client.ClientError(f"{origin}: not JSON ({error})") from error
         if not isinstance(row, dict):
-            raise client.ClientError(f'{what}: expected {{"key": ..., "value": ..., "headers": [...]}}')
-        headers = headers_from_json(row.get("headers", []), what)
-        return from_json(row.get("key"), what), from_json(row.get("value"), what), headers
+            raise client.ClientError(f'{origin}: expected {{"key": ..., "value": ..., "headers": [...]}}')
+        headers = headers_from_json(row.get("headers", []), origin)
+        return from_json(row.get("key"), origin), from_json(row.get("value"), origin), headers
 
 
 def parse_header(pair: str) -> tuple[str, bytes | None]:
@@ -64,9 +72,9 @@ def parse_header(pair: str) -> tuple[str, bytes | None]:
 
 
 async def lines_of(descriptor: int) -> AsyncIterator[list[str]]:
-    """Yield the lines of a file descriptor as they arrive, without blocking the event loop and without a thread.
+    """Yield the lines of a file descriptor as they arrive, without blocking the event loop.
 
-    A thread that reads standard input could not be stopped, so that the command would not end on Ctrl-C.
+    It uses no thread: a thread that waits for standard input cannot be stopped, and would delay the end on Ctrl-C.
     """
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")(ESCAPES), translate=True)
     rest = ""
@@ -80,7 +88,7 @@ async def lines_of(descriptor: int) -> AsyncIterator[list[str]]:
 
 
 async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
-    """Yield data as soon as it arrives, up to the end of the file."""
+    """Yield the data of a file descriptor as it arrives, until the end of the file."""
     while True:
         await _readable(descriptor)
         data = os.read(descriptor, READ_BYTES)
@@ -92,13 +100,14 @@ async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
 async def _readable(descriptor: int) -> None:
     """Wait until a read does not block.
 
-    The descriptor is registered for each read: a notification from before the last read would let the next one block the event loop.
+    The descriptor is registered for each read. Otherwise, a notification from before the last read could remain set,
+    and the next read would block the event loop.
     """
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     try:
         loop.add_reader(descriptor, readable.set)
-    except PermissionError:  # a regular file, which epoll refuses since it is always readable
+    except PermissionError:  # a regular file: epoll refuses it, and a read of it does not block
         return
     try:
         await readable.wait()

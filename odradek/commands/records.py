@@ -1,4 +1,4 @@
-"""``odradek consume`` and ``odradek produce``: records on a terminal and in a pipe."""
+"""`odradek consume` and `odradek produce`: records on standard output and from standard input."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from odradek import client
 from odradek.commands.content import BASE64, bytes_of, json_of, json_of_headers
 from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
 from odradek.commands.record_lines import LineFormat, lines_of, parse_header
-from odradek.commands.requests import failures, run
+from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import moment
-from odradek.local.output import INTERRUPTED, console, counted, errors, print_json, usage
+from odradek.local.output import INTERRUPTED, console, counted, errors, print_json, usage_error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from odradek.client import Cluster, ConsumerRecord, ProducerRecord, Written
 
 LINES_MAX, CHARACTERS_MAX = 1_000, 512 * 1024
-"""Size of the input, in lines and in characters, after which its records are sent."""
+"""Maximum lines and characters of standard input per batch."""
 
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
 
@@ -33,21 +33,22 @@ Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
 def consume(
     topic: Topic,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    partition: Annotated[list[int] | None, typer.Option(help="Only these partitions.")] = None,
+    partition: Annotated[list[int] | None, typer.Option(help="Print only this partition.")] = None,
     start: Annotated[
-        str, typer.Option("--from", help="earliest, latest or an offset.", metavar="POSITION")
+        str, typer.Option("--from", help="Start at earliest, latest or an offset.", metavar="POSITION")
     ] = "earliest",
-    count: Annotated[int | None, typer.Option("--max", help="So many records at most.", min=1)] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on at the end, until Ctrl-C.")] = False,
+    count: Annotated[int | None, typer.Option("--max", help="Maximum number of records.", min=1)] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records until Ctrl-C.")] = False,
     uncommitted: Annotated[
-        bool, typer.Option("--uncommitted", help="Records of open and aborted transactions too.")
+        bool, typer.Option("--uncommitted", help="Include records of open and aborted transactions.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Print the records of a topic, up to the end it has now.
+    """Print the records of a topic up to its present end.
 
-    Only what is committed, unless --uncommitted. With --json a line a record; keys, values and headers that are no text are
-    {"base64": ...}.
+    Records of open and aborted transactions are left out, unless --uncommitted is
+    set. With --json, each record is one line. Keys, values and headers that are
+    not UTF-8 are {"base64": ...}.
 
     Examples:
 
@@ -55,33 +56,33 @@ def consume(
 
       odradek consume payments --partition 0 --max 10 --json | jq .value
     """
-    with failures():
+    with exit_on_client_error():
         first = parse_start(start)
     isolation = client.IsolationLevel.READ_UNCOMMITTED if uncommitted else client.IsolationLevel.READ_COMMITTED
 
-    async def printed(cluster: Cluster) -> None:
+    async def print_records(cluster: Cluster) -> None:
         consumer = client.Consumer(
             cluster, topic, partitions=partition or (), start=first, follow=follow, isolation=isolation
         )
-        left = count
+        remaining = count
         async with aclosing(consumer.batches()) as batches:
             async for batch in batches:
-                for record in batch[:left]:
+                for record in batch[:remaining]:
                     sys.stdout.write((json_line(record) if as_json else text_line(record)) + "\n")
                 if follow:
                     sys.stdout.flush()
-                left = None if left is None else left - len(batch)
-                if left is not None and left <= 0:
+                remaining = None if remaining is None else remaining - len(batch)
+                if remaining is not None and remaining <= 0:
                     return
 
     try:
-        run(bootstrap, printed)
+        run(bootstrap, print_records)
     except KeyboardInterrupt as interrupted:
         raise typer.Exit(INTERRUPTED) from interrupted
 
 
 def parse_start(text: str) -> int:
-    """Parse a position: earliest, latest or an offset. Raise InvalidArgument if it is none."""
+    """Parse a start position: earliest, latest or an offset. Raise InvalidArgument for other texts."""
     match text:
         case "earliest":
             return client.EARLIEST
@@ -108,12 +109,18 @@ def json_line(record: ConsumerRecord) -> str:
 
 
 def text_line(record: ConsumerRecord) -> str:
-    """Return a record as fields between tabs: partition and offset, time, key, value, headers."""
-    fields = [f"{record.partition}@{record.offset}", moment(record.timestamp_ms), word(record.key), word(record.value)]
-    return "\t".join([*fields, *(f"{name}={word(value)}" for name, value in record.headers)])
+    """Return a record as fields separated by tabs: partition and offset, time, key, value, headers."""
+    fields = [
+        f"{record.partition}@{record.offset}",
+        moment(record.timestamp_ms),
+        content_text(record.key),
+        content_text(record.value),
+    ]
+    return "\t".join([*fields, *(f"{name}={content_text(value)}" for name, value in record.headers)])
 
 
-def word(content: bytes | None) -> str:
+def content_text(content: bytes | None) -> str:
+    """Return a key, value or header value as text: "base64:..." if it is not UTF-8, "null" if it is null."""
     value = json_of(content)
     if isinstance(value, dict):
         return f"base64:{value[BASE64]}"
@@ -123,70 +130,89 @@ def word(content: bytes | None) -> str:
 def produce(
     topic: Topic,
     value: Annotated[
-        str | None, typer.Argument(help="The value.", show_default="each line of standard input is one")
+        str | None, typer.Argument(help="Value of the record.", show_default="one record per line of standard input")
     ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    key: Annotated[str | None, typer.Option(help="The key of the value.")] = None,
-    key_separator: Annotated[str | None, typer.Option(help="Lines are key, this, value.", metavar="TEXT")] = None,
+    key: Annotated[str | None, typer.Option(help="Key of the record.")] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(help="Text between key and value in each input line.", metavar="TEXT")
+    ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option(help="A header of every record; NAME alone is one without a value.", metavar="NAME=VALUE"),
+        typer.Option(help="Add a header to all records. NAME alone is a header without a value.", metavar="NAME=VALUE"),
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option(help="Into this partition.", show_default="by the key as Kafka's producers do, or in turn"),
+        typer.Option(help="Partition of all records.", show_default="by hash of the key, or round robin"),
     ] = None,
     from_json: Annotated[
-        bool, typer.Option("--from-json", help="Lines are what odradek consume --json prints.")
+        bool, typer.Option("--from-json", help="Read lines of JSON, as odradek consume --json prints them.")
     ] = False,
-    transaction: Annotated[bool, typer.Option("--transaction", "-t", help="All of it in one transaction.")] = False,
-    transactional_id: Annotated[str | None, typer.Option(help="In a transaction of this id.", metavar="ID")] = None,
-    abort: Annotated[bool, typer.Option("--abort", help="In a transaction that is aborted at the end.")] = False,
+    transaction: Annotated[
+        bool, typer.Option("--transaction", "-t", help="Write all records in one transaction.")
+    ] = False,
+    transactional_id: Annotated[
+        str | None, typer.Option(help="Use a transaction with this transactional id.", metavar="ID")
+    ] = None,
+    abort: Annotated[bool, typer.Option("--abort", help="Use a transaction, and abort it at the end.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write records: one that is named here, or each line of standard input.
+    """Write one record, or one record per line of standard input.
 
-    Each is written once, to all in-sync replicas. A transaction is all or nothing for who reads what is committed: also when the
-    input ends early or is interrupted, it is aborted.
+    The producer is idempotent and waits for all in-sync replicas. With
+    --transaction, consumers with read_committed see all records or none: after an
+    error or Ctrl-C, the transaction is aborted.
 
     Examples:
 
-      odradek produce payments '{"amount": 3}' --key alice --header source=shell
+      odradek produce payments '{"amount": 3}' --key alice --header from=shell
 
       seq 1000 | odradek produce numbers --transaction
 
-      odradek consume payments --json | odradek produce copies --from-json --transactional-id copier
+      odradek consume payments --json | odradek produce copies --from-json
     """
     if value is None and key is not None:
-        usage("--key belongs to a value that is named; for lines use --key-separator")
+        usage_error("--key needs a value on the command line; for lines of standard input use --key-separator")
     if value is not None and (key_separator is not None or from_json):
-        usage("--key-separator and --from-json are for lines of standard input; leave out the value")
+        usage_error("--key-separator and --from-json are for lines of standard input: remove the value")
     if key_separator is not None and from_json:
-        usage("--key-separator and --from-json exclude each other")
-    with failures():
-        headers = tuple(parse_header(each) for each in header or [])
+        usage_error("--key-separator and --from-json exclude each other: specify one of them")
+    with exit_on_client_error():
+        headers = tuple(parse_header(pair) for pair in header or [])
         batches = input_batches(LineFormat(headers, partition, key_separator, from_json))
         if value is not None:
             key_bytes = None if key is None else bytes_of(key, "--key")
-            one = client.ProducerRecord(key_bytes, bytes_of(value, "value"), headers, partition)
-            batches = single(one)
+            record = client.ProducerRecord(key_bytes, bytes_of(value, "value"), headers, partition)
+            batches = single_batch(record)
         elif sys.stdin is None:
-            raise client.ClientError("standard input is closed; name the value, or give lines")
-    identity = (transactional_id or own_id()) if transaction or abort or transactional_id is not None else None
+            raise client.ClientError("standard input is closed; specify a value, or redirect standard input")
+    effective_id = (
+        (transactional_id or default_transactional_id())
+        if transaction or abort or transactional_id is not None
+        else None
+    )
     try:
-        result = run(bootstrap, lambda cluster: written(cluster, topic, identity, batches, commit=not abort))
+        result = run(bootstrap, lambda cluster: write_records(cluster, topic, effective_id, batches, commit=not abort))
     except KeyboardInterrupt as interrupted:
         errors.print("interrupted")
         raise typer.Exit(INTERRUPTED) from interrupted
+    print_result(result, as_json=as_json)
+
+
+def print_result(result: dict[str, Any], *, as_json: bool) -> None:
+    """Print a result of `write_records` as JSON or as one line."""
     if as_json:
         print_json(result)
         return
-    places = ", ".join(f"{each['partition']}@{each['first_offset']}" for each in result["partitions"])
-    ended = "" if result["transaction"] == "none" else f", {result['transaction']}"
-    console.print(f"{counted(result['records'], 'record')} to {topic} ({places or 'nothing'}){ended}", markup=False)
+    positions = ", ".join(f"{row['partition']}@{row['first_offset']}" for row in result["partitions"])
+    outcome = "" if result["transaction"] == "none" else f", {result['transaction']}"
+    console.print(
+        f"{counted(result['records'], 'record')} to {result['topic']} ({positions or 'no partition'}){outcome}",
+        markup=False,
+    )
 
 
-async def written(
+async def write_records(
     cluster: Cluster,
     topic: str,
     transactional_id: str | None,
@@ -194,7 +220,10 @@ async def written(
     *,
     commit: bool,
 ) -> dict[str, Any]:
-    """Write all batches and end the transaction if there is one. A failure or Ctrl-C aborts it."""
+    """Write all batches, and return the row to print.
+
+    With a transactional id, write them in a transaction. Abort it after an error or Ctrl-C, or if `commit` is False.
+    """
     try:
         await cluster.topic(topic)
     except client.NotFound as error:
@@ -202,12 +231,12 @@ async def written(
             error.problem, f"create it with: odradek topics create {topic}", code=error.code
         ) from error
     producer = client.Producer(cluster, transactional_id)
-    sent: list[Written] = []
+    written: list[Written] = []
     try:
         if transactional_id is not None:
             await producer.begin()
         async for batch in batches:
-            sent += await producer.send(topic, batch)
+            written += await producer.send(topic, batch)
     except BaseException:
         if producer.in_transaction:
             await producer.abort()
@@ -215,39 +244,43 @@ async def written(
     if transactional_id is not None:
         await (producer.commit() if commit else producer.abort())
     partitions: dict[int, dict[str, int]] = {}
-    for each in sent:
-        place = {"partition": each.partition, "first_offset": each.base_offset, "records": 0}
-        partitions.setdefault(each.partition, place)["records"] += each.records
+    for batch_result in written:
+        row = {"partition": batch_result.partition, "first_offset": batch_result.base_offset, "records": 0}
+        partitions.setdefault(batch_result.partition, row)["records"] += batch_result.records
     return {
         "topic": topic,
-        "records": sum(each.records for each in sent),
+        "records": sum(batch_result.records for batch_result in written),
         "transaction": "none" if transactional_id is None else "committed" if commit else "aborted",
         "transactional_id": transactional_id,
         "partitions": [partitions[index] for index in sorted(partitions)],
     }
 
 
-async def single(record: ProducerRecord) -> AsyncIterator[list[ProducerRecord]]:
-    """Yield one batch of one record."""
+async def single_batch(record: ProducerRecord) -> AsyncIterator[list[ProducerRecord]]:
+    """Yield one batch with one record."""
     yield [record]
 
 
-async def input_batches(form: LineFormat) -> AsyncIterator[list[ProducerRecord]]:
-    """Yield the records of standard input in full batches. From a terminal, yield each line when it is complete."""
-    terminal = sys.stdin.isatty()
+async def input_batches(line_format: LineFormat) -> AsyncIterator[list[ProducerRecord]]:
+    """Yield the records of standard input in batches. If it is a terminal, yield each line as a batch."""
+    is_terminal = sys.stdin.isatty()
     batch, size, number = list[client.ProducerRecord](), 0, 0
     async for lines in lines_of(sys.stdin.fileno()):
         for line in lines:
             number += 1
-            batch.append(form.record(line, number))
+            batch.append(line_format.record(line, number))
             size += len(line)
-            if terminal or len(batch) >= LINES_MAX or size >= CHARACTERS_MAX:
+            if is_terminal or len(batch) >= LINES_MAX or size >= CHARACTERS_MAX:
                 yield batch
                 batch, size = [], 0
     if batch:
         yield batch
 
 
-def own_id() -> str:
-    """Return a transactional id of this process, so that two commands do not fence each other. Process ids bound their number."""
+def default_transactional_id() -> str:
+    """Return a transactional id from host name and process id.
+
+    Two commands that run in parallel therefore do not fence each other. The number of ids per host is bounded, because
+    the kernel reuses process ids.
+    """
     return f"odradek-produce-{socket.gethostname()}-{os.getpid()}"

@@ -1,4 +1,4 @@
-"""Run client operations for a command: on an event loop, with one line of error and an exit code."""
+"""Run client operations of commands. Print an error as one line, and exit with its exit code."""
 
 from __future__ import annotations
 
@@ -19,33 +19,43 @@ if TYPE_CHECKING:
 CLIENT_ID = "odradek-admin"
 """Client id of the command line in quotas, metrics and logs of brokers."""
 PARTIAL_TIMEOUT_S = 5.0
-"""Seconds for a response if the output may be partial: a broker that hangs must not delay the rows of the others for long."""
+"""Seconds for a response if partial output is useful.
+
+One broker that does not respond delays the output by this time.
+"""
 
 T = TypeVar("T")
 
 
 def run(bootstrap: str, operation: Callable[[Cluster], Awaitable[T]], *, partial: bool = False) -> T:
-    """Run an operation on a cluster and return its result. Raise typer.Exit after a failure, whose reason has been printed."""
+    """Connect to a cluster, run an operation, and return its result.
+
+    With `partial`, wait only `PARTIAL_TIMEOUT_S` for each response. After a failure, print its reason and raise
+    typer.Exit.
+    """
     import asyncio
 
     async def on_cluster() -> T:
         async with client.Cluster(bootstrap, settings(partial=partial)) as cluster:
             return await operation(cluster)
 
-    with failures():
+    with exit_on_client_error():
         return asyncio.run(on_cluster())
 
 
 def settings(*, partial: bool = False) -> Settings:
-    """Return the settings of the command line's clients."""
+    """Return the client settings of the command line."""
     if partial:
         return client.Settings(client_id=CLIENT_ID, request_timeout_s=PARTIAL_TIMEOUT_S)
     return client.Settings(client_id=CLIENT_ID)
 
 
 @contextmanager
-def failures() -> Iterator[None]:
-    """Print a client error as one line and raise typer.Exit, with exit code 2 if the operation is invalid for any cluster."""
+def exit_on_client_error() -> Iterator[None]:
+    """Print a client error as one line, and raise typer.Exit.
+
+    The exit code is 2 if the error is an invalid argument, otherwise 1.
+    """
     try:
         yield
     except client.ClientError as error:

@@ -1,4 +1,4 @@
-"""Results of the client as values that JSON and tables can represent."""
+"""Convert results of the client into rows for JSON and tables."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ Row = dict[str, Any]
 
 
 def row_of(result: Any) -> Row:
-    """Convert a dataclass of the client into a row with the same names."""
+    """Convert a dataclass of the client into a row with the same field names."""
     return {field.name: plain(getattr(result, field.name)) for field in dataclasses.fields(result)}
 
 
 def plain(value: Any) -> Any:
-    """Convert dataclasses into rows and ids into text, in lists and dictionaries too."""
+    """Convert dataclasses into rows and UUIDs into text, also inside of lists and dictionaries."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return row_of(value)
     if isinstance(value, list):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     return str(value) if isinstance(value, UUID) else value
 
 
 def transaction_row(transaction: TransactionDescription) -> Row:
-    """Convert a transaction into a row, with its times as text and its age in milliseconds."""
+    """Convert a transaction into a row with its start and its time-out as text, and its age in milliseconds."""
     started = transaction.started_ms
     return {
         "transactional_id": transaction.transactional_id,
@@ -50,7 +50,10 @@ def transaction_row(transaction: TransactionDescription) -> Row:
 
 
 def blocked_row(blocked: BlockedPartition) -> Row:
-    """Convert a partition and the transaction that holds it back into a row. Names without a value are left out."""
+    """Convert a partition, and the transaction that holds back its last stable offset, into a row.
+
+    Fields of the transaction are left out if they are not known.
+    """
     row: Row = {
         "topic": blocked.topic,
         "partition": blocked.partition,
@@ -63,12 +66,12 @@ def blocked_row(blocked: BlockedPartition) -> Row:
         if blocked.transaction is None:
             row["since"] = moment(blocked.producer.last_timestamp)
         else:
-            known = transaction_row(blocked.transaction)
+            transaction = transaction_row(blocked.transaction)
             names = ("transactional_id", "client_id", "state", "since", "times_out", "open_for_ms")
-            row |= {name: known[name] for name in names}
-    return row | {"verdict": blocked.state.value}
+            row |= {name: transaction[name] for name in names}
+    return row | {"condition": blocked.state.value}
 
 
 def moment(timestamp_ms: int) -> str:
-    """Return a time as text, in UTC and with milliseconds."""
+    """Return a timestamp as text in UTC, with milliseconds."""
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")

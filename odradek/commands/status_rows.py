@@ -1,4 +1,4 @@
-"""Rows and remarks of ``status``, for tables and for the live view."""
+"""Rows and warnings of `odradek status`, for tables, JSON and the live view."""
 
 from __future__ import annotations
 
@@ -34,71 +34,77 @@ UNKNOWN: dict[str, Any] = {
     "under_replicated": None,
     "groups": None,
     "transactions": None,
-    "unanswered": [],
+    "unreachable": [],
 }
-"""What no broker says, when none runs."""
+"""Values of a cluster of which no broker responds."""
 
 
-def answer_of(status: ClusterStatus) -> dict[str, Any]:
-    """Convert the status of a cluster into a row. Transactions are null if none is known and a broker did not respond."""
-    transactions = [transaction_row(each) for each in status.transactions]
-    row = row_of(status)
-    del row["unreachable"]
+def status_values(status: ClusterStatus) -> dict[str, Any]:
+    """Convert the status of a cluster into values for tables and JSON, by field name.
+
+    The open transactions are null if none is known, and at least one broker did not respond.
+    """
+    transactions = [transaction_row(transaction) for transaction in status.transactions]
     return {
-        **row,
+        **row_of(status),
         "transactions": transactions or (None if status.unreachable else []),
-        "unanswered": sorted(status.unreachable),
+        "unreachable": sorted(status.unreachable),
     }
 
 
 def broker_row(
-    cluster: ClusterDirectory, state: ClusterState, node_id: int, answer: Mapping[str, Any]
+    cluster: ClusterDirectory, state: ClusterState, node_id: int, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    known: dict[str, Any] = next((row for row in answer["brokers"] if row["node_id"] == node_id), {})
+    """Return the row of one broker, from the state file, its process, and the metadata of the cluster."""
+    metadata: dict[str, Any] = next((row for row in values["brokers"] if row["node_id"] == node_id), {})
     running = node_id in state.alive()
-    fenced = known.get("fenced") if running else None
+    fenced = metadata.get("fenced") if running else None
     return {
         "node_id": node_id,
         "endpoint": state.plan.endpoint(node_id),
         "running": running,
         "fenced": fenced,
-        "state": "fenced" if fenced else "running" if running else "died" if node_id in state.running else "stopped",
-        "role": role(state, node_id, answer),
-        "rack": known.get("rack"),
-        "leads": sum(row["leader"] == node_id for row in answer["partitions"] or ()),
+        "state": "fenced" if fenced else "running" if running else "failed" if node_id in state.running else "stopped",
+        "role": role(state, node_id, values),
+        "rack": metadata.get("rack"),
+        "leads": sum(row["leader"] == node_id for row in values["partitions"] or ()),
         "metrics": state.plan.metrics_url(node_id) if running else None,
         "pid": state.running[node_id].pid if running else None,
         "log": str(cluster.log(node_id)),
     }
 
 
-def role(state: ClusterState, node_id: int, answer: Mapping[str, Any]) -> str:
-    if node_id == answer["controller"]:
+def role(state: ClusterState, node_id: int, values: Mapping[str, Any]) -> str:
+    """Return the role of a broker in the quorum: controller, voter or observer."""
+    if node_id == values["controller"]:
         return "controller"
     return "voter" if node_id in state.plan.voters else "observer"
 
 
-def known(found: Sequence[Any] | None) -> str:
-    """How many; None is not known."""
-    return "unknown" if found is None else str(len(found))
+def count_text(rows: Sequence[Any] | None) -> str:
+    """Return the number of rows as text. None is "unknown"."""
+    return "unknown" if rows is None else str(len(rows))
 
 
-def open_known(answer: Mapping[str, Any]) -> str:
-    """How many transactions are open, and who may know of others but did not answer."""
-    count = known(answer["transactions"])
-    if not answer["unanswered"]:
+def open_transactions_text(values: Mapping[str, Any]) -> str:
+    """Return the number of open transactions, and the brokers whose transactions are not known."""
+    count = count_text(values["transactions"])
+    if not values["unreachable"]:
         return count
-    silent = ", ".join(str(node_id) for node_id in answer["unanswered"])
-    return f"{count}{' or more' if answer['transactions'] else ''}, no answer of broker {silent}"
+    names = ", ".join(str(node_id) for node_id in values["unreachable"])
+    return f"{count}{' or more' if values['transactions'] else ''}, no response from broker {names}"
 
 
-def remarks(answer: Mapping[str, Any]) -> list[str]:
-    """What is not as it should be, a line each."""
+def warnings(values: Mapping[str, Any]) -> list[str]:
+    """Return one line for all under-replicated partitions, and one for each broker that did not respond."""
     lines = []
-    if behind := answer["under_replicated"]:
-        counts = Counter(name.rpartition("-")[0] for name in behind)
+    if under_replicated := values["under_replicated"]:
+        counts = Counter(name.rpartition("-")[0] for name in under_replicated)
         lines.append("under-replicated: " + ", ".join(f"{count} of {topic}" for topic, count in counts.items()))
     return [
         *lines,
-        *(f"no answer of broker {node_id}: what only it knows is missing here" for node_id in answer["unanswered"]),
+        *(
+            f"no response from broker {node_id}: its groups and transactions are missing"
+            for node_id in values["unreachable"]
+        ),
     ]

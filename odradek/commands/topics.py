@@ -1,4 +1,4 @@
-"""``odradek topics``: list, describe, create, delete."""
+"""`odradek topics`: list, describe, create and delete topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from odradek import client
 from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json, parse_pair
-from odradek.commands.requests import failures, run
+from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import row_of
 from odradek.local.output import counted, print_json, show
 
@@ -20,10 +20,10 @@ Name = Annotated[str, typer.Argument(help="Name of the topic.")]
 @app.command("list")
 def list_topics(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    internal: Annotated[bool, typer.Option("--internal", help="Internal topics too.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the topics.
+    """List the topics of the cluster.
 
     Example:
 
@@ -43,8 +43,8 @@ def describe(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json
       odradek topics describe payments
     """
     columns = ("partition", "leader", "leader_epoch", "replicas", "isr", "log_start", "last_stable_offset")
-    found = run(bootstrap, lambda cluster: client.describe_partitions(cluster, [name]))
-    rows = [row_of(row) for row in found]
+    described = run(bootstrap, lambda cluster: client.describe_partitions(cluster, [name]))
+    rows = [row_of(row) for row in described]
     show(rows, {column: column for column in (*columns, "high_watermark")}, as_json=as_json, empty="no partitions")
 
 
@@ -52,22 +52,25 @@ def describe(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json
 def create(
     name: Name,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    partitions: Annotated[int, typer.Option(help="Number of partitions; -1: num.partitions.")] = -1,
+    partitions: Annotated[int, typer.Option(help="Number of partitions. -1: the broker's num.partitions.")] = -1,
     replication_factor: Annotated[
-        int, typer.Option(help="Replicas of each partition; -1: default.replication.factor.")
+        int, typer.Option(help="Replicas per partition. -1: default.replication.factor.")
     ] = -1,
     configs: Annotated[
-        list[str] | None, typer.Option("--config", help="A topic property, by Kafka's name.", metavar="NAME=VALUE")
+        list[str] | None,
+        typer.Option("--config", help="Set a topic configuration, by Kafka's name.", metavar="NAME=VALUE"),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Create a topic.
 
-    Example:
+    Examples:
 
-      odradek topics create payments --partitions 6 --replication-factor 3 --config retention.ms=3600000
+      odradek topics create payments --partitions 6 --replication-factor 3
+
+      odradek topics create payments --config retention.ms=3600000
     """
-    with failures():
+    with exit_on_client_error():
         pairs = dict(parse_pair(config, "--config") for config in configs or [])
     created = run(
         bootstrap,

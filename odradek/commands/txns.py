@@ -1,4 +1,4 @@
-"""``odradek txns``: what is open, what it holds back, and how to end it."""
+"""`odradek txns`: open transactions, the partitions whose readers they hold back, and their abort."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from odradek import client
 from odradek.commands.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, Bootstrap, Json
 from odradek.commands.requests import run
 from odradek.commands.rows import Row, blocked_row, row_of, transaction_row
-from odradek.local.output import FAILED, errors, print_json, show, usage
+from odradek.local.output import FAILED, errors, print_json, show, usage_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 app = typer.Typer(
-    help="Transactions: which are open, which hold back readers, and how to end one.",
+    help="Transactions: list, describe, find those that hold back readers, abort.",
     rich_markup_mode="rich",
 )
 
@@ -33,13 +33,13 @@ BLOCKING = {
     "state": "state",
     "since": "since",
     "times_out": "times out",
-    "verdict": "verdict",
+    "condition": "condition",
 }
 
 
 @app.callback(invoke_without_command=True)
 def default(context: typer.Context, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json = False) -> None:
-    """Without a subcommand: which transaction holds back which partition's readers.
+    """Without a subcommand: show the transactions that hold back readers, as odradek txns blocking.
 
     Example:
 
@@ -48,7 +48,7 @@ def default(context: typer.Context, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as
     if context.invoked_subcommand is None:
         blocking(bootstrap, None, as_json)
     else:
-        # What stands before the subcommand holds for it, unless it is said again behind it.
+        # Options before the subcommand apply to it, unless it has the same options itself.
         os.environ[BOOTSTRAP_VARIABLE] = bootstrap
         context.default_map = {context.invoked_subcommand: {"as_json": as_json}}
 
@@ -57,21 +57,21 @@ def default(context: typer.Context, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as
 def list_transactions(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     state: Annotated[
-        list[str] | None, typer.Option(help="Only these states: Ongoing, PrepareCommit, ...", metavar="STATE")
+        list[str] | None, typer.Option(help="Show only this state: Ongoing, PrepareCommit, ...", metavar="STATE")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the transactional ids that the coordinators know.
+    """List the transactional ids of all coordinators.
 
     Example:
 
       odradek txns list --state Ongoing
     """
-    found = run(bootstrap, lambda cluster: client.list_transactions(cluster, state or ()), partial=True)
+    result = run(bootstrap, lambda cluster: client.list_transactions(cluster, state or ()), partial=True)
     columns = ("transactional_id", "state", "producer_id", "producer_epoch", "coordinator")
-    show_known(
-        [row_of(row) for row in found.rows],
-        found.unreachable,
+    show_partial(
+        [row_of(row) for row in result.rows],
+        result.unreachable,
         {column: column for column in columns},
         as_json=as_json,
         empty="no transactional ids",
@@ -80,11 +80,11 @@ def list_transactions(
 
 @app.command()
 def describe(
-    transactional_id: Annotated[str, typer.Argument(help="The transactional id.")],
+    transactional_id: Annotated[str, typer.Argument(help="Transactional id of a producer.")],
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Show one transactional id: state, producer, partitions, deadline.
+    """Show the state, producer, partitions and time-out of a transactional id.
 
     Example:
 
@@ -105,23 +105,25 @@ def describe(
 @app.command()
 def blocking(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Show only this topic.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show which transaction holds back which partition's last stable offset.
+    """Show the partitions whose last stable offset an open transaction holds back.
 
-    Since when, by which producer and client, and when it will time out. A verdict of [bold]hanging[/bold] means that no
-    coordinator will ever end it: end it with odradek txns abort.
+    The output has the start, the producer, the client and the time-out of the
+    transaction. The condition [bold]hanging[/bold] means that no coordinator
+    knows the transaction, so that it does not time out: end it with odradek txns
+    abort.
 
     Example:
 
       odradek txns blocking --topic payments
     """
     topics = None if topic is None else [topic]
-    found = run(bootstrap, lambda cluster: client.blocked_partitions(cluster, topics), partial=True)
-    show_known(
-        [blocked_row(row) for row in found.rows],
-        found.unreachable,
+    result = run(bootstrap, lambda cluster: client.blocked_partitions(cluster, topics), partial=True)
+    show_partial(
+        [blocked_row(row) for row in result.rows],
+        result.unreachable,
         BLOCKING,
         as_json=as_json,
         empty="no partition is held back by a transaction",
@@ -130,18 +132,19 @@ def blocking(
 
 @app.command()
 def abort(
-    transactional_id: Annotated[str | None, typer.Argument(help="The transactional id to fence and abort.")] = None,
-    topic: Annotated[str | None, typer.Option(help="Of a hanging transaction.")] = None,
-    partition: Annotated[int | None, typer.Option(help="Of a hanging transaction.")] = None,
-    producer_id: Annotated[int | None, typer.Option(help="Of a hanging transaction.")] = None,
+    transactional_id: Annotated[str | None, typer.Argument(help="Transactional id of the producer to fence.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Topic of a hanging transaction.")] = None,
+    partition: Annotated[int | None, typer.Option(help="Partition of a hanging transaction.")] = None,
+    producer_id: Annotated[int | None, typer.Option(help="Producer id of a hanging transaction.")] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """End a transaction that holds readers back.
+    """Abort a transaction that holds back readers.
 
-    By its transactional id: its producer is fenced and the coordinator aborts the transaction everywhere. By topic,
-    partition and producer: an abort marker is written into that partition alone, for a transaction that hangs because no
-    coordinator knows it any more.
+    With a transactional id, the coordinator fences the producer and aborts the
+    transaction in all partitions. With topic, partition and producer id, the
+    leader writes an abort marker into this partition only. Use this for a hanging
+    transaction, which no coordinator knows.
 
     Examples:
 
@@ -154,7 +157,7 @@ def abort(
     elif transactional_id is None and topic is not None and partition is not None and producer_id is not None:
         row = abort_hanging(bootstrap, topic, partition, producer_id)
     else:
-        usage("name either a transactional id, or --topic, --partition and --producer-id")
+        usage_error("specify either a transactional id, or --topic, --partition and --producer-id")
     if as_json:
         print_json(row)
     else:
@@ -162,7 +165,7 @@ def abort(
 
 
 def fence(bootstrap: str, transactional_id: str) -> Row:
-    """Fence the producer of a transactional id. Raise typer.Exit if that failed."""
+    """Fence the producer of a transactional id. Return the row to print. Raise typer.Exit on failure."""
     before = run(bootstrap, lambda cluster: client.fence_producer(cluster, transactional_id))
     message = f"{transactional_id}: producer {before.producer_id} epoch {before.producer_epoch} is fenced"
     if before.state == "Ongoing":
@@ -171,7 +174,7 @@ def fence(bootstrap: str, transactional_id: str) -> Row:
 
 
 def abort_hanging(bootstrap: str, topic: str, partition: int, producer_id: int) -> Row:
-    """Abort a hanging transaction in one partition. Raise typer.Exit if that failed."""
+    """Abort a hanging transaction in one partition. Return the row to print. Raise typer.Exit on failure."""
     aborted = run(bootstrap, lambda cluster: client.abort_hanging_transaction(cluster, topic, partition, producer_id))
     message = (
         f"{topic}-{partition}: the transaction of producer {producer_id} that began at offset {aborted.first_offset} "
@@ -180,14 +183,19 @@ def abort_hanging(bootstrap: str, topic: str, partition: int, producer_id: int) 
     return {"topic": topic, "partition": partition, "producer_id": producer_id, "message": message}
 
 
-def show_known(
-    rows: Sequence[Row], silent: Mapping[int, str], columns: dict[str, str], *, as_json: bool, empty: str
+def show_partial(
+    rows: Sequence[Row], unreachable: Mapping[int, str], columns: dict[str, str], *, as_json: bool, empty: str
 ) -> None:
-    """Print the rows. If brokers did not respond, name them and exit with code 1, because rows may be missing."""
-    show(list(rows), columns, as_json=as_json, empty="none that is known" if silent else empty)
-    for node_id, reason in sorted(silent.items()):
+    """Print the rows. If brokers did not respond, name them, and raise typer.Exit with code 1: rows may be missing.
+
+    `unreachable` has the reasons by node id.
+    """
+    show(
+        list(rows), columns, as_json=as_json, empty="no rows from the brokers that responded" if unreachable else empty
+    )
+    for node_id, reason in sorted(unreachable.items()):
         errors.print(
-            f"broker {node_id} did not answer ({reason}): what it leads or coordinates is missing here", markup=False
+            f"broker {node_id} did not respond ({reason}): its partitions and transactions are missing", markup=False
         )
-    if silent:
+    if unreachable:
         raise typer.Exit(FAILED)

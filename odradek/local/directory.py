@@ -1,10 +1,12 @@
-"""The directory of a local cluster: configuration, data and log of each broker, and who is running.
+"""The directory of a local cluster: configuration, data and log of each broker, and the state of the cluster.
 
-DIR/cluster.json            what the cluster is, what was started, and by whom
-DIR/broker-1.properties     written at every start
-DIR/broker-1.log            what the broker says
-DIR/broker-1.profile.svg    flame graph of the broker, after `up --profile`
-DIR/broker-1/               its data
+- DIR/cluster.json: plan of the cluster, brokers that were started, and their supervisor.
+- DIR/cluster.lock: held while a command changes cluster.json.
+- DIR/start.lock: held while a command starts brokers.
+- DIR/broker-1.properties: configuration of broker 1, written at every start.
+- DIR/broker-1.log: log of broker 1.
+- DIR/broker-1.profile.svg: flame graph of broker 1, after `odradek up --profile`.
+- DIR/broker-1/: data directory of broker 1.
 """
 
 from __future__ import annotations
@@ -27,25 +29,31 @@ if TYPE_CHECKING:
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
-LOOK_AGAIN = signal.SIGUSR1
-"""Sent to an ``up`` in the foreground when another command has started or stopped brokers of its directory."""
+RELOAD_SIGNAL = signal.SIGUSR1
+"""Signal to an `odradek up` in the foreground: another command has started or stopped brokers of its directory."""
 META_PROPERTIES = "meta.properties"
 CLUSTER_ID = re.compile(r"^cluster\.id=(\S+)$", re.MULTILINE)
 
 
-class Damaged(ValueError):
-    """The state file is there but cannot be understood; its name and the remedy are in the message."""
+class StateFileDamaged(ValueError):
+    """The file cluster.json cannot be decoded. The message contains its path and what to do."""
 
 
-class Unusable(OSError):
-    """What was named as the directory of a cluster cannot be one; what it is and the remedy are in the message."""
+class DirectoryUnusable(OSError):
+    """The path of `--dir` cannot be used as a directory. The message contains the reason and what to do."""
 
     exit_code = USAGE
 
 
 @dataclass(frozen=True)
 class Supervisor:
-    """A process that some brokers end with; they watch the reading end of a pipe that only it can write to."""
+    """An `odradek up` in the foreground. The brokers that it started terminate when it terminates.
+
+    Attributes:
+        pid: Its process id.
+        started_ticks: Its start time, in clock ticks since boot.
+        lifeline: Its descriptor of the reading end of a `Lifeline`, which the brokers have as standard input.
+    """
 
     pid: int
     started_ticks: int
@@ -57,20 +65,24 @@ class Supervisor:
 
     @property
     def pipe(self) -> Path:
-        """Opened for reading, it ends when the supervisor does."""
+        """Path of the lifeline. A process that opens it for reading sees its end when the supervisor terminates."""
         return Path(f"/proc/{self.pid}/fd/{self.lifeline}")
 
-    def look_again(self) -> None:
-        """Tell it that brokers were started or stopped."""
-        self.identity.signal(LOOK_AGAIN)
+    def notify(self) -> None:
+        """Notify the supervisor that brokers were started or stopped."""
+        self.identity.signal(RELOAD_SIGNAL)
 
 
 @dataclass(frozen=True)
 class ClusterState:
-    """What ``cluster.json`` holds.
+    """Content of cluster.json.
 
-    ``running`` names the brokers that are meant to run; any of them may have died. ``formed`` are those that have been ready
-    at some time: what they wrote may be needed, so that from then on none of them may come back with an empty disk.
+    Attributes:
+        plan: Identity, addresses and settings of the cluster.
+        running: The brokers that were started and not stopped. Any of them may have failed since.
+        formed: The brokers that were ready at least once. Their data may contain committed records, so that they must
+            not start with an empty disk unless the operator requests it (`refuse_lost_disks`).
+        supervisor: The `odradek up` that started the brokers; None after `odradek up --detach`.
     """
 
     plan: Plan
@@ -79,24 +91,29 @@ class ClusterState:
     supervisor: Supervisor | None = None
 
     def alive(self) -> dict[int, ProcessId]:
+        """Return the brokers of `running` whose processes exist."""
         return {node_id: identity for node_id, identity in self.running.items() if identity.alive()}
 
-    def living_supervisor(self) -> Supervisor | None:
+    def running_supervisor(self) -> Supervisor | None:
+        """Return the supervisor if its process exists, otherwise None."""
         return self.supervisor if self.supervisor is not None and self.supervisor.identity.alive() else None
 
-    def started(self, identities: Mapping[int, ProcessId]) -> ClusterState:
+    def with_running(self, identities: Mapping[int, ProcessId]) -> ClusterState:
+        """Return the state after these brokers were started."""
         return replace(self, running=dict(sorted({**self.running, **identities}.items())))
 
-    def ready(self, node_ids: Iterable[int]) -> ClusterState:
+    def with_formed(self, node_ids: Iterable[int]) -> ClusterState:
+        """Return the state after these brokers became ready."""
         return replace(self, formed=sorted({*self.formed, *node_ids}))
 
-    def without(self, node_ids: Collection[int]) -> ClusterState:
-        left = {node_id: identity for node_id, identity in self.running.items() if node_id not in node_ids}
-        return replace(self, running=left)
+    def without_running(self, node_ids: Collection[int]) -> ClusterState:
+        """Return the state after these brokers were stopped."""
+        remaining = {node_id: identity for node_id, identity in self.running.items() if node_id not in node_ids}
+        return replace(self, running=remaining)
 
 
 class ClusterDirectory:
-    """Paths and the state file of one local cluster."""
+    """Paths and state file of one local cluster."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().resolve()
@@ -118,74 +135,83 @@ class ClusterDirectory:
         return self.path / "cluster.json"
 
     def read_state(self) -> ClusterState | None:
-        """The state of the last start; None when nothing was ever started here.
+        """Return the state of the last start, or None if no cluster was started in this directory.
 
         Raises:
-            Damaged: the file is there but not readable as a state.
-            Unusable: no directory can be there, or this user may not look into it.
+            StateFileDamaged: The state file cannot be decoded.
+            DirectoryUnusable: The path cannot be a directory, or this user has no permission to read it.
         """
         try:
             return self._decode(json.loads(self.state_file.read_text()))
         except FileNotFoundError:
             return None
-        except (NotADirectoryError, PermissionError) as refused:
-            raise self._unusable(refused) from refused
-        except (ValueError, KeyError, TypeError) as broken:
-            raise Damaged(
-                f"{self.state_file} is damaged ({broken}); remove it if no broker of it is running"
-            ) from broken
+        except (NotADirectoryError, PermissionError) as error:
+            raise self._unusable(error) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise StateFileDamaged(
+                f"{self.state_file} is damaged ({error}); remove it if no broker of this directory is running"
+            ) from error
 
     def write_state(self, state: ClusterState) -> None:
+        """Replace the state file atomically."""
         self.path.mkdir(parents=True, exist_ok=True)
         temporary = self.state_file.with_suffix(".tmp")
         temporary.write_text(json.dumps(asdict(state), indent=1) + "\n")
         temporary.replace(self.state_file)
 
     def change_state(self, change: Callable[[ClusterState], ClusterState]) -> ClusterState:
-        """Read, change, write, while no other command does. Raises FileNotFoundError when there is no state."""
+        """Replace the state by `change(state)` under a lock, and return the new state.
+
+        Raise FileNotFoundError if there is no state file.
+        """
         with self._locked():
             state = self.read_state()
             if state is None:
-                raise FileNotFoundError(f"{self.state_file} is gone")
+                raise FileNotFoundError(f"{self.state_file} does not exist any more; start the cluster again")
             changed = change(state)
             self.write_state(changed)
             return changed
 
     @contextlib.contextmanager
-    def starting(self) -> Iterator[None]:
-        """While one command starts the cluster no other does. A directory that is made for it goes again with a start that fails,
-        unless the reason sends its reader there.
+    def exclusive_start(self) -> Iterator[None]:
+        """Hold the start lock of the directory, so that only one command starts brokers at a time.
+
+        Create the directory if it does not exist. If the start fails, remove the new directory, unless the error
+        message refers to a file in it.
 
         Raises:
-            Unusable: nothing can be written there.
-            BrokerFailed: another start is going on.
+            DirectoryUnusable: The directory cannot be created or written.
+            BrokerFailed: Another command holds the lock.
         """
         missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / "start.lock").open("w")
-        except OSError as refused:
-            raise self._unusable(refused) from refused
+        except OSError as error:
+            raise self._unusable(error) from error
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as held:
-                raise BrokerFailed(f"another command is starting the cluster of {self.path}; wait for it") from held
-            is_new = bool(missing) and not self.state_file.exists()  # another may have come and gone meanwhile
+            except BlockingIOError as error:
+                raise BrokerFailed(
+                    f"another command is starting the cluster of {self.path}; repeat this command when it has ended"
+                ) from error
+            # Another start may have used the directory between its creation and the lock.
+            is_new = bool(missing) and not self.state_file.exists()
             try:
                 yield
-            except (BrokerFailed, OSError) as failed:
-                if is_new and str(self.path) not in str(failed):
+            except (BrokerFailed, OSError) as error:
+                if is_new and str(self.path) not in str(error):
                     shutil.rmtree(self.path, ignore_errors=True)
                     for parent in missing[1:]:
-                        with contextlib.suppress(OSError):  # somebody else has put something there
+                        with contextlib.suppress(OSError):  # another process has created a file in it
                             parent.rmdir()
                 raise
 
-    def _unusable(self, refused: OSError) -> Unusable:
+    def _unusable(self, error: OSError) -> DirectoryUnusable:
         file = next((path for path in (self.path, *self.path.parents) if path.is_file()), None)
-        reason = refused.strerror if file is None else f"{file} is a file"
-        return Unusable(f"{self.path} cannot be the directory of a cluster: {reason}; name another with --dir")
+        reason = error.strerror if file is None else f"{file} is a file"
+        return DirectoryUnusable(f"{self.path} cannot be the directory of a cluster: {reason}; name another with --dir")
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -194,23 +220,24 @@ class ClusterDirectory:
             yield
 
     def has_data(self, node_id: int) -> bool:
+        """Return True if the data directory of a broker contains meta.properties."""
         return (self.data(node_id) / META_PROPERTIES).exists()
 
     def brokers_with_data(self) -> list[int]:
-        """Node ids whose data directories belong to a broker."""
-        found = (meta.parent.name.removeprefix("broker-") for meta in self.path.glob(f"broker-*/{META_PROPERTIES}"))
-        return sorted(int(number) for number in found if number.isdecimal())
+        """Return the node ids whose data directories contain meta.properties, in ascending order."""
+        names = (meta.parent.name.removeprefix("broker-") for meta in self.path.glob(f"broker-*/{META_PROPERTIES}"))
+        return sorted(int(number) for number in names if number.isdecimal())
 
     def cluster_id_of_data(self) -> str | None:
-        """The id that the data found here belongs to."""
+        """Return the cluster id in the first meta.properties that has one, or None."""
         for node_id in self.brokers_with_data():
-            found = CLUSTER_ID.search((self.data(node_id) / META_PROPERTIES).read_text())
-            if found is not None:
-                return found[1]
+            match = CLUSTER_ID.search((self.data(node_id) / META_PROPERTIES).read_text())
+            if match is not None:
+                return match[1]
         return None
 
     def write_config(self, plan: Plan, node_id: int) -> Path:
-        """Write the properties file that makes broker ``node_id`` a member of this cluster."""
+        """Write the properties file of a broker, and return its path."""
         self.path.mkdir(parents=True, exist_ok=True)
         path = self.config(node_id)
         path.write_text(plan.properties(node_id, self.data(node_id)))
@@ -220,16 +247,20 @@ class ClusterDirectory:
         if "brokers" in raw:
             return self._decode_single(raw)
         supervisor = raw["supervisor"]
-        described = raw["plan"]
-        ports = {int(node_id): int(port) for node_id, port in described["ports"].items()}
-        metrics = {int(node_id): int(port) for node_id, port in described.get("metrics", {}).items()}
-        plan = Plan(str(described["cluster_id"]), str(described["host"]), ports, list(described["settings"]), metrics)
+        plan_row = raw["plan"]
+        ports = {int(node_id): int(port) for node_id, port in plan_row["ports"].items()}
+        metrics = {int(node_id): int(port) for node_id, port in plan_row.get("metrics", {}).items()}
+        plan = Plan(str(plan_row["cluster_id"]), str(plan_row["host"]), ports, list(plan_row["settings"]), metrics)
         running = {int(node_id): ProcessId(**identity) for node_id, identity in raw["running"].items()}
-        by = None if supervisor is None else Supervisor(**supervisor)
-        return ClusterState(plan, running, [int(node_id) for node_id in raw["formed"]], by)
+        return ClusterState(
+            plan,
+            running,
+            [int(node_id) for node_id in raw["formed"]],
+            None if supervisor is None else Supervisor(**supervisor),
+        )
 
     def _decode_single(self, raw: dict[str, Any]) -> ClusterState:
-        """The state as it was written when a cluster was one broker; its id stands with its data alone."""
+        """Decode the earlier format for one broker. It has no cluster id, which is read from the data directory."""
         [broker] = raw["brokers"]
         host, _, port = broker["endpoint"].rpartition(":")
         plan = Plan(self.cluster_id_of_data() or "", host, {broker["node_id"]: int(port)}, list(raw["settings"]))

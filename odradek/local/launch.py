@@ -1,4 +1,4 @@
-"""From what a person asks for, and what lies in the directory, to running brokers."""
+"""Start brokers of a local cluster: from options of the caller and the state of the directory to processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from odradek import supported_platform
 from odradek.local.directory import DEFAULT_HOST, DEFAULT_PORT
 from odradek.local.plan import BROKERS_MAX, Plan
-from odradek.local.ports import PORT_MAX, HeldPorts
+from odradek.local.ports import PORT_MAX, ReservedPorts
 from odradek.local.processes import USAGE, BrokerCommand, BrokerFailed, BrokerProcess
 
 if TYPE_CHECKING:
@@ -22,18 +22,20 @@ if TYPE_CHECKING:
 
 BROKERS_DEFAULT = 3
 ANY_PORT = 0
-METRICS_APART = 1_000
+"""Value of `StartOptions.port` that selects free ports."""
+METRICS_PORT_OFFSET = 1_000
+"""Distance between the client port and the metrics port of a broker."""
 NODE_ID = "node.id"
-ONLY_ID = "1"
-"""Of a broker that is alone."""
+SINGLE_NODE_ID = "1"
+"""Node id of the broker of a cluster that has only one."""
 ENVIRONMENT_PREFIX = "ODRADEK_"
-OWN = ("log.dirs", "listeners", "advertised.listeners")
-"""What brokers of one machine cannot share; one that is alone may be given it."""
+PER_BROKER_PROPERTIES = ("log.dirs", "listeners", "advertised.listeners")
+"""Properties whose values must differ between the brokers of one machine. A cluster of one broker may set them."""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What was asked for; None leaves it to the directory, or to the defaults."""
+class StartOptions:
+    """Options of a start. None selects the value of the last start in the directory, or the default."""
 
     brokers: int | None = None
     host: str | None = None
@@ -48,74 +50,91 @@ def require_supported_platform() -> None:
         raise BrokerFailed(refusal, USAGE)
 
 
-def make_plan(directory: ClusterDirectory, state: ClusterState | None, wanted: Wanted) -> tuple[Plan, HeldPorts]:
-    """What to start, with nothing of it running yet; new ports are held until the caller closes them.
+def make_plan(
+    directory: ClusterDirectory, state: ClusterState | None, options: StartOptions
+) -> tuple[Plan, ReservedPorts]:
+    """Return the plan of a cluster of which no broker runs, and the reservation of its new ports.
+
+    The caller must close the reservation when the brokers listen.
 
     Raises:
-        BrokerFailed: it cannot be had, in one line.
-        OSError: there are no free ports.
+        BrokerFailed: The options are invalid, or do not match the data in the directory.
+        OSError: Not enough ports are free.
     """
-    count = _count(directory, state, wanted.brokers)
-    _refuse_own(wanted.settings, count)
-    known = state.plan if state is not None and len(state.plan.ports) == count else None
-    host = wanted.host or (known.host if known else DEFAULT_HOST)
-    held = HeldPorts(host, 2 * count if wanted.port == ANY_PORT and known is None else 0)
-    if known is not None and wanted.port in {None, ANY_PORT, known.ports[known.node_ids[0]]}:
-        ports = known.ports
+    count = _broker_count(directory, state, options.brokers)
+    _refuse_per_broker_properties(options.settings, count)
+    last = state.plan if state is not None and len(state.plan.ports) == count else None
+    host = options.host or (last.host if last else DEFAULT_HOST)
+    reserved = ReservedPorts(host, 2 * count if options.port == ANY_PORT and last is None else 0)
+    if last is not None and options.port in {None, ANY_PORT, last.ports[last.node_ids[0]]}:
+        ports = last.ports
     else:
-        first = DEFAULT_PORT if wanted.port is None else wanted.port
+        first = DEFAULT_PORT if options.port is None else options.port
         if first + count - 1 > PORT_MAX:
-            raise BrokerFailed(f"--port {first}: {count} brokers need the ports up to {first + count - 1}", USAGE)
-        numbers = held.ports[:count] or range(first, first + count)
+            raise BrokerFailed(
+                f"--port {first}: {count} brokers need the ports up to {first + count - 1}, the maximum is {PORT_MAX}; "
+                "choose a smaller --port",
+                USAGE,
+            )
+        numbers = reserved.ports[:count] or range(first, first + count)
         ports = dict(zip(range(1, count + 1), numbers, strict=True))
     cluster_id = (state.plan.cluster_id if state else "") or directory.cluster_id_of_data() or new_cluster_id()
-    if known is not None and known.metrics and ports == known.ports:
-        metrics = known.metrics
+    if last is not None and last.metrics and ports == last.ports:
+        metrics = last.metrics
     else:
-        spare = held.ports[count:] or [metrics_port(port) for port in ports.values()]
-        metrics = dict(zip(ports, spare, strict=True))
-    return Plan(cluster_id, host, ports, list(wanted.settings), metrics), held
+        metrics_ports = reserved.ports[count:] or [metrics_port(port) for port in ports.values()]
+        metrics = dict(zip(ports, metrics_ports, strict=True))
+    return Plan(cluster_id, host, ports, list(options.settings), metrics), reserved
 
 
 def metrics_port(port: int) -> int:
-    """Beside the port of a broker, where no other broker of the cluster can be."""
-    return port + METRICS_APART if port + METRICS_APART <= PORT_MAX else port - METRICS_APART
+    """Return the metrics port for a client port.
+
+    No other broker of the cluster uses it, since ports are consecutive.
+    """
+    return port + METRICS_PORT_OFFSET if port + METRICS_PORT_OFFSET <= PORT_MAX else port - METRICS_PORT_OFFSET
 
 
-def _refuse_own(settings: Sequence[str], count: int) -> None:
-    """What is set holds for all brokers, which could not live with one id, directory or address. Raises BrokerFailed."""
-    said = [
-        (f"--set {name.strip()}", name.strip(), value) for name, _, value in (each.partition("=") for each in settings)
-    ]
-    for name in (NODE_ID, *OWN):
+def _refuse_per_broker_properties(settings: Sequence[str], count: int) -> None:
+    """Raise BrokerFailed if settings or environment give all brokers the same node id, data directory or address."""
+    pairs = [setting.partition("=") for setting in settings]
+    given = [(f"--set {name.strip()}", name.strip(), value) for name, _, value in pairs]
+    for name in (NODE_ID, *PER_BROKER_PROPERTIES):
         variable = ENVIRONMENT_PREFIX + name.replace(".", "_").upper()
-        if variable in os.environ:  # the brokers inherit it, and it counts for more than their files
-            said.append((f"{variable} in the environment", name, os.environ[variable]))
-    for place, name, value in said:
-        if (name in OWN and count > 1) or (name == NODE_ID and (count > 1 or value.strip() != ONLY_ID)):
-            raise BrokerFailed(f"{place}: each broker has its own, by --dir, --host and --port", USAGE)
+        if variable in os.environ:  # the brokers inherit it, and it overrides their properties files
+            given.append((f"{variable} in the environment", name, os.environ[variable]))
+    for origin, name, value in given:
+        is_per_broker = name in PER_BROKER_PROPERTIES and count > 1
+        is_other_node_id = name == NODE_ID and (count > 1 or value.strip() != SINGLE_NODE_ID)
+        if is_per_broker or is_other_node_id:
+            raise BrokerFailed(
+                f"{origin}: each broker has its own {name}; remove it and use --dir, --host and --port", USAGE
+            )
 
 
-def _count(directory: ClusterDirectory, state: ClusterState | None, wanted: int | None) -> int:
-    """How many brokers: fixed by the first of them that has been ready."""
-    there = len(state.plan.ports) if state and state.formed else max(directory.brokers_with_data(), default=0)
-    count = wanted if wanted is not None else there or BROKERS_DEFAULT
+def _broker_count(directory: ClusterDirectory, state: ClusterState | None, requested: int | None) -> int:
+    """Return the number of brokers. Once a broker of the cluster was ready, the number cannot change.
+
+    Raise BrokerFailed if `requested` is out of range, or differs from the number of brokers of a formed cluster.
+    """
+    present = len(state.plan.ports) if state and state.formed else max(directory.brokers_with_data(), default=0)
+    count = requested if requested is not None else present or BROKERS_DEFAULT
     if not 1 <= count <= BROKERS_MAX:
-        raise BrokerFailed(f"--brokers {count}: between 1 and {BROKERS_MAX} can be started", USAGE)
-    if state is not None and state.formed and count != there:
+        raise BrokerFailed(f"--brokers {count}: the number must be between 1 and {BROKERS_MAX}", USAGE)
+    if state is not None and state.formed and count != present:
         raise BrokerFailed(
-            f"{directory.path} holds a cluster of {there} {'broker' if there == 1 else 'brokers'}, not {count}; "
-            f"start it with --brokers {there}, or choose another --dir"
+            f"{directory.path} holds a cluster of {present} {'broker' if present == 1 else 'brokers'}, not {count}; "
+            f"start it with --brokers {present}, or choose another --dir"
         )
     return count
 
 
 def new_cluster_id() -> str:
-    """16 random bytes in base64url, as Kafka makes them: without padding, and never with a leading dash."""
+    """Return 16 random bytes in base64url without padding and without a leading dash, as Kafka's Uuid.randomUuid."""
     while True:
-        made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not made.startswith("-"):
-            return made
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not cluster_id.startswith("-"):
+            return cluster_id
 
 
 def launch(
@@ -126,7 +145,18 @@ def launch(
     *,
     profile: bool = False,
 ) -> list[BrokerProcess]:
-    """Start these brokers and write down that they run. Raises OSError when one cannot be made; then none runs."""
+    """Start the processes of these brokers, and record them in the state file. They are not ready when this returns.
+
+    Args:
+        directory: Directory of the cluster.
+        state: Its present state.
+        node_ids: Brokers to start.
+        lifeline: Reading end of a `Lifeline`; None starts brokers that do not terminate with this process.
+        profile: Let each broker write a flame graph when it stops.
+
+    Raises:
+        OSError: A process could not be started. All processes of this call are killed then.
+    """
     processes: list[BrokerProcess] = []
     try:
         for node_id in node_ids:
@@ -141,7 +171,7 @@ def launch(
             )
             processes.append(BrokerProcess(command))
         identities = {process.node_id: process.identity for process in processes}
-        directory.change_state(lambda current: current.started(identities))
+        directory.change_state(lambda current: current.with_running(identities))
     except BaseException:
         for process in processes:
             process.kill()
@@ -152,39 +182,43 @@ def launch(
 def refuse_lost_disks(
     directory: ClusterDirectory, state: ClusterState, node_ids: Sequence[int], *, empty: bool
 ) -> None:
-    """A broker that has been ready comes back empty only when that was asked for, and never a majority of the voters at once.
+    """Refuse to start formed brokers with empty data directories.
+
+    With `empty`, the operator permits it. It remains refused if a majority of the voters would have no data: the
+    metadata log would be lost.
 
     Raises:
-        BrokerFailed: which brokers have lost their disks, and what to do.
+        BrokerFailed: Brokers have lost their data. The message names them and what to do.
     """
-    moved = any(setting.startswith("log.dirs=") for setting in state.plan.settings)
+    is_elsewhere = any(setting.startswith("log.dirs=") for setting in state.plan.settings)
     lost = [node_id for node_id in node_ids if node_id in state.formed and not directory.has_data(node_id)]
-    if moved or not lost:
+    if is_elsewhere or not lost:
         return
     names = f"broker {', '.join(map(str, lost))}"
-    where = ", ".join(str(directory.data(node_id)) for node_id in lost)
-    text = f"{names}: the disk is lost, {where} is empty or gone; bring the data back"
+    paths = ", ".join(str(directory.data(node_id)) for node_id in lost)
+    text = f"{names}: the disk is lost, {paths} is empty or missing; restore the data"
     voters = [node_id for node_id in state.plan.voters if directory.has_data(node_id)]
     if len(voters) < state.plan.majority:
         raise BrokerFailed(
-            f"{text}: only {len(voters)} of {len(state.plan.voters)} voters know what was agreed, {state.plan.majority} must"
+            f"{text}: only {len(voters)} of {len(state.plan.voters)} voters have the metadata log, "
+            f"{state.plan.majority} are needed"
         )
     if not empty:
-        raise BrokerFailed(f"{text}, or let the other brokers fill an empty one: say --empty")
+        raise BrokerFailed(f"{text}, or add --empty to start with an empty directory that the other brokers fill")
 
 
-def forget(directory: ClusterDirectory, node_ids: Collection[int]) -> dict[int, ProcessId]:
-    """They are not meant to run any more. Returns those that still do."""
-    found: dict[int, ProcessId] = {}
+def mark_stopped(directory: ClusterDirectory, node_ids: Collection[int]) -> dict[int, ProcessId]:
+    """Remove brokers from the running brokers of the state file. Return those whose processes still exist."""
+    still_alive: dict[int, ProcessId] = {}
 
     def change(state: ClusterState) -> ClusterState:
-        found.update({node_id: identity for node_id, identity in state.alive().items() if node_id in node_ids})
-        return state.without(node_ids)
+        still_alive.update({node_id: identity for node_id, identity in state.alive().items() if node_id in node_ids})
+        return state.without_running(node_ids)
 
     directory.change_state(change)
-    return found
+    return still_alive
 
 
-def forget_all(directory: ClusterDirectory) -> dict[int, ProcessId]:
-    """Likewise, whatever there is."""
-    return forget(directory, range(1, BROKERS_MAX + 1))
+def mark_all_stopped(directory: ClusterDirectory) -> dict[int, ProcessId]:
+    """Remove all brokers from the running brokers of the state file. Return those whose processes still exist."""
+    return mark_stopped(directory, range(1, BROKERS_MAX + 1))

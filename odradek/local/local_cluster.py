@@ -1,4 +1,4 @@
-"""``LocalCluster``: real brokers as child processes, for tests and programs that need a cluster for a while."""
+"""`LocalCluster`: real brokers as child processes, for tests and for programs that need a temporary cluster."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from odradek.local.directory import DEFAULT_HOST, ClusterDirectory, ClusterState
-from odradek.local.launch import Wanted, forget, launch, make_plan, require_supported_platform
+from odradek.local.launch import StartOptions, launch, make_plan, mark_stopped, require_supported_platform
 from odradek.local.plan import BROKERS_MAX, Plan
-from odradek.local.processes import BrokerDied, BrokerProcess, Lifeline
+from odradek.local.processes import BrokerNotRunning, BrokerProcess, Lifeline
 from odradek.local.readiness import await_serving
-from odradek.local.startup import abandon, stop_all, wait_ready
+from odradek.local.startup import stop_after_failed_start, stop_all, wait_ready
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from odradek.local.ports import HeldPorts
+    from odradek.local.ports import ReservedPorts
 
 
 class LocalCluster:
-    """A cluster on this machine, usable as a context manager, an async context manager, or by its methods.
+    """A cluster on this machine, to use as a context manager, as an async context manager, or by its methods.
 
     Example:
         ```python
@@ -34,19 +34,19 @@ class LocalCluster:
             cluster.start(1)
         ```
 
-    Brokers end with the process that made the cluster, whatever ends it. Ports are kept over restarts, so clients find
-    their brokers again. Without ``directory`` the data lies in a temporary one that is removed at the end. From three brokers on
-    topics have three replicas, two of which must have a record, unless ``settings`` say otherwise.
+    All brokers terminate when this process terminates, even if it is killed. A broker keeps its port when it is
+    restarted, so that clients find it again. Clusters of three and more brokers have a replication factor of 3 and
+    min.insync.replicas=2, unless `settings` has other values.
 
     Args:
-        brokers: how many; their node ids are 1, 2, ...
-        directory: where configuration, data and logs lie.
-        port: of the first broker, the others follow; 0 takes free ones.
-        settings: configuration by Kafka's dotted names, for every broker.
+        brokers: Number of brokers. Their node ids are 1, 2, ...
+        directory: Directory for configuration, data and logs. None selects a temporary one, which `close` removes.
+        host: Address that the brokers listen on.
+        port: Port of the first broker; the other brokers have the next ports. 0 selects free ports.
+        settings: Properties of all brokers, by Kafka's names.
 
     Raises:
-        ValueError: a number of brokers that cannot be started.
-        BrokerFailed: (start) a broker could not be started; the message is its reason.
+        ValueError: The number of brokers is out of range.
     """
 
     def __init__(
@@ -59,39 +59,40 @@ class LocalCluster:
         settings: Mapping[str, object] | None = None,
     ) -> None:
         if not 1 <= brokers <= BROKERS_MAX:
-            raise ValueError(f"brokers={brokers}: between 1 and {BROKERS_MAX} can be started")
+            raise ValueError(f"brokers={brokers}: the number must be between 1 and {BROKERS_MAX}")
         self._temporary = tempfile.TemporaryDirectory(prefix="odradek-") if directory is None else None
         self.directory = ClusterDirectory(Path(self._temporary.name if self._temporary else str(directory)))
         self.node_ids = list(range(1, brokers + 1))
         pairs = tuple(f"{name}={value}" for name, value in (settings or {}).items())
-        self._wanted = Wanted(brokers, host, port, pairs)
+        self._options = StartOptions(brokers, host, port, pairs)
         self._plan: Plan | None = None
         self._lifeline: Lifeline | None = None
         self._processes: dict[int, BrokerProcess] = {}
 
     @property
     def plan(self) -> Plan:
-        """Identity and addresses; there once the cluster has been started."""
+        """Identity and addresses of the cluster. The cluster must have been started."""
         assert self._plan is not None, "not started yet"
         return self._plan
 
     @property
     def bootstrap(self) -> str:
-        """``host:port,...`` of all brokers, running or not."""
+        """Addresses of all brokers, including those that do not run: `host:port,...`."""
         return self.plan.bootstrap
 
     def endpoint(self, node_id: int) -> str:
-        """``host:port`` of one broker."""
+        """Return the address of one broker: `host:port`."""
         return self.plan.endpoint(node_id)
 
     def start(self, node_id: int | None = None) -> None:
-        """Start one broker, or all that do not run, and wait until a transaction could commit.
+        """Start one broker, or all that do not run, and wait until a transaction can commit.
 
-        One broker is ready only with a majority of the voters: to bring back several, start them together.
+        A broker becomes ready only while a majority of the voters runs. If a majority is down, start all brokers with
+        one call. Raise BrokerFailed if a broker does not start; the message has the reason.
         """
-        wanted = self.node_ids if node_id is None else [node_id]
+        requested = self.node_ids if node_id is None else [node_id]
         try:
-            self._start([number for number in wanted if not self.is_running(number)])
+            self._start([number for number in requested if not self.is_running(number)])
         except BaseException:
             if node_id is None:
                 self.close()
@@ -113,50 +114,52 @@ class LocalCluster:
                 if state.formed and node_ids == self.node_ids:
                     await_serving(self.bootstrap, len(node_ids))
             except BaseException:
-                abandon(started)
+                stop_after_failed_start(started)
                 raise
-        self.directory.change_state(lambda current: current.ready(node_ids))
+        self.directory.change_state(lambda current: current.with_formed(node_ids))
 
-    def _make_plan(self) -> HeldPorts:
-        before = self.directory.read_state()
-        self._plan, held = make_plan(self.directory, before, self._wanted)
-        self.directory.write_state(ClusterState(self._plan, formed=before.formed if before else []))
-        return held
+    def _make_plan(self) -> ReservedPorts:
+        last = self.directory.read_state()
+        self._plan, reserved = make_plan(self.directory, last, self._options)
+        self.directory.write_state(ClusterState(self._plan, formed=last.formed if last else []))
+        return reserved
 
     def stop(self, node_id: int) -> int:
-        """Stop a broker cleanly; returns its exit code."""
-        return self._leaving(node_id).stop()
+        """Stop a broker with a controlled shutdown, and return its exit code. Raise BrokerNotRunning if it is down."""
+        return self._marked_stopped(node_id).stop()
 
     def kill(self, node_id: int) -> None:
-        """Kill a broker with SIGKILL."""
-        self._leaving(node_id).kill()
+        """Kill a broker with SIGKILL. Raise BrokerNotRunning if it is down."""
+        self._marked_stopped(node_id).kill()
 
     def restart(self, node_id: int) -> None:
-        """Stop a broker cleanly and start it again on its port and data."""
+        """Stop a broker with a controlled shutdown, and start it again with the same port and data."""
         self.stop(node_id)
         self.start(node_id)
 
     def pause(self, node_id: int) -> None:
-        """Stop a broker's execution (SIGSTOP): alive for the network, silent for its peers."""
+        """Stop the execution of a broker (SIGSTOP). Its connections stay open, and it does not respond."""
         self._running(node_id).signal(signal.SIGSTOP)
 
     def resume(self, node_id: int) -> None:
-        """Let a paused broker run on (SIGCONT)."""
+        """Continue the execution of a paused broker (SIGCONT)."""
         self._running(node_id).signal(signal.SIGCONT)
 
     def is_running(self, node_id: int) -> bool:
+        """Return True if the broker's process exists. A paused broker counts."""
         process = self._processes.get(node_id)
         return process is not None and process.poll() is None
 
     def pid(self, node_id: int) -> int:
+        """Return the process id of a broker. Raise BrokerNotRunning if it is down."""
         return self._running(node_id).identity.pid
 
     def log(self, node_id: int) -> str:
-        """What the broker has said so far."""
+        """Return the content of a broker's log file."""
         return self.directory.log(node_id).read_text()
 
     def close(self) -> None:
-        """Stop every broker and remove a temporary directory."""
+        """Stop all brokers, and remove the directory if it is temporary."""
         stop_all(list(self._processes.values()))
         if self._lifeline is not None:
             self._lifeline.close()
@@ -164,16 +167,16 @@ class LocalCluster:
         if self._temporary is not None:
             self._temporary.cleanup()
         elif self._plan is not None:
-            forget(self.directory, self.node_ids)
+            mark_stopped(self.directory, self.node_ids)
 
     def _running(self, node_id: int) -> BrokerProcess:
         if not self.is_running(node_id):
-            raise BrokerDied(f"broker {node_id} is not running; see {self.directory.log(node_id)}")
+            raise BrokerNotRunning(f"broker {node_id} is not running; see {self.directory.log(node_id)}")
         return self._processes[node_id]
 
-    def _leaving(self, node_id: int) -> BrokerProcess:
+    def _marked_stopped(self, node_id: int) -> BrokerProcess:
         process = self._running(node_id)
-        forget(self.directory, [node_id])
+        mark_stopped(self.directory, [node_id])
         return process
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Output of commands: tables, JSON, and a failure as one line with an exit code."""
+"""Output of commands: tables, JSON, and errors as one line with an exit code."""
 
 from __future__ import annotations
 
@@ -13,27 +13,38 @@ from rich.table import Table
 
 from odradek.local.processes import USAGE
 
-errors = Console(stderr=True, highlight=False, soft_wrap=True)  # a reason is one line, however long
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+"""Standard error. An error message is one line of any length."""
 console = Console(highlight=False)
 
 FAILED = 1
+"""Exit code if an operation failed."""
 INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C: 128 + SIGINT, as in shells."""
 COLUMNS_MAX = 2_000
+"""Maximum columns of a table on an output that is narrower than the table."""
 
 
-def usage(reason: str) -> NoReturn:
-    """Raises typer.Exit with the code of a command line that asks for what cannot be."""
+def usage_error(reason: str) -> NoReturn:
+    """Print the reason why a command line is invalid, and raise typer.Exit with exit code 2."""
     errors.print(reason, markup=False)
     raise typer.Exit(USAGE)
 
 
-def counted(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+def counted(count: int, noun: str) -> str:
+    """Return a number with a noun in singular or plural: "1 record", "2 records"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def show(rows: list[dict[str, Any]], columns: dict[str, str], *, as_json: bool, empty: str) -> None:
-    """Print rows as JSON, or as a table with the given titles (field name -> title)."""
+    """Print rows as JSON, or as a table.
+
+    Args:
+        rows: Values by field name.
+        columns: Titles of the table by field name.
+        as_json: Print all fields as JSON.
+        empty: Text to print instead of a table without rows.
+    """
     if as_json:
         print_json(rows)
         return
@@ -41,12 +52,13 @@ def show(rows: list[dict[str, Any]], columns: dict[str, str], *, as_json: bool, 
         console.print(empty, markup=False)
         return
     table = table_of(rows, columns)
-    # A row is one line, also in a pipe and on a narrow terminal, which may break it: folded columns cannot be read.
-    needed = Measurement.get(console, console.options.update(max_width=COLUMNS_MAX), table).maximum
-    Console(highlight=False, width=max(console.width, needed)).print(table)
+    # Print each row on one line, also to a pipe and on a narrow terminal: folded cells cannot be read.
+    table_width = Measurement.get(console, console.options.update(max_width=COLUMNS_MAX), table).maximum
+    Console(highlight=False, width=max(console.width, table_width)).print(table)
 
 
 def table_of(rows: list[dict[str, Any]], columns: dict[str, str]) -> Table:
+    """Return a table of the rows. `columns` has the titles by field name."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in columns.values():
         table.add_column(title, overflow="fold")
@@ -56,6 +68,7 @@ def table_of(rows: list[dict[str, Any]], columns: dict[str, str]) -> Table:
 
 
 def text(value: Any) -> str:
+    """Return a value as text. None is "-", and parts of lists and dictionaries are separated by spaces."""
     if value is None:
         return "-"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What a local cluster is: its id, its brokers and their addresses, and what each of them is told. Pure."""
+"""Plan of a local cluster: its id, the addresses of its brokers, and their properties. All functions are pure."""
 
 from __future__ import annotations
 
@@ -9,32 +9,40 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BROKERS_MAX = 9
+"""Maximum brokers of a local cluster."""
 VOTERS_MAX = 5
-"""Nodes that agree on the metadata; each more makes agreement slower, and five survive the loss of two."""
-REPLICATED_FROM = 3
-"""Brokers from which on topics are replicated by default: three copies, two of which must have a record."""
-REPLICATED = {
+"""Maximum voters of a local cluster. Five survive two failures; each further voter makes commits slower."""
+REPLICATION_BROKERS_MIN = 3
+"""Minimum brokers for `REPLICATION_PROPERTIES`."""
+REPLICATION_PROPERTIES = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
 }
-EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104  recognized so that nobody is told to connect there
+WILDCARD_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104  compared only, to replace them by the loopback address
 LOOPBACK = "127.0.0.1"
 METRICS_LISTENER = "odradek.metrics.listener"
-HEAD = "# written at every start of this local cluster; changes belong on the command line: --set name=value"
+HEADER = "# Overwritten at every start of this local cluster. To change a property: odradek up --set name=value"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Kept in the directory of the cluster; `ports` by node id, in order. `settings` are those of the last start."""
+    """Identity, addresses and settings of a local cluster, as stored in cluster.json.
+
+    Attributes:
+        cluster_id: Cluster id.
+        host: Address that the brokers listen on.
+        ports: Client port by node id, in ascending order.
+        settings: Properties of all brokers as `name=value`, from the last start.
+        metrics: Port for Prometheus by node id. A broker without an entry has none.
+    """
 
     cluster_id: str
     host: str
     ports: dict[int, int]
     settings: list[str] = field(default_factory=list)
     metrics: dict[int, int] = field(default_factory=dict)
-    """The port at which each tells Prometheus of itself, by node id; missing where it does not."""
 
     @property
     def node_ids(self) -> list[int]:
@@ -42,37 +50,38 @@ class Plan:
 
     @property
     def voters(self) -> list[int]:
-        """The nodes that agree on the metadata: an odd number, since an even one survives no more losses."""
+        """Node ids of the voters. Their number is odd: one more voter would not survive more failures."""
         count = min(len(self.ports), VOTERS_MAX)
         return self.node_ids[: count - 1 + count % 2]
 
     @property
     def majority(self) -> int:
+        """Number of voters that must run to elect a leader of the metadata log."""
         return len(self.voters) // 2 + 1
 
     def endpoint(self, node_id: int) -> str:
-        """Where broker and clients on this machine find it: host:port."""
+        """Return the address of a broker for clients on this machine: `host:port`."""
         return self._reachable(self.ports[node_id])
 
     def _reachable(self, port: int) -> str:
-        host = LOOPBACK if self.host in EVERYWHERE else self.host
+        host = LOOPBACK if self.host in WILDCARD_ADDRESSES else self.host
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def metrics_url(self, node_id: int) -> str | None:
-        """Where Prometheus and a browser on this machine find the metrics of a broker; None where it offers none."""
-        set_by_hand = [pair.partition("=")[2] for pair in self.settings if pair.startswith(f"{METRICS_LISTENER}=")]
-        if set_by_hand:
-            listener = set_by_hand[-1].strip()
-            port = listener.rpartition(":")[2]
+        """Return the URL of a broker's metrics for clients on this machine, or None if it exports none."""
+        listeners = [pair.partition("=")[2] for pair in self.settings if pair.startswith(f"{METRICS_LISTENER}=")]
+        if listeners:
+            port = listeners[-1].strip().rpartition(":")[2]
             return f"http://{self._reachable(int(port))}/metrics" if port.isdecimal() and int(port) else None
         return f"http://{self._reachable(self.metrics[node_id])}/metrics" if node_id in self.metrics else None
 
     @property
     def bootstrap(self) -> str:
+        """Addresses of all brokers for clients on this machine: `host:port,...`."""
         return ",".join(self.endpoint(node_id) for node_id in self.ports)
 
     def properties(self, node_id: int, data: Path) -> str:
-        """The properties file of one broker."""
+        """Return the content of a broker's properties file. `data` is its data directory."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         rows = {
             "node.id": str(node_id),
@@ -83,6 +92,6 @@ class Plan:
         }
         if node_id in self.metrics:
             rows[METRICS_LISTENER] = f"{host}:{self.metrics[node_id]}"
-        if len(self.ports) >= REPLICATED_FROM:
-            rows |= REPLICATED
-        return "".join(f"{line}\n" for line in (HEAD, *(f"{name}={value}" for name, value in rows.items())))
+        if len(self.ports) >= REPLICATION_BROKERS_MIN:
+            rows |= REPLICATION_PROPERTIES
+        return "".join(f"{line}\n" for line in (HEADER, *(f"{name}={value}" for name, value in rows.items())))

@@ -1,9 +1,12 @@
-"""Free ports, chosen before the brokers start: each must know the others' addresses.
+"""Reserve free ports before the brokers start, because each broker needs the addresses of the others.
 
-A port is taken from below the range that the kernel gives to outgoing connections, so that none of those can take it in
-between, and is held until the broker listens on it: bound without listening, which keeps out everybody who chooses ports
-in this way but not the broker itself, since both sides allow the reuse of an address that nobody listens on.
-The failure detector uses the UDP port of the same number, which therefore has to be free as well.
+A reservation must not be lost between its selection and the start of the broker:
+
+1. The ports are below the range that the kernel assigns to outgoing connections.
+2. A reserved port is bound, but no process listens on it. Another process that reserves ports in this way fails to
+   bind it. The broker can bind and listen on it, because both sockets have SO_REUSEADDR.
+
+The failure detector uses the UDP port of the same number. The reservation checks that it is free, too.
 """
 
 from __future__ import annotations
@@ -18,17 +21,24 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 PORT_MIN = 20_000
+"""Smallest port that is reserved."""
 PORT_MAX = 65_535
 EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 EPHEMERAL_MIN_DEFAULT = 32_768
+"""Linux's default for the smallest port of outgoing connections."""
 ATTEMPTS_MAX = 1_000
+"""Maximum random ports that one reservation tries."""
 
 
-class HeldPorts:
-    """So many free ports of a host, held until `close`. Raises OSError when there are not so many."""
+class ReservedPorts:
+    """A number of free ports of one host. They are reserved until `close`.
+
+    Raises:
+        OSError: Not enough free ports were found, or the host name is unknown.
+    """
 
     def __init__(self, host: str, count: int) -> None:
-        self._held = ExitStack()
+        self._sockets = ExitStack()
         self.ports: list[int] = []
         generator = random.SystemRandom()
         below = ephemeral_min()
@@ -37,34 +47,37 @@ class HeldPorts:
                 if len(self.ports) == count:
                     break
                 port = generator.randrange(PORT_MIN, below)
-                if port not in self.ports and self._hold(host, port):
+                if port not in self.ports and self._reserve(host, port):
                     self.ports.append(port)
             else:
-                raise OSError(f"{host}: no {count} free ports between {PORT_MIN} and {below}")
+                raise OSError(
+                    f"{host}: no {count} free ports between {PORT_MIN} and {below}; "
+                    "use an address of this machine, or choose a port"
+                )
         except BaseException:
             self.close()
             raise
 
-    def _hold(self, host: str, port: int) -> bool:
+    def _reserve(self, host: str, port: int) -> bool:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        held = socket.socket(family, socket.SOCK_STREAM)
+        reservation = socket.socket(family, socket.SOCK_STREAM)
         try:
-            held.bind((host, port))
+            reservation.bind((host, port))
             with socket.socket(family, socket.SOCK_DGRAM) as datagrams:
                 datagrams.bind((host, port))
-        except OSError as taken:
-            held.close()
-            if isinstance(taken, socket.gaierror):
+        except OSError as error:
+            reservation.close()
+            if isinstance(error, socket.gaierror):
                 raise
             return False
-        held.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # only now: nobody else may bind, but who listens may
-        self._held.callback(held.close)
+        # SO_REUSEADDR is set only after bind. If it were set before, two reservations could bind the same port.
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._sockets.callback(reservation.close)
         return True
 
     def close(self) -> None:
-        self._held.close()
+        """End the reservation."""
+        self._sockets.close()
 
     def __enter__(self) -> Self:
         return self
@@ -76,7 +89,11 @@ class HeldPorts:
 
 
 def ephemeral_min() -> int:
-    """The first port that an outgoing connection may be given."""
+    """Return the smallest port that the kernel assigns to outgoing connections.
+
+    Return Linux's default if the range cannot be read, or if it leaves fewer than `ATTEMPTS_MAX` ports above
+    `PORT_MIN`.
+    """
     try:
         first = int(EPHEMERAL_RANGE.read_text().split()[0])
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,7 @@
-"""Broker processes: start, wait until ready, signal, end. Nothing here is signaled but what was started from here."""
+"""Broker processes: start them, wait until they are ready, send signals, and wait for their end.
+
+Signals are sent only to processes that were started by Odradek: a `ProcessId` detects that a process id was reused.
+"""
 
 from __future__ import annotations
 
@@ -14,34 +17,40 @@ from odradek import run_module
 
 MS = 1_000
 STOP_TIMEOUT_S = 30.0
+"""Seconds between SIGTERM and SIGKILL. A broker under load needs several seconds for a controlled shutdown."""
 READY_LINE_BYTES_MAX = 4096
+"""Maximum bytes of the line `ready host:port` of a broker."""
 LOG_TAIL_BYTES = 8192
+"""Bytes at the end of a log file in which the last line is searched."""
 USAGE = 2
-"""The exit code when the command line asks for what cannot be."""
+"""Exit code of an invalid command line."""
 
 
 class BrokerFailed(RuntimeError):
-    """A broker could not be started; the message is the broker's own reason, `exit_code` its own or 1."""
+    """A broker did not start. The message has the reason that the broker logged.
+
+    `exit_code` is the exit code of the broker, or 1 if it has not exited.
+    """
 
     def __init__(self, reason: str, exit_code: int = 1) -> None:
         super().__init__(reason)
         self.exit_code = exit_code
 
 
-class BrokerDied(RuntimeError):
-    """A broker that was needed is not running."""
+class BrokerNotRunning(RuntimeError):
+    """An operation on a broker that is not running."""
 
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process id with its start time (clock ticks since boot), so that a reused id is never taken for the broker."""
+    """A process id with the start time of the process in clock ticks since boot, which detects a reused process id."""
 
     pid: int
     started_ticks: int
 
     @classmethod
     def of(cls, pid: int) -> ProcessId | None:
-        """Read the identity of a running process; None when there is none, or only its zombie."""
+        """Return the identity of a running process, or None if it does not exist or is a zombie."""
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except OSError:
@@ -50,15 +59,20 @@ class ProcessId:
         return None if fields[0] == "Z" else cls(pid, int(fields[19]))
 
     def alive(self) -> bool:
+        """Return True if this process exists and is no zombie."""
         return ProcessId.of(self.pid) == self
 
     def signal(self, number: int) -> None:
+        """Send a signal, if the process exists."""
         if self.alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def descriptor(self) -> int | None:
-        """A pidfd, which is readable once the process has ended; None when it has already."""
+        """Return a pidfd, which is readable when the process has ended, or None if it has ended.
+
+        The caller closes it.
+        """
         try:
             descriptor = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -68,8 +82,8 @@ class ProcessId:
         os.close(descriptor)
         return None
 
-    def wait_gone(self, timeout_s: float) -> bool:
-        """Wait for the end of the process. True when it is gone."""
+    def wait_ended(self, timeout_s: float) -> bool:
+        """Wait for the end of the process. Return False if it still exists after `timeout_s` seconds."""
         descriptor = self.descriptor()
         if descriptor is None:
             return True
@@ -80,14 +94,17 @@ class ProcessId:
 
 
 def has_ended(descriptor: int, timeout_s: float) -> bool:
-    """Wait for the end of the process behind a pidfd; of any number, which select() cannot."""
+    """Wait for the end of the process of a pidfd. Return False if it still exists after `timeout_s` seconds.
+
+    poll() accepts any descriptor, select() only those below 1,024.
+    """
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(timeout_s * MS))
 
 
 class Lifeline:
-    """A pipe that nobody but this process can write to: whoever reads it learns when this process has ended."""
+    """A pipe with this process as its only writer. Its readers see the end of the pipe when this process terminates."""
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()
@@ -99,10 +116,16 @@ class Lifeline:
 
 @dataclass(frozen=True)
 class BrokerCommand:
-    """How to start one broker.
+    """Command line of one broker.
 
-    With ``lifeline``, the reading end of a `Lifeline`, it ends when that pipe does; without, it is in a session of its own and
-    lives on by itself.
+    Attributes:
+        node_id: Node id.
+        config: Properties file.
+        log: File to which standard error is appended.
+        settings: Properties as `name=value`, which override the file.
+        lifeline: Reading end of a `Lifeline`: the broker stops when the pipe ends. None: the broker runs until it is
+            stopped.
+        profile: File for a profile, which the broker writes when it stops.
     """
 
     node_id: int
@@ -111,7 +134,6 @@ class BrokerCommand:
     settings: tuple[str, ...] = ()
     lifeline: int | None = None
     profile: Path | None = None
-    """File that the broker writes a profile to when it stops."""
 
     def argv(self) -> list[str]:
         argv = run_module.command("odradek.broker", "--config", str(self.config))
@@ -123,12 +145,12 @@ class BrokerCommand:
 
 
 class BrokerProcess:
-    """One running broker. ``endpoint`` is the ``host:port`` of its ready line, empty until that has come."""
+    """One broker process, a child of this process. `endpoint` is its `host:port`, empty until the broker is ready."""
 
     def __init__(self, command: BrokerCommand) -> None:
         self.command = command
         self.endpoint = ""
-        self._said = b""
+        self._output = b""
         command.log.parent.mkdir(parents=True, exist_ok=True)
         self._log_start = command.log.stat().st_size if command.log.exists() else 0
         with command.log.open("ab") as log:
@@ -138,7 +160,9 @@ class BrokerProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=run_module.environment(),
-                start_new_session=True,  # Ctrl-C reaches this process alone, which stops them in order
+                # In its own session, the broker does not receive the SIGINT of Ctrl-C. Only this process receives it,
+                # and stops the brokers.
+                start_new_session=True,
             )
         identity = ProcessId.of(self._process.pid)
         self.identity = identity or ProcessId(self._process.pid, 0)
@@ -148,43 +172,45 @@ class BrokerProcess:
         return self.command.node_id
 
     def fileno(self) -> int:
-        """Readable when the broker has said something, or has ended."""
+        """Return the descriptor of standard output. It is readable when the broker is ready or has ended."""
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
     def is_ready(self) -> bool:
-        """Read what there is. True once the broker has said that a transaction could commit; ``endpoint`` is set then.
+        """Read available output. Return True, and set `endpoint`, if the broker printed its ready line.
+
+        The broker prints the line `ready host:port` when a transaction can commit.
 
         Raises:
-            BrokerFailed: it has ended, or says something else; it is ended then.
+            BrokerFailed: The broker has ended, or printed another line; in that case it is killed.
         """
         chunk = os.read(self.fileno(), READY_LINE_BYTES_MAX)
         if not chunk:
             code = self._process.wait()
             raise BrokerFailed(self._reason(code), max(code, 1))
-        self._said += chunk
-        if not self._said.endswith(b"\n") and len(self._said) < READY_LINE_BYTES_MAX:
+        self._output += chunk
+        if not self._output.endswith(b"\n") and len(self._output) < READY_LINE_BYTES_MAX:
             return False
-        word, _, endpoint = self._said.decode().strip().partition(" ")
+        word, _, endpoint = self._output.decode().strip().partition(" ")
         if word != "ready":
             self.kill()
-            raise BrokerFailed(f"broker said {self._said!r} instead of its ready line; see {self.command.log}")
+            raise BrokerFailed(
+                f"broker {self.node_id} printed {self._output!r} instead of its ready line; see {self.command.log}"
+            )
         self.endpoint = endpoint
         return True
 
     def _reason(self, code: int) -> str:
-        """The last thing that this start of the broker wrote, which is its reason."""
+        """Return why the broker ended during its start: the signal, the last line of its log, or the exit code."""
         if code < 0:
-            return f"broker {self.node_id} was ended by {signal.Signals(-code).name} while it started"
-        last = self.last_words()
-        return (
-            f"broker {self.node_id}: {last}"
-            if last
-            else f"broker {self.node_id} ended with exit code {code}; see {self.command.log}"
-        )
+            return f"broker {self.node_id} was ended by {signal.Signals(-code).name} during its start; start it again"
+        last = self.last_log_line()
+        if last:
+            return f"broker {self.node_id}: {last}"
+        return f"broker {self.node_id} ended with exit code {code}; see {self.command.log}"
 
-    def last_words(self) -> str:
-        """The last line of its log since it was started; empty when there is none."""
+    def last_log_line(self) -> str:
+        """Return the last line that this process wrote to its log, or "" if there is none."""
         with self.command.log.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, size - LOG_TAIL_BYTES))
@@ -192,24 +218,26 @@ class BrokerProcess:
         return lines[-1] if lines else ""
 
     def poll(self) -> int | None:
+        """Return the exit code, or None while the process runs."""
         return self._process.poll()
 
     def signal(self, number: int) -> None:
+        """Send a signal. Do nothing if the process has ended."""
         self._process.send_signal(number)
 
-    def ask_to_stop(self) -> None:
-        """SIGTERM, also to a paused one; harmless when it has ended."""
+    def terminate(self) -> None:
+        """Send SIGTERM, and SIGCONT in case that the broker is paused. Do nothing if it has ended."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGCONT)
             self._process.terminate()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Stop cleanly (SIGTERM), after ``timeout_s`` by SIGKILL. Returns the exit code."""
-        self.ask_to_stop()
+        """Send SIGTERM, and SIGKILL after `timeout_s` seconds. Return the exit code."""
+        self.terminate()
         return self.join(timeout_s)
 
     def join(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Wait for its end, after ``timeout_s`` by SIGKILL. Returns the exit code."""
+        """Wait for the end of the broker, and send SIGKILL after `timeout_s` seconds. Return the exit code."""
         try:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -219,15 +247,15 @@ class BrokerProcess:
         return code
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed, nothing is said."""
+        """Send SIGKILL, and wait for the end of the broker."""
         self._process.kill()
         self._process.wait()
         self._close_pipes()
 
     def release(self) -> None:
-        """Let a detached broker live on by itself."""
+        """Leave the broker running, and do not wait for its end any more."""
         self._close_pipes()
-        self._process.returncode = 0  # it is not ours to reap any more
+        self._process.returncode = 0  # subprocess would warn at exit that the child is still running
 
     def _close_pipes(self) -> None:
         if self._process.stdout is not None:

@@ -1,40 +1,55 @@
-"""How a start goes on, on standard error: a line that changes on a terminal; elsewhere a line when it takes its time."""
+"""Progress of long operations on standard error.
+
+On a terminal, it is a status line that changes. Elsewhere it is a line of output, and only for an operation that takes
+longer than `QUIET_S`.
+"""
 
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Self
 
 from odradek.local.output import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
 
     from odradek.local.processes import BrokerProcess
 
 QUIET_S = 5.0
+"""Seconds before the first line of progress if standard error is not a terminal."""
+
+
+@contextmanager
+def status_line(text: str) -> Iterator[None]:
+    """Show `text` while the block runs, if standard error is a terminal."""
+    if errors.is_terminal:
+        with errors.status(text):
+            yield
+    else:
+        yield
 
 
 class StartProgress:
-    """A context manager that is a `startup.Report`."""
+    """Progress of a start of brokers, as a `startup.Report`. It is shown while the context manager is open."""
 
     def __init__(self) -> None:
-        self._shown = ExitStack()
+        self._open = ExitStack()
         self._status = errors.status("starting") if errors.is_terminal else None
         self._quiet_until = time.monotonic() + QUIET_S
-        self._told = ""
+        self._last_line = ""
 
     def __enter__(self) -> Self:
         if self._status is not None:
-            self._shown.enter_context(self._status)
+            self._open.enter_context(self._status)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._shown.close()
+        self._open.close()
 
     def __call__(self, ready: Sequence[BrokerProcess], awaited: Sequence[BrokerProcess]) -> None:
         if not awaited:
@@ -44,10 +59,11 @@ class StartProgress:
             text = f"{brokers(ready)} ready, {text}"
         if self._status is not None:
             self._status.update(text)
-        elif time.monotonic() > self._quiet_until and text != self._told:
-            self._told = text
+        elif time.monotonic() > self._quiet_until and text != self._last_line:
+            self._last_line = text
             errors.print(text, markup=False)
 
 
 def brokers(processes: Sequence[BrokerProcess]) -> str:
+    """Return the brokers' names as text: "broker 1, 2"."""
     return f"broker {', '.join(str(process.node_id) for process in processes)}"

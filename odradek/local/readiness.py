@@ -1,4 +1,4 @@
-"""Waits for a cluster that was started: blocking calls, for callers without an event loop and for those that have one."""
+"""Blocking calls that wait for a cluster that was started, for callers with and without an event loop."""
 
 from __future__ import annotations
 
@@ -14,17 +14,23 @@ T = TypeVar("T")
 
 
 def await_serving(bootstrap: str, brokers: int) -> None:
-    """Wait until every partition has a leader and enough replicas in sync to accept records. Raise BrokerFailed after 120 s."""
+    """Wait until each partition has a leader and at least min.insync.replicas in-sync replicas.
+
+    Raise BrokerFailed after 120 s.
+    """
     _run(client.wait_until_serving(bootstrap, brokers))
 
 
 def await_in_sync(bootstrap: str, brokers: int) -> int | None:
-    """Wait until every replica is in sync and return the active controller's node id. Raise BrokerFailed after 120 s."""
+    """Wait until every replica is in sync.
+
+    Return the node id of the active controller. Raise BrokerFailed after 120 s.
+    """
     return _run(client.wait_until_in_sync(bootstrap, brokers))
 
 
 def _run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on an event loop of its own, in a thread of its own if this thread runs an event loop already."""
+    """Run a coroutine on a new event loop, in a new thread if this thread runs an event loop already."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""Start several brokers at once and wait for all of them; stop several at once."""
+"""Wait until several brokers are ready, and stop several brokers in parallel."""
 
 from __future__ import annotations
 
@@ -13,27 +13,33 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 START_TIMEOUT_S = 60.0
-NEWS_INTERVAL_S = 2.0
-ABANDON_TIMEOUT_S = 5.0
+"""Maximum seconds until all brokers of one start are ready.
+
+Recovery after an unclean shutdown takes several seconds.
+"""
+REPORT_INTERVAL_S = 2.0
+"""Maximum seconds between two progress reports of a start."""
+FAILED_START_STOP_TIMEOUT_S = 5.0
+"""Seconds between SIGTERM and SIGKILL for the remaining brokers of a start that failed."""
 
 
 class Report(Protocol):
-    """Told about a start while it goes on: after every broker that is ready, and now and then meanwhile."""
+    """Receives the progress of a start: whenever a broker becomes ready, and at least every `REPORT_INTERVAL_S`."""
 
     def __call__(self, ready: Sequence[BrokerProcess], awaited: Sequence[BrokerProcess]) -> None: ...
 
 
-def tell_nobody(ready: Sequence[BrokerProcess], awaited: Sequence[BrokerProcess]) -> None:
-    """For a start that nobody watches."""
+def no_report(ready: Sequence[BrokerProcess], awaited: Sequence[BrokerProcess]) -> None:
+    """Ignore the progress of a start."""
 
 
 def wait_ready(
-    processes: Sequence[BrokerProcess], *, report: Report = tell_nobody, timeout_s: float = START_TIMEOUT_S
+    processes: Sequence[BrokerProcess], *, report: Report = no_report, timeout_s: float = START_TIMEOUT_S
 ) -> None:
-    """Return when every one of them says that a transaction could commit.
+    """Return when each of the brokers is ready: a transaction can commit.
 
     Raises:
-        BrokerFailed: one has ended, or some were not ready in time; the others still run.
+        BrokerFailed: A broker has ended, or brokers were not ready in time. The remaining brokers still run.
     """
     awaited, ready = list(processes), list[BrokerProcess]()
     deadline = time.monotonic() + timeout_s
@@ -41,49 +47,52 @@ def wait_ready(
         for process in processes:
             selector.register(process, selectors.EVENT_READ, process)
         while awaited:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
                 raise BrokerFailed(not_ready(awaited, timeout_s))
             report(ready, awaited)
-            for key, _ in selector.select(min(left, NEWS_INTERVAL_S)):
-                heard: BrokerProcess = key.data
-                if heard.is_ready():
-                    selector.unregister(heard)
-                    awaited.remove(heard)
-                    ready.append(heard)
+            for key, _ in selector.select(min(remaining_s, REPORT_INTERVAL_S)):
+                readable: BrokerProcess = key.data
+                if readable.is_ready():
+                    selector.unregister(readable)
+                    awaited.remove(readable)
+                    ready.append(readable)
     report(ready, awaited)
 
 
 def not_ready(awaited: Sequence[BrokerProcess], timeout_s: float) -> str:
-    """Which brokers have not become ready, and what the first of them said last."""
+    """Return an error message with the brokers that are not ready, and the last log line of the first of them."""
     names = ", ".join(str(process.node_id) for process in awaited)
     first = awaited[0]
-    said = first.last_words()
+    last_line = first.last_log_line()
     text = f"not ready within {timeout_s:.0f} s: broker {names}; see {first.command.log}"
-    return f"{text}, which ends: {said}" if said else text
+    return f"{text}, whose last line is: {last_line}" if last_line else text
 
 
 def stop_all(processes: Sequence[BrokerProcess], timeout_s: float = STOP_TIMEOUT_S) -> int:
-    """Stop them cleanly, at once. Returns the largest exit code."""
+    """Send SIGTERM to all brokers, wait for their end, and send SIGKILL after `timeout_s`.
+
+    Return the largest exit code.
+    """
     for process in processes:
-        process.ask_to_stop()
+        process.terminate()
     return max((process.join(timeout_s) for process in processes), default=0)
 
 
-def abandon(processes: Sequence[BrokerProcess]) -> None:
-    """After a start that failed: the others of it, which may wait for the one that has."""
-    stop_all(processes, ABANDON_TIMEOUT_S)
+def stop_after_failed_start(processes: Sequence[BrokerProcess]) -> None:
+    """Stop all brokers of a start that failed. They may wait for the broker that did not start, and never be ready."""
+    stop_all(processes, FAILED_START_STOP_TIMEOUT_S)
 
 
 def stop_identities(identities: Mapping[int, ProcessId]) -> list[int]:
-    """Stop brokers that somebody else may have started. Returns those that had to be killed, by node id."""
+    """Stop brokers that need not be children of this process. Return the node ids of those that had to be killed."""
     for identity in identities.values():
         identity.signal(signal.SIGCONT)
         identity.signal(signal.SIGTERM)
     killed = []
     for node_id, identity in identities.items():
-        if not identity.wait_gone(STOP_TIMEOUT_S):
+        if not identity.wait_ended(STOP_TIMEOUT_S):
             identity.signal(signal.SIGKILL)
-            identity.wait_gone(STOP_TIMEOUT_S)
+            identity.wait_ended(STOP_TIMEOUT_S)
             killed.append(node_id)
     return killed

@@ -1,4 +1,4 @@
-"""What a foreground ``up`` does between its ready line and its end: it watches the brokers, whoever has started them."""
+"""Watch the brokers of a directory from an `odradek up` in the foreground, between its ready line and its end."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import selectors
 import signal
 from typing import TYPE_CHECKING
 
-from odradek.local.directory import LOOK_AGAIN
-from odradek.local.launch import forget_all
+from odradek.local.directory import RELOAD_SIGNAL
+from odradek.local.launch import mark_all_stopped
 from odradek.local.output import FAILED, errors
+from odradek.local.progress import status_line
 from odradek.local.startup import stop_identities
 
 if TYPE_CHECKING:
@@ -20,92 +21,102 @@ if TYPE_CHECKING:
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SIGNALS_READ_MAX = 64
+"""Maximum signals per read of the wake-up pipe."""
 
 
-class Watch:
-    """From its making on, signals only make it look: nothing can interrupt between two steps."""
+class BrokerWatch:
+    """Watches all brokers of a directory, including those that other commands start.
+
+    From its construction on, a signal only writes its number to a pipe, which `run` reads. No signal can therefore
+    interrupt this process between two steps.
+    """
 
     def __init__(self, directory: ClusterDirectory, processes: Sequence[BrokerProcess]) -> None:
         self._directory = directory
         self._children = {process.identity: process for process in processes}
         self._selector = selectors.DefaultSelector()
         self._watched: dict[ProcessId, int] = {}
-        self._gone: dict[ProcessId, None] = {}
+        self._ended: dict[ProcessId, None] = {}
         self._signals, writer = os.pipe()
         for descriptor in (self._signals, writer):
             os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(writer)
-        for number in (*STOP_SIGNALS, LOOK_AGAIN):
+        for number in (*STOP_SIGNALS, RELOAD_SIGNAL):
             signal.signal(number, lambda *_: None)
         self._selector.register(self._signals, selectors.EVENT_READ)
 
     def run(self) -> int:
-        """Until it is interrupted, or no broker is left. Returns the exit code of ``up``."""
-        died = False
+        """Watch until a stop signal arrives, or until no broker runs. Return the exit code of `odradek up`.
+
+        After a stop signal, stop all brokers. The exit code is at least 1 if a broker ended that no command stopped.
+        """
+        failed = False
         while True:
-            died |= self._look()
+            failed |= self._watch_new()
             if not self._watched:
-                return FAILED if died else self._exit_code()
+                return FAILED if failed else self._exit_code()
             for key, _ in self._selector.select():
                 if key.fd == self._signals:
                     if any(number in STOP_SIGNALS for number in os.read(self._signals, SIGNALS_READ_MAX)):
-                        return max(self._stop(), FAILED if died else 0)
+                        return max(self._stop(), FAILED if failed else 0)
                 else:
-                    died |= self._ended(*key.data)
+                    failed |= self._on_end(*key.data)
 
-    def _look(self) -> bool:
-        """Watch whatever runs now. True when a broker was gone before it could be watched."""
+    def _watch_new(self) -> bool:
+        """Watch brokers that were started since the last call. Return True if one of them has failed already."""
         state = self._directory.read_state()
         assert state is not None
-        died = False
+        failed = False
         for node_id, identity in state.running.items():
-            if identity in self._watched or identity in self._gone:
+            if identity in self._watched or identity in self._ended:
                 continue
             descriptor = identity.descriptor()
             if descriptor is None:
-                died |= self._say_ended(node_id, identity)
+                failed |= self._report_end(node_id, identity)
             else:
                 self._watched[identity] = descriptor
                 self._selector.register(descriptor, selectors.EVENT_READ, (node_id, identity))
-        return died
+        return failed
 
-    def _ended(self, node_id: int, identity: ProcessId) -> bool:
-        """A broker is gone. True when nobody had asked it to be."""
+    def _on_end(self, node_id: int, identity: ProcessId) -> bool:
+        """Stop watching a broker that has ended. Return True if no command stopped it."""
         descriptor = self._watched.pop(identity)
         self._selector.unregister(descriptor)
         os.close(descriptor)
-        return self._say_ended(node_id, identity)
+        return self._report_end(node_id, identity)
 
-    def _say_ended(self, node_id: int, identity: ProcessId) -> bool:
-        self._gone[identity] = None
+    def _report_end(self, node_id: int, identity: ProcessId) -> bool:
+        """Print an error for a broker that ended and that no command stopped. Return False if a command stopped it."""
+        self._ended[identity] = None
         child = self._children.get(identity)
         code = None if child is None else child.join()
         state = self._directory.read_state()
         if state is None or state.running.get(node_id) != identity:
             return False
-        how = "" if code is None else f" ({signal.Signals(-code).name})" if code < 0 else f" with exit code {code}"
-        errors.print(f"broker {node_id} ended by itself{how}; see {self._directory.log(node_id)}", markup=False)
+        cause = "" if code is None else f" ({signal.Signals(-code).name})" if code < 0 else f" with exit code {code}"
+        errors.print(f"broker {node_id} ended unexpectedly{cause}; see {self._directory.log(node_id)}", markup=False)
         if state.alive():
-            errors.print(outlook(self._directory, state), markup=False)
+            errors.print(recovery_hint(self._directory, state), markup=False)
         return True
 
     def _stop(self) -> int:
-        stop_identities(forget_all(self._directory))
+        with status_line("stopping all brokers"):
+            stop_identities(mark_all_stopped(self._directory))
         return self._exit_code()
 
     def _exit_code(self) -> int:
         return max((child.join() for child in self._children.values()), default=0)
 
 
-def outlook(directory: ClusterDirectory, state: ClusterState) -> str:
-    """What the brokers that are left can do, and how the others come back."""
+def recovery_hint(directory: ClusterDirectory, state: ClusterState) -> str:
+    """Return a message with the command that starts the missing brokers, and with the effects of a lost majority."""
     missing = [node_id for node_id in state.plan.node_ids if node_id not in state.alive()]
     names = " ".join(str(node_id) for node_id in missing)
-    text = f"bring back what is missing: odradek start {names} --dir {directory.path}"
+    text = f"start the missing brokers: odradek start {names} --dir {directory.path}"
     voters = [node_id for node_id in state.plan.voters if node_id in state.alive()]
     if len(voters) >= state.plan.majority:
         return text
     return (
-        f"majority lost: {len(voters)} of {len(state.plan.voters)} voters run, {state.plan.majority} are needed; until then "
-        f"no leader is elected and no transaction commits; {text}"
+        f"majority lost: {len(voters)} of {len(state.plan.voters)} voters run, {state.plan.majority} are needed; "
+        f"until then no leader is elected and no transaction commits; {text}"
     )

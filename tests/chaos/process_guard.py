@@ -55,7 +55,7 @@ def main() -> None:
         child.signal(signal.SIGCONT)
         child.signal(signal.SIGTERM)
     for child in children:
-        if not child.wait_gone(GRACE_SECONDS):
+        if not child.wait_ended(GRACE_SECONDS):
             child.signal(signal.SIGKILL)
 
 

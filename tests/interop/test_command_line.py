@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from odradek import BrokerDied, BrokerFailed, LocalCluster
+from odradek import BrokerFailed, BrokerNotRunning, LocalCluster
 from odradek.local.launch import BROKERS_DEFAULT
 from odradek.local.processes import ProcessId
 from tests.support.command_line import ODRADEK, TIMEOUT_S, answer, odradek, terminal, without_progress
@@ -83,7 +83,7 @@ def test_brokers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    assert broker.wait_gone(TIMEOUT_S)
+    assert broker.wait_ended(TIMEOUT_S)
 
 
 def test_a_port_in_use_says_so(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_local_cluster_kills_pauses_and_restarts(tmp_path: Path) -> None:
         running.restart(1)
         running.kill(1)
         assert not running.is_running(1)
-        with pytest.raises(BrokerDied):
+        with pytest.raises(BrokerNotRunning):
             running.pid(1)
         running.start(1)
         assert running.bootstrap == port
@@ -235,7 +235,7 @@ def test_txns_names_what_holds_back_a_partition_and_abort_ends_it(cluster: Local
     answer("topics", "create", topic, "--partitions", "2", *there)
     producer = open_transaction(cluster, topic)
     [row] = answer("txns", "blocking", "--topic", topic, *there)
-    assert (row["topic"], row["partition"], row["verdict"]) == (topic, 1, "open")
+    assert (row["topic"], row["partition"], row["condition"]) == (topic, 1, "open")
     assert (row["transactional_id"], row["client_id"], row["state"]) == (f"{topic}-id", f"{topic}-client", "Ongoing")
     assert (row["last_stable_offset"], row["held_back"]) == (0, 1)
     assert row["since"] < row["times_out"]

@@ -160,7 +160,7 @@ def test_an_interrupted_transaction_is_aborted(topic: str, there: tuple[str, str
         (("groups", "reset", "g", "--topic", "t"), 2, "--to-earliest"),
         (("groups", "reset", "g", "--to-latest"), 2, "--all-topics"),
         (("groups", "reset", "g", "--topic", "no-such-topic", "--to-latest"), 1, "no-such-topic"),
-        (("configs", "describe", "topic"), 2, "name the topic"),
+        (("configs", "describe", "topic"), 2, "the name of the topic is missing"),
         (("configs", "alter", "topic", "t"), 2, "--set"),
         (("configs", "alter", "topic", "t", "--set", "nonsense"), 2, "name=value"),
         (("configs", "describe", "broker", "one"), 2, "expected a node id"),

@@ -15,7 +15,7 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from odradek.local.ports import HeldPorts
+from odradek.local.ports import ReservedPorts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ class ThisMachine:
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThisMachine]:
-    with HeldPorts("127.0.0.1", 3 * len(SERVICES)) as held, ExitStack() as ends:
+    with ReservedPorts("127.0.0.1", 3 * len(SERVICES)) as held, ExitStack() as ends:
         machine = ThisMachine(tmp_path_factory.mktemp("volumes"), held.ports)
         processes = []
         for service, described in SERVICES.items():

@@ -34,7 +34,7 @@ def kill(directory: Path, node_id: int) -> None:
     process = ProcessId.of(pid(directory, node_id))
     assert process is not None
     process.signal(signal.SIGKILL)
-    assert process.wait_gone(TIMEOUT_S)
+    assert process.wait_ended(TIMEOUT_S)
 
 
 def commit(bootstrap: str, topic: str, value: bytes) -> None:

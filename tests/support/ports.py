@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from odradek.local.launch import metrics_port
-from odradek.local.ports import HeldPorts
+from odradek.local.ports import ReservedPorts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ ATTEMPTS_MAX = 100
 
 def free_ports(count: int) -> list[int]:
     """For TCP and UDP; none that an outgoing connection is given in between."""
-    with HeldPorts(HOST, count) as held:
+    with ReservedPorts(HOST, count) as held:
         return held.ports
 
 

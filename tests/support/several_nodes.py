@@ -11,7 +11,7 @@ from odradek.broker.node import Node
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.local.ports import HeldPorts
+from odradek.local.ports import ReservedPorts
 from odradek.protocol.batch import build_batch, iter_batches, iter_records
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.create_topics import (
@@ -47,7 +47,7 @@ class Nodes:
 
     def __init__(self, directory: Path, count: int, voters: int | None = None, **settings: object) -> None:
         self.directory = directory
-        self._held = HeldPorts("127.0.0.1", count)
+        self._held = ReservedPorts("127.0.0.1", count)
         """Also while a node is down: a connection of somebody else, to the node itself even, would take its port."""
         self.ports = self._held.ports
         self.ids = list(range(1, count + 1))

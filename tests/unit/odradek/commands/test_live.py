@@ -10,7 +10,7 @@ from rich.console import Console
 
 from odradek.commands.live import view
 from odradek.local.directory import ClusterDirectory, ClusterState
-from odradek.local.launch import METRICS_APART, Wanted, make_plan, metrics_port
+from odradek.local.launch import METRICS_PORT_OFFSET, StartOptions, make_plan, metrics_port
 from odradek.local.plan import Plan
 from odradek.local.ports import PORT_MAX
 
@@ -26,7 +26,7 @@ ANSWER: dict[str, Any] = {
     "under_replicated": ["payments-0"],
     "groups": [{"group": "app[red]", "type": "consumer", "state": "Stable", "lag": 3, "stable_lag": 0}],
     "transactions": None,
-    "unanswered": [2],
+    "unreachable": [2],
 }
 
 
@@ -42,8 +42,8 @@ def test_everything_is_drawn_and_names_are_no_markup(tmp_path: Path) -> None:
     for said in (
         "app[red]",
         "under-replicated: 1 of payments",
-        "no answer of broker 2: what only it knows is missing here",
-        "open transactions: unknown, no answer of broker 2",
+        "no response from broker 2: its groups and transactions are missing",
+        "open transactions: unknown, no response from broker 2",
         "groups: 1",
     ):
         assert said in text
@@ -58,16 +58,16 @@ def test_a_cluster_that_does_not_answer_is_drawn_with_the_reason(tmp_path: Path)
 
 def test_brokers_get_ports_for_metrics_and_keep_them(tmp_path: Path) -> None:
     cluster = ClusterDirectory(tmp_path)
-    plan, held = make_plan(cluster, None, Wanted(2, None, 0))
+    plan, held = make_plan(cluster, None, StartOptions(2, None, 0))
     held.close()
     assert len({*plan.ports.values(), *plan.metrics.values()}) == 4
-    again, held = make_plan(cluster, ClusterState(plan), Wanted(2))
+    again, held = make_plan(cluster, ClusterState(plan), StartOptions(2))
     held.close()
     assert again.metrics == plan.metrics
-    fixed, held = make_plan(cluster, None, Wanted(2, None, 9092))
+    fixed, held = make_plan(cluster, None, StartOptions(2, None, 9092))
     held.close()
-    assert fixed.metrics == {1: 9092 + METRICS_APART, 2: 9093 + METRICS_APART}
-    assert metrics_port(PORT_MAX) == PORT_MAX - METRICS_APART
+    assert fixed.metrics == {1: 9092 + METRICS_PORT_OFFSET, 2: 9093 + METRICS_PORT_OFFSET}
+    assert metrics_port(PORT_MAX) == PORT_MAX - METRICS_PORT_OFFSET
 
 
 def test_where_the_metrics_are() -> None:

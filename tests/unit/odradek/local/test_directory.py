@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.local.directory import ClusterDirectory, ClusterState, Damaged, Supervisor, Unusable
+from odradek.local.directory import ClusterDirectory, ClusterState, DirectoryUnusable, StateFileDamaged, Supervisor
 from odradek.local.plan import Plan
 from odradek.local.processes import BrokerFailed, ProcessId
 
@@ -28,22 +28,22 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     directory.write_state(state)
     assert directory.read_state() == state
     assert state.alive() == {1: myself()}
-    assert state.living_supervisor() is None
+    assert state.running_supervisor() is None
 
 
 def test_a_change_starts_from_what_others_have_written(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path)
     directory.write_state(ClusterState(PLAN))
-    directory.change_state(lambda state: state.started({2: GONE}))
-    directory.change_state(lambda state: state.started({1: myself()}).ready([2, 1]))
-    state = directory.change_state(lambda state: state.without([2]))
+    directory.change_state(lambda state: state.with_running({2: GONE}))
+    directory.change_state(lambda state: state.with_running({1: myself()}).with_formed([2, 1]))
+    state = directory.change_state(lambda state: state.without_running([2]))
     assert (state.running, state.formed) == ({1: myself()}, [1, 2])
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"plan": {}, "supervisor": null}', '{"brokers": []}'])
 def test_a_damaged_state_names_the_file_and_the_remedy(tmp_path: Path, text: str) -> None:
     (tmp_path / "cluster.json").write_text(text)
-    with pytest.raises(Damaged, match=r"cluster\.json is damaged .* remove it"):
+    with pytest.raises(StateFileDamaged, match=r"cluster\.json is damaged .* remove it"):
         ClusterDirectory(tmp_path).read_state()
 
 
@@ -59,22 +59,28 @@ def test_the_cluster_id_is_found_with_the_data(tmp_path: Path) -> None:
 def test_a_file_is_no_directory_and_the_remedy_is_named(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").touch()
     directory = ClusterDirectory(tmp_path / "file" / below)
-    with pytest.raises(Unusable, match=r"/file is a file; name another with --dir"):
+    with pytest.raises(DirectoryUnusable, match=r"/file is a file; name another with --dir"):
         directory.read_state()
-    with pytest.raises(Unusable, match=r"/file is a file; name another with --dir") as refused, directory.starting():
+    with (
+        pytest.raises(DirectoryUnusable, match=r"/file is a file; name another with --dir") as refused,
+        directory.exclusive_start(),
+    ):
         pytest.fail("it starts all the same")
     assert refused.value.exit_code == 2
 
 
 def test_what_the_system_refuses_is_said_with_its_reason() -> None:
     directory = ClusterDirectory(Path("/proc/self/nothing-can-be-made-here"))
-    with pytest.raises(Unusable, match=r"No such file or directory; name another with --dir"), directory.starting():
+    with (
+        pytest.raises(DirectoryUnusable, match=r"No such file or directory; name another with --dir"),
+        directory.exclusive_start(),
+    ):
         pytest.fail("it starts all the same")
 
 
 def test_a_directory_that_was_made_for_a_start_goes_when_the_start_fails(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path / "new" / "deeper")
-    with pytest.raises(BrokerFailed), directory.starting():
+    with pytest.raises(BrokerFailed), directory.exclusive_start():
         directory.write_state(ClusterState(PLAN))
         raise BrokerFailed("the port is in use")
     assert list(tmp_path.iterdir()) == []
@@ -82,21 +88,21 @@ def test_a_directory_that_was_made_for_a_start_goes_when_the_start_fails(tmp_pat
 
 def test_a_directory_stays_when_it_was_there_or_the_start_succeeds_or_the_reason_points_into_it(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path / "new")
-    with pytest.raises(BrokerFailed), directory.starting():
+    with pytest.raises(BrokerFailed), directory.exclusive_start():
         raise BrokerFailed(f"not ready; see {directory.log(1)}")
     assert directory.path.exists()
-    with pytest.raises(BrokerFailed), directory.starting():
+    with pytest.raises(BrokerFailed), directory.exclusive_start():
         raise BrokerFailed("the port is in use")
     assert directory.path.exists()
     directory = ClusterDirectory(tmp_path / "another")
-    with directory.starting():
+    with directory.exclusive_start():
         directory.write_state(ClusterState(PLAN))
     assert directory.read_state() == ClusterState(PLAN)
 
 
 def test_two_starts_at_once_do_not_meet(tmp_path: Path) -> None:
     directory, other = ClusterDirectory(tmp_path / "new"), ClusterDirectory(tmp_path / "new")
-    with directory.starting():
-        with pytest.raises(BrokerFailed, match="another command is starting"), other.starting():
+    with directory.exclusive_start():
+        with pytest.raises(BrokerFailed, match="another command is starting"), other.exclusive_start():
             pytest.fail("it starts all the same")
         assert directory.path.exists()

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from odradek import __version__
 from odradek.__main__ import app
 from odradek.local.directory import ClusterDirectory
-from odradek.local.launch import Wanted, make_plan, new_cluster_id
+from odradek.local.launch import StartOptions, make_plan, new_cluster_id
 from odradek.local.plan import Plan
 from odradek.local.processes import USAGE, BrokerFailed
 from odradek.source_commit import source_commit
@@ -76,7 +76,7 @@ def test_cluster_ids_are_as_kafka_makes_them() -> None:
 )
 def test_what_each_broker_has_for_itself_is_not_set_for_all(tmp_path: Path, brokers: int, setting: str) -> None:
     with pytest.raises(BrokerFailed, match=f"--set {setting.partition('=')[0]}: each broker has its own") as refused:
-        make_plan(ClusterDirectory(tmp_path), None, Wanted(brokers, None, 0, (setting,)))
+        make_plan(ClusterDirectory(tmp_path), None, StartOptions(brokers, None, 0, (setting,)))
     assert refused.value.exit_code == USAGE
 
 
@@ -89,13 +89,13 @@ def test_nor_in_the_environment(
 ) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(BrokerFailed, match=f"{variable} in the environment: each broker has its own") as refused:
-        make_plan(ClusterDirectory(tmp_path), None, Wanted(brokers, None, 0))
+        make_plan(ClusterDirectory(tmp_path), None, StartOptions(brokers, None, 0))
     assert refused.value.exit_code == USAGE
 
 
 @pytest.mark.parametrize("setting", ["log.dirs=/data", "node.id=1"])
 def test_one_broker_alone_may_be_given_a_directory_and_the_id_that_it_has(tmp_path: Path, setting: str) -> None:
-    made, held = make_plan(ClusterDirectory(tmp_path), None, Wanted(1, None, 0, (setting,)))
+    made, held = make_plan(ClusterDirectory(tmp_path), None, StartOptions(1, None, 0, (setting,)))
     held.close()
     assert setting in made.settings
 
@@ -110,12 +110,12 @@ def test_a_directory_beside_the_others_is_no_broker(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "default"),
     [
-        ("up", "those of the directory, or 3"),
-        ("up", "that of the directory, or 127.0.0.1"),
-        ("up", "those of the directory, or 9092"),
-        ("status", "on a terminal"),
-        ("produce", "each line of standard input is one"),
-        ("produce", "by the key as Kafka's producers do, or in turn"),
+        ("up", "as in the directory, or 3"),
+        ("up", "as in the directory, or 127.0.0.1"),
+        ("up", "as in the directory, or 9092"),
+        ("status", "--watch on a terminal"),
+        ("produce", "one record per line of standard input"),
+        ("produce", "by hash of the key, or round robin"),
     ],
 )
 def test_what_holds_unasked_is_in_the_help(command: str, default: str) -> None:

@@ -6,13 +6,13 @@ import socket
 
 import pytest
 
-from odradek.local.ports import HeldPorts, ephemeral_min
+from odradek.local.ports import ReservedPorts, ephemeral_min
 
 HOST = "127.0.0.1"
 
 
 def test_a_held_port_is_kept_from_others_and_not_from_its_broker() -> None:
-    with HeldPorts(HOST, 5) as held:
+    with ReservedPorts(HOST, 5) as held:
         assert len(set(held.ports)) == 5
         for port in held.ports:
             assert port < ephemeral_min(), "no outgoing connection is given it"
@@ -23,10 +23,10 @@ def test_a_held_port_is_kept_from_others_and_not_from_its_broker() -> None:
 
 
 def test_two_clusters_that_choose_at_once_do_not_meet() -> None:
-    with HeldPorts(HOST, 50) as first, HeldPorts(HOST, 50) as second:
+    with ReservedPorts(HOST, 50) as first, ReservedPorts(HOST, 50) as second:
         assert not set(first.ports) & set(second.ports)
 
 
 def test_a_host_that_is_not_here_is_said() -> None:
     with pytest.raises(OSError, match=r"203\.0\.113\.1: no 1 free ports"):
-        HeldPorts("203.0.113.1", 1)
+        ReservedPorts("203.0.113.1", 1)

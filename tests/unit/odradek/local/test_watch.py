@@ -16,8 +16,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from odradek.local.directory import ClusterDirectory
-from odradek.local.watch import Watch
-sys.exit(Watch(ClusterDirectory(Path(sys.argv[1])), []).run())
+from odradek.local.watch import BrokerWatch
+sys.exit(BrokerWatch(ClusterDirectory(Path(sys.argv[1])), []).run())
 """
 
 
@@ -27,4 +27,4 @@ def test_a_broker_that_is_gone_before_it_is_watched_is_missed_all_the_same(tmp_p
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=30, check=False
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("broker 2 ended by itself; see ")
+    assert done.stderr.startswith("broker 2 ended unexpectedly; see ")

@@ -1,0 +1,47 @@
+"""Help texts of the command line: width and examples."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from odradek.__main__ import app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import click
+
+TERMINAL_COLUMNS = 80
+TEXT_COLUMNS = TERMINAL_COLUMNS - 2
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield all commands below a command, with the words that call them."""
+    children: dict[str, click.Command] = getattr(command, "commands", {})
+    if not children:
+        yield path, command
+    for name, child in children.items():
+        yield from commands(child, (*path, name))
+
+
+COMMANDS = list(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(path) for path, _ in COMMANDS])
+def test_help_fits_80_columns_and_its_examples_are_not_broken(path: tuple[str, ...], command: click.Command) -> None:
+    call = f"odradek {' '.join(path)}"
+    examples = [line.strip() for line in (command.help or "").splitlines() if call in line]
+    assert examples, "the help has no example"
+    _, *text_lines = inspect.cleandoc(command.help or "").splitlines()  # Typer wraps the first paragraph itself
+    assert [line for line in text_lines if len(line) > TEXT_COLUMNS] == [], (
+        "Typer keeps the line breaks of further paragraphs"
+    )
+    printed = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": str(TERMINAL_COLUMNS), "NO_COLOR": "1"})
+    lines = [line.rstrip() for line in printed.stdout.splitlines()]
+    assert [line for line in lines if len(line) > TERMINAL_COLUMNS or "…" in line] == []
+    assert [example for example in examples if not any(line.strip() == example for line in lines)] == []

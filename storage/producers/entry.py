@@ -98,7 +98,7 @@ class ProducerEntry:
         return None
 
     def follows(self, earlier: ProducerEntry) -> bool:
-        """Return True if the first sequence of this entry follows the last one of `earlier`, or if their epochs differ."""
+        """Return True if the first sequence of this entry follows the last of `earlier`, or if their epochs differ."""
         if self.epoch != earlier.epoch or not self.batches or not earlier.batches:
             return True
         return self.batches[0].first_sequence == increment_sequence(earlier.last_sequence, 1)

@@ -290,7 +290,10 @@ class ProducerState:
         return unreplicated if ongoing is None else min(ongoing, unreplicated)
 
     def inconsistent_transactions(self) -> dict[str, object]:
-        """Return the values that contradict FIRST_UNSTABLE_OFFSET, or an empty dict if it holds. This examines all producers."""
+        """Return the values that contradict FIRST_UNSTABLE_OFFSET, or an empty dict if it holds.
+
+        The check examines all producers.
+        """
         opened = {
             entry.transaction_first_offset: entry.producer_id
             for entry in self.entries.values()

@@ -74,7 +74,7 @@ sim: setup ## Deterministic simulation: make sim SEED=7 replays one seed, make s
 .PHONY: chaos
 chaos: setup ## Real brokers, clients and faults for MINUTES=10, and a verdict; SEED=7 draws the same faults again
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
-	@echo "Failure detection: from kill -9 and from SIGSTOP to the verdict, and verdicts about brokers that live (kept figures: docs/membership.md)"
+	@echo "Failure detection: from kill -9 and from SIGSTOP to the failure declaration, and false declarations (kept figures: docs/membership.md)"
 	@$(BIN)/python -m tests.chaos.detection --repetitions 2 --minutes 1
 
 .PHONY: bench

@@ -79,11 +79,9 @@ TEXT_PENDING = (
     "broker/process/",
     "broker/replication/",
     "broker/server/",
-    "coordinator/",
+    "coordinator/txn/",
     "docs/apis.md",
     "docs/configuration.md",
-    "docs/groups.md",
-    "docs/membership.md",
     "docs/transactions.md",
     "tests/",
 )

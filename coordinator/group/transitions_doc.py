@@ -53,7 +53,7 @@ def _cell(state: ClassicState, event: Event) -> str:
 
 
 def modern() -> str:
-    """Return a Mermaid diagram of the possible state changes of consumer protocol members, and a table of their events."""
+    """Return a Mermaid diagram of the state changes of consumer protocol members, and a table of their events."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {MemberState.STABLE.name}: joins"]
     edges: dict[tuple[MemberState, MemberState], list[str]] = {}
     for (before, event), next_states in modern_table.TRANSITIONS.next_states.items():
@@ -61,7 +61,7 @@ def modern() -> str:
             if before is not after:
                 edges.setdefault((before, after), []).append(event.name)
     lines += [f"    {before.name} --> {after.name}: {' / '.join(events)}" for (before, after), events in edges.items()]
-    lines += [f"    {MemberState.UNREVOKED_PARTITIONS.name} --> [*]: REBALANCE_TIME_OUT", "```"]
+    lines += [f"    {MemberState.UNREVOKED_PARTITIONS.name} --> [*]: REBALANCE_TIMEOUT", "```"]
     states = list(MemberState)
     rows = [[event.value, *(_member_cell(state, event) for state in states)] for event in modern_table.Event]
     return "\n".join(lines) + "\n\n" + rendered("event", [state.name for state in states], rows)

@@ -66,15 +66,15 @@ class Journal:
 
 @dataclass
 class Figures:
-    """Milliseconds from the signal until each survivor had its verdict (-1: never), by (fault, load), and what the machine did meanwhile."""
+    """Times to the failure declaration by (fault, load): milliseconds per survivor, -1 if never; and processor use."""
 
     milliseconds: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     minutes: float = 0.0
-    false_verdicts: list[str] = field(default_factory=list)
+    false_declarations: list[str] = field(default_factory=list)
     busy: dict[str, float] = field(default_factory=dict)
 
     def rows(self) -> list[tuple[str, ...]]:
-        """fault, load, verdicts, least, median, most."""
+        """Return (fault, load, failure declarations, minimum, median, maximum) for each fault and load."""
         return [
             (fault, load, str(len(taken)), f"{min(taken)}", f"{median(taken):.0f}", f"{max(taken)}")
             for (fault, load), taken in self.milliseconds.items()
@@ -181,7 +181,7 @@ class Measurement:
         return [found.get(each, -1) for each in survivors]
 
     def watch(self, minutes: float) -> None:
-        """Nothing happens but load: every verdict is a false one."""
+        """Run only load. Each failure declaration is a false one."""
         for journal in self.journals.values():
             journal.skip()
         before = processor_times()
@@ -191,8 +191,8 @@ class Measurement:
             for node, journal in self.journals.items():
                 for entry in journal.news():
                     if entry.get("event") == FAILURE:
-                        self.figures.false_verdicts.append(f"{node}: {entry}")
-                        self.console.print(f"FALSE VERDICT of broker {node}: {entry}")
+                        self.figures.false_declarations.append(f"{node}: {entry}")
+                        self.console.print(f"FALSE FAILURE DECLARATION by broker {node}: {entry}")
         self.figures.minutes = minutes
         self.figures.busy["minutes of load"] = busy_since(before)
 
@@ -207,11 +207,13 @@ HEADINGS: Final = ("fault", "machine", "failure declarations", "minimum, ms", "m
 
 
 def show(figures: Figures, console: Console) -> None:
-    table = Table(*HEADINGS, title="From the signal to the verdict of each survivor")
+    table = Table(*HEADINGS, title="From the signal to the failure declaration of each survivor")
     for row in figures.rows():
         table.add_row(*row)
     console.print(table)
-    console.print(f"{len(figures.false_verdicts)} false verdicts in {figures.minutes:g} minutes of load")
+    console.print(
+        f"{len(figures.false_declarations)} false failure declarations in {figures.minutes:g} minutes of load"
+    )
     console.print(", ".join(f"{load}: processors {busy:.0%} busy" for load, busy in figures.busy.items()))
 
 
@@ -222,7 +224,7 @@ def keep(figures: Figures) -> None:
     busy = ", ".join(f"{load}: {part:.0%}" for load, part in figures.busy.items())
     text = (
         f"{table}\n\nWrong failure declarations in {figures.minutes:g} minutes of the same load without a fault:"
-        f" {len(figures.false_verdicts)}. Processor use: {busy}.\n"
+        f" {len(figures.false_declarations)}. Processor use: {busy}.\n"
     )
     KEPT.write_text(SECTION.sub(lambda _: text, KEPT.read_text()))
 

@@ -362,4 +362,4 @@ def test_every_cell_of_the_table_is_met_on_a_long_walk() -> None:
 
 
 def test_an_event_that_cannot_be_is_loud() -> None:
-    assert TRANSITIONS.cells[MemberState.STABLE, Event.HOLDING] is BUG
+    assert TRANSITIONS.cells[MemberState.STABLE, Event.NOT_REVOKED] is BUG

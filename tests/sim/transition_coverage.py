@@ -36,8 +36,8 @@ RARE_EVENTS: Final = (
     ("classic groups", "NO_MEMBER_JOINED"),
     ("classic groups", "OVERSIZED"),
     ("consumer groups", "RESUBSCRIBED"),
-    ("consumer groups", "HOLDING_RESUBSCRIBED"),
-    ("consumer groups", "REBALANCE_TIME_OUT"),
+    ("consumer groups", "NOT_REVOKED_RESUBSCRIBED"),
+    ("consumer groups", "REBALANCE_TIMEOUT"),
 )
 """Those of them that a few runs in a hundred meet."""
 

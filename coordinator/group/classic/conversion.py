@@ -43,7 +43,7 @@ def members_of(group: ClassicGroup) -> Sequence[ClassicMemberView]:
     ]
 
 
-def release(draft: Draft[Any], group: ClassicGroup) -> None:
+def release_waiters(draft: Draft[Any], group: ClassicGroup) -> None:
     """Make members with waiting requests join again, and stop the timers of the group. The group does not change."""
     error = ErrorCode.REBALANCE_IN_PROGRESS
     for member in group.members.values():

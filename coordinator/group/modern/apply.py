@@ -1,4 +1,4 @@
-"""What each record of a consumer group changes: the only place where its hard state does."""
+"""Apply the records of consumer groups. Only these functions change the hard state of a consumer group."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ from odradek.protocol.records.consumer_group_target_assignment_metadata import C
 
 
 def _existing(state: State, group_id: str) -> ConsumerGroup | None:
-    """What a tombstone is about. A classic group of this name has come later: it stays as it is."""
+    """Return the consumer group of a tombstone. Return None for a classic group, which is newer than the tombstone."""
     group = state.groups.get(group_id)
     return group if isinstance(group, ConsumerGroup) else None
 

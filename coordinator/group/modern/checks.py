@@ -1,4 +1,4 @@
-"""What a heartbeat must be before it reaches its group, with Kafka's messages."""
+"""Checks of ConsumerGroupHeartbeat with Kafka's messages."""
 
 from typing import Final
 
@@ -17,15 +17,15 @@ from odradek.coordinator.group.state import State
 from odradek.protocol.errors import ErrorCode, Refusal
 
 CLIENT_MADE_IDS_VERSION = 1
-"""From this version of ConsumerGroupHeartbeat on the client makes its member id (KIP-1082)."""
-BLANKS: Final = "".join(map(chr, range(0x21)))
-"""What Java's `trim` takes away: a name of other white space is a name."""
+"""First version of ConsumerGroupHeartbeat in which the client generates its member id (KIP-1082)."""
+JAVA_WHITESPACE: Final = "".join(map(chr, range(0x21)))
+"""Characters that Java's `String.trim` removes. A name of other white space is valid."""
 GROUP_VERSION = 1
-"""The level of `group.version` that brings the consumer protocol."""
+"""Level of `group.version` with the consumer protocol."""
 
 
 def check_request(state: State, command: ConsumerGroupHeartbeat) -> None:
-    """Raises Refusal: UNSUPPORTED_VERSION, INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
+    """Raise Refusal (UNSUPPORTED_VERSION, INVALID_REQUEST, UNSUPPORTED_ASSIGNOR) if the request is invalid."""
     request, version = command.request, command.caller.api_version
     if state.features.group_version() < GROUP_VERSION:
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
@@ -56,7 +56,7 @@ def check_request(state: State, command: ConsumerGroupHeartbeat) -> None:
 
 
 def _check_text(text: str | None, name: str) -> None:
-    if text is not None and not text.strip(BLANKS):
+    if text is not None and not text.strip(JAVA_WHITESPACE):
         raise _invalid(f"{name} can't be empty.")
 
 
@@ -65,7 +65,7 @@ def _invalid(message: str) -> Refusal:
 
 
 def check_capacity(state: State, group: ConsumerGroup, member_id: str) -> None:
-    """Raises Refusal(GROUP_MAX_SIZE_REACHED) for somebody new in a full group."""
+    """Raise Refusal(GROUP_MAX_SIZE_REACHED) for a new member of a full group."""
     size_max = state.configs.broker().consumer_max_size
     if len(group.members) >= size_max and member_id not in group.members:
         raise Refusal(
@@ -75,10 +75,10 @@ def check_capacity(state: State, group: ConsumerGroup, member_id: str) -> None:
 
 
 def check_epoch(member: Member, epoch: int, owned: Owned) -> None:
-    """Raises Refusal(FENCED_MEMBER_EPOCH).
+    """Raise Refusal(FENCED_MEMBER_EPOCH) unless `epoch` is the member's epoch.
 
-    The previous epoch is good, too, when the member has nothing that is not its own now: the answer that told it the new
-    epoch may have been lost.
+    The previous epoch is valid if the member owns only assigned partitions: the response with the new epoch may have
+    been lost.
     """
     if epoch in {JOIN_EPOCH, member.epoch}:
         return
@@ -106,7 +106,7 @@ def _is_within(owned: Owned, assigned: Partitions) -> bool:
 
 
 def check_instance(static: Member | None, member_id: str, instance_id: str) -> Member:
-    """The static member, who must be the one that speaks. Raises Refusal(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
+    """Return the static member. Raise Refusal(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID) unless it has this member id."""
     if static is None:
         raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if static.member_id != member_id:
@@ -118,7 +118,7 @@ def check_instance(static: Member | None, member_id: str, instance_id: str) -> M
 
 
 def check_released(static: Member, member_id: str, instance_id: str) -> None:
-    """Raises Refusal(UNRELEASED_INSTANCE_ID) unless the static member has left for a while."""
+    """Raise Refusal(UNRELEASED_INSTANCE_ID) unless the static member has left temporarily."""
     if static.epoch != STATIC_LEAVE_EPOCH:
         raise Refusal(
             ErrorCode.UNRELEASED_INSTANCE_ID,

@@ -1,8 +1,8 @@
-"""Members of the classic protocol inside a consumer group: their four requests, answered as if the group were classic.
+"""Members of the classic protocol in a consumer group (KIP-848, online migration).
 
-The generation that they know is their member epoch. REBALANCE_IN_PROGRESS brings them back with a JoinGroup, in which they
-say what they own: that is their heartbeat of the consumer protocol. Their requests come from the classic core, which has
-checked what does not depend on the group.
+Their generation is their member epoch. A Heartbeat receives REBALANCE_IN_PROGRESS if the member must rejoin. Their
+JoinGroup reports the owned partitions, so it corresponds to a heartbeat of the consumer protocol. `classic_requests`
+has made the checks that do not depend on the group.
 """
 
 from dataclasses import replace
@@ -13,18 +13,25 @@ from odradek.coordinator.group.classic.member import Protocols, protocols_of
 from odradek.coordinator.group.commands import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
 from odradek.coordinator.group.modern.assignment.target import may_assign, target_for
 from odradek.coordinator.group.modern.checks import check_capacity, check_instance
-from odradek.coordinator.group.modern.conversion.consumer_protocol import by_topic_id, written_assignment
-from odradek.coordinator.group.modern.conversion.downgrade import is_settled, may_downgrade_by, to_classic
+from odradek.coordinator.group.modern.conversion.consumer_protocol import (
+    encode_member_assignment,
+    partitions_by_topic_id,
+)
+from odradek.coordinator.group.modern.conversion.downgrade import (
+    convert_to_classic,
+    may_downgrade_by,
+    others_are_reconciled,
+)
 from odradek.coordinator.group.modern.draft import ConsumerDraft
-from odradek.coordinator.group.modern.finding import group_for
-from odradek.coordinator.group.modern.heartbeat import reconciled, take_place
-from odradek.coordinator.group.modern.leaving import fenced
+from odradek.coordinator.group.modern.group_lookup import existing_group
+from odradek.coordinator.group.modern.heartbeat import reconcile_member, replace_static_member
+from odradek.coordinator.group.modern.leaving import remove_members
 from odradek.coordinator.group.modern.member import NO_EPOCH, NO_TIMEOUT, ClassicMember, Member, MemberState
 from odradek.coordinator.group.modern.state import ConsumerGroup
 from odradek.coordinator.group.modern.subscriptions.changes import (
     RegexChange,
-    follow_metadata,
-    follow_regex,
+    update_group_epoch,
+    update_regex,
     write_member,
 )
 from odradek.coordinator.group.state import CONSUMER_PROTOCOL, State
@@ -38,14 +45,15 @@ from odradek.protocol.records.consumer_protocol_subscription import ConsumerProt
 from odradek.runtime.shard import Decision
 
 MEMBER_ID_REQUIRED_VERSION: Final = 4
-"""From this version of JoinGroup on a dynamic member without an id is given one and joins again (KIP-394)."""
-MIGRATIONS: Final = ("upgrade", "downgrade", "bidirectional")
+"""First version of JoinGroup in which a new dynamic member receives a member id, and then joins with it (KIP-394)."""
+MIGRATION_POLICIES: Final = ("upgrade", "downgrade", "bidirectional")
+"""Values of `group.consumer.migration.policy` that allow members of both protocols in one group."""
 
 
 def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any]:
-    """The group is not empty. Raises Refusal."""
-    request, group = command.request, group_for(state, command.request.group_id)
-    if state.configs.broker().consumer_migration_policy.lower() not in MIGRATIONS:
+    """Reply: JoinGroupResponse. The group has members. Raise Refusal."""
+    request, group = command.request, existing_group(state, command.request.group_id)
+    if state.configs.broker().consumer_migration_policy.lower() not in MIGRATION_POLICIES:
         raise _inconsistent(
             f"Cannot join the consumer group {group.group_id} with the classic protocol because the group migration "
             "is disabled."
@@ -56,8 +64,8 @@ def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any]:
     protocols = protocols_of(request.protocols)
     if not _supports(group, request.protocol_type, [name for name, _ in protocols]):
         raise _inconsistent(f"Member {member_id}'s protocols are not supported.")
-    by_version = command.caller.api_version >= MEMBER_ID_REQUIRED_VERSION
-    if is_unknown and by_version and request.group_instance_id is None:
+    knows_member_id_required = command.caller.api_version >= MEMBER_ID_REQUIRED_VERSION
+    if is_unknown and knows_member_id_required and request.group_instance_id is None:
         return Decision(join_refused(ErrorCode.MEMBER_ID_REQUIRED, member_id))
     draft = ConsumerDraft(state, group, now_ms)
     try:
@@ -110,7 +118,7 @@ def _joining(
         if not is_unknown:
             return check_instance(static, member_id, instance_id)
         if static is not None:
-            return take_place(draft, static, member_id)
+            return replace_static_member(draft, static, member_id)
     return draft.group.members.get(member_id) or Member(member_id)
 
 
@@ -121,25 +129,25 @@ def _joined(
     static: Member | None,
     subscription: ConsumerProtocolSubscription,
 ) -> Member:
-    """What a heartbeat does, or the end of the consumer group when this was its last member of that protocol."""
+    """Process the join like a heartbeat. If no member of the consumer protocol stays, convert the group instead."""
     group = draft.group
     downgrade = static is not None and may_downgrade_by(draft, static)
     renamed = write_member(draft, before, member)
-    resubscribed = follow_regex(draft, before, member) is not RegexChange.NONE or renamed
-    group_epoch = follow_metadata(draft, before, member, bump=resubscribed)
-    topics = by_topic_id(
+    resubscribed = update_regex(draft, before, member) is not RegexChange.NONE or renamed
+    group_epoch = update_group_epoch(draft, before, member, bump=resubscribed)
+    topics = partitions_by_topic_id(
         ((owned.topic, owned.partitions) for owned in subscription.owned_partitions), draft.state.topics
     )
     owned = [(topic_id, sorted(partitions)) for topic_id, partitions in topics.items()]
     if static is not None and downgrade:
-        settled = group.assignment_epoch == group_epoch and is_settled(group, static)
+        settled = group.assignment_epoch == group_epoch and others_are_reconciled(group, static)
         if settled:
             target = group.target_of(member)
-            member = reconciled(draft, member, group.assignment_epoch, target, owned, resubscribed=resubscribed)
-        to_classic(draft, {}, joining=member, rebalance=not settled)
+            member = reconcile_member(draft, member, group.assignment_epoch, target, owned, resubscribed=resubscribed)
+        convert_to_classic(draft, {}, joining=member, rebalance=not settled)
         return replace(member, epoch=group.epoch)
     epoch, target = target_for(draft, before, member, group_epoch)
-    member = reconciled(draft, member, epoch, target, owned, resubscribed=resubscribed)
+    member = reconcile_member(draft, member, epoch, target, owned, resubscribed=resubscribed)
     assert member.classic is not None
     draft.stop_join(member.member_id)
     draft.start_session(member.member_id, member.classic.session_timeout_ms)
@@ -148,7 +156,7 @@ def _joined(
 
 
 def _supports(group: ConsumerGroup, protocol_type: str, names: list[str]) -> bool:
-    """Is there a protocol of the member that all members of the classic protocol support?"""
+    """Return True if all members of the classic protocol support one of the member's protocols."""
     if protocol_type != CONSUMER_PROTOCOL:
         return False
     return any(group.classic_protocols.get(name, 0) == group.classic_members for name in names)
@@ -159,7 +167,7 @@ def _inconsistent(message: str) -> Refusal:
 
 
 def _checked_member(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
-    """Raises Refusal(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION)."""
+    """Return the member of a request. Raise Refusal(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION)."""
     if instance_id is None:
         member = group.member(member_id)
     else:
@@ -176,15 +184,17 @@ def _checked_member(group: ConsumerGroup, member_id: str, instance_id: str | Non
 
 
 def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any]:
-    """The member's assignment, in its own words. Raises Refusal."""
-    request, group = command.request, group_for(state, command.request.group_id)
+    """Reply: SyncGroupResponse with the assignment in the member's embedded protocol. Raise Refusal."""
+    request, group = command.request, existing_group(state, command.request.group_id)
     member = _checked_member(group, request.member_id, request.group_instance_id, request.generation_id)
     assert member.classic is not None
     name, metadata = member.classic.protocols[0]
     if request.protocol_type is not None and request.protocol_type != CONSUMER_PROTOCOL:
         raise _inconsistent(f"The protocol type {request.protocol_type} is not that of the group.")
     if request.protocol_name is not None and request.protocol_name != name:
-        raise _inconsistent(f"The protocol name {request.protocol_name} is not {name}, which the join was answered.")
+        raise _inconsistent(
+            f"The protocol name {request.protocol_name} is not {name}, the name in the JoinGroup response."
+        )
     draft = ConsumerDraft(state, group, now_ms)
     if group.assignment_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
         draft.start_join(member)
@@ -197,8 +207,8 @@ def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any]:
     draft.stop_sync(member.member_id)
     draft.start_session(member.member_id, member.classic.session_timeout_ms)
     try:
-        assignment = written_assignment(member.assigned, state.topics, version_of(metadata))
-    except Malformed as malformed:  # it came with an upgrade, for which another protocol of the member was read
+        assignment = encode_member_assignment(member.assigned, state.topics, version_of(metadata))
+    except Malformed as malformed:  # an upgrade may have decoded another protocol of this member
         raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "Malformed embedded consumer protocol.") from malformed
     return draft.decision(
         SyncGroupResponse(
@@ -208,8 +218,8 @@ def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any]:
 
 
 def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[Any]:
-    """REBALANCE_IN_PROGRESS calls the member back: there is something for it to give up, or to get. Raises Refusal."""
-    request, group = command.request, group_for(state, command.request.group_id)
+    """Reply: HeartbeatResponse, with REBALANCE_IN_PROGRESS if the member must rejoin. Raise Refusal."""
+    request, group = command.request, existing_group(state, command.request.group_id)
     member = _checked_member(group, request.member_id, request.group_instance_id, request.generation_id)
     assert member.classic is not None
     draft = ConsumerDraft(state, group, now_ms)
@@ -224,8 +234,8 @@ def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[
 def _should_rejoin(draft: ConsumerDraft, member: Member) -> bool:
     group = draft.group
     if group.assignment_epoch < group.epoch and may_assign(draft):
-        # It takes a join to compute the target. Kafka waits for a heartbeat of the other protocol; where that has no
-        # members left, and the group may not be converted back, what a leaver had would be nobody's.
+        # The join computes the target assignment. Kafka waits for a heartbeat of the consumer protocol. If the group
+        # has no such member and may not be converted back, partitions of removed members would have no owner.
         return True
     if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
@@ -233,7 +243,7 @@ def _should_rejoin(draft: ConsumerDraft, member: Member) -> bool:
 
 
 def _awaits_partitions(group: ConsumerGroup, member: Member) -> bool:
-    """Does somebody still hold a partition that is to be the member's?"""
+    """Return True if another member still holds a partition of the member's target assignment."""
     return any(
         partition not in member.assigned.get(topic_id, {}) and group.partition_epoch(topic_id, partition) != NO_EPOCH
         for topic_id, partitions in group.targets.get(member.member_id, {}).items()
@@ -242,8 +252,8 @@ def _awaits_partitions(group: ConsumerGroup, member: Member) -> bool:
 
 
 def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any]:
-    """Members of both protocols may be sent away by it; each is answered for itself."""
-    group = group_for(state, command.request.group_id)
+    """Reply: LeaveGroupResponse, with an error for each member. It can remove members of both protocols."""
+    group = existing_group(state, command.request.group_id)
     responses, leaving = [], {}
     for identity in command.request.members:
         response = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
@@ -254,7 +264,9 @@ def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any
         else:
             leaving[member.member_id] = member
         responses.append(response)
-    return fenced(ConsumerDraft(state, group, now_ms), list(leaving.values()), LeaveGroupResponse(members=responses))
+    return remove_members(
+        ConsumerDraft(state, group, now_ms), list(leaving.values()), LeaveGroupResponse(members=responses)
+    )
 
 
 def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> Member:

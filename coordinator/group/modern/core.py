@@ -1,4 +1,4 @@
-"""Groups of the consumer protocol (KIP-848): which command is decided where, and what begins after a load."""
+"""Groups of the consumer protocol (KIP-848): table of decisions, and start of timers after a load."""
 
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ DECISIONS: Final[dict[type[Any], Any]] = {
 
 
 def on_loaded(state: State, now_ms: int) -> Loaded:
-    """Every member has a whole session to be heard of again, and a whole time-out to give up what it must."""
+    """Start a full session for each member, and a full rebalance time-out for members that must revoke partitions."""
     timers = []
     for group in state.groups.values():
         if not isinstance(group, ConsumerGroup):

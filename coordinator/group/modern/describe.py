@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: what a consumer group looks like."""
+"""ConsumerGroupDescribe for one group."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from uuid import UUID
 
 from odradek.coordinator.group.commands import DescribeConsumer
 from odradek.coordinator.group.modern.assignment.target import most_preferred
-from odradek.coordinator.group.modern.finding import group_for
+from odradek.coordinator.group.modern.group_lookup import existing_group
 from odradek.coordinator.group.modern.member import Member
 from odradek.coordinator.group.modern.state import ConsumerGroup
 from odradek.coordinator.group.ports import Topics
@@ -20,9 +20,9 @@ CONSUMER_MEMBER = 1
 
 
 def decide_describe(state: State, command: DescribeConsumer, now_ms: int) -> Decision[Any]:
-    """A group that is not there, or not of this protocol, is described by GROUP_ID_NOT_FOUND."""
+    """Describe a group. The description has the error GROUP_ID_NOT_FOUND if there is no such consumer group."""
     try:
-        group = group_for(state, command.group_id)
+        group = existing_group(state, command.group_id)
     except Refusal as refusal:
         return Decision(
             d.DescribedGroup(group_id=command.group_id, error_code=refusal.error, error_message=refusal.message)
@@ -40,7 +40,7 @@ def decide_describe(state: State, command: DescribeConsumer, now_ms: int) -> Dec
 
 
 def _member(group: ConsumerGroup, member: Member, topics: Topics) -> d.Member:
-    """What is being given up is still the member's."""
+    """Describe a member. Partitions that it must revoke are still part of its assignment."""
     held = {
         topic_id: (*member.assigned.get(topic_id, ()), *member.revoking.get(topic_id, ()))
         for topic_id in (*member.assigned, *member.revoking)
@@ -61,14 +61,14 @@ def _member(group: ConsumerGroup, member: Member, topics: Topics) -> d.Member:
 
 
 def _assignment(partitions: Mapping[bytes, Iterable[int]], topics: Topics) -> d.Assignment:
-    """Topics that do not exist any more are left out."""
-    found = []
+    """Return the assignment with topic names. Topics that do not exist are omitted."""
+    described = []
     for topic_id in sorted(partitions):
         topic = topics.by_id(topic_id)
         if topic is not None:
-            found.append(
+            described.append(
                 d.TopicPartitions(
                     topic_id=UUID(bytes=topic_id), topic_name=topic.name, partitions=sorted(partitions[topic_id])
                 )
             )
-    return d.Assignment(topic_partitions=found)
+    return d.Assignment(topic_partitions=described)

@@ -1,4 +1,4 @@
-"""One decision about a consumer group, as it grows: what will be written, and what the members' timers will do."""
+"""The draft of one decision about a consumer group, and the commands of the group's timers."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,7 @@ from odradek.runtime.shard import Timer
 
 @dataclass(frozen=True, slots=True)
 class SessionExpired:
-    """A timer's command: nothing was heard of the member for as long as its session lasts."""
+    """Timer command: the member has sent no heartbeat within its session time-out."""
 
     group_id: str
     member_id: str
@@ -20,7 +20,7 @@ class SessionExpired:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceExpired:
-    """A timer's command: the member has not given up its partitions in time, if it is still at `epoch`."""
+    """Timer command: the rebalance time-out of a member that must revoke partitions, if it is still at `epoch`."""
 
     group_id: str
     member_id: str
@@ -29,7 +29,7 @@ class RebalanceExpired:
 
 @dataclass(frozen=True, slots=True)
 class JoinExpired:
-    """A timer's command: a member of the classic protocol was told to rejoin and has not."""
+    """Timer command: a member of the classic protocol had to rejoin and has not sent JoinGroup in time."""
 
     group_id: str
     member_id: str
@@ -37,7 +37,7 @@ class JoinExpired:
 
 @dataclass(frozen=True, slots=True)
 class SyncExpired:
-    """A timer's command: a member of the classic protocol has joined and has not asked for its assignment."""
+    """Timer command: a member of the classic protocol has joined and has not sent SyncGroup in time."""
 
     group_id: str
     member_id: str
@@ -45,7 +45,7 @@ class SyncExpired:
 
 @dataclass(frozen=True, slots=True)
 class ResolveRegexes:
-    """A timer's command: match the group's regular expressions against the topics there are."""
+    """Timer command: evaluate the group's regular expressions on the topic names."""
 
     group_id: str
 
@@ -55,12 +55,12 @@ _SESSION, _REBALANCE, _JOIN, _SYNC, _REGEX = "session", "rebalance", "join", "sy
 
 @dataclass(slots=True)
 class ConsumerDraft(Draft[ConsumerGroup]):
-    """`group` may be one that is not in `state` yet: what the records make of it stands there after `apply`."""
+    """Draft of a decision. `group` can be a new group, which gets into `state` when its records are applied."""
 
     # ---- soft state of the group ------------------------------------------------------------------------------------
 
-    def set_checked(self, version: int, epoch: int) -> None:
-        """The hash of the group's topics was compared for this version of the metadata and this group epoch."""
+    def set_hash_checked(self, version: int, epoch: int) -> None:
+        """Store that the metadata hash was compared for this metadata version and group epoch."""
 
         def change() -> None:
             self.group.checked = (version, epoch)
@@ -68,7 +68,7 @@ class ConsumerDraft(Draft[ConsumerGroup]):
         self.soft.append(change)
 
     def set_resolution(self, resolution: Resolution | None) -> None:
-        """The regular expressions of the group have been matched so far."""
+        """Store the progress of the evaluation of regular expressions."""
 
         def change() -> None:
             self.group.resolution = resolution
@@ -88,7 +88,7 @@ class ConsumerDraft(Draft[ConsumerGroup]):
         self._stop(_REBALANCE, member_id)
 
     def start_join(self, member: Member) -> None:
-        """A timer that runs already goes on."""
+        """Start the timer for the member's rejoin, unless it runs already."""
         if member.member_id not in self.group.rejoining:
             self.soft.append(partial(self.group.rejoining.__setitem__, member.member_id, None))
             command = JoinExpired(self.group.group_id, member.member_id)
@@ -110,8 +110,8 @@ class ConsumerDraft(Draft[ConsumerGroup]):
         for timer in (_SESSION, _REBALANCE, _SYNC):
             self._stop(timer, member_id)
 
-    def resolve_soon(self) -> None:
-        """After this decision: what it writes is answered before thousands of topics are looked at."""
+    def start_regex_evaluation(self) -> None:
+        """Evaluate the regular expressions in a later decision, so that this response does not wait for it."""
         group_id = self.group.group_id
         self.timers.append(Timer(("consumer", _REGEX, group_id), delay_ms=0, command=ResolveRegexes(group_id)))
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member joins, says what it has, learns what it is to have, or leaves (KIP-848)."""
+"""ConsumerGroupHeartbeat: a member joins, reports its partitions, receives its assignment, or leaves (KIP-848)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from uuid import UUID
 from odradek.coordinator.group.commands import ConsumerGroupHeartbeat
 from odradek.coordinator.group.memory_accounting import ASSIGNED_BYTES
 from odradek.coordinator.group.modern import records as r
-from odradek.coordinator.group.modern.assignment.reconcile import Owned, Situation, reconcile
+from odradek.coordinator.group.modern.assignment.reconcile import HeartbeatContext, Owned, reconcile
 from odradek.coordinator.group.modern.assignment.target import subscribed_names, target_for
 from odradek.coordinator.group.modern.checks import (
     check_capacity,
@@ -18,8 +18,8 @@ from odradek.coordinator.group.modern.checks import (
     check_request,
 )
 from odradek.coordinator.group.modern.draft import ConsumerDraft
-from odradek.coordinator.group.modern.finding import group_for, joining_group
-from odradek.coordinator.group.modern.leaving import fenced, leave_temporarily
+from odradek.coordinator.group.modern.group_lookup import existing_group, group_to_join
+from odradek.coordinator.group.modern.leaving import leave_temporarily, remove_members
 from odradek.coordinator.group.modern.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -33,8 +33,8 @@ from odradek.coordinator.group.modern.state import Assignment as TargetAssignmen
 from odradek.coordinator.group.modern.state import ConsumerGroup
 from odradek.coordinator.group.modern.subscriptions.changes import (
     RegexChange,
-    follow_metadata,
-    follow_regex,
+    update_group_epoch,
+    update_regex,
     write_member,
 )
 from odradek.coordinator.group.modern.transitions import Event, look_up
@@ -51,34 +51,37 @@ from odradek.runtime.shard import Decision
 
 
 def decide_heartbeat(state: State, command: ConsumerGroupHeartbeat, now_ms: int) -> Decision[Any]:
-    """Raises Refusal: what checks.py says, GROUP_ID_NOT_FOUND, INVALID_REGULAR_EXPRESSION."""
+    """Reply: ConsumerGroupHeartbeatResponse.
+
+    Raise Refusal: see checks.py; also GROUP_ID_NOT_FOUND and INVALID_REGULAR_EXPRESSION.
+    """
     check_request(state, command)
     request = command.request
     if request.member_epoch in {LEAVE_EPOCH, STATIC_LEAVE_EPOCH}:
         return _leave(state, request, now_ms)
     if request.member_epoch == JOIN_EPOCH:
-        draft = joining_group(state, request.group_id, now_ms)
+        draft = group_to_join(state, request.group_id, now_ms)
     else:
-        draft = ConsumerDraft(state, group_for(state, request.group_id), now_ms)
+        draft = ConsumerDraft(state, existing_group(state, request.group_id), now_ms)
     try:
-        return _beat(draft, command)
+        return _process(draft, command)
     except Refusal as refusal:
         return draft.fail(refusal)
 
 
 def _leave(state: State, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Decision[Any]:
-    group = group_for(state, request.group_id)
+    group = existing_group(state, request.group_id)
     response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
     draft = ConsumerDraft(state, group, now_ms)
     if request.instance_id is None:
-        return fenced(draft, [group.member(request.member_id)], response)
+        return remove_members(draft, [group.member(request.member_id)], response)
     static = check_instance(group.static_member(request.instance_id), request.member_id, request.instance_id)
     if request.member_epoch == STATIC_LEAVE_EPOCH:
         return leave_temporarily(draft, static, response)
-    return fenced(draft, [static], response)
+    return remove_members(draft, [static], response)
 
 
-def _beat(draft: ConsumerDraft, command: ConsumerGroupHeartbeat) -> Decision[Any]:
+def _process(draft: ConsumerDraft, command: ConsumerGroupHeartbeat) -> Decision[Any]:
     request, caller = command.request, command.caller
     joins = request.member_epoch == JOIN_EPOCH
     state, group = draft.state, draft.group
@@ -102,11 +105,11 @@ def _beat(draft: ConsumerDraft, command: ConsumerGroupHeartbeat) -> Decision[Any
         classic=None,
     )
     renamed = write_member(draft, before, member)
-    regex = follow_regex(draft, before, member)
-    group_epoch = follow_metadata(draft, before, member, bump=renamed or regex is RegexChange.RESOLVED)
+    regex = update_regex(draft, before, member)
+    group_epoch = update_group_epoch(draft, before, member, bump=renamed or regex is RegexChange.RESOLVED)
     epoch, target = target_for(draft, before, member, group_epoch)
     resubscribed = renamed or regex is not RegexChange.NONE
-    member = reconciled(draft, member, epoch, target, owned, resubscribed=resubscribed)
+    member = reconcile_member(draft, member, epoch, target, owned, resubscribed=resubscribed)
     draft.start_session(member.member_id, state.configs.session_timeout_ms(group.group_id))
     response = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
@@ -123,7 +126,7 @@ def _given(new: str | None, old: str | None) -> str | None:
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """A member that says all about itself has lost an answer, and wants to hear all."""
+    """Return True for a heartbeat with all fields: the member has lost a response, and needs the full assignment."""
     subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return request.rebalance_timeout_ms != NO_TIMEOUT and subscribes and request.topic_partitions is not None
 
@@ -142,7 +145,7 @@ def _assignment(assigned: Partitions) -> Assignment:
 
 
 def _member(draft: ConsumerDraft, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Owned) -> Member:
-    """The member as it was before this heartbeat; a new one when it joins. Raises Refusal."""
+    """Return the member before this heartbeat, or a new one if it joins. Raise Refusal if a check fails."""
     group, joins = draft.group, request.member_epoch == JOIN_EPOCH
     if request.instance_id is None:
         member = group.members.get(member_id) or (Member(member_id) if joins else group.member(member_id))
@@ -157,11 +160,11 @@ def _member(draft: ConsumerDraft, request: ConsumerGroupHeartbeatRequest, member
         return group.members.get(member_id) or Member(member_id)
     if not static.uses_classic:
         check_released(static, member_id, request.instance_id)
-    return take_place(draft, static, member_id)
+    return replace_static_member(draft, static, member_id)
 
 
-def take_place(draft: ConsumerDraft, static: Member, member_id: str) -> Member:
-    """A static member is back under another id: it takes over what the old one had."""
+def replace_static_member(draft: ConsumerDraft, static: Member, member_id: str) -> Member:
+    """Give a static member a new member id. It keeps its subscription, target and partitions."""
     look_up(static.state, Event.REPLACE)
     group_id = draft.group.group_id
     member = replace(static, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
@@ -177,13 +180,13 @@ def take_place(draft: ConsumerDraft, static: Member, member_id: str) -> Member:
     return member
 
 
-def reconciled(
+def reconcile_member(
     draft: ConsumerDraft, member: Member, epoch: int, target: TargetAssignment, owned: Owned, *, resubscribed: bool
 ) -> Member:
-    """One step towards the target, written, and the clock of what it must give up."""
+    """Move the member one step towards the target, write its record, and update its rebalance timer."""
     after = reconcile(
         member,
-        Situation(
+        HeartbeatContext(
             target_epoch=epoch,
             target=target,
             owned=owned,
@@ -208,7 +211,7 @@ def _count(partitions: Partitions) -> int:
 
 
 class _Subscribed:
-    """Does the member subscribe to the topic of this id? Names are looked up only when somebody asks."""
+    """Check of subscriptions by topic id. The member's topic names are collected at the first call."""
 
     def __init__(self, state: State, group: ConsumerGroup, member: Member) -> None:
         self._topics = state.topics

@@ -1,4 +1,4 @@
-"""A member of a group of the consumer protocol (KIP-848): a value, replaced whole whenever something about it changes."""
+"""A member of a group of the consumer protocol (KIP-848)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,30 +9,33 @@ from typing import Final
 from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
 
 JOIN_EPOCH: Final = 0
-"""A member that (re-)joins sends it."""
+"""Epoch in the heartbeat of a member that joins or rejoins."""
 LEAVE_EPOCH: Final = -1
 STATIC_LEAVE_EPOCH: Final = -2
-"""A static member that will be back: its partitions stay its own until its session ends."""
+"""Epoch in the last heartbeat of a static member that will return.
+
+It keeps its partitions until its session expires.
+"""
 NO_EPOCH: Final = -1
 NO_TIMEOUT: Final = -1
 
 Partitions = Mapping[bytes, Mapping[int, int]]
-"""Topic id -> partition -> the epoch at which the member got it (KIP-1251)."""
+"""Topic id -> partition -> epoch at which the member received it (KIP-1251)."""
 
 NO_PARTITIONS: Final[Partitions] = MappingProxyType({})
 
 
 class MemberState(IntEnum):
-    """Where a member stands on its way to its target assignment; the value is that of the log."""
+    """Progress of a member towards its target assignment. The values are those of the record."""
 
     STABLE = 0
-    """It has what its epoch's assignment gives it."""
+    """The member has the assignment of its epoch."""
     UNREVOKED_PARTITIONS = 1
-    """It has been told to give partitions up, and has not said yet that it has."""
+    """The member must revoke partitions, and has not confirmed it yet."""
     UNRELEASED_PARTITIONS = 2
-    """It waits for partitions that other members still hold."""
+    """The member waits for partitions that other members still hold."""
     UNKNOWN = 127
-    """Written by a newer coordinator."""
+    """A newer coordinator wrote a value that this version does not know."""
 
     @classmethod
     def of(cls, value: int) -> "MemberState":
@@ -44,16 +47,19 @@ _STATES: Final = {int(state): state for state in MemberState}
 
 @dataclass(frozen=True, slots=True)
 class ClassicMember:
-    """What a member that speaks the classic protocol has said of itself in JoinGroup."""
+    """JoinGroup data of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
-    """(name, metadata), the preferred one first."""
+    """(name, metadata) in order of preference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """`epoch` is what OffsetCommit and heartbeats must carry; `topics` are the names it subscribes to by name."""
+    """One member, as an immutable value that each change replaces.
+
+    OffsetCommit and heartbeats must contain `epoch`. `topics` are the names that the member subscribes to by name.
+    """
 
     member_id: str
     epoch: int = JOIN_EPOCH
@@ -65,21 +71,21 @@ class Member:
     client_id: str = ""
     client_host: str = ""
     topics: tuple[str, ...] = ()
-    """Sorted, without doubles."""
+    """Sorted, without duplicates."""
     regex: str | None = ""
     assignor: str | None = None
     assigned: Partitions = field(default_factory=lambda: NO_PARTITIONS)
     revoking: Partitions = field(default_factory=lambda: NO_PARTITIONS)
-    """Told to be given up."""
+    """Partitions that the member must revoke."""
     classic: ClassicMember | None = None
 
     @property
     def size(self) -> int:
-        """What it takes in memory, about, assignments aside."""
+        """Estimated bytes that the member takes in memory, without its assignment."""
         ids = text_bytes(self.member_id, self.instance_id, self.rack_id, self.client_id, self.client_host)
         protocols = () if self.classic is None else self.classic.protocols
-        said = sum(text_bytes(name) + len(metadata) for name, metadata in protocols)
-        return MEMBER_BYTES + ids + said + text_bytes(*self.topics, self.regex)
+        metadata = sum(text_bytes(name) + len(data) for name, data in protocols)
+        return MEMBER_BYTES + ids + metadata + text_bytes(*self.topics, self.regex)
 
     @property
     def uses_classic(self) -> bool:
@@ -87,7 +93,7 @@ class Member:
 
     @property
     def held(self) -> Partitions:
-        """What nobody else may have: its own, and what it has been told to give up."""
+        """Partitions that no other member may have: assigned ones, and those to revoke."""
         return {
             topic_id: {**self.assigned.get(topic_id, {}), **self.revoking.get(topic_id, {})}
             for topic_id in {**self.assigned, **self.revoking}
@@ -97,6 +103,6 @@ class Member:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
     def epoch_of(self, topic_id: bytes, partition: int) -> int | None:
-        """The epoch at which this partition became the member's; None when it is not, or no longer."""
+        """Return the epoch at which the member received this partition, or None if the member does not hold it."""
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.revoking.get(topic_id, {}).get(partition) if epoch is None else epoch

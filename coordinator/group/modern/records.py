@@ -1,7 +1,7 @@
-"""The records of a consumer group (types 3 to 8 and 16 of `__consumer_offsets`), written as Kafka 4.3 writes them.
+"""Encode and decode the records of a consumer group (types 3 to 8 and 16 of `__consumer_offsets`) as Kafka 4.3 does.
 
-Topics of an assignment are written in the order of their ids and partitions in their own: Kafka's order is that of its
-hash maps, and nobody may depend on it.
+Topics are sorted by id, and partitions by number. Kafka writes them in the order of its hash maps, which readers do not
+use.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ from odradek.protocol.records.consumer_group_target_assignment_metadata import (
 from odradek.runtime.shard import ShardRecord
 
 LOWEST_EPOCH: Final = 0
-"""What a partition without an epoch of its own (written before 4.3) gets at least."""
+"""Minimum epoch of a partition in a record without epochs (before Kafka 4.3)."""
 
 
 def group_record(group_id: str, epoch: int, metadata_hash: int) -> ShardRecord:
@@ -159,14 +159,14 @@ def _topics(partitions: Partitions) -> list[TopicPartitions]:
 
 
 def partitions_of(topics: list[TopicPartitions], member_epoch: int) -> dict[bytes, dict[int, int]]:
-    """An assignment of before 4.3 has no epochs: its partitions get that of the member, as Kafka reads them."""
-    found: dict[bytes, dict[int, int]] = {}
+    """Return topic id -> partition -> epoch. In records before Kafka 4.3, all partitions have the member's epoch."""
+    partitions: dict[bytes, dict[int, int]] = {}
     for topic in topics:
         epochs = topic.assignment_epochs
         if epochs is None or len(epochs) != len(topic.partitions):
             epochs = [max(member_epoch, LOWEST_EPOCH)] * len(topic.partitions)
-        found[topic.topic_id.bytes] = dict(zip(topic.partitions, epochs, strict=True))
-    return found
+        partitions[topic.topic_id.bytes] = dict(zip(topic.partitions, epochs, strict=True))
+    return partitions
 
 
 def regex_record(group_id: str, regex: str, topics: Iterable[str], version: int, timestamp_ms: int) -> ShardRecord:

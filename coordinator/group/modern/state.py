@@ -1,4 +1,4 @@
-"""A group of the consumer protocol (KIP-848): hard state, changed by `apply` alone, and the counts derived from it."""
+"""A group of the consumer protocol (KIP-848): hard state, changed only by `apply`, and counts derived from it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,28 +13,28 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import ShardRecord, Timer
 
 FIRST_EPOCH: Final = 1
-"""The epoch of a group, and of its target assignment, before anything about it is written."""
+"""Epoch of a new group, and of its target assignment, before any record."""
 OFFSET_COMMIT_WITH_EPOCHS: Final = 9
-"""The first version of OffsetCommit that a member of this protocol may use."""
+"""First version of OffsetCommit that members of this protocol may use."""
 
 Assignment = Mapping[bytes, Iterable[int]]
 """Topic id -> partitions."""
 
 
 class GroupState(Enum):
-    """As the describe APIs name it."""
+    """State of a consumer group. The values are the names in describe responses."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
-    """The target assignment of the newest epoch has not been computed."""
+    """The target assignment of the group epoch is not computed yet."""
     RECONCILING = "Reconciling"
-    """Some member has not got there yet."""
+    """A member has not reached the target assignment yet."""
     STABLE = "Stable"
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRegex:
-    """The topics that a regular expression matched, in the metadata of `version`, at `timestamp_ms`."""
+    """Topics that match a regular expression, in metadata version `version`, evaluated at `timestamp_ms`."""
 
     topics: tuple[str, ...]
     version: int
@@ -43,17 +43,20 @@ class ResolvedRegex:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """Regular expressions being matched against topics: `found` has the names for each, up to `position`."""
+    """Progress of the evaluation of regular expressions.
+
+    `matches[i]` are the matches of `regexes[i]` before `position`.
+    """
 
     version: int
     regexes: tuple[str, ...]
     names: Sequence[str]
-    found: tuple[tuple[str, ...], ...]
+    matches: tuple[tuple[str, ...], ...]
     position: int = 0
 
 
 class Counts(dict[str, int]):
-    """How often each key is held. A key that nobody holds is not there."""
+    """Number of members or expressions per key. A key with the count 0 is not in the dictionary."""
 
     def add(self, key: str, change: int) -> None:
         count = self.get(key, 0) + change
@@ -69,45 +72,45 @@ class Counts(dict[str, int]):
 
 @dataclass(slots=True)
 class Subscriptions:
-    """Who subscribes to what: members by name, regular expressions by name, members by regular expression."""
+    """Counts of subscriptions: by topic name, by topics of regular expressions, and by regular expression."""
 
     by_name: Counts = field(default_factory=Counts)
-    """Topic -> members that name it."""
+    """Topic -> number of members that subscribe to it by name."""
     by_regex: Counts = field(default_factory=Counts)
-    """Topic -> resolved expressions that match it."""
+    """Topic -> number of evaluated regular expressions that match it."""
     regexes: Counts = field(default_factory=Counts)
-    """Expression -> members that use it."""
+    """Regular expression -> number of members that use it."""
 
     def copy(self) -> "Subscriptions":
         return Subscriptions(Counts(self.by_name), Counts(self.by_regex), Counts(self.regexes))
 
     def count(self, member: Member | None, change: int) -> None:
-        """Take a member in (1) or out (-1)."""
+        """Add (1) or remove (-1) the subscription of a member."""
         if member is not None:
             self.by_name.add_all(member.topics, change)
             if member.regex:
                 self.regexes.add(member.regex, change)
 
     def topics(self) -> dict[str, None]:
-        """Every topic that anybody is subscribed to."""
+        """Return all subscribed topics."""
         return dict.fromkeys(self.by_name) | dict.fromkeys(self.by_regex)
 
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """Implements coordinator.group.state.Group."""
+    """A group of the consumer protocol. Implements coordinator.group.state.Group."""
 
     group_id: str
     epoch: int = FIRST_EPOCH
     metadata_hash: int = 0
     assignment_epoch: int = FIRST_EPOCH
     assignment_ms: int = 0
-    """When the target assignment was computed; 0 when never."""
+    """Time of the computation of the target assignment, or 0 if there was none."""
     members: dict[str, Member] = field(default_factory=dict)
     targets: dict[str, dict[bytes, frozenset[int]]] = field(default_factory=dict)
-    """Member -> its target assignment."""
+    """Member id -> target assignment."""
     partition_epochs: dict[bytes, dict[int, int]] = field(default_factory=dict)
-    """Topic id -> partition -> the epoch of the member that holds it, be it that it should give it up."""
+    """Topic id -> partition -> epoch of the member that holds it, even if that member must revoke it."""
     static_ids: dict[str, str] = field(default_factory=dict)
     """Instance id -> member id."""
     resolved: dict[str, ResolvedRegex] = field(default_factory=dict)
@@ -115,16 +118,16 @@ class ConsumerGroup:
     assignors: Counts = field(default_factory=Counts)
     classic_members: int = 0
     classic_protocols: Counts = field(default_factory=Counts)
-    """Name of a protocol -> members that speak the classic protocol and support it."""
+    """Protocol name -> number of members of the classic protocol that support it."""
     has_partition_metadata: bool = False
-    """An older broker has left its record of type 4: it is to be deleted."""
+    """True if an older broker has written a record of type 4, which must be deleted."""
 
     checked: tuple[int, int] = field(default=(-1, 0), compare=False)
-    """Soft: the version of the metadata, and the group epoch, for which the hash was last compared."""
+    """Soft state: metadata version and group epoch at the last comparison of the metadata hash."""
     rejoining: dict[str, None] = field(default_factory=dict, compare=False)
-    """Soft: members of the classic protocol whose time to rejoin runs."""
+    """Soft state: members of the classic protocol that must rejoin before their join timer ends."""
     resolution: Resolution | None = field(default=None, compare=False)
-    """Soft: how far the regular expressions have been matched."""
+    """Soft state: progress of the evaluation of regular expressions."""
 
     kind = GroupKind.CONSUMER
 
@@ -155,10 +158,10 @@ class ConsumerGroup:
     def is_empty(self) -> bool:
         return not self.members
 
-    # ---- questions --------------------------------------------------------------------------------------------------
+    # ---- queries ----------------------------------------------------------------------------------------------------
 
     def member(self, member_id: str) -> Member:
-        """Raises Refusal(UNKNOWN_MEMBER_ID)."""
+        """Return the member. Raise Refusal(UNKNOWN_MEMBER_ID) if it does not exist."""
         member = self.members.get(member_id)
         if member is None:
             raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
@@ -169,13 +172,13 @@ class ConsumerGroup:
         return None if member_id is None else self.members[member_id]
 
     def target_of(self, member: Member) -> Assignment:
-        """The target of this member, or of the static member whose place it takes."""
+        """Return the target of this member, or of the static member that it replaces."""
         if member.instance_id is None:
             return self.targets.get(member.member_id, {})
         return self.targets.get(self.static_ids.get(member.instance_id, ""), {})
 
     def partition_epoch(self, topic_id: bytes, partition: int) -> int:
-        """NO_EPOCH when nobody holds the partition."""
+        """Return the epoch of the member that holds the partition, or NO_EPOCH."""
         return self.partition_epochs.get(topic_id, {}).get(partition, NO_EPOCH)
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -186,7 +189,7 @@ class ConsumerGroup:
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool, api_version: int
     ) -> None:
-        """Raises Refusal. An older epoch passes here: `check_partition_commit` judges it by partition (KIP-1251)."""
+        """Raise Refusal for an epoch above the member's. `check_partition_commit` checks older ones (KIP-1251)."""
         if generation < 0 and self.is_empty:
             return
         if in_transaction and generation == -1 and not member_id and instance_id is None:
@@ -203,7 +206,7 @@ class ConsumerGroup:
     def check_partition_commit(
         self, member_id: str, generation: int, topic_id: bytes, topic: str, partition: int
     ) -> None:
-        """Raises Refusal where the partition is not the member's, or became so after `generation`."""
+        """Raise Refusal unless the member has held this partition since the epoch `generation` or earlier."""
         member = self.members.get(member_id)
         if member is None or generation == member.epoch:
             return
@@ -211,10 +214,12 @@ class ConsumerGroup:
         if epoch is None:
             raise _stale(member, f"{topic}-{partition} is not assigned to the member")
         if generation < epoch:
-            raise _stale(member, f"epoch {generation} is older than {epoch}, since which it has {topic}-{partition}")
+            raise _stale(
+                member, f"epoch {generation} is older than epoch {epoch}, when it received {topic}-{partition}"
+            )
 
     def commit_timers(self, member_id: str) -> tuple[Timer, ...]:
-        """Only heartbeats keep a session alive."""
+        """Return no timers: in this protocol, only heartbeats extend a session."""
         return ()
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
@@ -225,7 +230,7 @@ class ConsumerGroup:
             raise _stale(member, f"epoch {member_epoch} is not the member's epoch {member.epoch}")
 
     def check_offset_delete(self) -> None:
-        """Topics that nobody subscribes to may lose their offsets at any time."""
+        """Allow all requests: `is_subscribed_to` protects the offsets of subscribed topics."""
 
     def check_delete(self) -> None:
         if not self.is_empty:
@@ -235,7 +240,7 @@ class ConsumerGroup:
         return commit_ms
 
     def tombstones(self, ids: Mapping[str, str] | None = None) -> tuple[ShardRecord, ...]:
-        """`ids`: member ids that the log has come to know under another name in the same decision."""
+        """Return the tombstones of all records of the group. `ids` maps member ids that this decision has replaced."""
         group_id = self.group_id
         members = [(ids or {}).get(member_id, member_id) for member_id in self.members]
         return (
@@ -248,30 +253,30 @@ class ConsumerGroup:
             r.group_tombstone(group_id),
         )
 
-    # ---- what apply changes -----------------------------------------------------------------------------------------
+    # ---- changes by `apply` -----------------------------------------------------------------------------------------
 
     def put_member(self, member: Member) -> None:
-        """Take a new value of a member in, and all that is derived from it."""
+        """Add or replace a member, and update the counts and indexes derived from it."""
         before = self.members.get(member.member_id)
         self._count(before, -1)
         self.members[member.member_id] = member
         self._count(member, 1)
         if before is not None:
-            self._each(before, self._free)
+            self._for_partitions(before, self._remove_epochs)
             if before.instance_id != member.instance_id:
                 self._forget_instance(before)
-        self._each(member, self._hold)
+        self._for_partitions(member, self._add_epochs)
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.member_id
 
     def drop_member(self, member_id: str) -> None:
         member = self.members.pop(member_id)
         self._count(member, -1)
-        self._each(member, self._free)
+        self._for_partitions(member, self._remove_epochs)
         self._forget_instance(member)
 
     def put_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        """None: nobody uses the expression any more."""
+        """Store the topics of a regular expression. None removes the expression."""
         before = self.resolved.pop(regex, None)
         if before is not None:
             self.subscriptions.by_regex.add_all(before.topics, -1)
@@ -293,16 +298,17 @@ class ConsumerGroup:
             self.classic_members += change
             self.classic_protocols.add_all((name for name, _ in member.classic.protocols), change)
 
-    def _each(self, member: Member, change: Callable[[Partitions, int], None]) -> None:
+    def _for_partitions(self, member: Member, change: Callable[[Partitions, int], None]) -> None:
         change(member.assigned, member.epoch)
         change(member.revoking, member.epoch)
 
-    def _hold(self, partitions: Partitions, epoch: int) -> None:
+    def _add_epochs(self, partitions: Partitions, epoch: int) -> None:
         for topic_id, held in partitions.items():
             self.partition_epochs.setdefault(topic_id, {}).update(dict.fromkeys(held, epoch))
 
-    def _free(self, partitions: Partitions, epoch: int) -> None:
-        # A compacted log may hand a partition to its next owner before it takes it from the last: that one stays.
+    def _remove_epochs(self, partitions: Partitions, epoch: int) -> None:
+        # In a compacted log, the record of a partition's new owner can precede the record that removes it from the old
+        # owner. The epoch of the new owner must stay.
         for topic_id, held in partitions.items():
             epochs = self.partition_epochs.get(topic_id, {})
             for partition in held:
@@ -312,6 +318,6 @@ class ConsumerGroup:
                 self.partition_epochs.pop(topic_id, None)
 
 
-def _stale(member: Member, why: str) -> Refusal:
+def _stale(member: Member, reason: str) -> Refusal:
     error = ErrorCode.ILLEGAL_GENERATION if member.uses_classic else ErrorCode.STALE_MEMBER_EPOCH
-    return Refusal(error, f"Member {member.member_id}: {why}.")
+    return Refusal(error, f"Member {member.member_id}: {reason}.")

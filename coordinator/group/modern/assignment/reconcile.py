@@ -1,4 +1,4 @@
-"""One heartbeat brings one member one step nearer to its target assignment (KIP-848, Reconciliation of the group)."""
+"""Reconciliation: each heartbeat moves a member one step towards its target assignment (KIP-848)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,25 +9,26 @@ from odradek.coordinator.group.modern.transitions import Action, Event, check_ne
 from odradek.protocol.errors import ErrorCode, Refusal
 
 Owned = Sequence[tuple[bytes, Sequence[int]]] | None
-"""(topic id, partitions) that the member says it has; None when it does not say."""
+"""(topic id, partitions) that the member reports as owned, or None if the heartbeat does not report them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """What the group knows when the heartbeat comes. `resubscribed`: the member has just changed its subscription."""
+class HeartbeatContext:
+    """State of the group at a heartbeat. `resubscribed`: this heartbeat has changed the member's subscription."""
 
     target_epoch: int
     target: Assignment
     owned: Owned
     resubscribed: bool
     is_subscribed: Callable[[bytes], bool]
-    """Is a topic of this id among what the member subscribes to?"""
+    """Return True if the member subscribes to the topic with this id."""
     partition_epoch: Callable[[bytes, int], int]
+    """Return the epoch at which a member holds the partition, or NO_EPOCH."""
 
 
-def reconcile(member: Member, now: Situation) -> Member:
-    """The next value of the member, or the same one. Raises Refusal(FENCED_MEMBER_EPOCH)."""
-    event = event_of(member, now)
+def reconcile(member: Member, context: HeartbeatContext) -> Member:
+    """Return the member after one step, or the same object. Raise Refusal(FENCED_MEMBER_EPOCH) in an unknown state."""
+    event = event_of(member, context)
     action = look_up(member.state, event)
     if action is Action.KEEP:
         return member
@@ -36,40 +37,43 @@ def reconcile(member: Member, now: Situation) -> Member:
             ErrorCode.FENCED_MEMBER_EPOCH,
             "The consumer group member is in an unknown state. The member must abandon all its partitions and rejoin.",
         )
-    after = _trim(member, now) if action in {Action.TRIM, Action.TRIM_MORE} else _advance(member, now)
+    after = _trim(member, context) if action in {Action.TRIM, Action.TRIM_MORE} else _advance(member, context)
     check_next(member.state, event, after.state)
     return after
 
 
-def event_of(member: Member, now: Situation) -> Event:
+def event_of(member: Member, context: HeartbeatContext) -> Event:
     if member.state is MemberState.UNKNOWN:
-        return Event.HOLDING if now.owned is None or now.owned else Event.RELEASED
+        return Event.NOT_REVOKED if context.owned is None or context.owned else Event.REVOKED
     if member.state is MemberState.UNREVOKED_PARTITIONS:
-        if not _still_owns(member.revoking, now.owned):
-            return Event.RELEASED
-        return Event.HOLDING_RESUBSCRIBED if now.resubscribed else Event.HOLDING
-    if member.epoch != now.target_epoch:
+        if not _still_owns(member.revoking, context.owned):
+            return Event.REVOKED
+        return Event.NOT_REVOKED_RESUBSCRIBED if context.resubscribed else Event.NOT_REVOKED
+    if member.epoch != context.target_epoch:
         return Event.BEHIND
-    return Event.RESUBSCRIBED if now.resubscribed else Event.CURRENT
+    return Event.RESUBSCRIBED if context.resubscribed else Event.CURRENT
 
 
 def _still_owns(partitions: Partitions, owned: Owned) -> bool:
-    """A member that does not say what it owns may own everything."""
+    """Return True if the member still owns one of the partitions, or does not report what it owns."""
     if owned is None:
         return True
     return any(partition in partitions.get(topic_id, {}) for topic_id, held in owned for partition in held)
 
 
-def _trim(member: Member, now: Situation) -> Member:
-    """Only what is no longer subscribed to goes; the rest waits for the target assignment of the new subscription."""
-    gone = {topic_id: held for topic_id, held in member.assigned.items() if not now.is_subscribed(topic_id)}
+def _trim(member: Member, context: HeartbeatContext) -> Member:
+    """Remove partitions of topics that the member no longer subscribes to.
+
+    The next target assignment decides the rest.
+    """
+    gone = {topic_id: held for topic_id, held in member.assigned.items() if not context.is_subscribed(topic_id)}
     if not gone:
         return member
     assigned = {topic_id: held for topic_id, held in member.assigned.items() if topic_id not in gone}
     revoking = dict(member.revoking)
     for topic_id, held in gone.items():
         revoking[topic_id] = {**revoking.get(topic_id, {}), **held}
-    if _still_owns(revoking, now.owned):
+    if _still_owns(revoking, context.owned):
         return replace(
             member,
             state=MemberState.UNREVOKED_PARTITIONS,
@@ -80,20 +84,23 @@ def _trim(member: Member, now: Situation) -> Member:
     return replace(member, previous_epoch=member.epoch, assigned=assigned)
 
 
-def _advance(member: Member, now: Situation) -> Member:
-    """First what must go; only a member that has given it up gets the target's epoch and what is free of its target."""
+def _advance(member: Member, context: HeartbeatContext) -> Member:
+    """Revoke what is not in the target.
+
+    Afterwards, move to the target epoch and add the free partitions of the target.
+    """
     assigned: dict[bytes, Mapping[int, int]] = {}
     revoking: dict[bytes, Mapping[int, int]] = {}
     free: dict[bytes, list[int]] = {}
     unreleased = False
-    for topic_id in dict.fromkeys((*now.target, *member.assigned)):
-        wanted = frozenset(now.target.get(topic_id, ())) if now.is_subscribed(topic_id) else frozenset()
+    for topic_id in dict.fromkeys((*context.target, *member.assigned)):
+        wanted = frozenset(context.target.get(topic_id, ())) if context.is_subscribed(topic_id) else frozenset()
         has = member.assigned.get(topic_id, {})
         kept = {partition: epoch for partition, epoch in has.items() if partition in wanted}
         lost = {partition: epoch for partition, epoch in has.items() if partition not in wanted}
         mine = member.revoking.get(topic_id, {})
         missing = sorted(wanted - kept.keys())
-        ready = [p for p in missing if p in mine or now.partition_epoch(topic_id, p) == NO_EPOCH]
+        ready = [p for p in missing if p in mine or context.partition_epoch(topic_id, p) == NO_EPOCH]
         unreleased = unreleased or len(ready) < len(missing)
         if kept:
             assigned[topic_id] = kept
@@ -101,7 +108,7 @@ def _advance(member: Member, now: Situation) -> Member:
             revoking[topic_id] = lost
         if ready:
             free[topic_id] = ready
-    if revoking and _still_owns(revoking, now.owned):
+    if revoking and _still_owns(revoking, context.owned):
         return replace(
             member,
             state=MemberState.UNREVOKED_PARTITIONS,
@@ -110,11 +117,11 @@ def _advance(member: Member, now: Situation) -> Member:
             revoking=revoking,
         )
     for topic_id, ready in free.items():
-        assigned[topic_id] = {**assigned.get(topic_id, {}), **dict.fromkeys(ready, now.target_epoch)}
+        assigned[topic_id] = {**assigned.get(topic_id, {}), **dict.fromkeys(ready, context.target_epoch)}
     return replace(
         member,
         state=MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE,
-        epoch=now.target_epoch,
+        epoch=context.target_epoch,
         previous_epoch=member.epoch,
         assigned=assigned,
         revoking=NO_PARTITIONS,

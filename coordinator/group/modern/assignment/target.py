@@ -1,4 +1,4 @@
-"""The target assignment of a group epoch: who is to have which partitions (KIP-848, Assignment process)."""
+"""The target assignment of a group epoch (KIP-848)."""
 
 from collections.abc import Mapping
 
@@ -12,14 +12,14 @@ from odradek.coordinator.group.modern.state import Assignment, ConsumerGroup, Co
 from odradek.coordinator.group.ports import Topics
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
-"""By the name that `group.consumer.assignors` and heartbeats give them."""
+"""Assignors by their names in `group.consumer.assignors` and in heartbeats."""
 
 
 def target_for(draft: ConsumerDraft, before: Member, member: Member, group_epoch: int) -> tuple[int, Assignment]:
-    """(epoch, target of `member`): newly computed when the group's epoch is newer than its target assignment.
+    """Return (epoch, target assignment of `member`). Compute it if the group epoch is newer than the target assignment.
 
-    Not more often than every `group.consumer.assignment.interval.ms` (KIP-1263): until then, members go on towards the
-    old target, and the new epoch's is computed once for all that has changed meanwhile.
+    It is computed at most once per `group.consumer.assignment.interval.ms` (KIP-1263). Until then, members move
+    towards the old target. The next computation includes all changes since the last one.
     """
     group = draft.group
     if group.assignment_epoch >= group_epoch or not may_assign(draft):
@@ -33,7 +33,7 @@ def target_for(draft: ConsumerDraft, before: Member, member: Member, group_epoch
 
 
 def may_assign(draft: ConsumerDraft) -> bool:
-    """Is the last target assignment old enough for a new one? One of the future is, which a clock has written that was ahead."""
+    """Return True if the last target assignment is old enough for a new one, or in the future after a clock change."""
     group = draft.group
     interval_ms = draft.state.configs.assignment_interval_ms(group.group_id)
     return not group.assignment_ms or not 0 <= draft.now_ms - group.assignment_ms < interval_ms
@@ -52,20 +52,20 @@ def _computed(draft: ConsumerDraft, before: Member, member: Member) -> dict[str,
     subscriptions: dict[tuple[tuple[str, ...], str | None], tuple[bytes, ...]] = {}
     specs: dict[str, MemberSpec] = {}
     for member_id in sorted(members):
-        each = members[member_id]
-        key = (each.topics, each.regex)
+        subscriber = members[member_id]
+        key = (subscriber.topics, subscriber.regex)
         if key not in subscriptions:
-            subscriptions[key] = _topic_ids(subscribed_names(group, each), topics, partitions)
-        specs[member_id] = MemberSpec(subscriptions[key], old_targets.get(member_id, {}), each.instance_id)
+            subscriptions[key] = _topic_ids(subscribed_names(group, subscriber), topics, partitions)
+        specs[member_id] = MemberSpec(subscriptions[key], old_targets.get(member_id, {}), subscriber.instance_id)
     assignor = ASSIGNORS[preferred_assignor(draft, before, member)]
-    # Kafka counts subscribers of each topic instead; a member that joins without topics then goes unseen, and may leave
-    # everybody with nothing.
+    # Kafka compares counts of subscribers per topic. These do not include a member without topics, and all other
+    # members could lose their partitions.
     homogeneous = len({frozenset(ids) for ids in subscriptions.values()}) == 1
     return assignor(GroupSpec(specs, partitions, homogeneous))
 
 
 def subscribed_names(group: ConsumerGroup, member: Member) -> dict[str, None]:
-    """By name and by what its regular expression has been resolved to."""
+    """Return the topics that the member subscribes to by name, and those that match its regular expression."""
     names = dict.fromkeys(member.topics)
     resolved = group.resolved.get(member.regex) if member.regex else None
     return names if resolved is None else names | dict.fromkeys(resolved.topics)
@@ -82,7 +82,7 @@ def _topic_ids(names: Mapping[str, None], topics: Topics, partitions: dict[bytes
 
 
 def preferred_assignor(draft: ConsumerDraft, before: Member | None = None, after: Member | None = None) -> str:
-    """What most members ask for; the configured default when none does. `before` becomes `after`."""
+    """Return the assignor that most members request, or the configured default. `before` is replaced by `after`."""
     counts = Counts(draft.group.assignors)
     if before is not None and before.assignor is not None:
         counts.add(before.assignor, -1)
@@ -92,5 +92,5 @@ def preferred_assignor(draft: ConsumerDraft, before: Member | None = None, after
 
 
 def most_preferred(counts: Mapping[str, int], assignors: tuple[str, ...]) -> str:
-    wanted = [name for name in assignors if counts.get(name)]
-    return max(wanted, key=lambda name: counts[name], default=assignors[0])
+    requested = [name for name in assignors if counts.get(name)]
+    return max(requested, key=lambda name: counts[name], default=assignors[0])

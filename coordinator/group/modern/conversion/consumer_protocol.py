@@ -1,4 +1,4 @@
-"""Convert between assignments by topic id, as the coordinator keeps them, and the consumer protocol of members."""
+"""Convert between assignments by topic id and the embedded consumer protocol of classic members."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,18 +8,20 @@ from odradek.protocol.consumer_protocol import encode_assignment
 from odradek.protocol.records.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
 
 
-def by_topic_id(names: Iterable[tuple[str, Iterable[int]]], topics: Topics) -> dict[bytes, frozenset[int]]:
+def partitions_by_topic_id(names: Iterable[tuple[str, Iterable[int]]], topics: Topics) -> dict[bytes, frozenset[int]]:
     """Return the partitions by topic id. Topics that do not exist are omitted."""
-    found = {}
+    partitions_by_id = {}
     for name, partitions in names:
         topic = topics.by_name(name)
         if topic is not None:
-            found[topic.topic_id] = frozenset(partitions)
-    return found
+            partitions_by_id[topic.topic_id] = frozenset(partitions)
+    return partitions_by_id
 
 
-def written_assignment(assignment: Assignment | Mapping[bytes, Iterable[int]], topics: Topics, version: int) -> bytes:
-    """Encode an assignment in the `version` of the member's subscription. Topics that do not exist any more are omitted."""
+def encode_member_assignment(
+    assignment: Assignment | Mapping[bytes, Iterable[int]], topics: Topics, version: int
+) -> bytes:
+    """Encode an assignment in the `version` of the member's subscription. Topics that do not exist are omitted."""
     assigned = []
     for topic_id in sorted(assignment):
         topic = topics.by_id(topic_id)

@@ -1,4 +1,4 @@
-"""A consumer group becomes a classic group when its last member of the consumer protocol is gone (KIP-848)."""
+"""Convert a consumer group into a classic group when its last member of the consumer protocol leaves (KIP-848)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,7 +9,7 @@ from odradek.coordinator.group.classic.member import Member as ClassicGroupMembe
 from odradek.coordinator.group.classic.records import group_record
 from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import ClassicState
-from odradek.coordinator.group.modern.conversion.consumer_protocol import written_assignment
+from odradek.coordinator.group.modern.conversion.consumer_protocol import encode_member_assignment
 from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.member import Member
 from odradek.coordinator.group.modern.state import ConsumerGroup
@@ -19,11 +19,11 @@ from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.runtime.shard import Timer
 
 DOWNGRADES: Final = ("downgrade", "bidirectional")
-"""Values of `group.consumer.migration.policy` that allow it."""
+"""Values of `group.consumer.migration.policy` that allow this conversion."""
 
 
 def may_downgrade(draft: ConsumerDraft, leaving: Mapping[str, Member]) -> bool:
-    """Without `leaving`, are there members, and only such of the classic protocol?"""
+    """Return True if only members of the classic protocol stay in the group without `leaving`."""
     group = draft.group
     left = len(group.members) - len(leaving)
     classic = group.classic_members - sum(member.uses_classic for member in leaving.values())
@@ -31,7 +31,7 @@ def may_downgrade(draft: ConsumerDraft, leaving: Mapping[str, Member]) -> bool:
 
 
 def may_downgrade_by(draft: ConsumerDraft, replaced: Member) -> bool:
-    """`replaced`, a static member, will speak the classic protocol: do all the others already?"""
+    """Return True if only members of the classic protocol stay when a classic member replaces the member `replaced`."""
     group = draft.group
     others = len(group.members) - 1
     return not replaced.uses_classic and group.classic_members == others and _is_allowed(draft, others + 1)
@@ -42,20 +42,23 @@ def _is_allowed(draft: ConsumerDraft, size: int) -> bool:
     return config.consumer_migration_policy.lower() in DOWNGRADES and size <= config.group_max_size
 
 
-def is_settled(group: ConsumerGroup, replaced: Member) -> bool:
-    """Do all but `replaced` have what they are to have? As members of a classic group they would not ask for more, nor be
-    asked to give up anything, before they rebalance. (Kafka does not look, and leaves them as they are.)
+def others_are_reconciled(group: ConsumerGroup, replaced: Member) -> bool:
+    """Return True if all members except `replaced` have their target assignments.
+
+    In a classic group, members receive and revoke partitions only in a rebalance. If one is missing, the new group must
+    rebalance. (Kafka does not check this.)
     """
     others = (member for member in group.members.values() if member.member_id != replaced.member_id)
     return all(member.is_reconciled_to(group.epoch) for member in others)
 
 
-def to_classic(
+def convert_to_classic(
     draft: ConsumerDraft, leaving: Mapping[str, Member], *, joining: Member | None = None, rebalance: bool
 ) -> None:
-    """Everybody keeps what he holds. Raises Refusal(GROUP_ID_NOT_FOUND) when a member's metadata cannot be read.
+    """Replace the group by a classic group in which all members keep their partitions.
 
-    `joining` takes the place of the static member with its instance id.
+    `joining` replaces the static member with its instance id. Raise Refusal(GROUP_ID_NOT_FOUND) if the metadata of a
+    member cannot be decoded.
     """
     group = draft.group
     replaced = None if joining is None else group.static_member(joining.instance_id)
@@ -72,15 +75,15 @@ def to_classic(
     for member in members.values():
         classic.add(_classic_member(member), CONSUMER_PROTOCOL)
     classic.protocol_name = classic.select_protocol()
-    for each in tuple(classic.members.values()):
+    for classic_member in tuple(classic.members.values()):
         try:
-            version = version_of(each.metadata(classic.protocol_name))
+            version = version_of(classic_member.metadata(classic.protocol_name))
         except Malformed as malformed:
             raise Refusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Cannot downgrade the group {group.group_id}: {malformed}."
             ) from malformed
-        assignment = written_assignment(members[each.member_id].held, draft.state.topics, version)
-        classic.put(replace(each, assignment=assignment))
+        assignment = encode_member_assignment(members[classic_member.member_id].held, draft.state.topics, version)
+        classic.put(replace(classic_member, assignment=assignment))
     classic.update_topics()
     record = group_record(replace(classic, leader=None) if rebalance else classic, detail=classic)
     draft.records += (*group.tombstones(renamed), record)
@@ -90,7 +93,11 @@ def to_classic(
 
 
 def _start(draft: ConsumerDraft, classic: ClassicGroup, *, rebalance: bool) -> None:
-    """With the record, and not after it: who asks in between must not be told partitions that others have to give up."""
+    """Start the sessions, and the rebalance if one is needed.
+
+    The rebalance starts in the same decision. Otherwise a SyncGroup before it would receive partitions that other
+    members must revoke.
+    """
     group_id = classic.group_id
     draft.timers += (
         session_timer(group_id, member.member_id, member.session_timeout_ms) for member in classic.members.values()

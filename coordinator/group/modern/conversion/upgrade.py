@@ -1,16 +1,16 @@
-"""A classic group becomes a consumer group when the first member of the consumer protocol joins it (KIP-848).
+"""Convert a classic group into a consumer group when the first member of the consumer protocol joins (KIP-848).
 
-Its members stay, and go on with JoinGroup, SyncGroup and Heartbeat (classic_members.py).
+The classic members stay in the group, and go on using JoinGroup, SyncGroup and Heartbeat (classic_members.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from odradek.coordinator.group.classic.conversion import ClassicMemberView, members_of, release
+from odradek.coordinator.group.classic.conversion import ClassicMemberView, members_of, release_waiters
 from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import ClassicState
 from odradek.coordinator.group.modern import records as r
-from odradek.coordinator.group.modern.conversion.consumer_protocol import by_topic_id
+from odradek.coordinator.group.modern.conversion.consumer_protocol import partitions_by_topic_id
 from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.member import ClassicMember, Member
 from odradek.coordinator.group.modern.state import ConsumerGroup
@@ -21,16 +21,16 @@ from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
 
 UPGRADES: Final = ("upgrade", "bidirectional")
-"""Values of `group.consumer.migration.policy` that allow it."""
+"""Values of `group.consumer.migration.policy` that allow this conversion."""
 
 
-def to_consumer(draft: ConsumerDraft, classic: Group) -> None:
-    """`draft.group` becomes what `classic` is. Raises Refusal(GROUP_ID_NOT_FOUND) when it may not."""
+def convert_to_consumer(draft: ConsumerDraft, classic: Group) -> None:
+    """Fill `draft.group` from `classic`. Raise Refusal(GROUP_ID_NOT_FOUND) if the conversion is not allowed."""
     assert isinstance(classic, ClassicGroup)
     members = members_of(classic)
     if not classic.is_empty:
         _check(draft, classic, len(members))
-    release(draft, classic)
+    release_waiters(draft, classic)
     draft.records += classic.tombstones()
     if not classic.is_empty:
         _fill(draft, classic, members)
@@ -46,10 +46,10 @@ def _check(draft: ConsumerDraft, classic: ClassicGroup, size: int) -> None:
         raise _not_upgraded(classic, "the group size exceeds the consumer group maximum size")
 
 
-def _not_upgraded(classic: ClassicGroup, why: str) -> Refusal:
+def _not_upgraded(classic: ClassicGroup, reason: str) -> Refusal:
     return Refusal(
         ErrorCode.GROUP_ID_NOT_FOUND,
-        f"Cannot upgrade classic group {classic.group_id} to consumer group because {why}.",
+        f"Cannot upgrade classic group {classic.group_id} to consumer group because {reason}.",
     )
 
 
@@ -57,7 +57,7 @@ def _fill(draft: ConsumerDraft, classic: ClassicGroup, members: Sequence[Classic
     group, topics = draft.group, draft.state.topics
     group.epoch = group.assignment_epoch = classic.generation
     try:
-        said = [(view, _subscription(classic, view)) for view in members]
+        subscriptions = [(view, _subscription(classic, view)) for view in members]
         targets = [_assigned(draft, classic, view) for view in members]
     except Malformed as malformed:
         raise _not_upgraded(classic, "the embedded consumer protocol is malformed") from malformed
@@ -67,26 +67,26 @@ def _fill(draft: ConsumerDraft, classic: ClassicGroup, members: Sequence[Classic
             if holders.setdefault(item, view.member_id) != view.member_id:
                 raise _not_upgraded(classic, "a partition is assigned to two of its members")
         group.targets[view.member_id] = target
-    for view, subscription in said:
-        # A cooperative member keeps what it owns while the group rebalances, and may not have heard yet that it is not to
-        # have it: it is its own until it joins again. (Kafka looks at assignments alone, and gives it away at once.)
+    for view, subscription in subscriptions:
+        # During a rebalance, a cooperative member keeps its owned partitions until it joins again, even if the new
+        # assignment does not contain them. (Kafka reads only assignments, and gives such partitions to other members.)
         owned = ((topic.topic, topic.partitions) for topic in subscription.owned_partitions)
-        for item in _items(by_topic_id(owned, topics)):
+        for item in _items(partitions_by_topic_id(owned, topics)):
             holders.setdefault(item, view.member_id)
-    for view, subscription in said:
+    for view, subscription in subscriptions:
         group.put_member(_member(classic, view, subscription, holders))
         draft.start_session(view.member_id, view.session_timeout_ms)
-    if classic.state is ClassicState.STABLE and _all_is_assigned(draft, group):
+    if classic.state is ClassicState.STABLE and _is_complete(draft, group):
         group.metadata_hash = group_hash(group.subscriptions.topics(), topics, draft.state.topic_hashes)
     write_group(draft, group)
 
 
-def _all_is_assigned(draft: ConsumerDraft, group: ConsumerGroup) -> bool:
-    """Does the assignment of the classic group's leader cover what there is to share?
+def _is_complete(draft: ConsumerDraft, group: ConsumerGroup) -> bool:
+    """Return True if the classic leader's assignment contains all partitions of the subscribed topics.
 
-    It does not when members have left or topics have grown since, which the leader was about to mend. Left as it is, without the
-    hash of its topics, the group goes on to its next epoch with the member that joins, even where that takes the place of a
-    static one and changes nothing by itself. (In Kafka what is nobody's then remains nobody's until the next change.)
+    It does not if members have left, or topics have more partitions, since the assignment. The group then keeps no
+    metadata hash, so that the joining member starts a new epoch, even if it only replaces a static member. (In Kafka,
+    the missing partitions have no owner until the next change.)
     """
     assigned = {item for target in group.targets.values() for item in _items(target)}
     infos = (draft.state.topics.by_name(name) for name in group.subscriptions.topics())
@@ -109,13 +109,13 @@ def _assigned(draft: ConsumerDraft, classic: ClassicGroup, view: ClassicMemberVi
             "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
             "assignor before re-attempting the upgrade",
         )
-    return by_topic_id(
+    return partitions_by_topic_id(
         ((topic.topic, topic.partitions) for topic in assignment.assigned_partitions), draft.state.topics
     )
 
 
 def _subscription(classic: ClassicGroup, view: ClassicMemberView) -> ConsumerProtocolSubscription:
-    # A group in its first rebalance has chosen no protocol yet: all of them say the same of the topics.
+    # A group in its first rebalance has not selected a protocol. The protocols of a member contain the same topics.
     return subscription_of(dict(view.protocols).get(classic.protocol_name or "", view.protocols[0][1]))
 
 
@@ -146,7 +146,7 @@ def _member(
 
 
 def write_group(draft: ConsumerDraft, group: ConsumerGroup) -> None:
-    """Everything about the group, in Kafka's order."""
+    """Write all records of the group, in Kafka's order."""
     group_id, members = group.group_id, group.members.values()
     draft.records += (
         *(r.member_record(group_id, member) for member in members),

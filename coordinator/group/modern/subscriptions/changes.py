@@ -1,4 +1,4 @@
-"""A member's subscription changes, or the topics it subscribes to do: the group gets a new epoch."""
+"""Update the group epoch after changes of a member's subscription, or of the subscribed topics."""
 
 from enum import Enum
 from typing import Final
@@ -11,33 +11,35 @@ from odradek.coordinator.group.modern.subscriptions.metadata_hash import group_h
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.patterns import compiled
 
-REGEX_PAUSE_MS: Final = 10_000
-"""The regular expressions of a group are resolved at most this often."""
+REGEX_INTERVAL_MS: Final = 10_000
+"""Minimum time between two evaluations of a group's regular expressions, as in Kafka."""
 
 
 class RegexChange(Enum):
-    NONE = "the same expression"
-    NEW = "an expression that has not been resolved"
-    RESOLVED = "one of which the topics are known, or none any more"
+    """Change of a member's regular expression by a heartbeat."""
+
+    NONE = "same expression"
+    NEW = "new expression, not evaluated yet"
+    RESOLVED = "expression with known topics, or removed"
 
 
 def write_member(draft: ConsumerDraft, before: Member, member: Member) -> bool:
-    """Write what is new about the member. True when it subscribes to other names.
+    """Write a changed member. Return True if it subscribes to other topic names than before.
 
-    Raises Refusal(COORDINATOR_NOT_AVAILABLE) where the members of all groups here take too much memory for it.
+    Raise Refusal(COORDINATOR_NOT_AVAILABLE) if the members of all groups in the partition take too much memory.
     """
     if member == before:
         return False
     known = draft.group.members.get(before.member_id) or draft.group.static_member(before.instance_id)
     cost = member.size - (before.size if known is not None else 0)
     if not draft.reserve(cost, is_new_member=known is None):
-        raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no room for more members here.")
+        raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The memory for group members is used up.")
     draft.records.append(r.member_record(draft.group.group_id, member))
     return member.topics != before.topics
 
 
-def follow_regex(draft: ConsumerDraft, before: Member, member: Member) -> RegexChange:
-    """Raises Refusal(INVALID_REGULAR_EXPRESSION). Expressions are resolved later, all of the group at once."""
+def update_regex(draft: ConsumerDraft, before: Member, member: Member) -> RegexChange:
+    """Start the evaluation of a new expression, and remove unused ones. Raise Refusal(INVALID_REGULAR_EXPRESSION)."""
     group = draft.group
     change, is_first = RegexChange.NONE, False
     old, new = before.regex, member.regex
@@ -69,7 +71,7 @@ def _check_regex(regex: str) -> None:
 def _resolve_if_due(draft: ConsumerDraft, old: str | None, new: str | None, *, is_first: bool) -> None:
     group = draft.group
     last = next(iter(group.resolved.values()), None)
-    if last is not None and draft.now_ms <= last.timestamp_ms + REGEX_PAUSE_MS:
+    if last is not None and draft.now_ms <= last.timestamp_ms + REGEX_INTERVAL_MS:
         return
     regexes = Subscriptions(regexes=group.subscriptions.regexes).copy().regexes
     if old:
@@ -85,39 +87,42 @@ def _resolve_if_due(draft: ConsumerDraft, old: str | None, new: str | None, *, i
         or draft.now_ms > last.timestamp_ms + interval_ms
     )
     if due and regexes:
-        draft.resolve_soon()
+        draft.start_regex_evaluation()
 
 
-def follow_metadata(draft: ConsumerDraft, before: Member, member: Member, *, bump: bool) -> int:
-    """The group's epoch: a new one where `bump` says so, or where the topics of the group are not what they were."""
+def update_group_epoch(draft: ConsumerDraft, before: Member, member: Member, *, bump: bool) -> int:
+    """Return the group epoch.
+
+    It increases if `bump` is set, or if the metadata of the subscribed topics has changed.
+    """
     state, group = draft.state, draft.group
     version = state.topics.version()
     if not bump and group.checked[0] == version and group.epoch >= group.checked[1]:
         return group.epoch
-    after = changed(group.subscriptions, before, member, draft)
+    after = counts_after(group.subscriptions, before, member, draft)
     metadata_hash = group_hash(after.topics(), state.topics, state.topic_hashes)
     epoch = group.epoch
     if bump or metadata_hash != group.metadata_hash:
         epoch += 1
         draft.records.append(r.group_record(group.group_id, epoch, metadata_hash))
-    draft.set_checked(version, epoch)
+    draft.set_hash_checked(version, epoch)
     if group.has_partition_metadata:
         draft.records.append(r.partition_metadata_tombstone(group.group_id))
     return epoch
 
 
-def changed(
+def counts_after(
     subscriptions: Subscriptions, before: Member | None, after: Member | None, draft: ConsumerDraft
 ) -> Subscriptions:
-    """The counts once `before` has become `after`; an expression that nobody uses any more counts no longer."""
+    """Return the counts after `before` was replaced by `after`, without expressions that no member uses."""
     counts = subscriptions.copy()
     counts.count(before, -1)
     counts.count(after, 1)
-    drop_unused(counts, draft)
+    drop_unused_regexes(counts, draft)
     return counts
 
 
-def drop_unused(counts: Subscriptions, draft: ConsumerDraft) -> None:
+def drop_unused_regexes(counts: Subscriptions, draft: ConsumerDraft) -> None:
     for regex, resolved in draft.group.resolved.items():
         if regex not in counts.regexes and regex in draft.group.subscriptions.regexes:
             counts.by_regex.add_all(resolved.topics, -1)

@@ -1,8 +1,8 @@
-"""What a group's epoch depends on besides its members: the topics it subscribes to, as one number (KIP-1101).
+"""Hash of the topics that a group subscribes to, to detect changes of their metadata (KIP-1101).
 
-The number is Kafka's: XXH3 (64 bits, seed 0) over ids, names, partitions and racks, as its library feeds it (strings are
-UTF-16, little endian, followed by their length; integers are little endian). A group that moves here from a Kafka broker
-therefore does not rebalance for it.
+The hash is the same as Kafka's: XXH3 (64 bits, seed 0) over ids, names, partitions and racks, in the encoding of
+Kafka's library. Strings are UTF-16, little endian, followed by their length; integers are little endian. A group that
+moves between Kafka and Odradek therefore needs no rebalance.
 """
 
 import struct
@@ -16,7 +16,7 @@ FORMAT_VERSION = 0
 
 
 def group_hash(names: Iterable[str], topics: Topics, cache: dict[str, tuple[TopicInfo, int]]) -> int:
-    """Over the topics that exist, as a signed number; 0 when there are none. `cache` is kept up to date."""
+    """Return the hash of the topics that exist, as a signed number; 0 if there are none. `cache` is updated."""
     hashes = {}
     for name in names:
         topic = topics.by_name(name)

@@ -1,6 +1,7 @@
-"""The regular expressions of a group are matched against the topics there are (KIP-848, Regular expressions).
+"""Evaluate the regular expressions of a group on all topic names (KIP-848).
 
-Thousands of topics are looked at in slices, so that nobody else waits for it; what is found is written at the end.
+The topic names are processed in slices, so that other requests need not wait. The matches are written after the last
+slice.
 """
 
 from collections.abc import Sequence
@@ -16,14 +17,16 @@ from odradek.protocol.errors import Refusal
 from odradek.protocol.patterns import compiled
 from odradek.runtime.shard import Decision
 
-MATCHES_MAX: Final = 1_000
-"""Names times expressions that are looked at in one go: a few milliseconds."""
+MATCHES_PER_SLICE_MAX: Final = 1_000
+"""Maximum names times expressions per slice: a few milliseconds of the event loop."""
 
 
 def decide_resolve(state: State, command: ResolveRegexes, now_ms: int) -> Decision[Any]:
-    """The next slice; nothing when the group is gone. Begins again when the expressions change meanwhile. What changes among
-    the topics waits for the next time, since where they change all the time there would be no end; the version that is
-    written is that of the topics that were looked at.
+    """Process the next slice. Do nothing if the group no longer exists.
+
+    If the expressions change, the evaluation starts again. If topics change, it continues with the old names, because
+    it might never end otherwise. The record contains the metadata version of these names, so that the next evaluation
+    follows.
     """
     group = state.groups.get(command.group_id)
     if not isinstance(group, ConsumerGroup):
@@ -36,7 +39,7 @@ def decide_resolve(state: State, command: ResolveRegexes, now_ms: int) -> Decisi
     work = _match(draft, work)
     if work.position < len(work.names):
         draft.set_resolution(work)
-        draft.resolve_soon()
+        draft.start_regex_evaluation()
     else:
         draft.set_resolution(None)
         _write(draft, work)
@@ -44,21 +47,21 @@ def decide_resolve(state: State, command: ResolveRegexes, now_ms: int) -> Decisi
 
 
 def _match(draft: ConsumerDraft, work: Resolution) -> Resolution:
-    """Match the names of one slice."""
-    end = work.position + max(MATCHES_MAX // max(len(work.regexes), 1), 1)
+    """Evaluate all expressions on the names of one slice."""
+    end = work.position + max(MATCHES_PER_SLICE_MAX // max(len(work.regexes), 1), 1)
     names = work.names[work.position : end]
     matched = [_matching(regex, names) for regex in work.regexes]
-    seen = dict.fromkeys(name for found in matched for name in found)
-    group_hash(seen, draft.state.topics, draft.state.topic_hashes)  # known when all of them are asked for
-    found = tuple((*before, *new) for before, new in zip(work.found, matched, strict=True))
-    return replace(work, found=found, position=end)
+    matched_names = dict.fromkeys(name for matches in matched for name in matches)
+    group_hash(matched_names, draft.state.topics, draft.state.topic_hashes)  # fills the cache for the last slice
+    matches = tuple((*before, *new) for before, new in zip(work.matches, matched, strict=True))
+    return replace(work, matches=matches, position=end)
 
 
 def _matching(regex: str, names: Sequence[str]) -> tuple[str, ...]:
     try:
         matches = compiled(regex)
     except Refusal:
-        return ()  # written by a broker with other limits: it matches nothing here
+        return ()  # written by a broker with other limits for expressions
     return tuple(name for name in names if matches(name))
 
 
@@ -66,16 +69,16 @@ def _write(draft: ConsumerDraft, work: Resolution) -> None:
     group = draft.group
     counts = group.subscriptions.copy()
     bump = False
-    for regex, names in zip(work.regexes, work.found, strict=True):
-        found = tuple(sorted(names))
+    for regex, names in zip(work.regexes, work.matches, strict=True):
+        topics = tuple(sorted(names))
         old = group.resolved.get(regex)
-        known = () if old is None else old.topics
-        if found != known:
+        old_topics = () if old is None else old.topics
+        if topics != old_topics:
             bump = True
-            counts.by_regex.add_all(known, -1)
-            counts.by_regex.add_all(found, 1)
-        draft.records.append(r.regex_record(group.group_id, regex, found, work.version, draft.now_ms))
+            counts.by_regex.add_all(old_topics, -1)
+            counts.by_regex.add_all(topics, 1)
+        draft.records.append(r.regex_record(group.group_id, regex, topics, work.version, draft.now_ms))
     metadata_hash = group_hash(counts.topics(), draft.state.topics, draft.state.topic_hashes)
     if bump or metadata_hash != group.metadata_hash:
         draft.records.append(r.group_record(group.group_id, group.epoch + 1, metadata_hash))
-        draft.set_checked(work.version, group.epoch + 1)
+        draft.set_hash_checked(work.version, group.epoch + 1)

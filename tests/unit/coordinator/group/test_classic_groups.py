@@ -10,7 +10,7 @@ from odradek.coordinator.group import commands as c
 from odradek.coordinator.group import state as group_state
 from odradek.coordinator.group.classic import join
 from odradek.coordinator.group.classic.commands import join_refused
-from odradek.coordinator.group.classic.conversion import members_of, release
+from odradek.coordinator.group.classic.conversion import members_of, release_waiters
 from odradek.coordinator.group.classic.draft import ClassicDraft
 from odradek.coordinator.group.classic.state import ClassicGroup, simple_group
 from odradek.coordinator.group.classic.subscriptions import subscribed_topics
@@ -255,7 +255,7 @@ def test_whoever_waits_is_released_before_the_group_becomes_another() -> None:
     waiting = rig.join(first)
     rig.join()
     draft = ClassicDraft(rig.core.state, rig.group, rig.now_ms)
-    release(draft, rig.group)
+    release_waiters(draft, rig.group)
     assert [(answer.waiter, answer.response) for answer in draft.effects] == [
         (waiting, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, first)),
         (third, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, "c-3")),

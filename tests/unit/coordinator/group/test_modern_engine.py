@@ -6,7 +6,7 @@ from typing import Any
 
 from odradek.coordinator.group import commands as c
 from odradek.coordinator.group.modern.state import ConsumerGroup
-from odradek.coordinator.group.modern.subscriptions.changes import REGEX_PAUSE_MS
+from odradek.coordinator.group.modern.subscriptions.changes import REGEX_INTERVAL_MS
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.classic_rig import GROUP, WAITS, EngineRig, caller, outcome
@@ -106,7 +106,7 @@ async def test_expressions_are_resolved_in_slices_behind_the_answer() -> None:
     assert (len(resolved.topics), resolved.version) == (250, before)
     assert group_of(rig).resolution is None
     assert outcome(rig.submit(beat("A", 1))).member_epoch == 2
-    rig.wait(REGEX_PAUSE_MS + 1)
+    rig.wait(REGEX_INTERVAL_MS + 1)
     rig.submit(beat("A", 2))
     rig.wait(0)
     assert len(group_of(rig).resolved["many-.*7"].topics) == 251

@@ -73,7 +73,6 @@ TEXT_PENDING = (
     "broker/contexts.py",
     "broker/coordinators/",
     "broker/dispatch/",
-    "broker/fetch/",
     "broker/network/",
     "broker/node.py",
     "broker/process/",

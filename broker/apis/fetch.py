@@ -33,8 +33,16 @@ from uuid import UUID
 
 from odradek.broker.contexts import BrokerRequestContext, QuorumRequestContext
 from odradek.broker.fetch.leader_hint import leader_hint
-from odradek.broker.fetch.preferred_replica import RACK_AWARE, STAY, preferred_replica
-from odradek.broker.fetch.read import ColdFetch, FetchLimits, FetchPass, Reading, find, refused, unread
+from odradek.broker.fetch.preferred_replica import RACK_AWARE, READ_FROM_LEADER, preferred_replica
+from odradek.broker.fetch.read import (
+    ColdFetch,
+    FetchLimits,
+    FetchPass,
+    Reading,
+    empty_partition_data,
+    error_partition_data,
+    find_partition,
+)
 from odradek.broker.fetch.sessions import FINAL_EPOCH, NO_SESSION, FetchKey, FetchPlan, FetchSlot
 from odradek.broker.partition.partition import NO_EPOCH, Partition
 from odradek.broker.partition.waiters import FetchWait, Watermark
@@ -130,7 +138,9 @@ def refuse(context: RequestContext, request: FetchRequest, error: ErrorCode, mes
         return FetchResponse(error_code=error)
     topics = [
         FetchableTopicResponse(
-            topic.topic, topic.topic_id, [refused(partition.partition, error) for partition in topic.partitions]
+            topic.topic,
+            topic.topic_id,
+            [error_partition_data(partition.partition, error) for partition in topic.partitions],
         )
         for topic in request.topics
     ]
@@ -206,8 +216,9 @@ def _survey(fetch: _Fetch) -> FetchPass:
     max_bytes = min(fetch.limits.max_bytes, fetch.context.broker.budget.response_capacity())
     read = FetchPass(fetch.limits, readings, max_bytes)
     # What is not known at all does not end the waiting for the others (as in Kafka); any other error does.
-    read.answer_now = any(
-        (reading.error and reading.error not in PATIENT_ERRORS) or reading.answer.preferred_read_replica != STAY
+    read.immediate = any(
+        (reading.error and reading.error not in PATIENT_ERRORS)
+        or reading.data.preferred_read_replica != READ_FROM_LEADER
         for reading in readings
     )
     return read
@@ -218,7 +229,7 @@ def _reading(fetch: _Fetch, slot: FetchSlot, allowed: dict[str, bool]) -> Readin
     error = ErrorCode.NONE
     partition = None
     try:
-        partition = find(fetch.context.broker.partitions, slot)
+        partition = find_partition(fetch.context.broker.partitions, slot)
         topic = partition.topic
     except Refusal as refusal:
         error = refusal.error
@@ -228,12 +239,12 @@ def _reading(fetch: _Fetch, slot: FetchSlot, allowed: dict[str, bool]) -> Readin
     if not allowed[topic] and topic:
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if error:
-        return Reading(slot, refused(slot.index, error), None, topic, error)
+        return Reading(slot, error_partition_data(slot.index, error), None, topic, error)
     if fetch.rack and partition is not None:
         sent = _sent_elsewhere(fetch, slot, partition)
         if sent is not None:
             return Reading(slot, sent, None, topic)
-    return Reading(slot, unread(slot.index), partition, topic)
+    return Reading(slot, empty_partition_data(slot.index), partition, topic)
 
 
 def _sent_elsewhere(fetch: _Fetch, slot: FetchSlot, partition: Partition) -> PartitionData | None:
@@ -243,10 +254,10 @@ def _sent_elsewhere(fetch: _Fetch, slot: FetchSlot, partition: Partition) -> Par
     context = fetch.context
     brokers = context.node.metadata.image.brokers
     named = preferred_replica(partition, slot.fetch_offset, fetch.rack, brokers, context.session.listener.name)
-    if named == STAY:
+    if named == READ_FROM_LEADER:
         return None
     log = partition.log
-    answer = unread(slot.index)
+    answer = empty_partition_data(slot.index)
     answer.high_watermark, answer.last_stable_offset = log.high_watermark, log.last_stable_offset
     answer.log_start_offset = log.log_start_offset
     answer.preferred_read_replica = named
@@ -261,7 +272,7 @@ def _topic_name(fetch: _Fetch, slot: FetchSlot) -> str:
 
 
 def _answer_now(fetch: _Fetch, read: FetchPass) -> bool:
-    return read.enough or fetch.max_wait_ms <= 0 or all(reading.partition is None for reading in read.readings)
+    return read.is_sufficient or fetch.max_wait_ms <= 0 or all(reading.partition is None for reading in read.readings)
 
 
 async def _from_disk(
@@ -346,7 +357,7 @@ def _respond(fetch: _Fetch, read: FetchPass) -> FetchResponse:
         for reading in read.readings:
             if reading.partition is not None:
                 reading.partition.traffic.bytes_out += reading.size
-    answers = [reading.answer for reading in read.readings]
+    answers = [reading.data for reading in read.readings]
     error, session_id, told = fetch.plan.finish(answers, context.node.clock.monotonic_ms())
     response.error_code = error
     response.session_id = session_id
@@ -360,14 +371,14 @@ def _translate(context: BrokerRequestContext, readings: Sequence[Reading], respo
         error = reading.error
         if not error:
             continue
-        reading.answer.error_code = wire_error(context.api_key, context.api_version, error)
+        reading.data.error_code = wire_error(context.api_key, context.api_version, error)
         if error not in HINTED_ERRORS or context.api_version < LEADER_HINT_MIN_VERSION:
             continue
         image, listener = context.node.metadata.image, context.session.listener.name
         hint = leader_hint(image, listener, reading.topic, reading.slot.index)
         if hint is None:
             continue
-        reading.answer.current_leader = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
+        reading.data.current_leader = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
         endpoints = response.node_endpoints
         if hint.endpoint is not None and all(known.node_id != hint.leader_id for known in endpoints):
             endpoints.append(NodeEndpoint(hint.leader_id, hint.endpoint.host, hint.endpoint.port, hint.rack))

@@ -1,4 +1,4 @@
-"""Who leads instead: the hint that goes with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951)."""
+"""Find the current leader for responses with NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH (KIP-951)."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,17 @@ from odradek.cluster.metadata.image import NO_LEADER, Endpoint, MetadataImage
 
 @dataclass(frozen=True, slots=True)
 class LeaderHint:
-    """The leader that the metadata log names; `endpoint` is None when it has no address on the client's listener."""
+    """The leader of one partition in the metadata image."""
 
     leader_id: int
     leader_epoch: int
     endpoint: Endpoint | None
+    """Address of the leader on the client's listener; None if the leader is fenced or has no such listener."""
     rack: str | None
 
 
 def leader_hint(image: MetadataImage, listener: str, topic: str, index: int) -> LeaderHint | None:
-    """Return the leader, with its address on `listener`; None for a partition that `image` does not have."""
+    """Return the leader of a partition, with its address on `listener`; None if `image` lacks the partition."""
     partition = image.partition(topic, index)
     if partition is None:
         return None

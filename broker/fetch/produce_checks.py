@@ -1,4 +1,4 @@
-"""What can be told about the bytes of a produce without its partition: one batch, in a format that the version allows."""
+"""Check the records of a Produce request: exactly one batch, in a format that the version of Produce permits."""
 
 from typing import Final
 
@@ -7,37 +7,55 @@ from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.schema import Buffer
 
-MAGIC_AT: Final = 16
-ATTRIBUTES_LOW_AT: Final = 22
-LENGTH_AT: Final = slice(8, 12)
+MAGIC_POSITION: Final = 16
+"""Position of the magic byte, in bytes from the start of a batch. It is the same in all formats
+(DefaultRecordBatch)."""
+ATTRIBUTES_LOW_POSITION: Final = 22
+"""Position of the lower attributes byte in a batch of format v2, in bytes."""
+LENGTH_FIELD: Final = slice(8, 12)
+"""Bytes of a batch that hold batch_length, a signed 32-bit integer."""
 LOG_OVERHEAD_BYTES: Final = 12
-"""Base offset and length, which batch_length does not count."""
+"""Bytes of base offset and batch_length, which batch_length does not count (Records.LOG_OVERHEAD)."""
 BATCH_LENGTH_MIN: Final = 14
-"""Kafka's smallest plausible batch_length, whatever the magic (LegacyRecord)."""
+"""Minimum batch_length in bytes, for every magic (LegacyRecord.RECORD_OVERHEAD_V0)."""
 BATCH_PREFIX_BYTES: Final = 17
-"""Up to and including the magic: what is needed to know where a batch ends."""
+"""Bytes up to and including the magic: as many as Kafka needs to find the end of a batch
+(Records.HEADER_SIZE_UP_TO_MAGIC)."""
 CODEC_MASK: Final = 0x07
+"""Bits of the lower attributes byte that hold the compression codec."""
 TRANSACTIONAL_BIT: Final = 0x10
+"""Bit of the lower attributes byte that marks a transactional batch."""
 ZSTD_MIN_VERSION: Final = 7
-"""KIP-110: consumers that do not know zstd must be able to tell by the produce version that nobody used it."""
+"""First version of Produce that accepts zstd (KIP-110). An older producer cannot create a batch that old consumers
+cannot read."""
 
 
 def is_transactional(records: Buffer | None) -> bool:
-    """Judged by the attributes of the batch, never by the fields of the request (CVE-2018-17196)."""
-    return records is not None and len(records) >= HEADER_BYTES and bool(records[ATTRIBUTES_LOW_AT] & TRANSACTIONAL_BIT)
+    """Return True if the batch has the transactional attribute.
+
+    The request's `transactional_id` does not count: a producer could evade the ACL of the transactional id with a null
+    there (CVE-2018-17196).
+    """
+    return (
+        records is not None
+        and len(records) >= HEADER_BYTES
+        and bool(records[ATTRIBUTES_LOW_POSITION] & TRANSACTIONAL_BIT)
+    )
 
 
 def single_batch(records: Buffer | None, version: int) -> Buffer:
-    """The one whole batch that `records` must consist of; a partial batch behind it is cut off, as Kafka does.
+    """Return the one batch in `records`, without a partial batch after it, which Kafka drops as well.
 
-    Raises Refusal: INVALID_RECORD, CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE.
+    Raise Refusal(INVALID_RECORD) if there is no whole batch, more than one, or one of an older format. Raise
+    Refusal(CORRUPT_MESSAGE) if the header is not plausible, and Refusal(UNSUPPORTED_COMPRESSION_TYPE) if the batch uses
+    zstd in a version of Produce below ZSTD_MIN_VERSION.
     """
     size = _batch_size(records, 0)
     if records is None or size is None:
         raise Refusal(ErrorCode.INVALID_RECORD)
-    if records[MAGIC_AT] != 2 or size < HEADER_BYTES:
-        raise Refusal(ErrorCode.INVALID_RECORD if records[MAGIC_AT] < 2 else ErrorCode.CORRUPT_MESSAGE)
-    if version < ZSTD_MIN_VERSION and records[ATTRIBUTES_LOW_AT] & CODEC_MASK == Compression.ZSTD:
+    if records[MAGIC_POSITION] != 2 or size < HEADER_BYTES:
+        raise Refusal(ErrorCode.INVALID_RECORD if records[MAGIC_POSITION] < 2 else ErrorCode.CORRUPT_MESSAGE)
+    if version < ZSTD_MIN_VERSION and records[ATTRIBUTES_LOW_POSITION] & CODEC_MASK == Compression.ZSTD:
         raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     if size == len(records):
         return records
@@ -46,19 +64,22 @@ def single_batch(records: Buffer | None, version: int) -> Buffer:
     return memoryview(records)[:size]
 
 
-def _batch_size(records: Buffer | None, at: int) -> int | None:
-    """Bytes of the batch that starts at `at`; None when there is none, or not all of it."""
-    if records is None or len(records) - at < BATCH_PREFIX_BYTES:
+def _batch_size(records: Buffer | None, start: int) -> int | None:
+    """Return the size in bytes of the batch at `start`; None if `records` does not contain all of it."""
+    if records is None or len(records) - start < BATCH_PREFIX_BYTES:
         return None
-    length = int.from_bytes(records[at + LENGTH_AT.start : at + LENGTH_AT.stop], "big", signed=True)
+    length = int.from_bytes(records[start + LENGTH_FIELD.start : start + LENGTH_FIELD.stop], "big", signed=True)
     if length < BATCH_LENGTH_MIN:
         raise Refusal(ErrorCode.CORRUPT_MESSAGE)
     size = LOG_OVERHEAD_BYTES + length
-    return size if size <= len(records) - at else None
+    return size if size <= len(records) - start else None
 
 
 def producer_of(records: Buffer) -> tuple[int, int, int]:
-    """(producer id, producer epoch, first sequence) of the batch at the start of `records`."""
+    """Return producer id, producer epoch and first sequence number of the batch at the start of `records`.
+
+    Raise Refusal(CORRUPT_MESSAGE) if its header is malformed.
+    """
     try:
         header = read_header(records)
     except Malformed as error:

@@ -1,8 +1,12 @@
-"""The reading half of Fetch: one pass over the partitions of a plan, within the byte limits of the request.
+"""Read the partitions of one Fetch request, in one pass, within the byte limits of the request.
 
-Partitions are read in order with a shrinking budget. Until one of them has returned data, a first batch that is larger
-than every limit is returned whole (KIP-74), so that no reader gets stuck. What is not in memory is not read here: the
-pass stops at it (`advance`), and goes on when somebody who may wait has brought it in (`supply`).
+Partitions are read in order; each uses up a part of the byte limit. Until a partition has returned records, a first
+batch that is larger than every limit is returned whole (KIP-74), so that a reader always makes progress. The pass does
+no disk I/O:
+
+1. `advance` stops at the first partition whose data is not in memory, and returns the pending read.
+2. The driver awaits that read, and passes the result to `supply`.
+3. `advance` continues with the next partition.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +27,7 @@ from odradek.protocol.messages.fetch import (
 )
 from odradek.storage.log.reads import ColdRead, ReadResult
 
-# Shared by all answers that have nothing to say there; replaced, never changed.
+# Defaults that all responses share. A response replaces such a value and never changes it.
 NO_DIVERGENCE: Final = EpochEndOffset()
 NO_LEADER_KNOWN: Final = LeaderIdAndEpoch()
 NO_SNAPSHOT: Final = SnapshotId()
@@ -33,23 +37,29 @@ UNKNOWN_OFFSET: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """What one request may see and take."""
+    """Limits of one Fetch request."""
 
     watermark: Watermark
+    """The end of the log that the reader may see."""
     committed_only: bool
+    """True if the isolation level is read_committed."""
     max_bytes: int
     min_bytes: int
     by_id: bool
+    """True if the version of Fetch names topics by id (version 13, KIP-516)."""
     leader_only: bool
-    """Consumers before v11 know nothing of reading from followers (KIP-392)."""
+    """True for consumers with a version of Fetch before 11: they cannot read from followers (KIP-392)."""
 
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """One partition of the pass. `partition` is None when it was refused before it was found."""
+    """One partition of a pass.
+
+    `partition` is None if `data` is complete without a read: an error, or a preferred read replica.
+    """
 
     slot: FetchSlot
-    answer: PartitionData
+    data: PartitionData
     partition: Partition | None = None
     topic: str = ""
     error: ErrorCode = ErrorCode.NONE
@@ -58,7 +68,7 @@ class Reading:
 
 @dataclass(slots=True)
 class ColdFetch:
-    """What `advance` has stopped at."""
+    """A read of data that is not in memory: `advance` stopped at it."""
 
     partition: Partition
     read: ColdRead
@@ -66,20 +76,21 @@ class ColdFetch:
 
 @dataclass(slots=True)
 class FetchPass:
-    """Read `readings` in order, `max_bytes` at most: what the request allows, or the broker's memory.
-
-    `answer_now`: something has been found that must not wait for more bytes.
-    """
+    """State of one pass over the partitions of a Fetch request."""
 
     limits: FetchLimits
     readings: list[Reading]
     max_bytes: int
+    """Maximum bytes of records of this pass: the limit of the request, or what is left of the broker's memory
+    budget."""
     size: int = 0
-    answer_now: bool = False
+    """Bytes of records read."""
+    immediate: bool = False
+    """True if a partition (an error, a divergence, a preferred replica) must not wait for min_bytes."""
     _next: int = field(default=0)
 
     def advance(self) -> ColdFetch | None:
-        """Read on; None at the end."""
+        """Read up to the next partition whose data is not in memory. Return its read, or None at the end."""
         while self._next < len(self.readings):
             reading = self.readings[self._next]
             partition = reading.partition
@@ -87,73 +98,78 @@ class FetchPass:
                 self._next += 1
                 continue
             try:
-                found = self._read(reading, partition)
+                result = self._read(reading, partition)
             except Refusal as refusal:
                 self._refuse(reading, refusal)
                 continue
-            if isinstance(found, ColdRead):
-                return ColdFetch(partition, found)
+            if isinstance(result, ColdRead):
+                return ColdFetch(partition, result)
             self._next += 1
-            if found is not None and found.records:
-                self._take(reading, partition, found)
+            if result is not None and result.records:
+                self._take(reading, partition, result)
         return None
 
-    def supply(self, found: ReadResult | Refusal) -> None:
-        """The outcome of the cold read that `advance` has stopped at."""
+    def supply(self, result: ReadResult | Refusal) -> None:
+        """Apply the result of the read that `advance` returned."""
         reading = self.readings[self._next]
         partition = reading.partition
         assert partition is not None
         try:
-            # Time has passed: who does not lead any more says so, whatever it has read.
+            # This broker may have lost the partition, or the leader role, during the read.
             self._check(reading.slot, partition)
-            if isinstance(found, Refusal):
-                raise found
+            if isinstance(result, Refusal):
+                raise result
         except Refusal as refusal:
             self._refuse(reading, refusal)
             return
         self._next += 1
-        if found.records:
-            self._take(reading, partition, found)
+        if result.records:
+            self._take(reading, partition, result)
 
     @property
     def next_max_bytes(self) -> int:
-        """The most that the partition at which `advance` has stopped may give."""
+        """Return the byte limit of the partition at which `advance` stopped."""
         return self.readings[self._next].slot.max_bytes
 
     @property
-    def enough(self) -> bool:
-        # Where memory is short, less than was asked for has to do; nothing at all is still worth waiting.
-        return self.answer_now or self.size >= min(self.limits.min_bytes, max(self.max_bytes, 1))
+    def is_sufficient(self) -> bool:
+        """True if the response need not wait for more bytes."""
+        # If the memory budget is below min_bytes, a full budget suffices; a pass without any bytes waits even then.
+        return self.immediate or self.size >= min(self.limits.min_bytes, max(self.max_bytes, 1))
 
     def _read(self, reading: Reading, partition: Partition) -> ReadResult | ColdRead | None:
-        """What there is to read; None when there is nothing, with the answer filled in but for the records."""
-        slot, answer, limits = reading.slot, reading.answer, self.limits
+        """Fill in the response without its records, and read them.
+
+        Return None if the reader is at its end, or at its limit.
+        """
+        slot, data, limits = reading.slot, reading.data, self.limits
         self._check(slot, partition)
         log = partition.log
         offset = slot.fetch_offset
-        answer.high_watermark = high_watermark = log.high_watermark
-        answer.last_stable_offset = stable = log.last_stable_offset
-        answer.log_start_offset = log.log_start_offset
+        data.high_watermark = high_watermark = log.high_watermark
+        data.last_stable_offset = stable = log.last_stable_offset
+        data.log_start_offset = log.log_start_offset
         if limits.committed_only:
-            answer.aborted_transactions = []
+            data.aborted_transactions = []
         if slot.last_fetched_epoch != NO_EPOCH:
             diverging = divergence(partition, slot.last_fetched_epoch, slot.fetch_offset)
             if diverging is not None:
-                answer.diverging_epoch = diverging
-                self.answer_now = True
+                data.diverging_epoch = diverging
+                self.immediate = True
                 return None
         if limits.watermark is Watermark.LOG_END:
             limit = log.log_end_offset
         else:
             limit = stable if limits.committed_only else high_watermark
         if not log.log_start_offset <= offset <= log.log_end_offset:
-            # What a follower does not have yet is no reason for a reader to give up its position (KIP-392).
+            # The consumer fetches from a follower that is behind the leader: it has to retry, not to reset its offset
+            # (KIP-392).
             lags = offset > log.log_end_offset and partition.follows
             raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE if lags else ErrorCode.OFFSET_OUT_OF_RANGE)
-        room = min(slot.max_bytes, self.max_bytes - self.size)
-        if offset >= limit or (room <= 0 and self.size):
+        capacity = min(slot.max_bytes, self.max_bytes - self.size)
+        if offset >= limit or (capacity <= 0 and self.size):
             return None
-        return partition.read(offset, max_bytes=max(room, 0), limit=limit, min_one_batch=not self.size)
+        return partition.read(offset, max_bytes=max(capacity, 0), limit=limit, min_one_batch=not self.size)
 
     def _check(self, slot: FetchSlot, partition: Partition) -> None:
         if self.limits.leader_only:
@@ -161,26 +177,28 @@ class FetchPass:
         else:
             partition.check_readable(slot.current_leader_epoch)
 
-    def _take(self, reading: Reading, partition: Partition, found: ReadResult) -> None:
-        answer = reading.answer
-        answer.records = found.records
-        reading.size = len(found.records)
+    def _take(self, reading: Reading, partition: Partition, result: ReadResult) -> None:
+        data = reading.data
+        data.records = result.records
+        reading.size = len(result.records)
         self.size += reading.size
         if self.limits.committed_only:
-            aborted = partition.log.aborted_transactions(reading.slot.fetch_offset, found)
-            answer.aborted_transactions = [AbortedTransaction(producer_id, first) for producer_id, first in aborted]
+            aborted = partition.log.aborted_transactions(reading.slot.fetch_offset, result)
+            data.aborted_transactions = [AbortedTransaction(producer_id, first) for producer_id, first in aborted]
 
     def _refuse(self, reading: Reading, refusal: Refusal) -> None:
-        reading.answer = refused(reading.slot.index, refusal.error)
+        reading.data = error_partition_data(reading.slot.index, refusal.error)
         reading.error = refusal.error
-        self.answer_now = True
+        self.immediate = True
         self._next += 1
 
 
 def divergence(partition: Partition, last_epoch: int, offset: int) -> EpochEndOffset | None:
-    """Where the log of a reader at `offset`, who has read `last_epoch` last, parts from this one, if it does (KIP-595, v12+).
+    """Return the end of the last common leader epoch if a reader's log diverges; otherwise None (KIP-595).
 
-    Raises Refusal(OFFSET_OUT_OF_RANGE): nothing is known of that epoch, or the log begins behind the offset.
+    The reader's next offset is `offset`, and the leader epoch of its last record is `last_epoch`. Raise
+    Refusal(OFFSET_OUT_OF_RANGE) if this log has no leader epoch at or below `last_epoch`, or if it starts after
+    `offset`.
     """
     epoch, end_offset = partition.log.end_offset_for_epoch(last_epoch)
     if epoch == NO_EPOCH or end_offset == UNKNOWN_OFFSET or offset < partition.log.log_start_offset:
@@ -190,16 +208,19 @@ def divergence(partition: Partition, last_epoch: int, offset: int) -> EpochEndOf
     return None
 
 
-def find(partitions: Partitions, slot: FetchSlot) -> Partition:
-    """Raises Refusal: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR."""
+def find_partition(partitions: Partitions, slot: FetchSlot) -> Partition:
+    """Return the hosted partition of `slot`.
+
+    Raise Refusal: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
+    """
     topic = slot.topic
     if isinstance(topic, UUID):
         return partitions.find_by_id(topic, slot.index)
     return partitions.find(topic, slot.index)
 
 
-def unread(index: int) -> PartitionData:
-    """An answer to be filled in."""
+def empty_partition_data(index: int) -> PartitionData:
+    """Return the response for one partition without records and with unknown offsets."""
     return PartitionData(
         index,
         0,
@@ -215,8 +236,8 @@ def unread(index: int) -> PartitionData:
     )
 
 
-def refused(index: int, error: ErrorCode) -> PartitionData:
-    """An answer that says `error` and nothing else."""
-    answer = unread(index)
-    answer.error_code = error
-    return answer
+def error_partition_data(index: int, error: ErrorCode) -> PartitionData:
+    """Return the response for one partition with `error` and without records."""
+    data = empty_partition_data(index)
+    data.error_code = error
+    return data

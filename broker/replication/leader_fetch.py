@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.fetch.read import ColdFetch, refused, unread
+from odradek.broker.fetch.read import ColdFetch, empty_partition_data, error_partition_data
 from odradek.broker.fetch.sessions import FINAL_EPOCH, NO_SESSION
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.replication.leader_sessions import ReplicaSession, ReplicaSessions, ReplicaSlot
@@ -122,7 +122,7 @@ class Gathering:
     def _row(self, slot: ReplicaSlot) -> PartitionData:
         assert slot.partition is not None
         log = slot.partition.log
-        row = unread(slot.index)
+        row = empty_partition_data(slot.index)
         row.high_watermark = log.high_watermark
         row.last_stable_offset = log.last_stable_offset
         row.log_start_offset = log.log_start_offset
@@ -141,7 +141,7 @@ class Gathering:
 
     def _refuse(self, slot: ReplicaSlot, error: ErrorCode) -> None:
         slot.error = error
-        self.rows.append((slot, refused(slot.index, error)))
+        self.rows.append((slot, error_partition_data(slot.index, error)))
         self.urgent = True
 
     @property

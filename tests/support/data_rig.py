@@ -277,7 +277,7 @@ class Rig:
             authorizer=self.authorizer,
             quotas=Unlimited(),
             node_id=node_id,
-            peers=SimpleNamespace(heard=self.heard.append),
+            peers=SimpleNamespace(note_contact=self.heard.append),
         )
         eager = self.config.replica_selector_class is not None
         self.sessions = ReplicaSessions(self.partitions, random.Random(4), eager=eager, throttles=self.throttles)

@@ -53,7 +53,7 @@ class Wire:
         self._sessions: dict[int, Session] = {}
         self.asked: list[Message] = []
 
-    def heard(self, node_id: int) -> None:
+    def note_contact(self, node_id: int) -> None:
         pass
 
     def request(

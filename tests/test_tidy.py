@@ -69,7 +69,6 @@ SUBJECT_CHARACTERS_MAX = 72
 TEXT_PENDING = (
     "broker/__main__.py",
     "broker/apis/",
-    "broker/config/",
     "broker/contexts.py",
     "broker/coordinators/",
     "broker/dispatch/",
@@ -80,7 +79,6 @@ TEXT_PENDING = (
     "broker/server/",
     "coordinator/txn/",
     "docs/apis.md",
-    "docs/configuration.md",
     "docs/transactions.md",
     "tests/",
 )

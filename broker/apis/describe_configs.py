@@ -21,7 +21,7 @@ from typing import Final
 
 from odradek.broker.config.groups import GROUP_PROPERTIES
 from odradek.broker.config.property import Property, Scope
-from odradek.broker.config.requests import check_kind, check_right
+from odradek.broker.config.requests import check_authorized, check_kind
 from odradek.broker.config.topics import (
     BROKER_PROPERTIES,
     TOPIC_PROPERTIES,
@@ -55,7 +55,7 @@ def _resource(
     context: BrokerRequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
-        check_right(context, AclOperation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
+        check_authorized(context, AclOperation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
         check_kind(resource.resource_type)
         if resource.resource_type == RESOURCE_TOPIC:
             configs = _topic(context, request, resource.resource_name)

@@ -22,7 +22,11 @@ def controller_config(config: Config, cluster_id: str) -> ControllerConfig:
 
 
 def lifecycle_config(config: Config) -> LifecycleConfig:
-    """An answer is waited for half a session, as Kafka does; a session and a half show whether another broker lives."""
+    """Derive the timing of the broker lifecycle from broker.session.timeout.ms.
+
+    A broker waits half a session for a heartbeat response, as Kafka's does. After a session and a half, a registration
+    that is still refused belongs to a second broker with the same node id.
+    """
     session_ms = config.broker_session_timeout_ms
     return LifecycleConfig(
         heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
@@ -32,5 +36,8 @@ def lifecycle_config(config: Config) -> LifecycleConfig:
 
 
 def controller_response_timeout_ms(config: Config) -> int:
-    """How long a broker waits for a controller before it takes the connection for dead: two tries within half a session."""
+    """Return the milliseconds after which a broker closes a connection to a silent controller.
+
+    A quarter of broker.session.timeout.ms, so a broker can send a heartbeat twice within half a session.
+    """
     return max(config.broker_session_timeout_ms // 4, 1)

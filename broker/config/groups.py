@@ -1,4 +1,4 @@
-"""The properties of groups, as the group coordinator takes them (`odradek.coordinator.group.ports.GroupConfigs`)."""
+"""Configurations of groups (KIP-848). `GroupSettings` implements `odradek.coordinator.group.ports.GroupConfigs`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -17,11 +17,11 @@ ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
 GROUP_PROPERTIES: Final[dict[str, Property]] = {
     name: PROPERTIES[f"group.{name}"] for name in (ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT)
 }
-"""Every property that a group can have, and the broker's property that is its default."""
+"""Each property of a group, with the broker property that is its default."""
 
 
 def check_group_settings(config: Config, configs: Mapping[str, str]) -> None:
-    """May that be set for a group? Raises Refusal(INVALID_CONFIG) as Kafka does."""
+    """Validate configurations for a group. Raise Refusal(INVALID_CONFIG) with Kafka's messages."""
     values: dict[str, int] = {name: getattr(config, prop.attribute) for name, prop in GROUP_PROPERTIES.items()}
     for name, text in configs.items():
         prop = GROUP_PROPERTIES.get(name)
@@ -43,7 +43,7 @@ def check_group_settings(config: Config, configs: Mapping[str, str]) -> None:
 
 
 def group_config(config: Config) -> GroupConfig:
-    """What the node's configuration says of all groups."""
+    """Return the configuration of the group coordinator, from the node's properties."""
     return GroupConfig(
         group_min_session_timeout_ms=config.group_min_session_timeout_ms,
         group_max_session_timeout_ms=config.group_max_session_timeout_ms,
@@ -71,7 +71,7 @@ def group_config(config: Config) -> GroupConfig:
 
 
 def contradictions(config: Config) -> Iterator[str]:
-    """What properties of groups say against each other."""
+    """Yield a message for each contradiction between the group properties of a node."""
     for kind in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
         prefix = "group.consumer"
         value, low, high = (
@@ -93,10 +93,13 @@ def _value(config: Config, name: str) -> int:
 
 
 class GroupSettings:
-    """What was set for one group, within the bounds that the broker gives, over the node's configuration."""
+    """Configurations of groups: those in the metadata image, or else the node's. The node's properties bound them."""
 
     def __init__(self, config: Config, metadata: MetadataCache, current: Callable[[Property], Any]) -> None:
-        """`metadata` has what was set for groups (resource type 32); `current` is that of `odradek.broker.config.topics.TopicSettings`."""
+        """`metadata`: has the configurations of groups (resource type GROUP, 32).
+
+        `current`: `odradek.broker.config.topics.TopicSettings.current`.
+        """
         self._broker = group_config(config)
         self._metadata = metadata
         self._current = current
@@ -135,6 +138,6 @@ class GroupSettings:
         )
 
     def _of(self, group_id: str, name: str, default: int, low: int, high: int) -> int:
-        """What was set under other bounds is brought within those of now."""
+        """Return the group's value or the default, limited to the present bounds: they may have changed since."""
         text = self._metadata.image.config(RESOURCE_GROUP, group_id).get(name)
         return default if text is None else min(max(int(text), low), high)

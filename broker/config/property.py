@@ -1,4 +1,4 @@
-"""One property of the configuration as data: from it come parsing, validation, DescribeConfigs and the documentation."""
+"""A property of the configuration as data, for parsing, validation, DescribeConfigs and documentation."""
 
 import dataclasses
 import math
@@ -13,40 +13,43 @@ INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 DOUBLE_MAX: Final = sys.float_info.max
 ALL: Final = "*"
-"""Alone in a list: everything."""
+"""The item that stands for all items. It is the only one in its list."""
 _BLANKS: Final = "".join(map(chr, range(33)))
-"""What Java's String.trim takes off."""
+"""The characters that Java's String.trim removes."""
 _COMMA: Final = re.compile(r"\s*,\s*", re.ASCII)
-_WHOLE: Final = re.compile(r"[+-]?\d+")
+_INTEGER: Final = re.compile(r"[+-]?\d+")
 _NAMED: Final = re.compile(r"[+-]?(NaN|Infinity)")
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?")
 _HEXADECIMAL: Final = re.compile(r"[+-]?0[xX]([0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?")
-"""The forms of Java's Double.valueOf."""
+"""With _NAMED and _DECIMAL: the forms that Java's Double.valueOf accepts."""
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used; the message is the one line a person gets to read.
+    """An invalid configuration. The message is one line for the operator.
 
-    `reason` is what is wrong with a value, as Kafka's clients and tools are told it, `whole` if they are told nothing else; `shown`
-    the value, where it was understood before it was refused.
+    `reason`: the problem in Kafka's words, for error responses.
+    `complete`: True if `reason` is the complete error message of a response.
+    `rendered`: the value in Kafka's canonical form if it was parsed, or None.
     """
 
-    def __init__(self, message: str, reason: str = "", shown: str | None = None, *, whole: bool = False) -> None:
+    def __init__(self, message: str, reason: str = "", rendered: str | None = None, *, complete: bool = False) -> None:
         super().__init__(message)
         self.reason = reason
-        self.shown = shown
-        self.whole = whole
+        self.rendered = rendered
+        self.complete = complete
 
 
 def invalid_value(name: str, text: str, error: ConfigError) -> str:
-    """What Kafka's clients are told of a value that is refused."""
-    if error.whole:
+    """Return the message of an error response for an invalid value, in Kafka's words."""
+    if error.complete:
         return error.reason
-    return f"Invalid value {text if error.shown is None else error.shown} for configuration {name}: {error.reason}"
+    return (
+        f"Invalid value {text if error.rendered is None else error.rendered} for configuration {name}: {error.reason}"
+    )
 
 
 class Kind(IntEnum):
-    """Value types, with the codes DescribeConfigs uses."""
+    """Types of values, with the codes of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -58,23 +61,28 @@ class Kind(IntEnum):
 
 
 class Scope(Enum):
+    """The resources for which a property can be set."""
+
     STATIC = "static"
-    """Read when the node starts; DescribeConfigs calls it read-only."""
+    """A node reads the property when it starts. DescribeConfigs returns it as read-only."""
     CLUSTER = "cluster"
-    """The same value for every broker."""
+    """A node reads the property when it starts. All nodes need the same value."""
     TOPIC = "topic"
-    """The default of a topic's own property."""
+    """The default of a property of topics. It can also be set for running brokers."""
     TOPIC_ALONE = "topic alone"
-    """Of topics: no broker has a default of it, and Kafka's tools see none."""
+    """A property that only topics have. Brokers do not describe it."""
     DYNAMIC = "dynamic"
-    """Of a broker, and may change while it runs: whoever obeys it asks `TopicSettings.current`."""
+    """A property of brokers that can change while they run. Its users read it with `TopicSettings.current`."""
     DYNAMIC_ALONE = "dynamic alone"
-    """The same for what Kafka only knows while a broker runs: it is described where it has been set."""
+    """As DYNAMIC, but brokers describe it only if it is set, because Kafka has it only as a dynamic property."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Property:
-    """`name` as in server.properties; `topic_name` is the topic's own property that this one is the default of."""
+    """A property: its name, type, default, documentation and valid values.
+
+    `name` is the name in server.properties, `topic_name` the property of topics whose default it is.
+    """
 
     name: str
     kind: Kind
@@ -86,26 +94,26 @@ class Property:
     choices: tuple[str, ...] = ()
     topic_name: str | None = None
     or_equal: int | None = None
-    """A value that is allowed beside those from `low` to `high`."""
+    """A valid value outside the range from `low` to `high`."""
     fixed: str = ""
-    """Why it can only have its default; Kafka's words where it has some."""
+    """If not empty: the default is the only valid value, for this reason, in Kafka's words if it has any."""
     set_low: int | None = None
-    """The lowest value that may be set while the cluster runs, where a node's own configuration may go below."""
+    """Minimum for a dynamic value or a topic's value, if it is higher than that of a node's file."""
     items: tuple[str, str] | None = None
-    """A pattern for each item of a list that is not `ALL`, and how Kafka puts it. Such a list is kept as it was given."""
+    """Pattern of each item of a list other than `ALL`, and Kafka's error message. Such a list is stored unchanged."""
     may_be_empty: bool = False
-    """May somebody set a list to nothing?"""
+    """True if a list may be empty."""
     may_be_nan: bool = True
-    """NaN is neither below nor above a bound, as Java compares."""
+    """True if NaN is valid although the property has bounds: in Java, NaN is neither below nor above a bound."""
 
     @property
     def is_dynamic(self) -> bool:
-        """Can it be changed while a broker runs?"""
+        """True if the property can be set for a running broker."""
         return self.scope in {Scope.TOPIC, Scope.DYNAMIC, Scope.DYNAMIC_ALONE}
 
     @property
     def has_default(self) -> bool:
-        """Does a broker that was told nothing describe it?"""
+        """True if brokers describe the property even if it is not set."""
         return self.scope not in {Scope.TOPIC_ALONE, Scope.DYNAMIC_ALONE}
 
     @property
@@ -113,29 +121,33 @@ class Property:
         return self.name.replace(".", "_")
 
     def parse(self, text: str, *, name: str | None = None) -> Any:
-        """The value `text` stands for. Raises `ConfigError` with one line that names the property and what is wrong.
+        """Return the value of a stored configuration. Raise ConfigError.
 
-        It reads what is set already: empty items of lists are passed over, since versions before took them.
+        Empty items of lists are skipped, because earlier versions accepted them. `name` replaces the property's name in
+        messages.
         """
         return self._parse(text, name or self.name, self.low, strict=False)
 
     def parse_static(self, text: str) -> Any:
-        """As `parse`, of what a node's own configuration says."""
+        """Return the value of a property in a node's file, environment or `--set`. Raise ConfigError."""
         return self._parse(text, self.name, self.low, strict=True)
 
     def parse_set(self, text: str, *, name: str | None = None, bounded: bool = True) -> Any:
-        """As `parse`, of what is set while the cluster runs: nothing does not stand for unset, and `bounded` by `set_low`, too."""
+        """Return the value of a configuration that is to be set for a broker, topic or group. Raise ConfigError.
+
+        An empty text is no valid number. With `bounded`, `set_low` is the minimum.
+        """
         label = name or self.name
         low = self.set_low if bounded and self.set_low is not None else self.low
         value = self._parse(text, label, low, strict=True)
         if value is None:
             raise ConfigError(
-                f"{label}: {text!r} is not {_WANTED[self.kind]}", f"Not a number of type {self.kind.name}"
+                f"{label}: {text!r} is not {_DESCRIPTIONS[self.kind]}", f"Not a number of type {self.kind.name}"
             )
         if self.items is not None and "".join(value) != ALL:
-            pattern, wanted = self.items
+            pattern, rule = self.items
             if not all(re.fullmatch(pattern, item) for item in value):
-                raise ConfigError(f"{label}: {text!r} {wanted}", f"{label} {wanted}", f"[{', '.join(value)}]")
+                raise ConfigError(f"{label}: {text!r} {rule}", f"{label} {rule}", f"[{', '.join(value)}]")
         return value
 
     def _parse(self, text: str, label: str, low: float | None, *, strict: bool) -> Any:
@@ -146,17 +158,20 @@ class Property:
             value = _PARSERS[self.kind](text)
         except ValueError:
             reason = _REASONS.get(self.kind, f"Not a number of type {self.kind.name}")
-            raise ConfigError(f"{label}: {text!r} is not {_WANTED[self.kind]}", reason) from None
+            raise ConfigError(f"{label}: {text!r} is not {_DESCRIPTIONS[self.kind]}", reason) from None
         if self.kind is Kind.LIST:
             return self._items(label, text, value, strict=strict)
         self._check(label, text, value, low)
         return value
 
     def _items(self, label: str, text: str, items: tuple[str, ...], *, strict: bool) -> tuple[str, ...]:
-        """Each one once, as Kafka's ValidList has it (KIP-1161); a list with a form of its own stays as it was given."""
+        """Validate a list and remove duplicates, as Kafka's ValidList does (KIP-1161). Raise ConfigError.
+
+        A list whose items have a pattern is returned unchanged.
+        """
         if strict and not items and not self.may_be_empty:
             reason = f"Configuration '{label}' must not be empty. Valid values include: any non-empty value"
-            raise ConfigError(f"{label}: at least one is needed", reason, whole=True)
+            raise ConfigError(f"{label}: at least one item is required", reason, complete=True)
         if self.items is not None:
             return items
         for item in items:
@@ -164,12 +179,12 @@ class Property:
                 self._check_choice(label, text, item)
             elif strict:
                 reason = f"Configuration '{label}' values must not be empty."
-                raise ConfigError(f"{label}: {text!r} has an empty item", reason, whole=True)
+                raise ConfigError(f"{label}: {text!r} has an empty item", reason, complete=True)
         return tuple(dict.fromkeys(item for item in items if item))
 
     def _check(self, label: str, text: str, value: Any, low: float | None) -> None:
         if self.fixed and value != self.default:
-            raise ConfigError(f"{label}: {text!r} is refused: {self.fixed}", self.fixed, whole=True)
+            raise ConfigError(f"{label}: {text!r} is refused: {self.fixed}", self.fixed, complete=True)
         if self.or_equal is not None:
             if value != self.or_equal and not self.low <= value <= self.high:
                 reason = f"Value must be between {self.low} and {self.high} or equal to {self.or_equal}"
@@ -197,7 +212,7 @@ class Property:
             )
 
     def render(self, value: Any) -> str | None:
-        """The value as text, as Kafka's tools print it."""
+        """Return the value as text, in the form that Kafka's tools print."""
         if value is None:
             return None
         if isinstance(value, bool):
@@ -214,9 +229,9 @@ def _boolean(text: str) -> bool:
     return lowered == "true"
 
 
-def _whole(bits: int) -> Callable[[str], int]:
+def _integer(bits: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if not _WHOLE.fullmatch(text):
+        if not _INTEGER.fullmatch(text):
             raise ValueError(text)
         value = int(text)
         if not -(1 << bits - 1) <= value < 1 << bits - 1:
@@ -231,7 +246,7 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _double(text: str) -> float:
-    """As Java's Double.parseDouble: what is too large is infinite."""
+    """Parse a double as Java's Double.parseDouble does. A number that is too large becomes infinite."""
     if _NAMED.fullmatch(text):
         return float(text)
     digits = text.rstrip("fFdD")
@@ -246,7 +261,7 @@ def _double(text: str) -> float:
 
 
 def _java_text(value: float) -> str:
-    """As Java prints a double: 0.5, 1.0E7, 9.0E-4, 1.7976931348623157E308, NaN, -Infinity."""
+    """Return a double as Java prints it: 0.5, 1.0E7, 9.0E-4, 1.7976931348623157E308, NaN, -Infinity."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -260,20 +275,20 @@ def _java_text(value: float) -> str:
 _PARSERS: Final[dict[Kind, Callable[[str], Any]]] = {
     Kind.BOOLEAN: _boolean,
     Kind.STRING: str,
-    Kind.INT: _whole(32),
-    Kind.SHORT: _whole(16),
-    Kind.LONG: _whole(64),
+    Kind.INT: _integer(32),
+    Kind.SHORT: _integer(16),
+    Kind.LONG: _integer(64),
     Kind.DOUBLE: _double,
     Kind.LIST: _list,
 }
-_WANTED: Final[dict[Kind, str]] = {
+_DESCRIPTIONS: Final[dict[Kind, str]] = {
     Kind.BOOLEAN: "true or false",
     Kind.STRING: "text",
-    Kind.INT: "a whole number of 32 bits",
-    Kind.SHORT: "a whole number of 16 bits",
-    Kind.LONG: "a whole number of 64 bits",
+    Kind.INT: "an integer of 32 bits",
+    Kind.SHORT: "an integer of 16 bits",
+    Kind.LONG: "an integer of 64 bits",
     Kind.DOUBLE: "a number",
-    Kind.LIST: "a comma separated list",
+    Kind.LIST: "a comma-separated list",
 }
 
 _REASONS: Final[dict[Kind, str]] = {Kind.BOOLEAN: "Expected value to be either true or false"}
@@ -297,24 +312,24 @@ def row(
     may_be_empty: bool = False,
     may_be_nan: bool = True,
 ) -> Any:
-    """A dataclass field that carries its property. The field's name must be the property's with `_` for `.`."""
+    """Return a dataclass field for a property. The field's name is the property's name with `_` for `.`."""
     scope = Scope.TOPIC if topic and scope is Scope.STATIC else scope
-    made = Property(
+    prop = Property(
         *(name, kind, default, doc, scope, low, high, choices, topic, or_equal, fixed, set_low, items),
         may_be_empty=may_be_empty,
         may_be_nan=may_be_nan,
     )
-    return dataclasses.field(default=default, metadata={"property": made})
+    return dataclasses.field(default=default, metadata={"property": prop})
 
 
 def properties_of(config_class: type[Any]) -> dict[str, Property]:
-    """All properties of a configuration class by name, in the order in which they are written down."""
-    found: dict[str, Property] = {}
+    """Return all properties of a configuration class by name, in the order of their fields."""
+    by_name: dict[str, Property] = {}
     for field in dataclasses.fields(config_class):
         prop: Property | None = field.metadata.get("property")
         if prop is None:
             continue
-        assert prop.attribute == field.name, f"{prop.name} stands on field {field.name}"
-        assert prop.name not in found, f"{prop.name} is written down twice"
-        found[prop.name] = prop
-    return found
+        assert prop.attribute == field.name, f"{prop.name} is on field {field.name}"
+        assert prop.name not in by_name, f"{prop.name} is defined twice"
+        by_name[prop.name] = prop
+    return by_name

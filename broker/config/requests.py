@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs have in common: who may change what, and the way to the controller."""
+"""Authorization and execution of AlterConfigs and IncrementalAlterConfigs."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
@@ -17,7 +17,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 
 
 class Resource(Protocol):
-    """Of either request."""
+    """A resource in AlterConfigs or IncrementalAlterConfigs."""
 
     resource_type: int
     resource_name: str
@@ -25,22 +25,25 @@ class Resource(Protocol):
 
 R = TypeVar("R", bound=Resource)
 
-WITHOUT_SETTINGS: Final = {
-    RESOURCE_BROKER_LOGGER: "Single loggers have no levels here; odradek.log.level is that of a broker.",
-    RESOURCE_CLIENT_METRICS: "There are no settings of client metrics: clients are not asked for metrics here.",
+NOT_CONFIGURABLE: Final = {
+    RESOURCE_BROKER_LOGGER: "This broker has one log level for all loggers; set it with odradek.log.level.",
+    RESOURCE_CLIENT_METRICS: "This broker collects no client metrics (KIP-714), so they have no configuration.",
 }
-"""Kinds of Kafka's that have none in this broker, and why."""
+"""Resource types of Kafka that have no configuration in this broker, with the error message."""
 
 
 def check_kind(kind: int) -> None:
-    """Raises Refusal for kinds of resources that have settings in Kafka alone."""
-    why = WITHOUT_SETTINGS.get(kind)
-    if why is not None:
-        raise Refusal(ErrorCode.INVALID_REQUEST, why)
+    """Raise Refusal(INVALID_REQUEST) for resource types that are not configurable in this broker."""
+    message = NOT_CONFIGURABLE.get(kind)
+    if message is not None:
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
 
 
-def check_right(context: RequestContext, operation: AclOperation, kind: int, name: str) -> None:
-    """Raises Refusal unless the session may do `operation` on the settings of that resource."""
+def check_authorized(context: RequestContext, operation: AclOperation, kind: int, name: str) -> None:
+    """Raise Refusal if the principal lacks `operation` on the configurations of the resource.
+
+    The error is TOPIC_, GROUP_ or CLUSTER_AUTHORIZATION_FAILED.
+    """
     if kind == RESOURCE_TOPIC:
         if not context.allowed(operation, ResourceType.TOPIC, name):
             raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -59,19 +62,19 @@ async def alter(
     *,
     validate_only: bool,
 ) -> list[ConfigResult]:
-    """Change the settings of resources; return one result per resource, in order.
+    """Change the configurations of resources; return one result per resource, in order.
 
     `change` may raise Refusal for a resource. The other resources are changed nevertheless.
     """
     refused: dict[int, ConfigResult] = {}
-    wanted: list[ConfigChange] = []
-    for place, resource in enumerate(resources):
+    changes: list[ConfigChange] = []
+    for position, resource in enumerate(resources):
         kind, name = resource.resource_type, resource.resource_name
         try:
-            check_right(context, AclOperation.ALTER_CONFIGS, kind, name)
+            check_authorized(context, AclOperation.ALTER_CONFIGS, kind, name)
             check_kind(kind)
-            wanted.append(change(resource))
+            changes.append(change(resource))
         except Refusal as refusal:
-            refused[place] = ConfigResult(kind, name, refusal.error, refusal.message)
-    done = iter(await controller.alter_configs(wanted, validate_only=validate_only))
-    return [refused[place] if place in refused else next(done) for place in range(len(resources))]
+            refused[position] = ConfigResult(kind, name, refusal.error, refusal.message)
+    results = iter(await controller.alter_configs(changes, validate_only=validate_only))
+    return [refused[position] if position in refused else next(results) for position in range(len(resources))]

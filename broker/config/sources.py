@@ -1,6 +1,7 @@
-"""Where a configuration comes from: a .properties file, the environment, `--set name=value`; later ones win.
+"""Load the configuration of a node from a .properties file, the environment and `--set name=value`.
 
-Everything here raises `ConfigError`, whose message is one line that says which name, what is wrong and where it stood.
+If several set the same property, the last one in this order takes precedence. All functions raise ConfigError. Its
+message is one line: the property, the problem, and the place where the property was set.
 """
 
 import dataclasses
@@ -16,23 +17,27 @@ from odradek.broker.config.property import ConfigError
 
 ENVIRONMENT_PREFIX: Final = "ODRADEK_"
 _CLUSTER_ID: Final = re.compile("[A-Za-z0-9_-]{22}")
-NEAR: Final = 0.85
-"""How alike a name must be to one that there is, to be taken for a misspelt one."""
-OF_THE_COMMAND_LINE: Final = ("ODRADEK_BOOTSTRAP",)
-"""Variables that the `odradek` command reads, and that are no properties."""
+SIMILARITY_MIN: Final = 0.85
+"""Minimum similarity (difflib ratio) of an unknown name to a known one that the error message suggests."""
+COMMAND_LINE_VARIABLES: Final = ("ODRADEK_BOOTSTRAP",)
+"""Environment variables of the `odradek` command. They are no properties."""
 
 
 def load(
     *, properties: str = "", properties_name: str = "", environment: Mapping[str, str], assignments: Iterable[str] = ()
 ) -> Config:
-    """The configuration out of all sources: file < environment < assignments."""
+    """Return the configuration of a node.
+
+    `properties`: the text of a .properties file, and `properties_name` its name for error messages. `environment`: the
+    environment variables. `assignments`: the values of `--set`. Later sources take precedence.
+    """
     values: dict[str, Any] = {}
     for name, text, place in _all_settings(properties, properties_name, environment, assignments):
-        found = PROPERTIES.get(name)
-        if found is None:
-            raise ConfigError(f"{name}: no such property ({place}){_meant(name, PROPERTIES)}")
+        prop = PROPERTIES.get(name)
+        if prop is None:
+            raise ConfigError(f"{name}: no such property ({place}){_suggestion(name, PROPERTIES)}")
         try:
-            values[name] = found.parse_static(text)
+            values[name] = prop.parse_static(text)
         except ConfigError as error:
             raise ConfigError(f"{error} ({place})") from None
     config = Config(**{PROPERTIES[name].attribute: value for name, value in values.items()}, given=frozenset(values))
@@ -41,9 +46,9 @@ def load(
 
 
 def check(config: Config) -> None:
-    """What no single property can know. Raises `ConfigError`."""
+    """Check the conditions that involve several properties. Raise ConfigError."""
     if not config.log_dirs:
-        raise ConfigError("log.dirs: not set; it must name the data directory")
+        raise ConfigError("log.dirs: not set; set it to the data directory")
     if "," in config.log_dirs:
         raise ConfigError(f"log.dirs: {config.log_dirs!r} names more than one directory; exactly one is supported")
     parse_listeners(config)
@@ -53,11 +58,11 @@ def check(config: Config) -> None:
     if config.odradek_cluster_id is not None and not _CLUSTER_ID.fullmatch(config.odradek_cluster_id):
         raise ConfigError(f"odradek.cluster.id: {config.odradek_cluster_id!r} is not 22 characters of base64url")
     if config.queued_max_request_bytes == 0:
-        raise ConfigError("queued.max.request.bytes: 0 would never read a request; use -1 for the default budget")
+        raise ConfigError("queued.max.request.bytes: with 0 the broker would read no request; -1 is the default limit")
     if config.byte_budget < config.socket_request_max_bytes:
         raise ConfigError(
-            f"queued.max.request.bytes: {config.byte_budget} is less than one request may have "
-            f"(socket.request.max.bytes={config.socket_request_max_bytes})"
+            f"queued.max.request.bytes: {config.byte_budget} is less than the maximum size of one request"
+            f" (socket.request.max.bytes={config.socket_request_max_bytes})"
         )
     if config.broker_heartbeat_interval_ms >= config.broker_session_timeout_ms:
         raise ConfigError("broker.heartbeat.interval.ms: must be less than broker.session.timeout.ms")
@@ -66,15 +71,15 @@ def check(config: Config) -> None:
 
 
 def with_host_name(config: Config, host_name: str) -> Config:
-    """Advertise `host_name` for every listener on all interfaces for which nothing is advertised."""
+    """Return the configuration with `host_name` advertised for each listener that has no advertised host."""
     listeners = parse_listeners(config)
     if all(listener.advertised_host for listener in listeners):
         return config
-    told = tuple(
+    advertised = tuple(
         f"{listener.name}://{_in_brackets(listener.advertised_host or host_name)}:{listener.advertised_port}"
         for listener in listeners
     )
-    return dataclasses.replace(config, advertised_listeners=told)
+    return dataclasses.replace(config, advertised_listeners=advertised)
 
 
 def _in_brackets(host: str) -> str:
@@ -88,9 +93,9 @@ def _all_settings(
         yield name, text, f"{properties_name or 'file'} line {number}"
     variables = {variable_name(name): name for name in PROPERTIES}
     for variable in sorted(environment):
-        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in OF_THE_COMMAND_LINE:
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in COMMAND_LINE_VARIABLES:
             if variable not in variables:
-                raise ConfigError(f"{variable}: no such property (environment){_meant(variable, variables)}")
+                raise ConfigError(f"{variable}: no such property (environment){_suggestion(variable, variables)}")
             yield variables[variable], environment[variable], f"environment {variable}"
     for assignment in assignments:
         name, separator, text = assignment.partition("=")
@@ -99,17 +104,23 @@ def _all_settings(
         yield name.strip(), text, "--set"
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
-    return "".join(f"; did you mean {near}?" for near in get_close_matches(name, known, n=1, cutoff=NEAR))
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    return "".join(f"; did you mean {match}?" for match in get_close_matches(name, known, n=1, cutoff=SIMILARITY_MIN))
 
 
 def variable_name(name: str) -> str:
-    """The environment variable of a property: ODRADEK_LOG_SEGMENT_BYTES; the own prefix is not doubled."""
+    """Return the environment variable of a property.
+
+    log.segment.bytes is ODRADEK_LOG_SEGMENT_BYTES, odradek.cluster.id is ODRADEK_CLUSTER_ID.
+    """
     return ENVIRONMENT_PREFIX + name.removeprefix("odradek.").replace(".", "_").upper()
 
 
 def parse_properties(text: str) -> Iterable[tuple[int, str, str]]:
-    """(line number, name, value) of a Java .properties text: comments, continuation lines, `=`, `:` or blank between."""
+    """Yield (line number, name, value) of each property in a text of Java's .properties format.
+
+    The format has comments (# or !), continuation lines, and `=`, `:` or a blank after the name.
+    """
     joined, start = "", 0
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.lstrip(" \t\f")
@@ -138,7 +149,7 @@ def _split(line: str) -> tuple[str, str]:
 
 
 def _until(line: str, stops: str) -> tuple[str, int]:
-    """The unescaped text up to the first of `stops`, and where that is."""
+    """Return the unescaped text before the first of `stops`, and the position of that character."""
     out: list[str] = []
     position = 0
     while position < len(line) and line[position] not in stops:

@@ -1,6 +1,7 @@
-"""A topic's settings: what was set for the topic itself, over what was set for all brokers, over the node's configuration.
+"""Configurations of topics: values of the topic, of this broker, of all brokers, of the node's file, and defaults.
 
-The properties of topics are the rows of `odradek.broker.config.properties` that have a topic name. Implements `odradek.cluster.controller.ports.TopicConfigs`.
+The first of these that is set takes precedence. The properties of topics are the rows of
+`odradek.broker.config.properties` with a topic property.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,16 +25,16 @@ TOPIC_PROPERTIES: Final[dict[str, Property]] = {
     for prop in sorted(PROPERTIES.values(), key=lambda prop: prop.topic_name or "")
     if prop.topic_name
 }
-"""Every property that a topic can have, by the topic's name for it."""
+"""Each property of a topic, by the name that topics use for it."""
 BROKER_PROPERTIES: Final = {name: prop for name, prop in PROPERTIES.items() if prop.scope is not Scope.TOPIC_ALONE}
-"""Every property that a broker can have."""
+"""Each property of a broker, by name."""
 
 MAX_CONNECTIONS: Final = "max.connections"
 NO_CONNECTIONS: Final = (
     "Invalid value org.apache.kafka.common.config.ConfigException: Invalid max.connections 0"
     " for configuration Invalid dynamic configuration"
 )
-"""Kafka's words: a broker that takes no connection could not be told anything else."""
+"""Kafka's error message. A broker without connections could not receive another value."""
 PRODUCER_ID_EXPIRATION: Final = PROPERTIES["producer.id.expiration.ms"]
 VERIFICATION: Final = PROPERTIES["transaction.partition.verification.enable"]
 _MINUTE_MS: Final = 60_000
@@ -44,11 +45,11 @@ _FALLBACKS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "log.roll.jitter.ms": (("log.roll.jitter.hours", _HOUR_MS),),
     "log.flush.interval.ms": (("log.flush.scheduler.interval.ms", 1),),
 }
-"""Where a property is unset, the next one that is set speaks, in milliseconds of its unit."""
+"""For a property: those that replace it if it is unset, the first set one first, with their unit in milliseconds."""
 
 
 class Source(IntEnum):
-    """Where a value comes from, with DescribeConfigs' codes."""
+    """The source of a value, with the codes of DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -60,30 +61,38 @@ class Source(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
+    """A value from which a configuration could be taken, as DescribeConfigs lists them (KIP-226)."""
+
     name: str
     value: str
     source: Source
 
 
 class TopicSettings:
-    """All topics of a node, out of its configuration and of what the metadata says of all brokers."""
+    """Configurations of all topics on a node, from its properties and from the dynamic configurations of brokers.
+
+    Implements `odradek.cluster.controller.ports.TopicConfigs`.
+    """
 
     def __init__(self, config: Config) -> None:
-        """Before the first `on_metadata` the node's configuration speaks alone."""
+        """Start with the node's own properties. `on_metadata` adds the dynamic configurations."""
         self._config = config
         self._dynamic: tuple[tuple[Source, Mapping[str, str]], ...] = ()
         self._static = {name: self._default(prop) for name, prop in TOPIC_PROPERTIES.items()}
         self._defaults = self._static
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Subscribe this before whoever asks for settings."""
-        own, everybody = (RESOURCE_BROKER, str(self._config.node_id)), (RESOURCE_BROKER, "")
+        """Apply the dynamic configurations of brokers in `image`.
+
+        Subscribe this method before the subscribers that read configurations.
+        """
+        own, cluster_default = (RESOURCE_BROKER, str(self._config.node_id)), (RESOURCE_BROKER, "")
         changed = delta.changed_configs()
-        if own not in changed and everybody not in changed:
+        if own not in changed and cluster_default not in changed:
             return
         self._dynamic = (
             (Source.DYNAMIC_BROKER, image.config(*own)),
-            (Source.CLUSTER_DEFAULT, image.config(*everybody)),
+            (Source.CLUSTER_DEFAULT, image.config(*cluster_default)),
         )
         self._defaults = {**self._static}
         for name, prop in TOPIC_PROPERTIES.items():
@@ -91,11 +100,11 @@ class TopicSettings:
                 self._defaults[name] = prop.parse(synonym.value, name=prop.name)
 
     def dynamic_synonyms(self, prop: Property) -> list[Synonym]:
-        """What was set for this broker, and for all brokers, since they started: the first one counts."""
+        """Return the dynamic values of this broker and of all brokers, the one in force first."""
         return [Synonym(prop.name, texts[prop.name], source) for source, texts in self._dynamic if prop.name in texts]
 
     def current(self, prop: Property) -> Any:
-        """The value of a property of this broker that may change while it runs."""
+        """Return the present value of a property of this broker; it can be a dynamic one."""
         for synonym in self.dynamic_synonyms(prop)[:1]:
             return prop.parse(synonym.value)
         return getattr(self._config, prop.attribute)
@@ -117,17 +126,21 @@ class TopicSettings:
         return self._config.min_insync_replicas
 
     def validate(self, topic: str, configs: Mapping[str, str]) -> None:
-        """Raises Refusal(INVALID_CONFIG)."""
-        lags = {**self._defaults, **self._judged(configs, bounded=not is_internal(topic))}
-        least, most = lags["min.compaction.lag.ms"], lags["max.compaction.lag.ms"]
-        if least > most:
+        """Validate configurations that are to be set for a topic. Raise Refusal(INVALID_CONFIG)."""
+        values = {**self._defaults, **self._parse_to_set(configs, bounded=not is_internal(topic))}
+        lag_min, lag_max = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+        if lag_min > lag_max:
             raise Refusal(
                 ErrorCode.INVALID_CONFIG,
-                f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})",
+                f"conflict topic config setting min.compaction.lag.ms ({lag_min}) > max.compaction.lag.ms ({lag_max})",
             )
 
     def validate_broker(self, configs: Mapping[str, str]) -> None:
-        """Raises Refusal(INVALID_CONFIG), INVALID_REQUEST for what is read when a node starts."""
+        """Validate configurations that are to be set for a broker.
+
+        Raise Refusal(INVALID_CONFIG) for an unknown name, and Refusal(INVALID_REQUEST) for an invalid value or for a
+        property that is not dynamic.
+        """
         unknown = [name for name in configs if name not in BROKER_PROPERTIES]
         if unknown:
             raise Refusal(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {', '.join(unknown)}")
@@ -143,11 +156,11 @@ class TopicSettings:
                 raise Refusal(ErrorCode.INVALID_REQUEST, NO_CONNECTIONS)
 
     def validate_group(self, configs: Mapping[str, str]) -> None:
-        """Raises Refusal(INVALID_CONFIG)."""
+        """Validate configurations that are to be set for a group. Raise Refusal(INVALID_CONFIG)."""
         check_group_settings(self._config, configs)
 
     def list_default(self, kind: int, name: str) -> tuple[str, ...] | None:
-        """What a setting of a topic or broker is where nothing is set; None when it is no list, or unknown."""
+        """Return the default of a list property of a topic or broker; None for other properties and unknown names."""
         prop = (PROPERTIES if kind == RESOURCE_BROKER else TOPIC_PROPERTIES).get(name)
         if prop is None or prop.kind is not Kind.LIST:
             return None
@@ -155,14 +168,14 @@ class TopicSettings:
         return tuple(text.split(",")) if text else ()
 
     def parse(self, configs: Mapping[str, str]) -> dict[str, Any]:
-        """The values of what was set for a topic. Raises Refusal(INVALID_CONFIG)."""
-        return self._parsed(configs, Property.parse)
+        """Return the values of a topic's stored configurations. Raise Refusal(INVALID_CONFIG)."""
+        return self._parse_with(Property.parse, configs)
 
-    def _judged(self, configs: Mapping[str, str], *, bounded: bool) -> dict[str, Any]:
-        """The same, of what somebody wants to set."""
-        return self._parsed(configs, partial(Property.parse_set, bounded=bounded))
+    def _parse_to_set(self, configs: Mapping[str, str], *, bounded: bool) -> dict[str, Any]:
+        """Return the values of configurations that are to be set. Raise Refusal(INVALID_CONFIG)."""
+        return self._parse_with(partial(Property.parse_set, bounded=bounded), configs)
 
-    def _parsed(self, configs: Mapping[str, str], parse: Callable[..., Any]) -> dict[str, Any]:
+    def _parse_with(self, parse: Callable[..., Any], configs: Mapping[str, str]) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for name, text in configs.items():
             prop = TOPIC_PROPERTIES.get(name)
@@ -175,27 +188,30 @@ class TopicSettings:
         return values
 
     def effective(self, topic: str, configs: Mapping[str, str]) -> tuple[ConfigValue, ...]:
-        """Every setting of a topic that has `configs` set, in order of name."""
+        """Return all configurations of a topic by name. `configs` are those that are set for the topic."""
         return tuple(
             ConfigValue(name, self.text(name, configs), int(source_of(self.synonyms(name, configs))))
             for name in TOPIC_PROPERTIES
         )
 
     def text(self, name: str, configs: Mapping[str, str]) -> str | None:
-        """The setting as it is understood: "TRUE" was set, "true" holds."""
+        """Return a configuration in Kafka's canonical form: "true" if "TRUE" was set."""
         prop = TOPIC_PROPERTIES[name]
         return prop.render(prop.parse(configs[name], name=name) if name in configs else self._defaults[name])
 
     def synonyms(self, name: str, configs: Mapping[str, str]) -> list[Synonym]:
-        """Where the setting comes from: the first one counts, the others are what it hides."""
+        """Return the possible values of a configuration, the one in force first."""
         prop = TOPIC_PROPERTIES[name]
         own = [Synonym(name, self.text(name, configs) or "", Source.TOPIC)] if name in configs else []
         own += self.dynamic_synonyms(prop)
         chain = [prop, *(PROPERTIES[fallback] for fallback, _ in _FALLBACKS.get(prop.name, ()))]
-        return own + [synonym for each in chain for synonym in broker_synonyms(self._config, each)]
+        return own + [synonym for link in chain for synonym in broker_synonyms(self._config, link)]
 
     def log_config(self, configs: Mapping[str, str]) -> LogConfig:
-        """What storage obeys. A setting in the metadata log that is not understood (written by a newer version) is an error."""
+        """Return the configuration of a topic's logs.
+
+        Raise Refusal(INVALID_CONFIG) for a stored configuration that this version does not know.
+        """
         values = {**self._defaults, **self.parse(configs)}
         return LogConfig(
             **{name.replace(".", "_"): value for name, value in values.items() if not TOPIC_PROPERTIES[name].fixed},
@@ -215,17 +231,17 @@ class TopicSettings:
 
 
 def source_of(synonyms: Sequence[Synonym]) -> Source:
-    """Where a setting comes from."""
+    """Return the source of the value in force."""
     return synonyms[0].source if synonyms else Source.DEFAULT
 
 
 def broker_synonyms(config: Config, prop: Property) -> list[Synonym]:
-    """What the node's configuration says about one property, the value in force first."""
-    found: list[Synonym] = []
+    """Return the values of a property in the node's file and by default, the one in force first."""
+    synonyms: list[Synonym] = []
     if not prop.has_default:
-        return found
+        return synonyms
     if prop.name in config.given and (text := prop.render(getattr(config, prop.attribute))) is not None:
-        found.append(Synonym(prop.name, text, Source.STATIC_BROKER))
+        synonyms.append(Synonym(prop.name, text, Source.STATIC_BROKER))
     if (text := prop.render(prop.default)) is not None:
-        found.append(Synonym(prop.name, text, Source.DEFAULT))
-    return found
+        synonyms.append(Synonym(prop.name, text, Source.DEFAULT))
+    return synonyms

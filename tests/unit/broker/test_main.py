@@ -48,9 +48,9 @@ def started(path: Path, *arguments: str) -> tuple["subprocess.Popen[str]", str]:
     [
         (["--set", "num.partitions=0"], {}, "num.partitions: 0 is below the smallest allowed value, 1 (--set)"),
         (["--set", "nonsense=1"], {}, "nonsense: no such property (--set)"),
-        ([], {}, "log.dirs: not set; it must name the data directory"),
+        ([], {}, "log.dirs: not set; set it to the data directory"),
         (["--config", "/no/such/file"], {}, "/no/such/file: No such file or directory"),
-        ([], {"ODRADEK_NODE_ID": "x"}, "node.id: 'x' is not a whole number of 32 bits (environment ODRADEK_NODE_ID)"),
+        ([], {"ODRADEK_NODE_ID": "x"}, "node.id: 'x' is not an integer of 32 bits (environment ODRADEK_NODE_ID)"),
     ],
 )
 def test_a_bad_configuration_is_one_line_and_exit_code_2(

@@ -178,7 +178,7 @@ def test_the_refresh_of_regular_expressions_can_be_set_within_kafkas_bounds() ->
         config(f"{name}=9999")
 
 
-@pytest.mark.parametrize(("kind", "why"), [(8, "odradek.log.level"), (16, "clients are not asked for metrics")])
+@pytest.mark.parametrize(("kind", "why"), [(8, "odradek.log.level"), (16, "collects no client metrics")])
 async def test_kinds_that_have_no_settings_here_are_refused_saying_why(kind: int, why: str) -> None:
     """Loggers of brokers, metrics of clients."""
     controller = Altering()

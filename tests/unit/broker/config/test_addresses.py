@@ -53,11 +53,14 @@ def test_a_listener_of_the_nodes_own_is_protected_where_clients_have_another(
     [
         ("inter.broker.listener.name=X", "inter.broker.listener.name: X is not in listeners"),
         ("controller.listener.names=X,A", "controller.listener.names: X is not in listeners"),
-        ("controller.listener.names=A,B", "controller.listener.names: no listener is left for clients"),
+        (
+            "controller.listener.names=A,B",
+            "controller.listener.names: all listeners are for controllers, none is for clients",
+        ),
         ("controller.quorum.voters=1@a", "controller.quorum.voters: '1@a' is not of the form id@host:port"),
         ("controller.quorum.voters=1@a:0", "controller.quorum.voters: '1@a:0' is not of the form id@host:port"),
-        ("controller.quorum.voters=1@a:1,1@b:2", "controller.quorum.voters: node 1 is there twice"),
-        ("controller.quorum.voters=1@a:1,2@a:1", "controller.quorum.voters: two nodes at a:1"),
+        ("controller.quorum.voters=1@a:1,1@b:2", "controller.quorum.voters: node 1 is listed twice"),
+        ("controller.quorum.voters=1@a:1,2@a:1", "controller.quorum.voters: two nodes have the address a:1"),
         ("odradek.cluster.id=short", "odradek.cluster.id: 'short' is not 22 characters of base64url"),
     ],
 )

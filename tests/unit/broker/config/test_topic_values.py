@@ -44,7 +44,7 @@ def test_values_of_topics_are_checked_in_kafkas_words(name: str, good: str, bad:
             "preallocate",
             "false",
             "true",
-            "Segments are not preallocated here: the length of a file says where its log ends.",
+            "Preallocation of segments is not supported: the size of a file is the end of its log.",
         ),
     ],
 )
@@ -59,7 +59,9 @@ def test_what_does_not_exist_here_can_be_said_to_be_off(name: str, default: str,
 
 
 def test_a_node_cannot_be_told_to_preallocate() -> None:
-    with pytest.raises(ConfigError, match=r"log\.preallocate: 'true' is refused: Segments are not preallocated"):
+    with pytest.raises(
+        ConfigError, match=r"log\.preallocate: 'true' is refused: Preallocation of segments is not supported"
+    ):
         config("log.preallocate=true")
 
 

@@ -11,17 +11,17 @@ def with_generated(page: Path, text: str, source: str, generated: str) -> str:
     """
     begin, end = f"<!-- generated from {source}: begin -->", f"<!-- generated from {source}: end -->"
     before, _, rest = text.partition(begin)
-    _, found, after = rest.partition(end)
-    if not found:
+    _, separator, after = rest.partition(end)
+    if not separator:
         raise ValueError(f"{page.name} has no marker lines for {source}. Add '{begin}' and '{end}'.")
     return f"{before}{begin}\n\n{generated}\n\n{end}{after}"
 
 
-def write_or_check(page: Path, wanted: str, module: str, *, check: bool) -> int:
-    """Write `wanted` to the page. With `check`, only compare, and return exit code 1 if the page is out of date."""
+def write_or_check(page: Path, expected: str, module: str, *, check: bool) -> int:
+    """Write `expected` to the page. With `check`, only compare, and return exit code 1 if the page is out of date."""
     if not check:
-        page.write_text(wanted)
-    elif page.read_text() != wanted:
+        page.write_text(expected)
+    elif page.read_text() != expected:
         sys.stderr.write(f"{page.name} is out of date: run python -m {module}\n")
         return 1
     return 0

@@ -90,16 +90,16 @@ def _process(draft: ConsumerDraft, command: ConsumerGroupHeartbeat) -> Decision[
     before = _member(draft, request, request.member_id or state.new_id(), owned)
     member = replace(
         before,
-        instance_id=_given(request.instance_id, before.instance_id),
-        rack_id=_given(request.rack_id, before.rack_id),
+        instance_id=_new_or_old(request.instance_id, before.instance_id),
+        rack_id=_new_or_old(request.rack_id, before.rack_id),
         rebalance_timeout_ms=before.rebalance_timeout_ms
         if request.rebalance_timeout_ms == NO_TIMEOUT
         else request.rebalance_timeout_ms,
-        assignor=_given(request.server_assignor, before.assignor),
+        assignor=_new_or_old(request.server_assignor, before.assignor),
         topics=before.topics
         if request.subscribed_topic_names is None
         else tuple(sorted(dict.fromkeys(request.subscribed_topic_names))),
-        regex=_given(request.subscribed_topic_regex, before.regex),
+        regex=_new_or_old(request.subscribed_topic_regex, before.regex),
         client_id=caller.client_id,
         client_host=caller.client_host,
         classic=None,
@@ -121,7 +121,7 @@ def _process(draft: ConsumerDraft, command: ConsumerGroupHeartbeat) -> Decision[
     return draft.decision(response)
 
 
-def _given(new: str | None, old: str | None) -> str | None:
+def _new_or_old(new: str | None, old: str | None) -> str | None:
     return old if new is None else new
 
 

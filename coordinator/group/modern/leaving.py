@@ -61,13 +61,13 @@ def _hash_without(draft: ConsumerDraft, leaving: Mapping[str, Member]) -> int:
 def leave_temporarily(draft: ConsumerDraft, member: Member, response: Any) -> Decision[Any]:
     """Let a static member leave temporarily. It keeps its partitions until its session expires."""
     look_up(member.state, Event.STATIC_LEAVE)
-    left = replace(
+    departed = replace(
         member,
         epoch=STATIC_LEAVE_EPOCH,
         assigned={topic_id: dict.fromkeys(held, 0) for topic_id, held in member.assigned.items()},
         revoking=NO_PARTITIONS,
     )
-    draft.records.append(r.current_assignment_record(draft.group.group_id, left))
+    draft.records.append(r.current_assignment_record(draft.group.group_id, departed))
     return draft.decision(response)
 
 

@@ -66,12 +66,12 @@ def _trim(member: Member, context: HeartbeatContext) -> Member:
 
     The next target assignment decides the rest.
     """
-    gone = {topic_id: held for topic_id, held in member.assigned.items() if not context.is_subscribed(topic_id)}
-    if not gone:
+    unsubscribed = {topic_id: held for topic_id, held in member.assigned.items() if not context.is_subscribed(topic_id)}
+    if not unsubscribed:
         return member
-    assigned = {topic_id: held for topic_id, held in member.assigned.items() if topic_id not in gone}
+    assigned = {topic_id: held for topic_id, held in member.assigned.items() if topic_id not in unsubscribed}
     revoking = dict(member.revoking)
-    for topic_id, held in gone.items():
+    for topic_id, held in unsubscribed.items():
         revoking[topic_id] = {**revoking.get(topic_id, {}), **held}
     if _still_owns(revoking, context.owned):
         return replace(
@@ -94,13 +94,13 @@ def _advance(member: Member, context: HeartbeatContext) -> Member:
     free: dict[bytes, list[int]] = {}
     unreleased = False
     for topic_id in dict.fromkeys((*context.target, *member.assigned)):
-        wanted = frozenset(context.target.get(topic_id, ())) if context.is_subscribed(topic_id) else frozenset()
+        target = frozenset(context.target.get(topic_id, ())) if context.is_subscribed(topic_id) else frozenset()
         has = member.assigned.get(topic_id, {})
-        kept = {partition: epoch for partition, epoch in has.items() if partition in wanted}
-        lost = {partition: epoch for partition, epoch in has.items() if partition not in wanted}
-        mine = member.revoking.get(topic_id, {})
-        missing = sorted(wanted - kept.keys())
-        ready = [p for p in missing if p in mine or context.partition_epoch(topic_id, p) == NO_EPOCH]
+        kept = {partition: epoch for partition, epoch in has.items() if partition in target}
+        lost = {partition: epoch for partition, epoch in has.items() if partition not in target}
+        to_revoke = member.revoking.get(topic_id, {})
+        missing = sorted(target - kept.keys())
+        ready = [p for p in missing if p in to_revoke or context.partition_epoch(topic_id, p) == NO_EPOCH]
         unreleased = unreleased or len(ready) < len(missing)
         if kept:
             assigned[topic_id] = kept

@@ -25,9 +25,9 @@ DOWNGRADES: Final = ("downgrade", "bidirectional")
 def may_downgrade(draft: ConsumerDraft, leaving: Mapping[str, Member]) -> bool:
     """Return True if only members of the classic protocol stay in the group without `leaving`."""
     group = draft.group
-    left = len(group.members) - len(leaving)
+    staying = len(group.members) - len(leaving)
     classic = group.classic_members - sum(member.uses_classic for member in leaving.values())
-    return 0 < left == classic and _is_allowed(draft, left)
+    return 0 < staying == classic and _is_allowed(draft, staying)
 
 
 def may_downgrade_by(draft: ConsumerDraft, replaced: Member) -> bool:

@@ -1,11 +1,17 @@
-"""ElectLeaders: v0-v2
+"""ElectLeaders: elect the preferred leaders of partitions, or leaders for partitions without one (KIP-183, KIP-460).
 
 Behavior:
-* The preferred leader of a partition, or (v1, KIP-460) a leader at any price for one that has none: what others had
-  acknowledged may be lost then. ELECTION_NOT_NEEDED where the leader is the wanted one; with no partitions named, all
-  others are answered.
+* A preferred election elects the first replica of the assignment if it is in sync.
+* An unclean election is for a partition without a leader. It elects any active replica and can lose acknowledged
+  records.
+* A request without partitions covers all partitions. Its response contains only those for which an election was needed.
 
-Version notes: v0 elects preferred leaders alone; v2 is flexible.
+Errors:
+* For the whole request: CLUSTER_AUTHORIZATION_FAILED, or INVALID_REQUEST for an unknown election type. Per partition:
+  UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE.
+
+Version notes:
+* v0 has preferred elections only. v1 has the election type, and an error for the whole request. v2 is flexible.
 """
 
 from typing import Final
@@ -31,20 +37,21 @@ async def handle(context: QuorumRequestContext, request: ElectLeadersRequest) ->
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if request.election_type not in {PREFERRED, UNCLEAN}:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
-    asked = None
+    partitions = None
     if request.topic_partitions is not None:
-        asked = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
-    done = await context.quorum.controller.elect_leaders(
-        asked, unclean=request.election_type == UNCLEAN, timeout_ms=request.timeout_ms
+        partitions = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
+    results = await context.quorum.controller.elect_leaders(
+        partitions, unclean=request.election_type == UNCLEAN, timeout_ms=request.timeout_ms
     )
     topics: dict[str, list[PartitionResult]] = {}
-    for result in done:
+    for result in results:
         topics.setdefault(result.topic, []).append(
             PartitionResult(partition_id=result.index, error_code=result.error, error_message=result.message)
         )
     return ElectLeadersResponse(
         replica_election_results=[
-            ReplicaElectionResult(topic=topic, partition_result=results) for topic, results in topics.items()
+            ReplicaElectionResult(topic=topic, partition_result=partition_results)
+            for topic, partition_results in topics.items()
         ]
     )
 

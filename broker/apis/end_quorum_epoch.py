@@ -1,10 +1,13 @@
-"""EndQuorumEpoch: v0-1.
+"""EndQuorumEpoch: announce that the leader of the metadata log resigns (KIP-595).
 
 Behavior:
-- Sent by a leader of the metadata log that gives up, with the order in which the others should try to succeed it.
+* The leader sends it to the other voters, with the order in which they should start an election.
+
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION, then the error of the Raft core (FENCED_LEADER_EPOCH and others).
 
 Version notes:
-- v1 flexible; successors with their directory ids, and endpoints (KIP-853).
+* v1 is flexible, and has the preferred successors with their directory ids, and endpoints (KIP-853).
 """
 
 from collections.abc import Awaitable
@@ -21,11 +24,11 @@ from odradek.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, En
 
 
 def handle(context: QuorumRequestContext, request: EndQuorumEpochRequest) -> Awaitable[EndQuorumEpochResponse]:
-    asked = raft_wire.received_end(request, context.node.node_id, context.node.cluster_id)
-    return _answer(submit_to_raft(context, context.quorum.network, asked))
+    message = raft_wire.received_end(request, context.node.node_id, context.node.cluster_id)
+    return _response(submit_to_raft(context, context.quorum.network, message))
 
 
-async def _answer(reply: Awaitable[EndQuorumEpochReply]) -> EndQuorumEpochResponse:
+async def _response(reply: Awaitable[EndQuorumEpochReply]) -> EndQuorumEpochResponse:
     return raft_wire.end_response(await reply)
 
 

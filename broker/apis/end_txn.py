@@ -1,15 +1,21 @@
-"""EndTxn: v0-5
+"""EndTxn: commit or abort the transaction of a producer (KIP-98, KIP-890).
 
 Behavior:
-* Answers as soon as the decision is committed to the coordinator's log; the markers are written after that.
-* A request that meets an id whose last transaction is not complete yet waits for it for a bounded time, and is told
-  CONCURRENT_TRANSACTIONS only after it.
-* A retry of an end that has been carried out is answered like the first attempt.
+* The response is sent when the decision is committed to the coordinator's log. The coordinator writes the markers
+  afterwards.
+* If the former transaction of the transactional id is not complete yet, the response waits for it, at most about 1 s.
+  After that the error is CONCURRENT_TRANSACTIONS.
+* A retry of a request that has succeeded has the same response as the first attempt.
+
+Errors:
+* TRANSACTIONAL_ID_AUTHORIZATION_FAILED, then the error of the transaction coordinator (INVALID_PRODUCER_ID_MAPPING,
+  PRODUCER_FENCED, INVALID_TXN_STATE, NOT_COORDINATOR and others).
 
 Version notes:
-* v2 PRODUCER_FENCED, which v0-1 get as INVALID_PRODUCER_EPOCH (KIP-588) · v3 flexible · v4 TRANSACTION_ABORTABLE may be
-  answered · v5 is the second protocol generation (KIP-890): every end raises the epoch, the answer carries the identity
-  to go on with, and an abort of nothing is allowed. v0-4 are the first generation, whatever the cluster's feature level
+* v2 knows PRODUCER_FENCED. v0 and v1 receive INVALID_PRODUCER_EPOCH instead (KIP-588).
+* v3 is flexible. v4 knows TRANSACTION_ABORTABLE (KIP-890).
+* v5 uses TV2: each end of a transaction raises the producer epoch, and the response contains the producer id and epoch
+  to continue with. An abort without an open transaction succeeds. v0 to v4 use TV1, also if `transaction.version` is 2.
 """
 
 from collections.abc import Awaitable

@@ -1,8 +1,11 @@
-"""Envelope: v0.
+"""Envelope: carry a client's request from the broker that received it to the active controller (KIP-590).
 
 Behavior:
-- Carries a request that a client has sent to another broker, and that only the active controller can answer (KIP-590).
-  The request is judged by the principal of that client. Requests of other kinds are refused (INVALID_REQUEST).
+* The controller authorizes the embedded request with the principal and address of the client.
+
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION. NOT_CONTROLLER if the node is not the active controller.
+  INVALID_REQUEST if the embedded bytes are not a request, or if the API is not one of those that the controller serves.
 """
 
 from ipaddress import ip_address
@@ -18,7 +21,7 @@ from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 NO_CONNECTION: Final = -1
-"""The connection id of a session whose client is connected to another broker."""
+"""Connection id of a session whose client is connected to another broker."""
 
 
 def handle(context: QuorumRequestContext, request: EnvelopeRequest) -> Embedded[EnvelopeResponse]:
@@ -38,7 +41,7 @@ def refuse(
 
 
 def _client_session(context: QuorumRequestContext, request: EnvelopeRequest) -> Session:
-    """Return a session for the client that sent the embedded request, as the forwarding broker describes it."""
+    """Return a session for the client of the embedded request, with principal and address from the envelope."""
     own = context.session.listener
     listener = Listener(own.name, own.host, own.port, own.advertised_host, own.advertised_port, (CLIENT,))
     kind, _, name = bytes(request.request_principal or b"").decode("utf-8", "replace").partition(":")
@@ -46,7 +49,9 @@ def _client_session(context: QuorumRequestContext, request: EnvelopeRequest) -> 
     try:
         host = str(ip_address(packed)) if packed else context.session.client_host
     except ValueError as error:
-        raise Refusal(ErrorCode.INVALID_REQUEST, "no client has such an address") from error
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST, f"The client address in the envelope is invalid: {packed.hex()}"
+        ) from error
     return Session(NO_CONNECTION, listener, host, 0, Principal(kind, name) if name else ANONYMOUS)
 
 

@@ -1,28 +1,38 @@
-"""Fetch: v4-18.
+"""Fetch: read records, for consumers, followers, and replicas of the metadata log.
 
 Behavior:
-- Partitions are read in the order of the request (of the session) within its byte limits, see
-  `odradek.broker.fetch.read`.
-- An answer waits until there are `min_bytes`, at most `max_wait_ms`. It is woken by the watermark that its reader waits
-  for: the high watermark (read_uncommitted), the last stable offset (read_committed), the log end (debugging, -2).
-- A Fetch that waits is answered at once, early and maybe empty, when the same connection sends another request, which
-  would otherwise be held up behind it: the order of responses is that of the requests.
-- What is not in memory is read while the connection's next requests wait: one such read at a time for each of them.
-- Where the byte budget runs short, an answer holds less than was asked for (`ByteBudget.response_capacity`), but one
-  batch.
-- Incremental sessions: see `odradek.broker.fetch.sessions`. One holds at most 10,000 partitions, all together 200,000:
-  beyond, a full fetch opens none, and one that grows is closed (FETCH_SESSION_ID_NOT_FOUND), after which its client
-  fetches in full.
-- Followers, which fetch the log itself and acknowledge by it: see `odradek.broker.replication.leader_fetch`.
-- Consumers from v11 on may read from a follower, up to what it knows to be committed. With the rack-aware selector the
-  leader names a follower in the consumer's rack instead of giving records (KIP-392).
-- read_committed: records up to the last stable offset, and exactly the aborted transactions that they meet.
+* Partitions are read in the order of the request (of the fetch session), within the byte limits of the request
+  (`odradek.broker.fetch.read`).
+* A request with less than `min_bytes` is parked for at most `max_wait_ms`. It waits for the watermark that bounds its
+  reads: the high watermark (read_uncommitted), the last stable offset (read_committed), or the log end (a debugging
+  consumer, replica id -2).
+* A parked Fetch ends early, even without records, when its connection receives another request. Responses leave in the
+  order of requests, so it would delay the response to that request.
+* Records that are not in memory are read from disk before the connection handles its next request. A connection thus
+  has one such read at a time.
+* If the byte budget is nearly exhausted, a response contains fewer bytes than requested
+  (`ByteBudget.response_capacity`), but at least one batch.
+* Fetch sessions (KIP-227, `odradek.broker.fetch.sessions`): one session has at most 10,000 partitions, all sessions of
+  a broker together 200,000. Above that a full fetch opens no session, and a session that grows is closed with
+  FETCH_SESSION_ID_NOT_FOUND. The client then sends a full fetch.
+* Followers acknowledge records with their fetch offset: see `odradek.broker.replication.leader_fetch`.
+* From v11, consumers may read from a follower, up to the high watermark that it knows. With the rack-aware replica
+  selector, the leader responds with a follower in the consumer's rack instead of records (KIP-392).
+* read_committed: the response has records up to the last stable offset, and the aborted transactions that overlap them.
+
+Errors:
+* For the whole request: CLUSTER_AUTHORIZATION_FAILED for a follower without CLUSTER_ACTION or on a listener that does
+  not serve brokers; FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+* Per partition: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH,
+  UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
 
 Version notes:
-- v5 log start offset; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v11 preferred replica (KIP-392); v12 flexible,
-  divergence by last fetched epoch (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 leader hints
-  (KIP-951); v17 directory ids (KIP-853); v18 the high watermark of the reader (KIP-1166).
-- v5 and earlier know no KAFKA_STORAGE_ERROR and get NOT_LEADER_OR_FOLLOWER.
+* v5 has log start offsets. v7 has fetch sessions (KIP-227). v9 has leader epochs (KIP-320). v10 may return zstd batches
+  (KIP-110). v11 has the rack and the preferred read replica (KIP-392).
+* v12 is flexible, and detects divergence by the last fetched epoch (KIP-595). v13 has topic ids (KIP-516).
+* v15 has the state of the replica (KIP-903). v16 has hints to the current leader (KIP-951). v17 has directory ids
+  (KIP-853). v18 has the high watermark of the reader (KIP-1166).
+* v4 and v5 do not know KAFKA_STORAGE_ERROR and receive NOT_LEADER_OR_FOLLOWER instead.
 """
 
 from asyncio import get_running_loop
@@ -71,24 +81,26 @@ TOPIC_ID_MIN_VERSION: Final = 13
 REPLICA_STATE_MIN_VERSION: Final = 15
 READ_REPLICA_MIN_VERSION: Final = 11
 LEADER_HINT_MIN_VERSION: Final = 16
-PATIENT_ERRORS: Final = (
+WAITING_ERRORS: Final = (
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
+"""Partition errors that do not end the wait for other partitions. Kafka's KafkaApis sets them before any read."""
 HINTED_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+"""Partition errors with a hint to the current leader (KIP-951)."""
 
 
 @dataclass(slots=True)
 class _Fetch:
-    """One request on its way."""
+    """Fetch request of a client, with its session's partitions and its limits."""
 
     context: BrokerRequestContext
     plan: FetchPlan
     limits: FetchLimits
     max_wait_ms: int
     rack: str
-    """Of the consumer, where it is to be sent to a replica near it; empty where not."""
+    """Rack of the consumer if it may be directed to a replica in its rack; otherwise empty."""
 
 
 def handle(
@@ -107,16 +119,18 @@ def handle(
         request.max_wait_ms,
         _rack(context, request, replica_id),
     )
-    read = _survey(fetch)
+    read = _new_pass(fetch)
     cold = read.advance()
-    if cold is None and _answer_now(fetch, read):
+    if cold is None and _is_complete(fetch, read):
         return _respond(fetch, read)
-    # Before this call returns: what is appended, or asked for by this connection, between here and the first step of
-    # stage two must find somebody to wake.
+    # Register before this call returns:
+    # 1. The handler finds too few bytes and returns stage two.
+    # 2. A producer appends, or the connection receives another request.
+    # 3. Stage two takes its first step. Without a registration it would wait for the next event, or until its timeout.
     wait = FetchWait()
     context.session.on_next_request(wait.wake)
     if cold is not None:
-        # Answers of stored records are large: the next one is not made before the client has taken this one.
+        # Responses with stored records are large: read the next one after this one is handed to the connection.
         return Ordered(_from_disk(fetch, read, cold, wait))
     _park(fetch, read, wait)
     return _when_woken(fetch, wait)
@@ -133,7 +147,7 @@ def _fetch_as_replica(
 
 
 def refuse(context: RequestContext, request: FetchRequest, error: ErrorCode, message: str | None) -> FetchResponse:
-    """Top-level errors came with the sessions, v7; before, every partition says it."""
+    """Return the error as that of the whole request, or before v7 (without such a field) as that of each partition."""
     if context.api_version >= SESSIONS_MIN_VERSION:
         return FetchResponse(error_code=error)
     topics = [
@@ -147,13 +161,13 @@ def refuse(context: RequestContext, request: FetchRequest, error: ErrorCode, mes
     return FetchResponse(responses=topics)
 
 
-# ---- what is asked --------------------------------------------------------------------------------------------------
+# ---- partitions and limits of a request -----------------------------------------------------------------------------
 
 
 def _plan(context: BrokerRequestContext, request: FetchRequest) -> FetchPlan:
     version = context.api_version
     by_id = version >= TOPIC_ID_MIN_VERSION
-    asked = [
+    requested = [
         FetchSlot(
             topic.topic_id if by_id else topic.topic,
             partition.partition,
@@ -171,7 +185,7 @@ def _plan(context: BrokerRequestContext, request: FetchRequest) -> FetchPlan:
         for index in topic.partitions
     ]
     return context.broker.fetch_sessions.plan(
-        asked,
+        requested,
         forgotten,
         session_id=request.session_id if version >= SESSIONS_MIN_VERSION else NO_SESSION,
         session_epoch=request.session_epoch if version >= SESSIONS_MIN_VERSION else FINAL_EPOCH,
@@ -209,15 +223,14 @@ def _rack(context: BrokerRequestContext, request: FetchRequest, replica_id: int)
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
-def _survey(fetch: _Fetch) -> FetchPass:
-    """A fresh pass over all partitions of the plan. Those that cannot be read at all have their answer already."""
+def _new_pass(fetch: _Fetch) -> FetchPass:
+    """Return a new pass over the partitions of the request. Partitions that cannot be read have their error already."""
     allowed: dict[str, bool] = {}
     readings = [_reading(fetch, slot, allowed) for slot in fetch.plan.slots]
     max_bytes = min(fetch.limits.max_bytes, fetch.context.broker.budget.response_capacity())
     read = FetchPass(fetch.limits, readings, max_bytes)
-    # What is not known at all does not end the waiting for the others (as in Kafka); any other error does.
     read.immediate = any(
-        (reading.error and reading.error not in PATIENT_ERRORS)
+        (reading.error and reading.error not in WAITING_ERRORS)
         or reading.data.preferred_read_replica != READ_FROM_LEADER
         for reading in readings
     )
@@ -225,7 +238,7 @@ def _survey(fetch: _Fetch) -> FetchPass:
 
 
 def _reading(fetch: _Fetch, slot: FetchSlot, allowed: dict[str, bool]) -> Reading:
-    """`allowed` remembers, for this request, which topics the session may read."""
+    """Return the reading of one partition. `allowed` caches, for this request, which topics the client may read."""
     error = ErrorCode.NONE
     partition = None
     try:
@@ -241,27 +254,30 @@ def _reading(fetch: _Fetch, slot: FetchSlot, allowed: dict[str, bool]) -> Readin
     if error:
         return Reading(slot, error_partition_data(slot.index, error), None, topic, error)
     if fetch.rack and partition is not None:
-        sent = _sent_elsewhere(fetch, slot, partition)
-        if sent is not None:
-            return Reading(slot, sent, None, topic)
+        redirected = _redirected(fetch, slot, partition)
+        if redirected is not None:
+            return Reading(slot, redirected, None, topic)
     return Reading(slot, empty_partition_data(slot.index), partition, topic)
 
 
-def _sent_elsewhere(fetch: _Fetch, slot: FetchSlot, partition: Partition) -> PartitionData | None:
-    """The answer that names a replica near the reader, and holds no records; None when it is to read here."""
+def _redirected(fetch: _Fetch, slot: FetchSlot, partition: Partition) -> PartitionData | None:
+    """Return a result without records that directs the consumer to a replica in its rack (KIP-392).
+
+    Return None if the consumer should read from this broker.
+    """
     if slot.current_leader_epoch not in {NO_EPOCH, partition.leader_epoch}:
         return None
     context = fetch.context
     brokers = context.node.metadata.image.brokers
-    named = preferred_replica(partition, slot.fetch_offset, fetch.rack, brokers, context.session.listener.name)
-    if named == READ_FROM_LEADER:
+    replica_id = preferred_replica(partition, slot.fetch_offset, fetch.rack, brokers, context.session.listener.name)
+    if replica_id == READ_FROM_LEADER:
         return None
     log = partition.log
-    answer = empty_partition_data(slot.index)
-    answer.high_watermark, answer.last_stable_offset = log.high_watermark, log.last_stable_offset
-    answer.log_start_offset = log.log_start_offset
-    answer.preferred_read_replica = named
-    return answer
+    data = empty_partition_data(slot.index)
+    data.high_watermark, data.last_stable_offset = log.high_watermark, log.last_stable_offset
+    data.log_start_offset = log.log_start_offset
+    data.preferred_read_replica = replica_id
+    return data
 
 
 def _topic_name(fetch: _Fetch, slot: FetchSlot) -> str:
@@ -271,19 +287,23 @@ def _topic_name(fetch: _Fetch, slot: FetchSlot) -> str:
     return "" if image is None else image.name
 
 
-def _answer_now(fetch: _Fetch, read: FetchPass) -> bool:
+def _is_complete(fetch: _Fetch, read: FetchPass) -> bool:
+    """Return True if the response does not have to wait for more bytes."""
     return read.is_sufficient or fetch.max_wait_ms <= 0 or all(reading.partition is None for reading in read.readings)
 
 
 async def _from_disk(
     fetch: _Fetch, read: FetchPass, cold: ColdFetch, wait: FetchWait
 ) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
-    """Stage one, where something is not in memory: bring it in. Where that is not enough, stage two waits for more."""
+    """Run stage one of a fetch of records that are not in memory.
+
+    Return the response, or stage two if bytes are missing.
+    """
     parked = False
     try:
         await _read_on(fetch, read, cold)
-        if _answer_now(fetch, read):
-            return _handed_over(fetch, read)
+        if _is_complete(fetch, read):
+            return _respond_from_coroutine(fetch, read)
         _park(fetch, read, wait)
         parked = True
         return _when_woken(fetch, wait)
@@ -294,27 +314,27 @@ async def _from_disk(
 
 
 async def _when_woken(fetch: _Fetch, wait: FetchWait) -> FetchResponse:
-    """Stage two: wait for what is not there yet; read once more."""
+    """Run stage two: wait for the event that `wait` stands for, then read all partitions again."""
     try:
         await wait.woken
     finally:
         fetch.context.session.cancel_on_next_request(wait.wake)
         wait.wake()
-    read = _survey(fetch)
+    read = _new_pass(fetch)
     await _read_on(fetch, read, read.advance())
-    return _handed_over(fetch, read)
+    return _respond_from_coroutine(fetch, read)
 
 
-def _handed_over(fetch: _Fetch, read: FetchPass) -> FetchResponse:
-    """The answer of a coroutine.
+def _respond_from_coroutine(fetch: _Fetch, read: FetchPass) -> FetchResponse:
+    """Return the response of a coroutine, and count its bytes until the connection does.
 
-    Its bytes count from now on, or fetches that wake together would all see the same room.
+    1. One append completes many parked fetches in the same step of the event loop.
+    2. Each of them reads as many bytes as the budget has free.
+    3. Without this count, they would together exceed the budget.
     """
     budget = fetch.context.broker.budget
     budget.reserve(read.size)
-    get_running_loop().call_soon(
-        budget.release, read.size
-    )  # right before the connection takes the answer, and counts it
+    get_running_loop().call_soon(budget.release, read.size)  # runs right before the connection counts the response
     return _respond(fetch, read)
 
 
@@ -333,9 +353,9 @@ async def _read_on(fetch: _Fetch, read: FetchPass, cold: ColdFetch | None) -> No
 
 
 def _park(fetch: _Fetch, read: FetchPass, wait: FetchWait) -> None:
-    """Wait until enough has become readable, the time is up, or the connection has something else to ask."""
+    """Register for the bytes that are missing, and start the timer of `max_wait_ms`."""
     if wait.woken.done():
-        return  # it has asked during the cold read
+        return  # the connection received another request during the read from disk
     for reading in read.readings:
         if reading.partition is not None:
             wait.watch(
@@ -346,7 +366,7 @@ def _park(fetch: _Fetch, read: FetchPass, wait: FetchWait) -> None:
     wait.start(fetch.limits.min_bytes - read.size, fetch.max_wait_ms)
 
 
-# ---- answering ------------------------------------------------------------------------------------------------------
+# ---- responses ------------------------------------------------------------------------------------------------------
 
 
 def _respond(fetch: _Fetch, read: FetchPass) -> FetchResponse:
@@ -357,16 +377,16 @@ def _respond(fetch: _Fetch, read: FetchPass) -> FetchResponse:
         for reading in read.readings:
             if reading.partition is not None:
                 reading.partition.traffic.bytes_out += reading.size
-    answers = [reading.data for reading in read.readings]
-    error, session_id, told = fetch.plan.finish(answers, context.node.clock.monotonic_ms())
+    results = [reading.data for reading in read.readings]
+    error, session_id, changed = fetch.plan.finish(results, context.node.clock.monotonic_ms())
     response.error_code = error
     response.session_id = session_id
-    response.responses = _grouped(told, by_id=fetch.limits.by_id)
+    response.responses = _grouped(changed, by_id=fetch.limits.by_id)
     return response
 
 
 def _translate(context: BrokerRequestContext, readings: Sequence[Reading], response: FetchResponse) -> None:
-    """Error codes as the version knows them, with hints to the leader where the version has room for one."""
+    """Translate error codes for the version of the request, and add hints to the current leaders (KIP-951)."""
     for reading in readings:
         error = reading.error
         if not error:
@@ -384,20 +404,20 @@ def _translate(context: BrokerRequestContext, readings: Sequence[Reading], respo
             endpoints.append(NodeEndpoint(hint.leader_id, hint.endpoint.host, hint.endpoint.port, hint.rack))
 
 
-def _grouped(told: list[tuple[FetchSlot, PartitionData]], *, by_id: bool) -> list[FetchableTopicResponse]:
-    """Neighbors of one topic share an entry; the order stays, since it is the order of the next read."""
+def _grouped(results: list[tuple[FetchSlot, PartitionData]], *, by_id: bool) -> list[FetchableTopicResponse]:
+    """Group adjacent results of one topic. Keep the order, which is that of the next read."""
     topics: list[FetchableTopicResponse] = []
     last: str | UUID | None = None
-    for slot, answer in told:
+    for slot, data in results:
         topic = slot.topic
         if topics and topic == last:
-            topics[-1].partitions.append(answer)
+            topics[-1].partitions.append(data)
             continue
         last = topic
         if isinstance(topic, UUID):
-            topics.append(FetchableTopicResponse("", topic, [answer]))
+            topics.append(FetchableTopicResponse("", topic, [data]))
         else:
-            topics.append(FetchableTopicResponse(topic, ZERO_UUID, [answer]))
+            topics.append(FetchableTopicResponse(topic, ZERO_UUID, [data]))
     return topics
 
 
@@ -429,4 +449,4 @@ METADATA_API: Final = Api(
     listeners=API.listeners,
     early=is_metadata_fetch,
 )
-"""The row of Fetch before the broker is registered: it serves the metadata log."""
+"""Row of Fetch while this broker is not registered. It serves only the metadata log."""

@@ -1,11 +1,14 @@
-"""FetchSnapshot: v0-1.
+"""FetchSnapshot: read bytes of a metadata snapshot (KIP-630).
 
 Behavior:
-- Asked by a node whose log ends before the leader's begins: the bytes of a snapshot of the metadata, from a position
-  on. SNAPSHOT_NOT_FOUND once it has been replaced by a newer one, POSITION_OUT_OF_RANGE behind its end.
+* A node sends it if its log ends before the leader's log starts. The request names a snapshot and a position in it.
+
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION; SNAPSHOT_NOT_FOUND if a newer snapshot has replaced it;
+  POSITION_OUT_OF_RANGE beyond its end; NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH.
 
 Version notes:
-- v1 directory ids (KIP-853).
+* v1 has the directory id of the replica (KIP-853).
 """
 
 from collections.abc import Awaitable
@@ -22,11 +25,11 @@ from odradek.protocol.messages.fetch_snapshot import FetchSnapshotRequest, Fetch
 
 
 def handle(context: QuorumRequestContext, request: FetchSnapshotRequest) -> Awaitable[FetchSnapshotResponse]:
-    asked = raft_wire.received_snapshot(request, context.node.node_id, context.node.cluster_id)
-    return _answer(submit_to_raft(context, context.quorum.network, asked))
+    message = raft_wire.received_snapshot(request, context.node.node_id, context.node.cluster_id)
+    return _response(submit_to_raft(context, context.quorum.network, message))
 
 
-async def _answer(reply: Awaitable[FetchSnapshotReply]) -> FetchSnapshotResponse:
+async def _response(reply: Awaitable[FetchSnapshotReply]) -> FetchSnapshotResponse:
     return raft_wire.snapshot_response(await reply)
 
 

@@ -1,15 +1,21 @@
-"""FindCoordinator: v0-v6
+"""FindCoordinator: find the coordinator of groups and transactional ids (KIP-98, KIP-699).
 
 Behavior:
-* The coordinator of a transactional id is the leader of its partition of `__transaction_state`, that of a group the
-  leader of its partition of `__consumer_offsets`. The topic is made when it is first asked for; the answer waits for
-  it, where Kafka answers COORDINATOR_NOT_AVAILABLE and lets the client come again.
-* COORDINATOR_NOT_AVAILABLE while the topic cannot be made (too few brokers for the replication factor that was set) or
-  its partition has no leader that can be reached on this listener.
-* While a broker has just been lost and nobody knows yet whether it is dead, the answer waits for that, 1 s at most.
+* The coordinator of a transactional id is the leader of its partition of `__transaction_state`. The coordinator of a
+  group is the leader of its partition of `__consumer_offsets`.
+* The first request for a coordinator creates the topic, and its response waits for the topic. Kafka instead responds
+  with COORDINATOR_NOT_AVAILABLE, and the client retries.
+* While the failure of a broker is suspected but not decided, the response waits for the decision, at most 1 s.
+
+Errors:
+* INVALID_REQUEST for an unknown key type.
+* Per key: GROUP_AUTHORIZATION_FAILED or TRANSACTIONAL_ID_AUTHORIZATION_FAILED; COORDINATOR_NOT_AVAILABLE if the topic
+  cannot be created (fewer brokers than the configured replication factor), or if its partition has no leader on this
+  listener.
 
 Version notes:
-* v1: transactions · v4: many keys in one request (KIP-699) · v6: share groups (KIP-932)
+* v1 has transactional ids. v3 is flexible. v4 has several keys (KIP-699). v5 knows TRANSACTION_ABORTABLE (KIP-890).
+* v6 has share groups (KIP-932), which always have the error COORDINATOR_NOT_AVAILABLE.
 """
 
 from collections.abc import Awaitable
@@ -34,7 +40,7 @@ NO_NODE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Whose coordinator is looked for."""
+    """Kind of key: the topic of its coordinators, its resource type, and the error of a client without permission."""
 
     topic: str
     resource: ResourceType
@@ -55,19 +61,19 @@ def handle(
     key_type = request.key_type if context.api_version >= KEY_TYPE_MIN_VERSION else GROUP
     known = key_type in {GROUP, TRANSACTION} or (key_type == SHARE and context.api_version >= SHARE_GROUPS_MIN_VERSION)
     if not known:
-        return refuse(context, request, ErrorCode.INVALID_REQUEST, f"coordinator type {key_type} is not known")
+        return refuse(context, request, ErrorCode.INVALID_REQUEST, f"Unknown key type {key_type}")
     if context.broker.suspected_leaders.any():
-        return _when_settled(context, request, key_type)
+        return _when_decided(context, request, key_type)
     return _now(context, request, key_type)
 
 
-async def _when_settled(
+async def _when_decided(
     context: BrokerRequestContext, request: FindCoordinatorRequest, key_type: int
 ) -> FindCoordinatorResponse:
-    """A broker has just been lost: who coordinates instead is known in a moment."""
+    """Wait for the failure detector's decision on the suspected brokers, then find the coordinator."""
     await context.broker.suspected_leaders.decided()
-    answer = _now(context, request, key_type)
-    return answer if isinstance(answer, FindCoordinatorResponse) else await answer
+    response = _now(context, request, key_type)
+    return response if isinstance(response, FindCoordinatorResponse) else await response
 
 
 def _now(
@@ -75,24 +81,24 @@ def _now(
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     kind = _KINDS.get(key_type)
     if kind is not None and context.node.metadata.image.topic(kind.topic) is None:
-        return _when_made(context, request, kind)
-    return _answer(context, request, kind)
+        return _when_created(context, request, kind)
+    return _respond(context, request, kind)
 
 
-async def _when_made(
+async def _when_created(
     context: BrokerRequestContext, request: FindCoordinatorRequest, kind: _Kind
 ) -> FindCoordinatorResponse:
-    # A refusal shows in the answer: the topic is still not there.
+    # If the creation fails, the topic is still missing, and the response is COORDINATOR_NOT_AVAILABLE.
     await context.broker.auto_topic_creation.create([kind.topic])
-    return _answer(context, request, kind)
+    return _respond(context, request, kind)
 
 
-def _answer(
+def _respond(
     context: BrokerRequestContext, request: FindCoordinatorRequest, kind: _Kind | None
 ) -> FindCoordinatorResponse:
     keys = _keys(context, request)
     if kind is None:
-        return _response(context, [_share(context, key) for key in keys])
+        return _response(context, [_share_group(context, key) for key in keys])
     view = MetadataView(context.node.metadata.image, context.session.listener.name)
     return _response(context, [_coordinator(context, view, kind, key) for key in keys])
 
@@ -103,44 +109,44 @@ def _keys(context: BrokerRequestContext, request: FindCoordinatorRequest) -> lis
 
 def _coordinator(context: BrokerRequestContext, view: MetadataView, kind: _Kind, key: str) -> Coordinator:
     if not context.allowed(AclOperation.DESCRIBE, kind.resource, key):
-        return _nobody(key, kind.denied)
+        return _failed(key, kind.denied)
     topic = view.image.topic(kind.topic)
     if topic is None:
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     partition = topic.partitions[partition_for(key, len(topic.partitions))]
     endpoint = view.endpoint(partition.leader)
     if endpoint is None:
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(key=key, node_id=partition.leader, host=endpoint.host, port=endpoint.port, error_message=None)
 
 
-def _share(context: BrokerRequestContext, key: str) -> Coordinator:
+def _share_group(context: BrokerRequestContext, key: str) -> Coordinator:
     if not context.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, key):
-        return _nobody(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _failed(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-def _nobody(key: str, error: ErrorCode, message: str | None = None) -> Coordinator:
+def _failed(key: str, error: ErrorCode, message: str | None = None) -> Coordinator:
     return Coordinator(key=key, node_id=NO_NODE, host="", port=-1, error_code=error, error_message=message)
 
 
-def _response(context: BrokerRequestContext, found: list[Coordinator]) -> FindCoordinatorResponse:
+def _response(context: BrokerRequestContext, coordinators: list[Coordinator]) -> FindCoordinatorResponse:
     if context.api_version >= MANY_KEYS_MIN_VERSION:
-        return FindCoordinatorResponse(coordinators=found)
-    only = found[0]
+        return FindCoordinatorResponse(coordinators=coordinators)
+    coordinator = coordinators[0]
     return FindCoordinatorResponse(
-        error_code=only.error_code,
-        error_message=only.error_message,
-        node_id=only.node_id,
-        host=only.host,
-        port=only.port,
+        error_code=coordinator.error_code,
+        error_message=coordinator.error_message,
+        node_id=coordinator.node_id,
+        host=coordinator.host,
+        port=coordinator.port,
     )
 
 
 def refuse(
     context: BrokerRequestContext, request: FindCoordinatorRequest, error: ErrorCode, message: str | None
 ) -> FindCoordinatorResponse:
-    return _response(context, [_nobody(key, error, message) for key in _keys(context, request)])
+    return _response(context, [_failed(key, error, message) for key in _keys(context, request)])
 
 
 API: Final = Api(

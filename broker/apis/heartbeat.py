@@ -1,10 +1,15 @@
-"""Heartbeat: v0-4
+"""Heartbeat: keep the session of a member of a classic group.
 
 Behavior:
-* While the group is being loaded nobody knows better, and the member is told that all is well.
+* While the coordinator loads the group, the response has no error, since the coordinator does not know the group's
+  state yet (as in Kafka).
+
+Errors:
+* GROUP_AUTHORIZATION_FAILED, then the error of the group coordinator: NOT_COORDINATOR, UNKNOWN_MEMBER_ID,
+  FENCED_INSTANCE_ID, ILLEGAL_GENERATION, or REBALANCE_IN_PROGRESS (the member then rejoins).
 
 Version notes:
-* v3 static members (KIP-345) · v4 flexible
+* v3 has static members (KIP-345). v4 is flexible.
 """
 
 from collections.abc import Awaitable

@@ -1,13 +1,18 @@
-"""IncrementalAlterConfigs: v0-v1
+"""IncrementalAlterConfigs: change single entries of the configuration of topics, groups and brokers (KIP-339).
 
 Behavior:
-* Settings of topics, of groups, of one broker or of all brokers (an empty name) are set, removed, or, where they are
-  lists, added to and taken from (KIP-339). A resource that is refused does not keep the others from being changed.
-* Of brokers, what a broker reads while it runs can be changed: INVALID_REQUEST for what it reads at its start.
-* Loggers of brokers and metrics of clients have no settings here: INVALID_REQUEST, saying so.
-* `min.insync.replicas` is one for all brokers while eligible leader replicas are on (KIP-966).
+* Operations: set, delete, append to a list, subtract from a list. A broker is named by its id; an empty name stands for
+  all brokers.
+* Each resource has its own result. The changes of one resource are made all or none.
+* While eligible leader replicas are enabled, `min.insync.replicas` cannot be set for a single broker (KIP-966).
 
-Version notes: the body is the same in both; v1 is flexible.
+Errors:
+* Per resource: TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED or CLUSTER_AUTHORIZATION_FAILED;
+  UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG; INVALID_REQUEST for an unknown operation, for a broker property that is
+  read only at start, for loggers of brokers and for client metrics.
+
+Version notes:
+* v1 is flexible.
 """
 
 from typing import Final
@@ -28,20 +33,22 @@ from odradek.protocol.messages.incremental_alter_configs import (
 async def handle(
     context: QuorumRequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    done = await alter(
+    results = await alter(
         context, context.quorum.controller, request.resources, _change, validate_only=request.validate_only
     )
     return IncrementalAlterConfigsResponse(
-        responses=[AlterConfigsResourceResponse(each.error, each.message, each.kind, each.name) for each in done]
+        responses=[
+            AlterConfigsResourceResponse(result.error, result.message, result.kind, result.name) for result in results
+        ]
     )
 
 
 def _change(resource: AlterConfigsResource) -> ConfigChange:
     changes = []
-    for each in resource.configs:
-        if each.config_operation not in set(ConfigOperation):
-            raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown operations type {each.config_operation}")
-        changes.append((each.name, ConfigOperation(each.config_operation), each.value))
+    for entry in resource.configs:
+        if entry.config_operation not in set(ConfigOperation):
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown operations type {entry.config_operation}")
+        changes.append((entry.name, ConfigOperation(entry.config_operation), entry.value))
     return ConfigChange(resource.resource_type, resource.resource_name, tuple(changes))
 
 
@@ -50,8 +57,8 @@ def refuse(
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
         responses=[
-            AlterConfigsResourceResponse(error, message, each.resource_type, each.resource_name)
-            for each in request.resources
+            AlterConfigsResourceResponse(error, message, resource.resource_type, resource.resource_name)
+            for resource in request.resources
         ]
     )
 
@@ -66,5 +73,5 @@ API: Final = Api(
     refuse=refuse,
     routing=Routing.CONTROLLER,
     acl="ALTER_CONFIGS on the topic or the group, or on the cluster for brokers",
-    gaps=("client metrics and loggers are not resources here",),
+    gaps=("client metrics and loggers of brokers have no configuration",),
 )

@@ -1,20 +1,22 @@
-"""InitProducerId: v0-5
+"""InitProducerId: give a producer its producer id and epoch (KIP-98, KIP-360).
 
 Behavior:
-* Without a transactional id: a fresh producer id with epoch 0, whatever else the request says.
-* With one: the epoch rises and an ongoing transaction of the id is aborted first. Kafka answers CONCURRENT_TRANSACTIONS
-  then and the client comes again; here the request waits for the abort for a bounded time, and answers that only after
-  it.
-* A new id where there are 20,000 in its partition of `__transaction_state`: COORDINATOR_NOT_AVAILABLE, which makes
-  clients come again. None is forgotten to make room for it before `transactional.id.expiration.ms`.
+* Without a transactional id, the producer receives a new producer id with epoch 0.
+* With a transactional id, the coordinator raises the epoch and first aborts an ongoing transaction of the id. The
+  response waits for that abort, at most about 1 s. After that the error is CONCURRENT_TRANSACTIONS. Kafka responds with
+  that error immediately, and the producer retries.
+
+Errors:
+* TRANSACTIONAL_ID_AUTHORIZATION_FAILED, or CLUSTER_AUTHORIZATION_FAILED without a transactional id.
 * COORDINATOR_LOAD_IN_PROGRESS while the broker waits for a block of producer ids (KAFKA-14417).
+* COORDINATOR_NOT_AVAILABLE for a new transactional id if its partition of `__transaction_state` has 20,000 ids already.
+  The coordinator removes no id before `transactional.id.expiration.ms`. Producers retry after this error.
+* Other errors of the transaction coordinator: INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, NOT_COORDINATOR and others.
 
 Version notes:
-* v2 flexible · v3 producer id and epoch of a producer that recovers (KIP-360) · v4 PRODUCER_FENCED, which v0-3 get as
-  INVALID_PRODUCER_EPOCH (KIP-588) · v5 TRANSACTION_ABORTABLE may be answered (KIP-890)
-
-Known gaps: v6 (two-phase commit, KIP-939) is unstable in Kafka 4.3 and not announced. A producer without
-IDEMPOTENT_WRITE is let in by WRITE on a topic that exists; an ACL for a topic yet to be made does not count.
+* v2 is flexible. v3 has the producer id and epoch of a producer that recovers from an error (KIP-360).
+* v4 knows PRODUCER_FENCED. v0 to v3 receive INVALID_PRODUCER_EPOCH instead (KIP-588).
+* v5 knows TRANSACTION_ABORTABLE (KIP-890). v6 (two-phase commit, KIP-939) is unstable in Kafka 4.3 and not announced.
 """
 
 from collections.abc import Awaitable
@@ -77,6 +79,6 @@ API: Final = Api(
     response=InitProducerIdResponse,
     handle=handle,
     refuse=refuse,
-    acl="WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on any topic",
+    acl="WRITE on the transactional id; without one: IDEMPOTENT_WRITE on the cluster, or WRITE on an existing topic",
     gaps=("v6 (two-phase commit, KIP-939)",),
 )

@@ -1,10 +1,15 @@
-"""LeaveGroup: v0-5
+"""LeaveGroup: remove members from a classic group.
 
 Behavior:
-* Each member is judged by itself; the group rebalances once for all of them.
+* Each member of the request has its own result. The group rebalances once for all of them.
+
+Errors:
+* GROUP_AUTHORIZATION_FAILED, then the error of the group coordinator. Per member: UNKNOWN_MEMBER_ID,
+  FENCED_INSTANCE_ID.
 
 Version notes:
-* v3 many members, and static ones by their instance (KIP-345) · v4 flexible · v5 reason (KIP-800)
+* v3 has several members, and static members by their group instance id (KIP-345). v4 is flexible. v5 has a reason
+  (KIP-800).
 """
 
 from collections.abc import Awaitable

@@ -1,10 +1,14 @@
-"""ListConfigResources: v0-v1 (KIP-1142)
+"""ListConfigResources: list the names of resources that can have a configuration (KIP-1142).
 
 Behavior:
-* The names of everything that may have settings, of the kinds asked for or of all: topics and brokers whether anything
-  is set for them or not, groups where something is. Client metrics are not resources here: that list is empty.
+* The response has all topics, all active brokers, and the groups with a configuration, filtered by resource type.
+  Client metrics are not supported, so their list is empty.
 
-Version notes: v0 asks for client metrics alone; v1 names the kinds.
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED, or UNSUPPORTED_VERSION for an unknown resource type.
+
+Version notes:
+* v0 lists client metrics only. v1 has the filter by resource type.
 """
 
 from typing import Final
@@ -27,8 +31,8 @@ from odradek.protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-KINDS_MIN_VERSION: Final = 1
-EVERY_KIND: Final = (
+RESOURCE_TYPES_MIN_VERSION: Final = 1
+RESOURCE_TYPES: Final = (
     RESOURCE_GROUP,
     RESOURCE_CLIENT_METRICS,
     RESOURCE_BROKER_LOGGER,
@@ -40,14 +44,16 @@ EVERY_KIND: Final = (
 def handle(context: BrokerRequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE_CONFIGS):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    known = EVERY_KIND if context.api_version >= KINDS_MIN_VERSION else (RESOURCE_CLIENT_METRICS,)
+    known = RESOURCE_TYPES if context.api_version >= RESOURCE_TYPES_MIN_VERSION else (RESOURCE_CLIENT_METRICS,)
     if any(kind not in known for kind in request.resource_types):
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
-    wanted = [kind for kind in known if not request.resource_types or kind in request.resource_types]
+    requested = [kind for kind in known if not request.resource_types or kind in request.resource_types]
     image = context.node.metadata.image
     return ListConfigResourcesResponse(
         config_resources=[
-            ConfigResource(name, kind) for kind in wanted for name in _names(image, kind, context.session.listener.name)
+            ConfigResource(name, kind)
+            for kind in requested
+            for name in _names(image, kind, context.session.listener.name)
         ]
     )
 
@@ -59,7 +65,9 @@ def _names(image: MetadataImage, kind: int, listener: str) -> list[str]:
         return [name for resource, name in image.configs if resource == RESOURCE_GROUP]
     if kind == RESOURCE_CLIENT_METRICS:
         return []
-    return [str(each.broker_id) for each in image.brokers.values() if not each.fenced and each.endpoint(listener)]
+    return [
+        str(broker.broker_id) for broker in image.brokers.values() if not broker.fenced and broker.endpoint(listener)
+    ]
 
 
 def refuse(

@@ -1,11 +1,13 @@
-"""ListGroups: v0-5
+"""ListGroups: list the groups that this broker coordinates.
 
 Behavior:
-* The groups of every partition that this broker coordinates; COORDINATOR_LOAD_IN_PROGRESS while any of them loads.
-* Groups that the caller may not describe are left out.
+* The response omits groups that the client may not describe.
+
+Errors:
+* COORDINATOR_LOAD_IN_PROGRESS while the broker loads a partition of `__consumer_offsets`.
 
 Version notes:
-* v3 flexible · v4 filter by state (KIP-518) · v5 filter by type (KIP-848)
+* v3 is flexible. v4 has the filter by state (KIP-518). v5 has the filter by type (KIP-848).
 """
 
 from collections.abc import Awaitable
@@ -19,7 +21,7 @@ from odradek.protocol.messages.list_groups import ListGroupsRequest, ListGroupsR
 
 
 def handle(context: BrokerRequestContext, request: ListGroupsRequest) -> Awaitable[ListGroupsResponse]:
-    return _listed(context, request)
+    return _list(context, request)
 
 
 def refuse(
@@ -28,12 +30,12 @@ def refuse(
     return ListGroupsResponse(error_code=error)
 
 
-async def _listed(context: BrokerRequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+async def _list(context: BrokerRequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     groups = await context.broker.groups.list_groups(tuple(request.states_filter), tuple(request.types_filter))
     if not context.allowed_on_cluster(AclOperation.DESCRIBE):
         names = [group.group_id for group in groups]
-        shown = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, names)[0])
-        groups = [group for group in groups if group.group_id in shown]
+        visible = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, names)[0])
+        groups = [group for group in groups if group.group_id in visible]
     return ListGroupsResponse(groups=groups)
 
 

@@ -1,16 +1,24 @@
-"""ListOffsets: v1-11.
+"""ListOffsets: find offsets by timestamp, or the ends of logs (KIP-79).
 
 Behavior:
-- Latest is the high watermark, with read_committed the last stable offset, for replicas and debuggers (-2) the log end.
-  Earliest and latest come out of memory: Spark's executors ask for both with every poll.
-- By timestamp: the first record at or after it; one that the reader may not see yet is "not found" (-1, -1).
-- After an election nothing is said about the end until the high watermark has reached the new leader's epoch, since it
-  could go back (KIP-207).
+* Latest is the high watermark for a read_uncommitted consumer, the last stable offset for a read_committed one, and the
+  log end offset for replicas and debugging consumers (replica id -2).
+* By timestamp: the first record with that timestamp or a later one. If its offset is not visible to the reader yet, the
+  result is "not found" (-1, -1).
+* Earliest and latest need no read from disk. Spark's executors request both in each poll.
+
+Errors:
+* Per partition: TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST if the request names the partition more than once;
+  UNSUPPORTED_VERSION for a special timestamp that the version does not have; UNKNOWN_TOPIC_OR_PARTITION;
+  FENCED_LEADER_EPOCH; UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER.
+* OFFSET_NOT_AVAILABLE after an election, until the high watermark has reached the new leader epoch. A smaller offset
+  could otherwise follow a larger one (KIP-207). Versions before v5 receive LEADER_NOT_AVAILABLE instead.
 
 Version notes:
-- v2 isolation level; v4 leader epochs (KIP-320); v5 OFFSET_NOT_AVAILABLE (before: LEADER_NOT_AVAILABLE); v6 flexible;
-  v7 max timestamp (KIP-734); v8 earliest local, v9 last tiered (KIP-405, KIP-1005); v10 time-out of remote look-ups
-  (KIP-1075); v11 earliest pending upload (KIP-1023).
+* v2 has the isolation level. v4 has leader epochs (KIP-320). v6 is flexible. v7 has the maximum timestamp (KIP-734).
+* v8 has the earliest local offset (KIP-405), v9 the last tiered one (KIP-1005), v11 the earliest pending upload
+  (KIP-1023). v10 has a timeout of remote look-ups (KIP-1075). There is no tiered storage: the local log is the whole
+  log.
 """
 
 from collections.abc import Awaitable
@@ -55,9 +63,9 @@ LEADER_EPOCH_MIN_VERSION: Final = 4
 
 @dataclass(slots=True)
 class _Search:
-    """A look-up by timestamp, which may need the disk, and where its result goes."""
+    """Look-up by timestamp of one partition, which can need the disk, and the result to fill in."""
 
-    answer: ListOffsetsPartitionResponse
+    result: ListOffsetsPartitionResponse
     partition: Partition
     timestamp: int
 
@@ -66,27 +74,27 @@ def handle(
     context: BrokerRequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     response = ListOffsetsResponse()
-    doubled = _doubled(request)
+    duplicates = _duplicates(request)
     searches: list[_Search] = []
     for topic in request.topics:
         allowed = context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
-        answers: list[ListOffsetsPartitionResponse] = []
-        for asked in topic.partitions:
-            answer = ListOffsetsPartitionResponse(asked.partition_index)
-            answers.append(answer)
+        results: list[ListOffsetsPartitionResponse] = []
+        for requested in topic.partitions:
+            result = ListOffsetsPartitionResponse(requested.partition_index)
+            results.append(result)
             try:
                 if not allowed:
                     raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                if (topic.name, asked.partition_index) in doubled:
+                if (topic.name, requested.partition_index) in duplicates:
                     raise Refusal(ErrorCode.INVALID_REQUEST)
-                partition = _partition(context, request, topic.name, asked)
-                if asked.timestamp >= 0 or asked.timestamp == MAX_TIMESTAMP:
-                    searches.append(_Search(answer, partition, asked.timestamp))
+                partition = _partition(context, request, topic.name, requested)
+                if requested.timestamp >= 0 or requested.timestamp == MAX_TIMESTAMP:
+                    searches.append(_Search(result, partition, requested.timestamp))
                 else:
-                    _tell(context, answer, _look_up(partition, request, asked.timestamp))
+                    _set_result(context, result, _look_up(partition, request, requested.timestamp))
             except Refusal as refusal:
-                answer.error_code = wire_error(context.api_key, context.api_version, refusal.error)
-        response.topics.append(ListOffsetsTopicResponse(topic.name, answers))
+                result.error_code = wire_error(context.api_key, context.api_version, refusal.error)
+        response.topics.append(ListOffsetsTopicResponse(topic.name, results))
     return _search(context, request, response, searches) if searches else response
 
 
@@ -95,41 +103,42 @@ def refuse(
 ) -> ListOffsetsResponse:
     topics = [
         ListOffsetsTopicResponse(
-            topic.name, [ListOffsetsPartitionResponse(asked.partition_index, error) for asked in topic.partitions]
+            topic.name,
+            [ListOffsetsPartitionResponse(partition.partition_index, error) for partition in topic.partitions],
         )
         for topic in request.topics
     ]
     return ListOffsetsResponse(topics=topics)
 
 
-def _doubled(request: ListOffsetsRequest) -> dict[tuple[str, int], None]:
-    """Partitions that the request names more than once: none of them is looked up."""
+def _duplicates(request: ListOffsetsRequest) -> dict[tuple[str, int], None]:
+    """Return the partitions that the request names more than once."""
     seen: dict[tuple[str, int], None] = {}
-    doubled: dict[tuple[str, int], None] = {}
+    duplicates: dict[tuple[str, int], None] = {}
     for topic in request.topics:
-        for asked in topic.partitions:
-            key = topic.name, asked.partition_index
+        for requested in topic.partitions:
+            key = topic.name, requested.partition_index
             if key in seen:
-                doubled[key] = None
+                duplicates[key] = None
             seen[key] = None
-    return doubled
+    return duplicates
 
 
 def _partition(
-    context: BrokerRequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
+    context: BrokerRequestContext, request: ListOffsetsRequest, topic: str, requested: ListOffsetsPartition
 ) -> Partition:
-    if asked.timestamp < 0 and context.api_version < MIN_VERSIONS.get(asked.timestamp, context.api_version + 1):
+    if requested.timestamp < 0 and context.api_version < MIN_VERSIONS.get(requested.timestamp, context.api_version + 1):
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
-    partition = context.broker.partitions.find(topic, asked.partition_index)
+    partition = context.broker.partitions.find(topic, requested.partition_index)
     if request.replica_id == DEBUGGER:
-        partition.check_readable(asked.current_leader_epoch)
+        partition.check_readable(requested.current_leader_epoch)
     else:
-        partition.check_leader(asked.current_leader_epoch)
+        partition.check_leader(requested.current_leader_epoch)
     return partition
 
 
 def _look_up(partition: Partition, request: ListOffsetsRequest, timestamp: int) -> TimestampAndOffset:
-    """The ends of the log, which are known without reading."""
+    """Return (timestamp, offset, leader epoch) of a special timestamp that needs no read from disk."""
     log = partition.log
     if timestamp == LATEST:
         if request.replica_id == CONSUMER:
@@ -137,7 +146,7 @@ def _look_up(partition: Partition, request: ListOffsetsRequest, timestamp: int) 
         return -1, _visible_end(partition, request), partition.leader_epoch
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
         return -1, log.log_start_offset, log.epoch_at_start()
-    return NOT_FOUND  # LATEST_TIERED, EARLIEST_PENDING_UPLOAD: there is no tiered storage
+    return NOT_FOUND  # LATEST_TIERED and EARLIEST_PENDING_UPLOAD: there is no tiered storage
 
 
 async def _search(
@@ -149,15 +158,18 @@ async def _search(
         reading = log.max_timestamp_offset() if newest else log.offset_for_timestamp(search.timestamp)
         try:
             found = await partition.complete_read(reading)
-            partition.check_readable()  # time has passed
-            _tell(context, search.answer, _visible(partition, request, found))
+            partition.check_readable()  # the partition can have changed its role during the read
+            _set_result(context, search.result, _visible(partition, request, found))
         except Refusal as refusal:
-            search.answer.error_code = wire_error(context.api_key, context.api_version, refusal.error)
+            search.result.error_code = wire_error(context.api_key, context.api_version, refusal.error)
     return response
 
 
 def _visible(partition: Partition, request: ListOffsetsRequest, found: TimestampAndOffset | None) -> TimestampAndOffset:
-    """`found`, if this reader may see it by now."""
+    """Return `found` if its offset is visible to the reader, and NOT_FOUND otherwise.
+
+    Raise Refusal(OFFSET_NOT_AVAILABLE) if the high watermark is not known yet.
+    """
     if found is not None and found[1] < _visible_end(partition, request):
         return found
     if request.replica_id == CONSUMER:
@@ -165,10 +177,10 @@ def _visible(partition: Partition, request: ListOffsetsRequest, found: Timestamp
     return NOT_FOUND
 
 
-def _tell(context: BrokerRequestContext, answer: ListOffsetsPartitionResponse, found: TimestampAndOffset) -> None:
-    answer.timestamp, answer.offset, epoch = found
+def _set_result(context: BrokerRequestContext, result: ListOffsetsPartitionResponse, found: TimestampAndOffset) -> None:
+    result.timestamp, result.offset, epoch = found
     if context.api_version >= LEADER_EPOCH_MIN_VERSION:
-        answer.leader_epoch = epoch
+        result.leader_epoch = epoch
 
 
 def _visible_end(partition: Partition, request: ListOffsetsRequest) -> int:

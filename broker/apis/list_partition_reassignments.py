@@ -1,8 +1,10 @@
-"""ListPartitionReassignments: v0
+"""ListPartitionReassignments: list the reassignments in progress (KIP-455).
 
 Behavior:
-* The partitions whose replicas are on the move, of those named or of all (KIP-455). What is not on the move is left
-  out.
+* The response covers the requested partitions, or all. It omits partitions without a reassignment.
+
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from itertools import groupby
@@ -25,10 +27,10 @@ async def handle(
 ) -> ListPartitionReassignmentsResponse:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    asked = None
+    requested = None
     if request.topics is not None:
-        asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
-    found = await context.quorum.controller.list_reassignments(asked, timeout_ms=request.timeout_ms)
+        requested = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    reassignments = await context.quorum.controller.list_reassignments(requested, timeout_ms=request.timeout_ms)
     return ListPartitionReassignmentsResponse(
         error_message=None,
         topics=[
@@ -44,7 +46,7 @@ async def handle(
                     for ongoing in group
                 ],
             )
-            for name, group in groupby(found, key=lambda ongoing: ongoing.topic)
+            for name, group in groupby(reassignments, key=lambda ongoing: ongoing.topic)
         ],
     )
 

@@ -1,13 +1,17 @@
-"""ListTransactions: v0-2 (KIP-664)
+"""ListTransactions: list the transactions that this broker coordinates (KIP-664).
 
 Behavior:
-* The transactions of every partition that this broker coordinates; COORDINATOR_LOAD_IN_PROGRESS while any of them
-  loads.
-* All filters that are given must hold. Names of states that do not exist are answered back, and match nothing.
-* Ids that the caller may not describe are left out.
+* A transaction is listed if it matches all given filters. A state name that does not exist matches no transaction; the
+  response contains it in `unknown_state_filters`.
+* The response omits transactional ids that the client may not describe.
+
+Errors:
+* COORDINATOR_LOAD_IN_PROGRESS while the broker loads a partition of `__transaction_state`. INVALID_REGULAR_EXPRESSION
+  for an invalid pattern.
 
 Version notes:
-* v1 duration filter (KIP-994) · v2 pattern for the id (KIP-1152): RE2 syntax, the whole id must match.
+* v1 has the filter by duration (KIP-994). v2 has the pattern of transactional ids (KIP-1152): RE2 syntax, and the
+  pattern must match the whole id.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,7 +35,7 @@ Matches = Callable[[str], bool]
 def handle(
     context: BrokerRequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse | Awaitable[ListTransactionsResponse]:
-    return _listed(context, request, _matcher(request.transactional_id_pattern))
+    return _list(context, request, _matcher(request.transactional_id_pattern))
 
 
 def refuse(
@@ -40,19 +44,19 @@ def refuse(
     return ListTransactionsResponse(error_code=error)
 
 
-async def _listed(
+async def _list(
     context: BrokerRequestContext, request: ListTransactionsRequest, matches: Matches
 ) -> ListTransactionsResponse:
     producer_ids, states = dict.fromkeys(request.producer_id_filters), dict.fromkeys(request.state_filters)
-    found = [
+    matching = [
         described.transaction
         for described in await context.broker.transactions.list_transactions()
-        if _wanted(described.transaction, producer_ids, states)
-        and _lasts(described.transaction, request.duration_filter, context.now_ms)
+        if _matches_filters(described.transaction, producer_ids, states)
+        and _exceeds_duration(described.transaction, request.duration_filter, context.now_ms)
         and matches(described.transaction.transactional_id)
     ]
-    names = [txn.transactional_id for txn in found]
-    shown = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names)[0])
+    names = [txn.transactional_id for txn in matching]
+    visible = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names)[0])
     return ListTransactionsResponse(
         unknown_state_filters=[name for name in request.state_filters if name not in STATE_BY_NAME],
         transaction_states=[
@@ -61,24 +65,24 @@ async def _listed(
                 producer_id=txn.producer_id,
                 transaction_state=txn.state.shown,
             )
-            for txn in found
-            if txn.transactional_id in shown
+            for txn in matching
+            if txn.transactional_id in visible
         ],
     )
 
 
-def _wanted(txn: Transaction, producer_ids: Mapping[int, None], states: Mapping[str, None]) -> bool:
+def _matches_filters(txn: Transaction, producer_ids: Mapping[int, None], states: Mapping[str, None]) -> bool:
     if producer_ids and txn.producer_id not in producer_ids:
         return False
     return not states or txn.state.shown in states
 
 
-def _lasts(txn: Transaction, duration_ms: int, now_ms: int) -> bool:
+def _exceeds_duration(txn: Transaction, duration_ms: int, now_ms: int) -> bool:
     return duration_ms < 0 or now_ms - txn.start_ms > duration_ms
 
 
 def _matcher(pattern: str | None) -> Matches:
-    """Raises Refusal(INVALID_REGULAR_EXPRESSION)."""
+    """Return the predicate of a pattern. Raise Refusal(INVALID_REGULAR_EXPRESSION) if the pattern is invalid."""
     if not pattern:
         return lambda _transactional_id: True
     return compiled(pattern)

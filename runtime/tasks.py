@@ -45,9 +45,7 @@ class Tasks:
         while self._tasks:
             task = next(reversed(self._tasks))
             task.cancel()
-            with suppress(
-                BaseException
-            ):  # `_done` reports a failure; the remaining tasks must be cancelled in any case
+            with suppress(BaseException):  # `_done` reports a failure; the remaining tasks must still end
                 await task
             if not task.done():  # the caller of this method was cancelled during the await
                 raise CancelledError

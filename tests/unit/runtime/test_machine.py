@@ -92,7 +92,7 @@ def test_rows_are_read_in_the_order_of_the_columns() -> None:
 
 def test_row_with_too_few_cells_is_refused_and_named() -> None:
     rows: dict[Event, tuple[Outcome | Bug, ...]] = {Event.PUSH: (REFUSED,), Event.LOCK: (REFUSED, REFUSED)}
-    with pytest.raises(InvalidTable, match=r"rows that do not have 2 cells: \['Event.PUSH: 1'\]"):
+    with pytest.raises(InvalidTable, match=r"rows do not have 2 cells: \['Event.PUSH: 1'\]"):
         TransitionTable.of_rows("door", Door, Event, rows)
 
 

@@ -18,7 +18,7 @@ from typing import Final
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation, ResourceType
-from odradek.coordinator.txn.service import Described
+from odradek.coordinator.txn.service import TransactionDescription
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.extensions import DESCRIBED_CLIENT_ID_TAG
 from odradek.protocol.messages.describe_transactions import (
@@ -63,7 +63,7 @@ def _error(transactional_id: str, error: ErrorCode) -> TransactionState:
     return TransactionState(transactional_id=transactional_id, error_code=error)
 
 
-def _state(context: BrokerRequestContext, described: Described) -> TransactionState:
+def _state(context: BrokerRequestContext, described: TransactionDescription) -> TransactionState:
     txn = described.transaction
     topics: dict[str, list[int]] = {}
     for topic, partition in described.partitions:
@@ -72,7 +72,7 @@ def _state(context: BrokerRequestContext, described: Described) -> TransactionSt
     client_id = () if txn.client_id is None else ((DESCRIBED_CLIENT_ID_TAG, txn.client_id.encode()),)
     return TransactionState(
         transactional_id=txn.transactional_id,
-        transaction_state=txn.state.shown,
+        transaction_state=txn.state.kafka_name,
         transaction_timeout_ms=txn.timeout_ms,
         transaction_start_time_ms=txn.start_ms,
         producer_id=txn.producer_id,

@@ -63,7 +63,7 @@ async def _list(
             TransactionState(
                 transactional_id=txn.transactional_id,
                 producer_id=txn.producer_id,
-                transaction_state=txn.state.shown,
+                transaction_state=txn.state.kafka_name,
             )
             for txn in matching
             if txn.transactional_id in visible
@@ -74,7 +74,7 @@ async def _list(
 def _matches_filters(txn: Transaction, producer_ids: Mapping[int, None], states: Mapping[str, None]) -> bool:
     if producer_ids and txn.producer_id not in producer_ids:
         return False
-    return not states or txn.state.shown in states
+    return not states or txn.state.kafka_name in states
 
 
 def _exceeds_duration(txn: Transaction, duration_ms: int, now_ms: int) -> bool:

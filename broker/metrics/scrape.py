@@ -264,7 +264,7 @@ async def _transactions(coordinator: "TransactionCoordinator", clock: "Clock") -
                     oldest_ms = min(oldest_ms, transaction.start_ms)
             await sleep(0)
     for state, count in states.items():
-        yield "odradek_transactions", (state.shown,), count
+        yield "odradek_transactions", (state.kafka_name,), count
     yield "odradek_transactions_oldest_open_seconds", (), (now_ms - oldest_ms) / 1_000
     stats = coordinator.stats
     yield "odradek_transactions_committed_total", (), stats.committed

@@ -1,7 +1,7 @@
-"""Partitions join a transaction, or are asked after (kafka-facts 5.5)."""
+"""Decide AddPartitionsToTxn: add partitions to a transaction, or verify that they belong to it (KIP-890)."""
 
 from odradek.coordinator.txn.changes import to_ongoing
-from odradek.coordinator.txn.commands import AddPartitions, PartitionErrors, Situation, VerifyPartitions, again
+from odradek.coordinator.txn.commands import AddPartitions, DecisionContext, PartitionErrors, VerifyPartitions, again
 from odradek.coordinator.txn.records import to_record
 from odradek.coordinator.txn.state import Transaction, TxnState
 from odradek.coordinator.txn.transitions import Event, Outcome, look_up
@@ -9,55 +9,62 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import Again, Decision
 
 
-def decide_add(command: AddPartitions, now: Situation) -> Decision[PartitionErrors] | Again:
-    """Make `partitions` part of the running transaction, or start one with them. Raises Refusal.
+def decide_add(command: AddPartitions, context: DecisionContext) -> Decision[PartitionErrors] | Again:
+    """Add `partitions` to the ongoing transaction, or begin one with them.
 
-    Pending is tested before the identity: a producer that is ahead of its own Complete record (TV2 tells it the new
-    identity at Prepare) would otherwise be fenced by itself (KAFKA-18464). A Complete or Ongoing record need only be
-    written: what follows it is committed with it or not at all, and the answer waits for that (docs/decisions/0058).
+    Pending changes of the id are checked before the identity. A TV2 producer receives its next identity at Prepare,
+    before the Complete record is written, and an identity check would fence it (KAFKA-18464).
+
+    The command does not wait for the commit of a Complete or Ongoing record. The new record is committed after it or
+    not at all, and the reply waits for that (docs/decisions/0058).
+
+    Raises:
+        Refusal: INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
     """
-    txn = now.txn
+    txn = context.txn
     if txn is None:
         raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if now.completing or (now.uncommitted and not (txn.state is TxnState.ONGOING or txn.state.is_complete)):
+    if context.completing or (context.uncommitted and not (txn.state is TxnState.ONGOING or txn.state.is_complete)):
         return again(command.transactional_id)
     _check_identity(txn, command.producer_id, command.producer_epoch)
     if look_up(txn.state, Event.ADD) is Outcome.AGAIN:
         return again(command.transactional_id)
     if txn.state is TxnState.ONGOING and all(partition in txn.partitions for partition in command.partitions):
-        return Decision(_all_in(command))
+        return Decision(_all_added(command))
     after = to_ongoing(
         txn,
         command.partitions,
         client_version=command.client_version,
         client_id=command.client_id,
-        now_ms=now.now_ms,
+        now_ms=context.now_ms,
     )
-    record = to_record(after, now.feature_level)
-    return Decision(_all_in(command), records=(record,), keys=(command.transactional_id,))
+    record = to_record(after, context.feature_level)
+    return Decision(_all_added(command), records=(record,), keys=(command.transactional_id,))
 
 
-def decide_verify(command: VerifyPartitions, now: Situation) -> Decision[PartitionErrors] | Again:
-    """Which of `partitions` are part of the running transaction? Raises Refusal.
+def decide_verify(command: VerifyPartitions, context: DecisionContext) -> Decision[PartitionErrors] | Again:
+    """Return NONE for each partition that belongs to the ongoing transaction, TRANSACTION_ABORTABLE for the others.
 
-    Pending is ignored on purpose (KAFKA-14904): the guard at the append is the final test.
+    Pending changes of the id do not matter (KAFKA-14904): the verification guard is checked at the append.
+
+    Raises:
+        Refusal: INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
     """
-    txn = now.txn
+    txn = context.txn
     if txn is None:
         raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     _check_identity(txn, command.producer_id, command.producer_epoch)
     if look_up(txn.state, Event.VERIFY) is Outcome.AGAIN:
         return again(command.transactional_id)
-    inside = txn.partitions
     return Decision(
         {
-            partition: ErrorCode.NONE if partition in inside else ErrorCode.TRANSACTION_ABORTABLE
+            partition: ErrorCode.NONE if partition in txn.partitions else ErrorCode.TRANSACTION_ABORTABLE
             for partition in command.partitions
         }
     )
 
 
-def _all_in(command: AddPartitions) -> PartitionErrors:
+def _all_added(command: AddPartitions) -> PartitionErrors:
     return dict.fromkeys(command.partitions, ErrorCode.NONE)
 
 

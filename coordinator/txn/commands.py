@@ -1,4 +1,4 @@
-"""What can be asked of one shard of transactional ids, what it answers, and what it wants done."""
+"""Commands to one shard of transactional ids, their replies, and its effects."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,20 +11,26 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import Again
 
 TV2: Final = 2
-"""The client's transaction version from which every end of a transaction raises the epoch (KIP-890)."""
+"""Transaction version of clients whose producer epoch rises at each end of a transaction (KIP-890)."""
 
 
 class ProducerIdentity(NamedTuple):
+    """Producer id and producer epoch."""
+
     producer_id: int
     producer_epoch: int
 
 
 PartitionErrors = dict[TopicPartition, ErrorCode]
+"""Reply to AddPartitions and VerifyPartitions: the error of each partition, NONE for success."""
 
 
 @dataclass(frozen=True, slots=True)
 class InitProducerId:
-    """`expected` is the identity that the producer believes to have (KIP-360), None from one that has just started."""
+    """Request the identity of a producer, and end an ongoing transaction of its id.
+
+    `expected` is the identity that the producer has (KIP-360). It is None from a producer that has just started.
+    """
 
     transactional_id: str
     timeout_ms: int
@@ -34,7 +40,11 @@ class InitProducerId:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitions:
-    """`client_version` 0 for AddPartitionsToTxn v0-3 and AddOffsetsToTxn, TV2 for brokers that add on behalf of one."""
+    """Add partitions to a transaction.
+
+    `client_version` is 0 for AddPartitionsToTxn v0-3 and AddOffsetsToTxn. It is TV2 if a broker adds the partition of a
+    Produce or TxnOffsetCommit request.
+    """
 
     transactional_id: str
     producer_id: int
@@ -46,6 +56,8 @@ class AddPartitions:
 
 @dataclass(frozen=True, slots=True)
 class VerifyPartitions:
+    """Check that partitions belong to the ongoing transaction."""
+
     transactional_id: str
     producer_id: int
     producer_epoch: int
@@ -54,7 +66,7 @@ class VerifyPartitions:
 
 @dataclass(frozen=True, slots=True)
 class EndTransaction:
-    """`client_version` TV2 for EndTxn v5 and later, 0 below."""
+    """Commit or abort a transaction. `client_version` is TV2 for EndTxn v5 and later, 0 below."""
 
     transactional_id: str
     producer_id: int
@@ -65,7 +77,7 @@ class EndTransaction:
 
 @dataclass(frozen=True, slots=True)
 class AbortTimedOut:
-    """The sweep saw this transaction (told by its start) run out of time."""
+    """Abort a transaction after its time-out. `start_ms` identifies it among the transactions of the id."""
 
     transactional_id: str
     producer_id: int
@@ -74,7 +86,7 @@ class AbortTimedOut:
 
 @dataclass(frozen=True, slots=True)
 class CompleteTransaction:
-    """Every marker of the transaction that was prepared with this identity is written."""
+    """Complete the transaction that was prepared with this identity: all its markers are written."""
 
     transactional_id: str
     producer_id: int
@@ -83,27 +95,31 @@ class CompleteTransaction:
 
 @dataclass(frozen=True, slots=True)
 class ExpireIds:
+    """Write tombstones for those of the ids that are still expired."""
+
     transactional_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SweepTimedOut:
-    pass
+    """Find transactions whose time-out has passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepExpired:
-    pass
+    """Find transactional ids whose expiration time has passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Describe:
+    """Return the transaction of an id."""
+
     transactional_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ListAll:
-    pass
+    """Return the transactions of all ids of the shard."""
 
 
 Command = (
@@ -123,7 +139,7 @@ Command = (
 
 @dataclass(frozen=True, slots=True)
 class SendMarkers:
-    """Effect: write the markers of a prepared transaction, then tell CompleteTransaction."""
+    """Effect: write the markers of a prepared transaction, then submit CompleteTransaction."""
 
     transactional_id: str
     marker: Marker
@@ -131,17 +147,21 @@ class SendMarkers:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Effect: give the shard this command."""
+    """Effect: submit `command` to the shard."""
 
     command: Command
 
 
-@dataclass(slots=True)  # not frozen: one is made for every command, and freezing triples its price
-class Situation:
-    """What a decision about one id is made of. `txn` is None for an unknown id.
+@dataclass(slots=True)  # not frozen: each command creates one, and a frozen dataclass takes three times as long
+class DecisionContext:
+    """Input of a decision about one transactional id.
 
-    `ids`: those that the shard knows. `uncommitted`: its last record is behind the high watermark. `completing`: its markers are being written.
-    `take_producer_id` raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while there is none.
+    - `txn`: the transaction of the id; None if the id is unknown.
+    - `uncommitted`: True if the last record of the id is not committed.
+    - `completing`: True if the markers of the id are being written.
+    - `take_producer_id` returns a new producer id, or raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) if none is
+      available.
+    - `ids`: all transactional ids of the shard.
     """
 
     txn: Transaction | None
@@ -156,13 +176,14 @@ class Situation:
 
     @property
     def pending(self) -> bool:
-        """Kafka's "pending state": one of its transitions is being prepared, appended, or completed."""
+        """True if the last record of the id is not committed, or its markers are being written."""
         return self.uncommitted or self.completing
 
 
 def again(transactional_id: str) -> Again:
-    """Wait for the id; CONCURRENT_TRANSACTIONS when that takes too long."""
+    """Return the reply that lets a command wait for the id. After a bounded time it gets CONCURRENT_TRANSACTIONS."""
     return Again(transactional_id, Refusal(ErrorCode.CONCURRENT_TRANSACTIONS))
 
 
 Reply = Any
+"""Reply of a command. Its type depends on the command."""

@@ -1,7 +1,7 @@
-"""The replicated core of the transaction coordinator: the transactional ids of one `__transaction_state` partition.
+"""Decide the commands of the transaction coordinator for one partition of `__transaction_state`. Pure.
 
-The state is what the log says, record by record. Two things are beside it, in memory only and known to be lost with it:
-what `Transaction` lists as not being in the log, and which completions were given up.
+The state is derived from the log. Two parts are in memory only and are lost when the coordinator changes: the fields of
+`Transaction` that the record format lacks, and the set of stopped completions.
 """
 
 from collections import deque
@@ -28,7 +28,7 @@ _SWEEP_EXPIRED: Final = "sweep for expired ids"
 
 
 class TransactionShard:
-    """Implements runtime.shard.Shard for `__transaction_state`."""
+    """Core of one partition of `__transaction_state`. It implements `odradek.runtime.shard.Shard`."""
 
     def __init__(
         self,
@@ -37,10 +37,14 @@ class TransactionShard:
         take_producer_id: Callable[[], int],
         stats: TxnStats | None = None,
     ) -> None:
-        """`take_producer_id` raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while there is none."""
+        """Create a core without state.
+
+        `take_producer_id` returns a new producer id, or raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) if none is
+        available.
+        """
         self.transactions: BoundedIdDict[Transaction] = BoundedIdDict()
         self.skipped_records = 0
-        """Records of versions that this broker does not know."""
+        """Number of log records with a version that this broker does not know."""
         self.leader_epoch = -1
         self._config = config
         self._features = features
@@ -49,15 +53,15 @@ class TransactionShard:
         self._offsets: dict[str, int] = {}
         self._committed = 0
         self._ongoing: dict[str, None] = {}
-        self._dead: deque[tuple[int, str]] = deque()
-        self._given_up: dict[str, c.ProducerIdentity] = {}
+        self._tombstones: deque[tuple[int, str]] = deque()
+        self._stopped_completions: dict[str, c.ProducerIdentity] = {}
         self._decisions: dict[type[Any], Callable[[Any, int], Decision[Any] | Again]] = {
-            c.InitProducerId: lambda command, now_ms: decide_init(command, self._situation(command, now_ms)),
-            c.AddPartitions: lambda command, now_ms: decide_add(command, self._situation(command, now_ms)),
-            c.VerifyPartitions: lambda command, now_ms: decide_verify(command, self._situation(command, now_ms)),
-            c.EndTransaction: lambda command, now_ms: decide_end(command, self._situation(command, now_ms)),
-            c.AbortTimedOut: lambda command, now_ms: decide_time_out(command, self._situation(command, now_ms)),
-            c.CompleteTransaction: lambda command, now_ms: decide_complete(command, self._situation(command, now_ms)),
+            c.InitProducerId: lambda command, now_ms: decide_init(command, self._context(command, now_ms)),
+            c.AddPartitions: lambda command, now_ms: decide_add(command, self._context(command, now_ms)),
+            c.VerifyPartitions: lambda command, now_ms: decide_verify(command, self._context(command, now_ms)),
+            c.EndTransaction: lambda command, now_ms: decide_end(command, self._context(command, now_ms)),
+            c.AbortTimedOut: lambda command, now_ms: decide_time_out(command, self._context(command, now_ms)),
+            c.CompleteTransaction: lambda command, now_ms: decide_complete(command, self._context(command, now_ms)),
             c.ExpireIds: self._expire,
             c.SweepTimedOut: self._sweep_timed_out,
             c.SweepExpired: self._sweep_expired,
@@ -68,7 +72,7 @@ class TransactionShard:
     # ---- the contract of a shard ------------------------------------------------------------------------------------
 
     def decide(self, command: c.Command, now_ms: int) -> Decision[Any] | Again:
-        """Judge one command. Raises Refusal; changes nothing."""
+        """Decide one command without a change of state. Raise Refusal if it is refused."""
         decision = self._decisions[type(command)](command, now_ms)
         if isinstance(decision, Decision):
             for record in decision.records:
@@ -80,7 +84,7 @@ class TransactionShard:
         return decision
 
     def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
-        """Take one record into the state. Raises Malformed for one without a key or with a broken body."""
+        """Apply one record to the state. Raise Malformed if it has no key or cannot be decoded."""
         txn: Transaction | None = record.memo
         if txn is None:
             transactional_id = decode_key(record.key)
@@ -99,54 +103,57 @@ class TransactionShard:
         transactional_id = txn.transactional_id
         self.transactions[transactional_id] = txn
         self._offsets[transactional_id] = offset
-        self._given_up.pop(transactional_id, None)
+        self._stopped_completions.pop(transactional_id, None)
         if txn.state is TxnState.ONGOING:
             self._ongoing[transactional_id] = None
         else:
             self._ongoing.pop(transactional_id, None)
 
     def apply_marker(self, offset: int, marker: Marker, leader_epoch: int) -> None:
-        """Nobody writes transactions into `__transaction_state`."""
+        """Count the marker as skipped: no transaction includes `__transaction_state`."""
         self.skipped_records += 1
 
     def on_committed(self, high_watermark: int) -> None:
-        """Ids whose tombstone is committed are free again."""
+        """Remove the ids whose tombstone is committed."""
         self._committed = high_watermark
-        while self._dead and self._dead[0][0] < high_watermark:
-            offset, transactional_id = self._dead.popleft()
+        while self._tombstones and self._tombstones[0][0] < high_watermark:
+            offset, transactional_id = self._tombstones.popleft()
             if self._offsets.get(transactional_id) == offset:
                 del self._offsets[transactional_id]
                 del self.transactions[transactional_id]
 
     def on_loaded(self, leader_epoch: int, now_ms: int) -> Loaded:
-        """Prepared transactions send their markers again, under the epoch of the new coordinator."""
+        """Return the sweep timers, and the markers of prepared transactions with the new coordinator epoch."""
         self.leader_epoch = leader_epoch
         effects = tuple(send_markers(txn, leader_epoch) for txn in self.transactions.values() if txn.state.is_prepared)
         return Loaded(timers=(self._next_timeout_sweep(), self._next_expiry_sweep()), effects=effects)
 
     def append_refusal(self, error: ErrorCode) -> ErrorCode:
+        """Return the error for the client if the log refuses a batch with `error`."""
         return APPEND_ERRORS.get(error, error)
 
-    # ---- beside the log ---------------------------------------------------------------------------------------------
+    # ---- state in memory only ----------------------------------------------------------------------------------------
 
-    def give_up(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
-        """A partition leader has seen a newer epoch of this producer, or of this coordinator: the completion is not
-        ours any more. The id stays prepared here until it is loaded again; requests meet the Prepare rows of the table.
+    def stop_completion(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+        """Note that a partition leader has refused a marker: a newer producer epoch or coordinator exists.
+
+        The id stays prepared on this broker until its shard is loaded again. Requests use the Prepare rows of the
+        table.
         """
         txn = self.transactions.get(transactional_id)
         identity = c.ProducerIdentity(producer_id, producer_epoch)
         if txn is not None and txn.state.is_prepared and (txn.producer_id, txn.producer_epoch) == identity:
-            self._given_up[transactional_id] = identity
+            self._stopped_completions[transactional_id] = identity
 
     # ---- decisions over many ids ------------------------------------------------------------------------------------
 
     def _sweep_timed_out(self, command: c.SweepTimedOut, now_ms: int) -> Decision[None]:
-        found = tuple(
+        aborts = tuple(
             c.Post(c.AbortTimedOut(txn.transactional_id, txn.producer_id, txn.start_ms))
             for txn in map(self.transactions.__getitem__, self._ongoing)
             if txn.timed_out(now_ms)
         )
-        return Decision(None, effects=found, timers=(self._next_timeout_sweep(),))
+        return Decision(None, effects=aborts, timers=(self._next_timeout_sweep(),))
 
     def _sweep_expired(self, command: c.SweepExpired, now_ms: int) -> Decision[None]:
         config = self._config
@@ -155,7 +162,7 @@ class TransactionShard:
         return Decision(None, effects=commands, timers=(self._next_expiry_sweep(),))
 
     def _expire(self, command: c.ExpireIds, now_ms: int) -> Decision[int]:
-        """Between the sweep and this an id may have come back to life: judged again, one by one."""
+        """Write tombstones for the expired ids. Each id is checked again: it may have been used since the sweep."""
         ids = tuple(
             transactional_id
             for transactional_id in command.transactional_ids
@@ -179,11 +186,11 @@ class TransactionShard:
 
     # ---- helpers ----------------------------------------------------------------------------------------------------
 
-    def _situation(self, command: Any, now_ms: int) -> c.Situation:
+    def _context(self, command: Any, now_ms: int) -> c.DecisionContext:
         transactional_id: str = command.transactional_id
         txn = self.transactions.get(transactional_id)
-        completing = txn is not None and txn.state.is_prepared and transactional_id not in self._given_up
-        return c.Situation(
+        completing = txn is not None and txn.state.is_prepared and transactional_id not in self._stopped_completions
+        return c.DecisionContext(
             txn,
             self._is_uncommitted(transactional_id),
             completing,
@@ -199,7 +206,7 @@ class TransactionShard:
         return self._offsets.get(transactional_id, -1) >= self._committed
 
     def _mark_dead(self, transactional_id: str, offset: int) -> None:
-        """Dead until the tombstone is committed: before that, whoever asks waits and does not get a new producer id."""
+        """Set the state Dead until the tombstone is committed. Until then, requests wait and get no new producer id."""
         txn = self.transactions.get(transactional_id)
         if txn is None:
             return
@@ -213,7 +220,7 @@ class TransactionShard:
         )
         self._offsets[transactional_id] = offset
         self._ongoing.pop(transactional_id, None)
-        self._dead.append((offset, transactional_id))
+        self._tombstones.append((offset, transactional_id))
 
     def _next_timeout_sweep(self) -> Timer:
         interval_ms = self._config.abort_timed_out_interval_ms

@@ -1,30 +1,30 @@
-"""Producer epochs: an int16 that only rises, and what happens when it cannot.
+"""Arithmetic on producer epochs, which are int16 numbers that only rise.
 
-All arithmetic on epochs is here, so that a simulation can make them end early (by one name, EPOCH_MAX).
+All of it is in this module, so that a simulation can reach the last epoch early: it sets EPOCH_MAX.
 """
 
 from typing import Final
 
 NO_EPOCH: Final = -1
 EPOCH_MAX = 32_767
-"""Never given to a client: reserved for the bump with which a broker ends what runs at the epoch before it."""
+"""Last epoch. No client gets it: it is reserved for the abort by the broker of a transaction with the epoch before."""
 
 
 def last_client_epoch() -> int:
-    """The highest epoch that a client can have."""
+    """Return the highest epoch that a client can have."""
     return EPOCH_MAX - 1
 
 
 def is_exhausted(epoch: int) -> bool:
-    """No epoch is left for a client: it needs another producer id."""
+    """Return True if no higher epoch is left for a client, so it needs a new producer id."""
     return epoch >= EPOCH_MAX - 1
 
 
 def is_highest(epoch: int) -> bool:
-    """Met only in logs in which a classic fence was the last bump."""
+    """Return True if the epoch cannot rise. Such an epoch comes from a classic abort by the broker."""
     return epoch >= EPOCH_MAX
 
 
-def raised(epoch: int) -> int:
-    """The next epoch; the highest one stays."""
+def next_epoch(epoch: int) -> int:
+    """Return the next epoch; EPOCH_MAX for EPOCH_MAX."""
     return min(epoch + 1, EPOCH_MAX)

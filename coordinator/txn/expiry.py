@@ -1,4 +1,4 @@
-"""Transactional ids that nobody has used for long are forgotten (kafka-facts 3, "Expiry")."""
+"""Select expired transactional ids, and group their tombstones into batches (transactional.id.expiration.ms)."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,19 +8,20 @@ from odradek.coordinator.txn.transitions import Event, look_up
 from odradek.runtime.machine import To
 
 BATCH_HEADER_BYTES = 61
+"""Bytes of a record batch header."""
 TOMBSTONE_OVERHEAD_BYTES = 21
-"""Length, attributes, time and offset deltas, key length, no value, no headers: the most that their varints can take."""
+"""Maximum bytes of a tombstone record in addition to its key: the largest varints of all its fields."""
 
 
 def is_expired(txn: Transaction, now_ms: int, expiration_ms: int) -> bool:
-    """May the id go? Only one without a transaction, unused for `expiration_ms`."""
+    """Return True if the id has no open transaction and was not used for `expiration_ms`."""
     if txn.update_ms > now_ms - expiration_ms:
         return False
     return isinstance(look_up(txn.state, Event.EXPIRE), To)
 
 
 def batches(transactional_ids: Iterable[str], bytes_max: int) -> Iterator[tuple[str, ...]]:
-    """The ids in groups whose tombstones fit one batch of `bytes_max` bytes each (KAFKA-13099)."""
+    """Group the ids so that the tombstones of a group fit one batch of `bytes_max` bytes (KAFKA-13099)."""
     group: list[str] = []
     size = BATCH_HEADER_BYTES
     for transactional_id in transactional_ids:

@@ -1,10 +1,10 @@
-"""InitProducerId: a producer asks for its identity, and ends whatever ran under the id before it (kafka-facts 5.4)."""
+"""Decide InitProducerId: return the identity of a producer, and end an ongoing transaction of its transactional id."""
 
 from collections.abc import Callable
 from typing import Final
 
 from odradek.coordinator.txn.changes import to_empty
-from odradek.coordinator.txn.commands import InitProducerId, ProducerIdentity, Situation, again
+from odradek.coordinator.txn.commands import DecisionContext, InitProducerId, ProducerIdentity, again
 from odradek.coordinator.txn.end_txn import abort_by_broker
 from odradek.coordinator.txn.epochs import NO_EPOCH, is_exhausted
 from odradek.coordinator.txn.records import to_record
@@ -15,45 +15,56 @@ from odradek.runtime.machine import To
 from odradek.runtime.shard import Again, Decision
 
 TRANSACTIONAL_IDS_MAX: Final = 20_000
-"""Ids in one partition of `__transaction_state` up to which a new one is taken in; Kafka has no limit. None is forgotten to make
-room: its producer may only be silent, and would be fenced. `transactional.id.expiration.ms` makes room.
+"""Maximum transactional ids per partition of `__transaction_state`. Beyond, new ids are refused. Kafka has no limit.
+
+No id is evicted: its producer may be alive, and would be fenced. Ids leave by `transactional.id.expiration.ms`.
 """
 
 
-def decide_init(command: InitProducerId, now: Situation) -> Decision[ProducerIdentity] | Again:
-    """The identity to use from now on. Raises Refusal.
+def decide_init(command: InitProducerId, context: DecisionContext) -> Decision[ProducerIdentity] | Again:
+    """Decide the next identity of a producer. An ongoing transaction is aborted first.
 
-    An ongoing transaction is aborted first. Kafka then answers CONCURRENT_TRANSACTIONS, and the client comes back after
-    its back-off; here the command waits for its id and finds the transaction complete.
+    After the abort, Kafka responds with CONCURRENT_TRANSACTIONS, and the client sends the request again. Odradek lets
+    the command wait until the transaction is complete.
+
+    Raises:
+        Refusal: PRODUCER_FENCED, COORDINATOR_NOT_AVAILABLE if the shard has TRANSACTIONAL_IDS_MAX ids,
+            COORDINATOR_LOAD_IN_PROGRESS if no producer id is available, or UNKNOWN_SERVER_ERROR if the epoch is
+            exhausted.
     """
-    txn = now.txn
+    txn = context.txn
     if txn is None:
-        if not now.ids.has_capacity_for(command.transactional_id, TRANSACTIONAL_IDS_MAX):
-            # clients come again after their back-off, until their own time is up
-            raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no room for more ids here.")
+        if not context.ids.has_capacity_for(command.transactional_id, TRANSACTIONAL_IDS_MAX):
+            # Clients send the request again after a back-off, until their own time-out.
+            raise Refusal(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"The coordinator's partition has {TRANSACTIONAL_IDS_MAX} transactional ids and accepts no new one.",
+            )
         txn = Transaction(command.transactional_id)
-    if now.pending:
+    if context.pending:
         return again(command.transactional_id)
     expected = command.expected
-    if expected is not None and not _may_be(txn, expected):
+    if expected is not None and not _may_be_current(txn, expected):
         raise Refusal(ErrorCode.PRODUCER_FENCED)
     action = look_up(txn.state, Event.INIT)
     if action is Outcome.AGAIN:
         return again(command.transactional_id)
     assert isinstance(action, To)
     if action.state is TxnState.PREPARE_ABORT:
-        return abort_by_broker(txn, now, again(command.transactional_id))
-    identity, last_epoch = _identity(txn, None if expected is None else expected.producer_epoch, now.take_producer_id)
-    after = to_empty(
-        txn, identity, last_epoch, timeout_ms=command.timeout_ms, client_id=command.client_id, now_ms=now.now_ms
+        return abort_by_broker(txn, context, again(command.transactional_id))
+    identity, last_epoch = _identity(
+        txn, None if expected is None else expected.producer_epoch, context.take_producer_id
     )
-    return Decision(identity, records=(to_record(after, now.feature_level),), keys=(command.transactional_id,))
+    after = to_empty(
+        txn, identity, last_epoch, timeout_ms=command.timeout_ms, client_id=command.client_id, now_ms=context.now_ms
+    )
+    return Decision(identity, records=(to_record(after, context.feature_level),), keys=(command.transactional_id,))
 
 
-def _may_be(txn: Transaction, expected: ProducerIdentity) -> bool:
-    """Could a producer that believes to be `expected` be the current one?
+def _may_be_current(txn: Transaction, expected: ProducerIdentity) -> bool:
+    """Return True if a producer with the identity `expected` can be the current producer of the id.
 
-    One whose producer id was rotated away, and whose answer was lost, still believes in the old one.
+    Its producer id may be the previous one: the id has changed at an epoch overflow, and the response was lost.
     """
     return (
         txn.is_new
@@ -65,7 +76,11 @@ def _may_be(txn: Transaction, expected: ProducerIdentity) -> bool:
 def _identity(
     txn: Transaction, expected_epoch: int | None, take_producer_id: Callable[[], int]
 ) -> tuple[ProducerIdentity, int]:
-    """(new identity, the epoch that a retry of this very request may still expect). Raises Refusal."""
+    """Return the new identity, and the epoch that a retry of this request may have as `expected_epoch`.
+
+    Raises:
+        Refusal: PRODUCER_FENCED, UNKNOWN_SERVER_ERROR or COORDINATOR_LOAD_IN_PROGRESS.
+    """
     stored = txn.producer_epoch
     if txn.is_new:
         return ProducerIdentity(take_producer_id(), 0), NO_EPOCH

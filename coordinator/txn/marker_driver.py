@@ -1,4 +1,4 @@
-"""Carries the plan of the markers out: sends, waits, sends again."""
+"""Carry out the marker plan: send requests with markers, receive the responses, and send failed markers again."""
 
 from asyncio import Future, TimerHandle, get_running_loop
 from collections.abc import Callable
@@ -6,28 +6,31 @@ from functools import partial
 from typing import Any, Final
 
 from odradek.coordinator.txn.commands import SendMarkers
-from odradek.coordinator.txn.markers import Finished, MarkerPlan, MarkerRequest
+from odradek.coordinator.txn.markers import FinishedCompletion, MarkerPlan, MarkerRequest
 from odradek.coordinator.txn.ports import Leaders, MarkerSender
 from odradek.coordinator.txn.state import Partitions
 from odradek.protocol.errors import Refusal
 from odradek.runtime.shard import FailureHandler
 
 MARKER_RETRY_BACKOFF_S: Final = 0.05
-"""Before markers are sent again that a leader refused or whose answer was lost."""
+"""Delay in seconds before markers are sent again, after a retriable error or a lost response."""
 
 
 class MarkerDriver:
-    """One for all shards of a broker, so that their markers for one leader share a request."""
+    """Driver of the marker plan of a broker. All its shards share it, so markers for one leader share a request."""
 
     def __init__(
         self,
         leaders: Leaders,
         sender: MarkerSender,
         *,
-        on_finished: Callable[[Finished], None],
+        on_finished: Callable[[FinishedCompletion], None],
         on_failure: FailureHandler,
     ) -> None:
-        """`on_finished` is called on the loop, once for each transaction that was started and not dropped."""
+        """Create a driver without markers.
+
+        `on_finished` is called on the event loop, once for each transaction that was started and not dropped.
+        """
         self._leaders = leaders
         self._sender = sender
         self._on_finished = on_finished
@@ -38,27 +41,28 @@ class MarkerDriver:
         self._stopped = False
 
     def start(self, shard: int, send: SendMarkers) -> None:
-        """Have the markers of a prepared transaction written. Idempotent."""
+        """Begin to write the markers of a prepared transaction. Idempotent."""
         self._plan.start(shard, send)
-        # Not on the spot: the client hears of its commit first, and all commits of this turn share their requests.
+        # Requests are sent in the next turn of the event loop. The response to EndTxn is sent first, and all
+        # transactions of this turn share their requests.
         self._schedule()
 
     def leaders_changed(self, changed: Partitions) -> None:
-        """The metadata says something new about these partitions: who leads them, or that they are gone."""
+        """Note that the metadata of these partitions has changed: another leader, or a deleted topic."""
         if len(self._plan):
             self._plan.leaders_changed(changed)
             self._schedule()
 
     def drop(self, shard: int) -> None:
-        """Forget what `shard` has started."""
+        """Drop all transactions of `shard`."""
         self._plan.drop(shard)
 
     def outstanding(self, transactional_id: str) -> Partitions | None:
-        """The partitions that still lack the marker; None when nothing is on its way for the id."""
+        """Return the partitions of the id that lack the marker; None if no marker of the id is outstanding."""
         return self._plan.outstanding(transactional_id)
 
     def stop(self) -> None:
-        """Send nothing any more."""
+        """Send no more requests."""
         self._stopped = True
         if self._retry is not None:
             self._retry.cancel()
@@ -82,7 +86,7 @@ class MarkerDriver:
                     future.add_done_callback(partial(self._on_response, request))
         for finished in self._plan.take_finished():
             self._on_finished(finished)
-        if self._plan.has_later and self._retry is None:
+        if self._plan.has_retries and self._retry is None:
             self._retry = get_running_loop().call_later(MARKER_RETRY_BACKOFF_S, self._retry_due)
 
     def _on_response(self, request: MarkerRequest, future: "Future[Any]") -> None:

@@ -1,12 +1,12 @@
-"""Which markers go to which broker: a pure plan.
+"""Plan which markers to send to which broker. Pure; `odradek.coordinator.txn.marker_driver` carries the plan out.
 
-In: `start` (a prepared transaction), `resolve` (who leads what), `leaders_changed`, `on_response`, `disconnected`,
-`retry_due`, `drop`.
-Out: `next_requests`, `take_finished`, `has_later`. The driver sends, waits and repeats.
+- Input: `start` (a prepared transaction), `resolve` (the leaders of partitions), `leaders_changed`, `on_response`,
+  `disconnected`, `retry_due`, `drop`.
+- Output: `next_requests`, `take_finished`, `has_retries`.
 
-Partitions are taken off one by one, and a partition that fails holds back nobody but its own transaction. At most one
-request is in flight to a broker; what comes meanwhile goes along with the next one. A partition whose leader moves is
-asked for at the new one at once, whatever the old one may still answer: a broker that is paused answers late or never.
+Each partition is tracked on its own: a failing partition delays only its own transaction. At most one request is in
+flight per broker; further markers wait for the next one. If the leader of a partition changes, its marker is sent to
+the new leader immediately, without waiting for a response of the former leader: a paused broker may never respond.
 """
 
 from collections.abc import Callable
@@ -20,30 +20,34 @@ from odradek.coordinator.txn.state import Partitions
 from odradek.protocol.errors import ERRORS, ErrorCode
 
 MARKERS_PER_REQUEST_MAX: Final = 1_000
+"""Maximum transactions per WriteTxnMarkers request. It bounds the size of a request and the work on the leader."""
 
 _E: Final = ErrorCode
 _DONE: Final = (_E.NONE, _E.UNSUPPORTED_FOR_MESSAGE_FORMAT, _E.UNSUPPORTED_VERSION)
 _RETRY: Final = (
-    _E.UNKNOWN_SERVER_ERROR,  # a bug there: said there, and not to be made worse here by a transaction that never ends
+    _E.UNKNOWN_SERVER_ERROR,  # a bug of the leader, which logs it; without a retry the transaction would stay open
     *(code for code, row in ERRORS.items() if row.retriable and code is not _E.CORRUPT_MESSAGE),
 )
-_GIVE_UP: Final = (_E.INVALID_PRODUCER_EPOCH, _E.TRANSACTION_COORDINATOR_FENCED)
+_FENCED: Final = (_E.INVALID_PRODUCER_EPOCH, _E.TRANSACTION_COORDINATOR_FENCED)
 
 LeaderOf = Callable[[str, int], "int | None"]
+"""Function that returns the leader of a topic partition, as `odradek.coordinator.txn.ports.Leaders.leader_of`."""
 
 
 class CompletionResult(Enum):
+    """Result of the markers of one transaction."""
+
     DONE = "all markers written"
-    GIVEN_UP = "a newer producer epoch or coordinator exists"
-    FATAL = "a marker was refused for good"
+    FENCED = "a newer producer epoch or coordinator exists"
+    FATAL = "a marker was refused with an error that is not retriable"
 
 
 @dataclass(eq=False, slots=True)
 class Completion:
-    """One transaction on its way from Prepare to Complete.
+    """Transaction between Prepare and Complete. `outstanding` has the partitions that lack the marker.
 
-    Compared by identity: the same id may be on its way again, under a later coordinator epoch, when an answer to an
-    earlier round comes in (KAFKA-16352).
+    Instances are compared by identity. A response to a request of an earlier completion may arrive when the same id is
+    completed again with a later coordinator epoch (KAFKA-16352).
     """
 
     transactional_id: str
@@ -54,52 +58,63 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class MarkerRequest:
-    """`waited_for`: the partitions that this answer counts for, less those that another leader has been asked for since."""
+    """WriteTxnMarkers request to one broker.
+
+    `awaited` has the partitions whose result the response decides. A partition is removed from it when its leader
+    changes: the response of the new leader decides then.
+    """
 
     broker_id: int
     completions: tuple[Completion, ...]
     markers: tuple[Marker, ...]
-    waited_for: "Work"
+    awaited: "PartitionsByCompletion"
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedCompletion:
+    """Completion with its result. `error` is the error of the marker if the result is not DONE."""
+
     completion: Completion
     result: CompletionResult
     error: ErrorCode = ErrorCode.NONE
 
 
-Work = dict[Completion, Partitions]
+PartitionsByCompletion = dict[Completion, Partitions]
+"""Partitions that need the marker, by completion."""
 
 
 class MarkerPlan:
-    """The completions of all shards that this broker coordinates."""
+    """Completions of all shards of this broker.
+
+    Each partition that lacks its marker is in one place: unresolved, without leader, to be retried, in the queue of its
+    leader, or in flight.
+    """
 
     def __init__(self) -> None:
         self._completions: dict[str, Completion] = {}
-        self._unresolved: Work = {}
-        self._leaderless: Work = {}
-        self._later: Work = {}
-        self._queues: dict[int, Work] = {}
+        self._unresolved: PartitionsByCompletion = {}
+        self._leaderless: PartitionsByCompletion = {}
+        self._retries: PartitionsByCompletion = {}
+        self._queues: dict[int, PartitionsByCompletion] = {}
         self._in_flight: dict[int, MarkerRequest] = {}
-        self._finished: list[Finished] = []
+        self._finished: list[FinishedCompletion] = []
 
     def __len__(self) -> int:
-        """Transactions whose markers are not all written."""
+        """Return the number of transactions that lack a marker."""
         return len(self._completions)
 
     @property
-    def has_later(self) -> bool:
-        """Something waits for `retry_due`."""
-        return bool(self._later)
+    def has_retries(self) -> bool:
+        """True if a partition waits for `retry_due`."""
+        return bool(self._retries)
 
     def outstanding(self, transactional_id: str) -> Partitions | None:
-        """The partitions that still lack the marker; None when nothing is on its way for the id."""
+        """Return the partitions of the id that lack the marker; None if no marker of the id is outstanding."""
         completion = self._completions.get(transactional_id)
         return None if completion is None else completion.outstanding
 
     def start(self, shard: int, send: SendMarkers) -> None:
-        """Take up a prepared transaction, in place of an earlier round for the same id."""
+        """Add a prepared transaction. It replaces an earlier completion of the same id."""
         completion = Completion(send.transactional_id, shard, send.marker, dict.fromkeys(send.marker.partitions))
         self._completions[send.transactional_id] = completion
         if completion.outstanding:
@@ -108,30 +123,30 @@ class MarkerPlan:
             self._finish(completion, CompletionResult.DONE)
 
     def resolve(self, leader_of: LeaderOf) -> None:
-        """Move what is unresolved to the queue of its leader.
+        """Move unresolved partitions to the queues of their leaders.
 
-        A partition that does not exist (any more) needs no marker: waiting for it would keep the transaction open for
-        ever (KAFKA-5202). One without a leader waits for the metadata to name one.
+        A partition that does not exist needs no marker: to wait for it would keep the transaction open permanently
+        (KAFKA-5202). A partition without a leader waits for a change of the metadata.
         """
         unresolved, self._unresolved = self._unresolved, {}
         for completion, partitions in unresolved.items():
             if not self._is_current(completion):
                 continue
-            gone: list[TopicPartition] = []
+            deleted: list[TopicPartition] = []
             for partition in partitions:
                 leader = leader_of(partition.topic, partition.partition)
                 if leader is None:
-                    gone.append(partition)
+                    deleted.append(partition)
                 elif leader == NO_LEADER:
                     self._leaderless.setdefault(completion, {})[partition] = None
                 else:
                     self._queues.setdefault(leader, {}).setdefault(completion, {})[partition] = None
-            self._written(completion, gone)
+            self._written(completion, deleted)
 
     def leaders_changed(self, changed: Partitions) -> None:
-        """The metadata says something new about `changed`: look again for the leaders of those that lack a marker."""
-        works = [self._leaderless, self._later, *self._queues.values()]
-        works += [request.waited_for for request in self._in_flight.values()]
+        """Resolve the leaders of `changed` again, where they lack a marker: their metadata has changed."""
+        works = [self._leaderless, self._retries, *self._queues.values()]
+        works += [request.awaited for request in self._in_flight.values()]
         for work in works:
             for completion in list(work):
                 partitions = work[completion]
@@ -142,13 +157,13 @@ class MarkerPlan:
                     del work[completion]
 
     def retry_due(self) -> None:
-        """Look again for the leaders of what failed."""
-        for completion, partitions in self._later.items():
+        """Resolve the leaders of the partitions again whose markers have failed."""
+        for completion, partitions in self._retries.items():
             self._unresolved.setdefault(completion, {}).update(partitions)
-        self._later = {}
+        self._retries = {}
 
     def next_requests(self) -> list[MarkerRequest]:
-        """One request for every broker that has work and none in flight; in flight from now on."""
+        """Return one request for each broker with a queue and no request in flight. They count as in flight then."""
         requests: list[MarkerRequest] = []
         for broker_id in list(self._queues):
             if broker_id in self._in_flight:
@@ -170,22 +185,22 @@ class MarkerPlan:
         return requests
 
     def on_response(self, request: MarkerRequest, results: MarkerResults) -> None:
-        """Take in an answer. What it says about a completion that is no longer the current one is ignored."""
+        """Apply a response. Ignore its results for completions that were replaced or dropped."""
         self._in_flight.pop(request.broker_id, None)
         for completion, errors in zip(request.completions, results, strict=True):
-            waited_for = request.waited_for.get(completion)
-            if waited_for is not None and self._is_current(completion):
-                self._take_result(completion, waited_for, errors)
+            awaited = request.awaited.get(completion)
+            if awaited is not None and self._is_current(completion):
+                self._take_result(completion, awaited, errors)
 
     def disconnected(self, request: MarkerRequest) -> None:
-        """Nothing is known about these markers: send them again (a marker written twice does no harm)."""
+        """Note that a request has no response. Its markers are sent again: a duplicate marker changes nothing."""
         self._in_flight.pop(request.broker_id, None)
-        for completion, partitions in request.waited_for.items():
+        for completion, partitions in request.awaited.items():
             if self._is_current(completion):
-                self._later.setdefault(completion, {}).update(partitions)
+                self._retries.setdefault(completion, {}).update(partitions)
 
     def drop(self, shard: int) -> None:
-        """The shard is not coordinated here any more, or is about to be loaded: forget its completions."""
+        """Drop all completions of a shard that was resigned or will be loaded again."""
         self._completions = {
             transactional_id: completion
             for transactional_id, completion in self._completions.items()
@@ -195,29 +210,29 @@ class MarkerPlan:
             for completion in [completion for completion in work if completion.shard == shard]:
                 del work[completion]
 
-    def take_finished(self) -> list[Finished]:
-        """What has ended since the last call."""
+    def take_finished(self) -> list[FinishedCompletion]:
+        """Return the completions that have finished since the last call."""
         finished, self._finished = self._finished, []
         return finished
 
     def _is_current(self, completion: Completion) -> bool:
         return self._completions.get(completion.transactional_id) is completion
 
-    def _waiting_work(self) -> tuple[Work, ...]:
-        return self._unresolved, self._leaderless, self._later, *self._queues.values()
+    def _waiting_work(self) -> tuple[PartitionsByCompletion, ...]:
+        return self._unresolved, self._leaderless, self._retries, *self._queues.values()
 
     def _take_result(
-        self, completion: Completion, waited_for: Partitions, errors: dict[TopicPartition, ErrorCode]
+        self, completion: Completion, awaited: Partitions, errors: dict[TopicPartition, ErrorCode]
     ) -> None:
         written: list[TopicPartition] = []
-        for partition in waited_for:
-            error = errors.get(partition, _E.UNKNOWN_TOPIC_OR_PARTITION)  # not mentioned: not known to be written
+        for partition in awaited:
+            error = errors.get(partition, _E.UNKNOWN_TOPIC_OR_PARTITION)  # missing in the response: send it again
             if error in _DONE:
                 written.append(partition)
             elif error in _RETRY:
-                self._later.setdefault(completion, {})[partition] = None
+                self._retries.setdefault(completion, {})[partition] = None
             else:
-                result = CompletionResult.GIVEN_UP if error in _GIVE_UP else CompletionResult.FATAL
+                result = CompletionResult.FENCED if error in _FENCED else CompletionResult.FATAL
                 self._finish(completion, result, error)
                 return
         self._written(completion, written)
@@ -231,11 +246,11 @@ class MarkerPlan:
             self._finish(completion, CompletionResult.DONE)
 
     def _finish(self, completion: Completion, result: CompletionResult, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Only who takes it off the list may tell its end, so it ends once (KAFKA-10080)."""
+        """Remove the completion and report its result. The removal ensures one report per completion (KAFKA-10080)."""
         del self._completions[completion.transactional_id]
         for work in self._waiting_work():
             work.pop(completion, None)
-        self._finished.append(Finished(completion, result, error))
+        self._finished.append(FinishedCompletion(completion, result, error))
 
 
 def _for_partitions(marker: Marker, partitions: tuple[TopicPartition, ...]) -> Marker:

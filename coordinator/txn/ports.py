@@ -1,4 +1,4 @@
-"""What the transaction coordinator needs from the rest of the broker."""
+"""Ports of the transaction coordinator to the rest of the broker, and its configuration."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -10,19 +10,21 @@ if TYPE_CHECKING:
     from asyncio import Future
 
 NO_LEADER: Final = -1
-"""The partition exists, but no live broker leads it now."""
+"""Result of `leader_of` for a partition that exists and has no leader now."""
 
 
 class TopicPartition(NamedTuple):
+    """Topic name and partition number."""
+
     topic: str
     partition: int
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """One end of one transaction, for the partitions that one broker leads.
+    """Markers of one transaction for the partitions of one leader, as in WriteTxnMarkers.
 
-    Producer id and epoch are those of the Prepare record; `transaction_version` is the client's (KIP-1228).
+    Producer id and epoch are those of the Prepare record. `transaction_version` is that of the client (KIP-1228).
     """
 
     producer_id: int
@@ -34,39 +36,46 @@ class Marker:
 
 
 MarkerResults = Sequence[dict[TopicPartition, ErrorCode]]
-"""For each marker of a request, in its order, the outcome per partition."""
+"""Errors per partition for each marker of a request, in the order of the request. NONE is success."""
 
 
 class MarkerSender(Protocol):
-    def write_markers(self, broker_id: int, markers: Sequence[Marker]) -> "Future[MarkerResults]":
-        """Have `markers` written by `broker_id` (this broker included, without network) in one request.
+    """Sends WriteTxnMarkers requests to brokers."""
 
-        The future is done on return where possible; it raises OSError when the broker cannot be reached or the
-        connection is lost, after which nothing is known about the markers.
+    def write_markers(self, broker_id: int, markers: Sequence[Marker]) -> "Future[MarkerResults]":
+        """Send `markers` to `broker_id` in one request, without the network if that is this broker.
+
+        The future has the results. It is done on return if the broker is this one. It raises OSError if the broker
+        cannot be reached or the connection is lost: the markers may or may not be written then.
         """
 
 
 class Leaders(Protocol):
+    """Leaders of partitions in the metadata."""
+
     def leader_of(self, topic: str, partition: int) -> int | None:
-        """The broker that leads the partition, NO_LEADER when it has none, None when it does not exist (any more)."""
+        """Return the leader of the partition, NO_LEADER if it has none, None if the partition does not exist."""
 
 
 class FeatureLevels(Protocol):
+    """Finalized feature levels of the cluster."""
+
     def transaction_version(self) -> int:
-        """The finalized level of `transaction.version`: 0, 1 or 2."""
+        """Return the finalized level of `transaction.version`: 0, 1 or 2."""
 
 
 AllocateProducerIds = Callable[[], Awaitable[tuple[int, int]]]
-"""Asks the controller for a block: (first producer id, length). Raises Refusal or OSError."""
+"""Function that requests a block from the controller: (first producer id, length). It raises Refusal or OSError."""
 
 
 @dataclass(frozen=True, slots=True)
 class TxnConfig:
-    """Kafka's properties of the coordinator, in milliseconds and bytes.
+    """Broker properties of the transaction coordinator. Times are in ms, sizes in bytes.
 
-    `request_timeout_ms` bounds the commit of one decision before the client is told COORDINATOR_NOT_AVAILABLE. Kafka
-    takes the transaction's own time-out there, so that a very short one fails writes that succeed later.
-    `wait_ms_max` is how long a request waits for an id that is busy before it is told CONCURRENT_TRANSACTIONS.
+    `request_timeout_ms` bounds the commit of one decision. After it, the response is COORDINATOR_NOT_AVAILABLE. Kafka
+    uses the time-out of the transaction instead, so a transaction with a very short one fails although its record is
+    committed later. `wait_ms_max` bounds the time that a request waits for a pending id. After it, the response is
+    CONCURRENT_TRANSACTIONS.
     """
 
     max_timeout_ms: int = 900_000

@@ -1,4 +1,4 @@
-"""Producer ids, taken one by one from blocks that the controller hands out (kafka-facts 5.3)."""
+"""Allocate producer ids from blocks that the controller assigns (AllocateProducerIds, KIP-730)."""
 
 from asyncio import sleep
 from typing import Final
@@ -9,18 +9,19 @@ from odradek.coordinator.txn.ports import AllocateProducerIds
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.tasks import Spawn
 
-PREFETCH_PART_LEFT: Final = 0.1
-"""The next block is asked for when so much of the current one is left."""
+PREFETCH_FRACTION: Final = 0.1
+"""Remaining fraction of the current block at which the next block is requested, as in Kafka."""
 RETRY_BACKOFF_S: Final = 0.05
+"""Delay in seconds between two requests for a block, after a failure."""
 
 _log = structlog.get_logger(__name__)
 
 
 class ProducerIdPool:
-    """Never gives an id twice, as long as the controller does not."""
+    """Producer ids of this broker. It returns each id once, if the controller assigns each block once."""
 
     def __init__(self, allocate: AllocateProducerIds, spawn: Spawn) -> None:
-        """`spawn(coroutine, name)` runs a task that somebody owns (runtime.tasks.Tasks.spawn)."""
+        """Create a pool without ids. `spawn(coroutine, name)` runs a task (`odradek.runtime.tasks.Tasks.spawn`)."""
         self._allocate = allocate
         self._spawn = spawn
         self._next = 0
@@ -31,10 +32,11 @@ class ProducerIdPool:
         self._allocating = False
 
     def take(self) -> int:
-        """A fresh producer id.
+        """Return an unused producer id.
 
-        Raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while there is none: clients of all ages retry that, while
-        REQUEST_TIMED_OUT is the end for old ones (KAFKA-14417).
+        Raises:
+            Refusal: COORDINATOR_LOAD_IN_PROGRESS if no id is available. Clients of all versions retry it. Old clients
+                do not retry REQUEST_TIMED_OUT (KAFKA-14417).
         """
         if self._next == self._end and self._reserve is not None:
             first, length = self._reserve
@@ -42,15 +44,18 @@ class ProducerIdPool:
             self._next, self._end, self._block_length = first, first + length, length
         if self._next == self._end:
             self.prefetch()
-            raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "waiting for a block of producer ids")
+            raise Refusal(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                "the broker waits for a block of producer ids from the controller",
+            )
         producer_id = self._next
         self._next += 1
-        if self._end - self._next <= self._block_length * PREFETCH_PART_LEFT:
+        if self._end - self._next <= self._block_length * PREFETCH_FRACTION:
             self.prefetch()
         return producer_id
 
     def prefetch(self) -> None:
-        """Ask for a block unless one lies in reserve or is asked for already."""
+        """Request the next block, unless it is in reserve or was requested."""
         if self._reserve is None and not self._allocating:
             self._allocating = True
             self._spawn(self._fetch_block(), "producer-id-block")
@@ -61,14 +66,14 @@ class ProducerIdPool:
                 try:
                     first, length = await self._allocate()
                 except (Refusal, OSError) as failure:
-                    _log.info("no block of producer ids yet", reason=str(failure))
+                    _log.info("producer id block not allocated", reason=str(failure))
                 else:
                     if length > 0 and first > self._last_allocated:
                         self._reserve = (first, length)
                         self._last_allocated = first + length - 1
                         return
-                    # Ids handed out before would be handed out again: two producers with one identity.
-                    _log.error("refused a block of producer ids", first=first, last_known=self._last_allocated)
+                    # With a block that was assigned before, two producers would get the same identity.
+                    _log.error("producer id block refused", first=first, last_allocated=self._last_allocated)
                 await sleep(RETRY_BACKOFF_S)
         finally:
             self._allocating = False

@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`: Transaction <-> (key, value), byte for byte Kafka's."""
+"""Encode and decode the records of `__transaction_state` (Kafka's TransactionLogKey and TransactionLogValue)."""
 
 from functools import lru_cache
 from typing import Final
@@ -14,12 +14,12 @@ from odradek.runtime.shard import ShardRecord
 KEY_VERSION: Final = 0
 VERSION_BYTES: Final = 2
 CACHED_KEYS_MAX: Final = 10_000
-"""Keys of ids in use: an id writes three records for every transaction."""
+"""Maximum encoded keys in the cache. An id writes three records per transaction, so its key is used often."""
 _KEY_PREFIX: Final = KEY_VERSION.to_bytes(VERSION_BYTES, "big")
 
 
 def encode_key(transactional_id: str) -> bytes:
-    """int16 record type 0 (which doubles as the version), then the id."""
+    """Return the key of a transactional id: an int16 record type 0, which is also the version, and the id."""
     return (_cached_key if len(transactional_id) <= CACHED_LENGTH_MAX else _new_key)(transactional_id)
 
 
@@ -31,9 +31,10 @@ _cached_key: Final = lru_cache(maxsize=CACHED_KEYS_MAX)(_new_key)
 
 
 def encode_value(txn: Transaction, feature_level: int) -> bytes:
-    """int16 version, then the fields: version 1 (flexible) from transaction.version 1 on.
+    """Return the value of a transaction: an int16 version and the fields.
 
-    Version 0 has no room for the other producer ids and the client's version; they are left out, as in Kafka.
+    The version is 1 (flexible) from transaction.version 1 on. Version 0 has no fields for the previous and next
+    producer id and the client version; they are left out, as in Kafka.
     """
     version = 1 if feature_level >= 1 else 0
     value = TransactionLogValue(
@@ -53,55 +54,58 @@ def encode_value(txn: Transaction, feature_level: int) -> bytes:
 
 
 def to_record(txn: Transaction, feature_level: int) -> ShardRecord:
-    """The record that makes `txn` the state of its id."""
+    """Return the record that sets the state of the id to `txn`."""
     return ShardRecord(encode_key(txn.transactional_id), encode_value(txn, feature_level), memo=txn)
 
 
 def tombstone(transactional_id: str) -> ShardRecord:
-    """The record that forgets an id."""
+    """Return the record that removes the id."""
     return ShardRecord(encode_key(transactional_id), None)
 
 
 def decode_key(key: bytes | None) -> str | None:
-    """The transactional id, or None for a key of a version that is not known.
+    """Return the transactional id; None if the version of the key is unknown.
 
-    Raises Malformed when there is no key, or it does not decode.
+    Raises:
+        Malformed: There is no key, or it cannot be decoded.
     """
     if key is None:
-        raise Malformed("a record of __transaction_state without a key")
+        raise Malformed("the record of __transaction_state has no key")
     if _version(key, "key") != KEY_VERSION:
         return None
     return decode(TransactionLogKey, KEY_VERSION, key[VERSION_BYTES:]).transactional_id
 
 
 def decode_value(transactional_id: str, value: bytes) -> Transaction | None:
-    """The transaction, or None for a value of a version that is not known. Raises Malformed."""
+    """Return the transaction; None if the version of the value is unknown. Raise Malformed if it cannot be decoded."""
     version = _version(value, "value")
     if not TransactionLogValue.MIN_VERSION <= version <= TransactionLogValue.MAX_VERSION:
         return None
-    read = decode(TransactionLogValue, version, value[VERSION_BYTES:])
+    decoded = decode(TransactionLogValue, version, value[VERSION_BYTES:])
     try:
-        state = TxnState(read.transaction_status)
+        state = TxnState(decoded.transaction_status)
     except ValueError as unknown:
-        raise Malformed(f"TransactionLogValue.transaction_status {read.transaction_status}") from unknown
+        raise Malformed(
+            f"TransactionLogValue has the unknown transaction_status {decoded.transaction_status}"
+        ) from unknown
     return Transaction(
         transactional_id=transactional_id,
-        producer_id=read.producer_id,
-        producer_epoch=read.producer_epoch,
-        timeout_ms=read.transaction_timeout_ms,
+        producer_id=decoded.producer_id,
+        producer_epoch=decoded.producer_epoch,
+        timeout_ms=decoded.transaction_timeout_ms,
         state=state,
-        partitions=_flat(read.transaction_partitions or []),
-        start_ms=read.transaction_start_timestamp_ms,
-        update_ms=read.transaction_last_update_timestamp_ms,
-        prev_producer_id=read.previous_producer_id,
-        next_producer_id=read.next_producer_id,
-        client_version=read.client_transaction_version,
+        partitions=_flat(decoded.transaction_partitions or []),
+        start_ms=decoded.transaction_start_timestamp_ms,
+        update_ms=decoded.transaction_last_update_timestamp_ms,
+        prev_producer_id=decoded.previous_producer_id,
+        next_producer_id=decoded.next_producer_id,
+        client_version=decoded.client_transaction_version,
     )
 
 
-def _version(data: bytes, what: str) -> int:
+def _version(data: bytes, part: str) -> int:
     if len(data) < VERSION_BYTES:
-        raise Malformed(f"the {what} of a record of __transaction_state has {len(data)} bytes")
+        raise Malformed(f"the {part} of a record of __transaction_state has {len(data)} bytes, too few for its version")
     return int.from_bytes(data[:VERSION_BYTES], "big", signed=True)
 
 

@@ -1,7 +1,7 @@
-"""The transaction coordinator: a shard for each led partition of `__transaction_state`, and the marker sender.
+"""Run the transaction coordinator: one shard for each partition of `__transaction_state` that this broker leads.
 
-A driver: it checks what needs no state, finds the shard, and carries effects out. Every judgment on a transaction is
-made in the core.
+This driver makes the checks that need no state, finds the shard of a transactional id, and carries out effects. The
+core makes all decisions about transactions.
 """
 
 from asyncio import Future, get_running_loop
@@ -17,7 +17,7 @@ from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.core import TransactionShard
 from odradek.coordinator.txn.epochs import NO_EPOCH
 from odradek.coordinator.txn.marker_driver import MarkerDriver
-from odradek.coordinator.txn.markers import Completion, CompletionResult, Finished
+from odradek.coordinator.txn.markers import Completion, CompletionResult, FinishedCompletion
 from odradek.coordinator.txn.ports import FeatureLevels, Leaders, MarkerSender, TopicPartition, TxnConfig
 from odradek.coordinator.txn.producer_ids import ProducerIdPool
 from odradek.coordinator.txn.state import Partitions, Transaction
@@ -33,16 +33,19 @@ from odradek.runtime.shards import LedShard, LedShards
 from odradek.runtime.tasks import Spawn
 
 COMPLETE_RETRY_BACKOFF_S: Final = 0.05
-"""Before a Complete record is tried again that the log refused, or has not committed in time."""
+"""Delay in seconds before a Complete record is written again, if the log has refused it or not committed it in time."""
 CLIENT_ID_LENGTH_MAX: Final = 255
-"""Characters of a client's id that are kept with its transaction, for people to see: it may be 32 KiB long."""
+"""Characters of a client id that are kept with a transaction, for display. A client can send up to 32 KiB."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """A transaction as shown to people. `partitions`: once prepared, only those that still lack the marker."""
+class TransactionDescription:
+    """Transaction with its coordinator, for operators.
+
+    `partitions` are those of the transaction; after Prepare, those that lack the marker.
+    """
 
     transaction: Transaction
     partitions: Partitions
@@ -51,9 +54,10 @@ class Described:
 
 
 class TransactionCoordinator:
-    """Kafka's transaction coordinator.
+    """Transaction coordinator of one broker.
 
-    Calls return a Future, done already where nothing has to be waited for. They raise, or their future raises, Refusal.
+    Calls return a Future. It is done on return if there is nothing to wait for. Refusal is raised by the call or by its
+    future.
     """
 
     def __init__(
@@ -70,9 +74,10 @@ class TransactionCoordinator:
         spawn: Spawn,
         on_failure: FailureHandler,
     ) -> None:
-        """`shard_count`: partitions of `__transaction_state`, which never change once the topic is there. `is_assigned`: does
-        the metadata say that this broker leads the shard, so that `on_leadership` is to come? `spawn` runs a task that
-        somebody owns; `on_failure` hears of bugs and broken disks.
+        """Create a coordinator without shards.
+
+        `shard_count` returns the number of partitions of `__transaction_state`, which is fixed when the topic exists.
+        For `is_assigned`, `spawn` and `on_failure` see `odradek.runtime.shards.LedShards`.
         """
         self.stats = TxnStats()
         self._config = config
@@ -86,7 +91,7 @@ class TransactionCoordinator:
             spawn=spawn,
             is_assigned=is_assigned,
             on_effect=self._on_effect,
-            # Markers carry the coordinator epoch: those of one leadership must be gone before new ones start.
+            # Markers have the coordinator epoch: those of the former epoch are dropped before new ones are sent.
             on_lost=self._on_lost,
             on_failure=on_failure,
             limits=EngineLimits(wait_ms_max=config.wait_ms_max),
@@ -96,29 +101,29 @@ class TransactionCoordinator:
     # ---- leadership -------------------------------------------------------------------------------------------------
 
     def on_leadership(self, shard: int, leader_epoch: int, log: ShardLog) -> Coroutine[Any, Any, None]:
-        """As `odradek.runtime.shards.LedShards.on_leadership`."""
+        """Load the shard that this broker leads now. See `odradek.runtime.shards.LedShards.on_leadership`."""
         return self._shards.on_leadership(shard, leader_epoch, log)
 
     def on_resignation(self, shard: int, leader_epoch: int | None = None) -> None:
-        """As `odradek.runtime.shards.LedShards.on_resignation`."""
+        """Unload the shard that another broker leads now. See `odradek.runtime.shards.LedShards.on_resignation`."""
         self._shards.on_resignation(shard, leader_epoch)
 
     def leaders_changed(self, changed: Partitions) -> None:
-        """The metadata says something new about who leads these partitions, or whether they exist."""
+        """Note that the metadata of these partitions has changed: another leader, or a deleted topic."""
         self._markers.leaders_changed(changed)
 
     def stop(self) -> None:
-        """Give up every shard: requests are told to look elsewhere."""
+        """Unload all shards and send no more markers. Requests are refused with NOT_COORDINATOR from now on."""
         self._shards.stop()
         self._markers.stop()
 
     @property
     def shards(self) -> dict[int, Engine[c.Command, Any]]:
-        """The engines of this broker by partition, for metrics, inspection and tests."""
+        """Engines of this broker by partition, for metrics, inspection and tests."""
         return {led.shard: led.engine for led in self._shards}
 
     def partition_of(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` whose leader coordinates the id."""
+        """Return the partition of `__transaction_state` whose leader coordinates the id."""
         return partition_for(transactional_id, self._shard_count())
 
     # ---- requests ---------------------------------------------------------------------------------------------------
@@ -132,7 +137,11 @@ class TransactionCoordinator:
         *,
         client_id: str | None = None,
     ) -> "Future[c.ProducerIdentity]":
-        """The identity of a producer (kafka-facts 5.4)."""
+        """Return the identity of a producer. Without a transactional id, it is a new producer id with epoch 0.
+
+        Raises:
+            Refusal: INVALID_REQUEST or INVALID_TRANSACTION_TIMEOUT; the future raises the errors of `decide_init`.
+        """
         if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_EPOCH):
             raise Refusal(ErrorCode.INVALID_REQUEST)
         if transactional_id is None:
@@ -145,7 +154,7 @@ class TransactionCoordinator:
         if not 0 < timeout_ms <= self._config.max_timeout_ms:
             raise Refusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         expected = None if producer_id == NO_PRODUCER_ID else c.ProducerIdentity(producer_id, producer_epoch)
-        command = c.InitProducerId(transactional_id, timeout_ms, expected, _shown(client_id))
+        command = c.InitProducerId(transactional_id, timeout_ms, expected, _limited(client_id))
         return self._submit(transactional_id, command)
 
     def add_partitions(
@@ -159,20 +168,20 @@ class TransactionCoordinator:
         client_id: str | None = None,
         wait_ms: int | None = None,
     ) -> "Future[c.PartitionErrors]":
-        """Add partitions to the id's transaction (kafka-facts 5.5): NONE for each, or one Refusal for all.
+        """Add partitions to the transaction of the id. The reply is NONE for each, or a Refusal for all.
 
-        `wait_ms`: how long it may wait for a busy id, where the configured time is too long.
+        `wait_ms` bounds the time that the request waits for a pending id; the default is `TxnConfig.wait_ms_max`.
         """
         added = _partitions(partitions)
         command = c.AddPartitions(
-            _checked(transactional_id), producer_id, producer_epoch, added, client_version, _shown(client_id)
+            _checked(transactional_id), producer_id, producer_epoch, added, client_version, _limited(client_id)
         )
         return self._submit(command.transactional_id, command, wait_ms)
 
     def add_partitions_for_produce(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[tuple[str, int]]
     ) -> "Future[c.PartitionErrors]":
-        """The implicit add of a TV2 producer: Produce v12 and later, TxnOffsetCommit v5 and later."""
+        """Add the partitions of a TV2 request: Produce v12 and later, TxnOffsetCommit v5 and later."""
         return self.add_partitions(transactional_id, producer_id, producer_epoch, partitions, client_version=c.TV2)
 
     def verify_partitions(
@@ -184,7 +193,7 @@ class TransactionCoordinator:
         *,
         wait_ms: int | None = None,
     ) -> "Future[c.PartitionErrors]":
-        """NONE for partitions that are part of the transaction, TRANSACTION_ABORTABLE for the others."""
+        """Return NONE for each partition that belongs to the transaction, TRANSACTION_ABORTABLE for the others."""
         checked = _partitions(partitions)
         command = c.VerifyPartitions(_checked(transactional_id), producer_id, producer_epoch, checked)
         return self._submit(command.transactional_id, command, wait_ms)
@@ -198,19 +207,25 @@ class TransactionCoordinator:
         commit: bool,
         client_version: int = 0,
     ) -> "Future[c.ProducerIdentity]":
-        """Commit or abort; the identity to go on with (of use from EndTxn v5 on, which is `client_version` 2)."""
+        """Commit or abort a transaction. Return the next identity of the producer, which EndTxn v5 and later use.
+
+        `client_version` is TV2 for EndTxn v5 and later, 0 below.
+        """
         command = c.EndTransaction(_checked(transactional_id), producer_id, producer_epoch, commit, client_version)
         return self._submit(command.transactional_id, command)
 
-    async def describe(self, transactional_id: str) -> Described:
-        """One transaction. Raises Refusal (TRANSACTIONAL_ID_NOT_FOUND and what any request may meet)."""
+    async def describe(self, transactional_id: str) -> TransactionDescription:
+        """Return one transaction. Raise Refusal(TRANSACTIONAL_ID_NOT_FOUND) if the id is unknown."""
         txn = await self._submit(_checked(transactional_id), c.Describe(transactional_id))
         return self._described(self._led_for(transactional_id), txn)
 
-    async def list_transactions(self) -> list[Described]:
-        """Every transaction coordinated here. Raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while any shard loads."""
+    async def list_transactions(self) -> list[TransactionDescription]:
+        """Return all transactions of this coordinator.
+
+        Raise Refusal(COORDINATOR_LOAD_IN_PROGRESS) if a shard is loading.
+        """
         listed = await self._shards.submit_to_all(c.ListAll(), timeout_ms=self._config.request_timeout_ms)
-        return [self._described(led, txn) for led, found in listed for txn in found]
+        return [self._described(led, txn) for led, transactions in listed for txn in transactions]
 
     # ---- shards -----------------------------------------------------------------------------------------------------
 
@@ -221,10 +236,10 @@ class TransactionCoordinator:
     def _led_for(self, transactional_id: str) -> LedShard[TransactionShard]:
         return self._shards.find(self.partition_of(transactional_id))
 
-    def _described(self, led: LedShard[TransactionShard], txn: Transaction) -> Described:
+    def _described(self, led: LedShard[TransactionShard], txn: Transaction) -> TransactionDescription:
         outstanding = self._markers.outstanding(txn.transactional_id) if txn.state.is_prepared else None
         partitions = txn.partitions if outstanding is None else outstanding
-        return Described(txn, dict(partitions), led.shard, led.leader_epoch)
+        return TransactionDescription(txn, dict(partitions), led.shard, led.leader_epoch)
 
     # ---- effects and markers ----------------------------------------------------------------------------------------
 
@@ -238,7 +253,7 @@ class TransactionCoordinator:
             assert isinstance(effect, c.Post), effect
             led.engine.post(effect.command)
 
-    def _on_finished(self, finished: Finished) -> None:
+    def _on_finished(self, finished: FinishedCompletion) -> None:
         completion = finished.completion
         led = self._shards.get(completion.shard)
         if led is None or led.leader_epoch != completion.marker.coordinator_epoch:
@@ -248,14 +263,15 @@ class TransactionCoordinator:
             return
         marker = completion.marker
         _log.warning(
-            "transaction markers given up",
+            "transaction markers refused",
             transactional_id=completion.transactional_id,
             producer_id=marker.producer_id,
             reason=finished.error.name,
         )
         if finished.result is CompletionResult.FATAL:
-            self._on_failure(led.engine.name, AssertionError(f"a marker was answered {finished.error.name}"))
-        led.core.give_up(completion.transactional_id, marker.producer_id, marker.producer_epoch)
+            failure = AssertionError(f"a partition leader has refused a marker with {finished.error.name}")
+            self._on_failure(led.engine.name, failure)
+        led.core.stop_completion(completion.transactional_id, marker.producer_id, marker.producer_epoch)
 
     def _complete(self, completion: Completion) -> None:
         led = self._shards.get(completion.shard)
@@ -273,15 +289,15 @@ class TransactionCoordinator:
         failure = None if future.cancelled() else future.exception()
         if failure is None:
             return
-        # A shard that was dropped sends all markers again when it is loaded. Anything else is tried again here: the
-        # state must not stay Prepare* because a log could not take one record (KAFKA-5416).
+        # A dropped shard sends all markers again when it is loaded. In all other cases the Complete record is written
+        # again: the id must not stay prepared because the log has refused one record (KAFKA-5416).
         led = self._shards.get(completion.shard)
         if led is None or led.engine.state is not EngineState.ACTIVE:
             return
         get_running_loop().call_later(COMPLETE_RETRY_BACKOFF_S, self._complete, completion)
 
 
-def _shown(client_id: str | None) -> str | None:
+def _limited(client_id: str | None) -> str | None:
     return None if client_id is None else client_id[:CLIENT_ID_LENGTH_MAX]
 
 

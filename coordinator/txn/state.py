@@ -1,4 +1,4 @@
-"""What the coordinator knows about one transactional id. Values only: nothing here changes in place."""
+"""State of one transactional id on the transaction coordinator. All values are immutable."""
 
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -9,14 +9,14 @@ from odradek.coordinator.txn.ports import TopicPartition
 from odradek.protocol.batch import NO_PRODUCER_ID, NO_TIMESTAMP
 
 NEVER_TIMES_OUT_MS: Final = 2_147_483_647
-"""The time-out of a transaction that takes part in a two-phase commit (KIP-939)."""
+"""Time-out in ms of a transaction that takes part in a two-phase commit (KIP-939). It has no deadline."""
 
 Partitions = dict[TopicPartition, None]
-"""An ordered set of partitions; never changed in place."""
+"""Ordered set of partitions. The partitions of a `Transaction` are never changed in place."""
 
 
 class TxnState(IntEnum):
-    """Codes of the log (TransactionLogValue.TransactionStatus)."""
+    """State of a transaction. The values are those of the log (TransactionLogValue.TransactionStatus)."""
 
     EMPTY = 0
     ONGOING = 1
@@ -28,23 +28,25 @@ class TxnState(IntEnum):
     PREPARE_EPOCH_FENCE = 7
 
     @property
-    def shown(self) -> str:
-        """Kafka's name, as in DescribeTransactions and ListTransactions."""
-        return _SHOWN[self]
+    def kafka_name(self) -> str:
+        """Name of the state in DescribeTransactions and ListTransactions."""
+        return _KAFKA_NAMES[self]
 
     @property
     def is_prepared(self) -> bool:
+        """True for PrepareCommit and PrepareAbort."""
         return self is TxnState.PREPARE_COMMIT or self is TxnState.PREPARE_ABORT
 
     @property
     def is_complete(self) -> bool:
+        """True for CompleteCommit and CompleteAbort."""
         return self is TxnState.COMPLETE_COMMIT or self is TxnState.COMPLETE_ABORT
 
 
-_SHOWN: Final = {state: "".join(word.title() for word in state.name.split("_")) for state in TxnState}
-STATE_BY_NAME: Final = {shown: state for state, shown in _SHOWN.items()}
+_KAFKA_NAMES: Final = {state: "".join(word.title() for word in state.name.split("_")) for state in TxnState}
+STATE_BY_NAME: Final = {name: state for state, name in _KAFKA_NAMES.items()}
 
-MAY_FOLLOW: Final[dict[TxnState, tuple[TxnState, ...]]] = {
+VALID_PREVIOUS_STATES: Final[dict[TxnState, tuple[TxnState, ...]]] = {
     TxnState.EMPTY: (TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT),
     TxnState.ONGOING: (TxnState.ONGOING, TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT),
     TxnState.PREPARE_COMMIT: (TxnState.ONGOING,),
@@ -60,16 +62,16 @@ MAY_FOLLOW: Final[dict[TxnState, tuple[TxnState, ...]]] = {
     TxnState.DEAD: (TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT),
     TxnState.PREPARE_EPOCH_FENCE: (TxnState.ONGOING,),
 }
-"""state -> the states it may be entered from. Every row of transitions.py is checked against it at import."""
+"""State -> states from which it may be entered. The table in transitions.py is checked against it at import."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One transactional id.
+    """State of one transactional id.
 
-    `last_producer_epoch` and `client_id` are not in the log: after a load they are -1 and None, as in Kafka (a KIP-360
-    retry that meets a new coordinator is fenced). A log written below transaction.version 1 has no room for the
-    previous and next producer id and the client's version either.
+    The log does not contain `last_producer_epoch` and `client_id`. After a load they are -1 and None, as in Kafka: a
+    new coordinator fences the retry of an InitProducerId request with a producer id (KIP-360). Below
+    transaction.version 1 the log also lacks the previous and next producer id and the client version.
     """
 
     transactional_id: str
@@ -88,22 +90,23 @@ class Transaction:
 
     @property
     def is_new(self) -> bool:
-        """Nothing has been decided about this id yet."""
+        """True if no record of the id was written yet."""
         return self.producer_epoch == NO_EPOCH
 
     @property
     def deadline_ms(self) -> int | None:
-        """Wall-clock time after which an ongoing transaction is aborted; None when it never is."""
+        """Wall-clock time in ms after which an ongoing transaction is aborted; None if it has no deadline."""
         if self.state is not TxnState.ONGOING or self.timeout_ms == NEVER_TIMES_OUT_MS:
             return None
         return self.start_ms + self.timeout_ms
 
     def timed_out(self, now_ms: int) -> bool:
+        """Return True if the transaction is ongoing and its deadline has passed."""
         deadline_ms = self.deadline_ms
         return deadline_ms is not None and deadline_ms < now_ms
 
     def as_replayed(self, *, feature_level: int) -> "Transaction":
-        """What a successor reads out of the log in place of this."""
+        """Return the state that a new coordinator reads from the log, with the record format of `feature_level`."""
         kept = replace(self, last_producer_epoch=NO_EPOCH, client_id=None)
         if feature_level >= 1:
             return kept

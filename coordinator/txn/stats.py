@@ -1,4 +1,4 @@
-"""What has been decided about transactions here since the start, over all shards and leaderships."""
+"""Count the decisions about transactions since the start of the broker, over all shards and leader epochs."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,17 @@ from odradek.coordinator.txn.state import Transaction, TxnState
 
 @dataclass(slots=True)
 class TxnStats:
-    """Counted when a decision is applied, not when it is read back from the log."""
+    """Counters of decisions. A decision counts when it is applied, not when its record is loaded."""
 
     committed: int = 0
     aborted: int = 0
     timed_out: int = 0
-    """Of those that were aborted: after their time was up."""
+    """Aborts after the transaction time-out. They also count as `aborted`."""
     fenced: int = 0
-    """A newer producer of the same id has taken over."""
+    """Producers that a new producer with the same transactional id has fenced."""
 
     def decided(self, before: Transaction | None, after: Transaction) -> None:
+        """Count the change of an id from `before` to `after`."""
         if before is None or before.is_new:
             return
         if after.state is not before.state:

@@ -1,53 +1,58 @@
-"""The transaction machine as one table: {(state, event): To | Answer | Again | Refuse | BUG}.
+"""Define the state machine of transactions as one table: the outcome of each event in each state.
 
-Read together with three rules that come before the table (core.py and its parts):
+Three rules apply before the table:
 
-- *Who asks*: producer id and epoch are tested first, or (add, and TV2 EndTxn: KAFKA-18464) after the pending test.
-- *Pending*: an id whose last record is not committed, or whose markers are being written, lets nobody in but
-  verification, partitions that join behind a written Complete or Ongoing, and (classic EndTxn) refusals of the wrong
-  producer. Prepare* rows are thus met by TV2 EndTxn only once
-  the completion has been given up, because a newer coordinator exists.
-- *Serial*: a decision is one step. Kafka raises the epoch in memory (PrepareEpochFence, pending) and then ends the
-  transaction in a second step; what can come between the two there (an EndTxn of the fenced producer) comes either
-  before or after here. So PrepareEpochFence is never a stored state: as in Kafka, meeting it is a bug.
+- Identity: producer id and epoch are checked first. For AddPartitionsToTxn and TV2 EndTxn they are checked after the
+  pending check (KAFKA-18464).
+- Pending: if the last record of the id is not committed, or its markers are being written, the command waits.
+  Exceptions are verification, partitions that are added after an uncommitted Complete or Ongoing record, and refusals
+  of a classic EndTxn with another identity. So a TV2 EndTxn uses the Prepare rows only after the completion was
+  stopped, because a newer coordinator exists.
+- Serial: a decision is one step. Kafka raises the epoch in memory first (PrepareEpochFence), and ends the transaction
+  in a second step. In Odradek a request of the fenced producer comes before or after the single step. So
+  PrepareEpochFence is never stored, and an event in this state is a bug, as in Kafka.
 
-Dead is an id whose tombstone is written but not committed: the id is free again when it is.
+The state Dead lasts from the write of a tombstone until its commit. Then the id is unknown.
 """
 
 from enum import Enum
 from typing import Final, TypeAlias
 
-from odradek.coordinator.txn.state import MAY_FOLLOW, TxnState
+from odradek.coordinator.txn.state import VALID_PREVIOUS_STATES, TxnState
 from odradek.protocol.errors import ErrorCode
 from odradek.runtime.machine import BUG, Bug, Refuse, To, TransitionTable, check_successors
 
 
 class Event(Enum):
+    """Event of a transactional id: a checked request, a broker command, or the end of the markers."""
+
     INIT = "InitProducerId"
     ADD = "add partitions"
     VERIFY = "verify partitions"
     COMMIT = "EndTxn commit, classic"
     ABORT = "EndTxn abort, classic"
     COMMIT_TV2 = "EndTxn commit, TV2"
-    COMMIT_TV2_RETRY = "EndTxn commit, TV2, again"
+    COMMIT_TV2_RETRY = "EndTxn commit, TV2, retry"
     ABORT_TV2 = "EndTxn abort, TV2"
-    ABORT_TV2_RETRY = "EndTxn abort, TV2, again"
+    ABORT_TV2_RETRY = "EndTxn abort, TV2, retry"
     TIME_OUT = "time-out"
     MARKERS_DONE = "all markers written"
     EXPIRE = "id expired"
 
-    __hash__ = object.__hash__  # members are one of a kind, and Enum's own hash is Python
+    __hash__ = object.__hash__  # by identity: the hash of Enum is slow Python code
 
 
 class Outcome(Enum):
+    """Outcome of an event without a record and without a refusal."""
+
     RESPOND = "response from the state"
-    """Nothing is written: a retry of what is done, a read, or a broker's own command that has lost its reason."""
+    """No record is written: a retry of a completed request, a read, or a broker command that is no longer needed."""
     AGAIN = "CONCURRENT_TRANSACTIONS"
-    """Waits until something about the id is committed; told CONCURRENT_TRANSACTIONS when that takes too long."""
+    """The command waits until a record of the id is appended or committed; after a bounded time it is refused."""
 
 
 Action: TypeAlias = To[TxnState] | Refuse | Outcome
-"""`To`: a record with this state is written."""
+"""Outcome of an event. `To` writes a record with its state."""
 
 _S = TxnState
 _RESPOND, _AGAIN, _BUG = Outcome.RESPOND, Outcome.AGAIN, BUG
@@ -57,10 +62,10 @@ _EMPTY, _ONGOING = To(_S.EMPTY), To(_S.ONGOING)
 _PREPARE_COMMIT, _PREPARE_ABORT = To(_S.PREPARE_COMMIT), To(_S.PREPARE_ABORT)
 _COMPLETE_COMMIT, _COMPLETE_ABORT, _DEAD = To(_S.COMPLETE_COMMIT), To(_S.COMPLETE_ABORT), To(_S.DEAD)
 
-# InitProducerId on Ongoing aborts the transaction first and then waits like one that met Prepare*.
-# Columns: one per state, in the order of the codes of the log.
+# InitProducerId in Ongoing aborts the transaction first. Then it waits, as in the Prepare states.
+# Columns: one per state, in the order of their values in the log.
 _ROWS: Final[dict[Event, tuple[Action | Bug, ...]]] = {
-    #                        Empty           Ongoing          PrepareCommit     PrepareAbort     CompleteCommit  CompleteAbort   Dead      PrepareEpochFence
+    # Empty Ongoing PrepareCommit PrepareAbort CompleteCommit CompleteAbort Dead PrepareEpochFence
     Event.INIT:             (_EMPTY,         _PREPARE_ABORT,  _AGAIN,           _AGAIN,          _EMPTY,         _EMPTY,         _AGAIN,   _BUG),
     Event.ADD:              (_ONGOING,       _ONGOING,        _AGAIN,           _AGAIN,          _ONGOING,       _ONGOING,       _AGAIN,   _BUG),
     Event.VERIFY:           (_RESPOND,       _RESPOND,        _AGAIN,           _AGAIN,          _RESPOND,       _RESPOND,       _RESPOND, _BUG),
@@ -78,6 +83,6 @@ _ROWS: Final[dict[Event, tuple[Action | Bug, ...]]] = {
 TRANSITIONS: Final[TransitionTable[TxnState, Event, Action]] = TransitionTable.of_rows(
     "transactions", TxnState, Event, _ROWS
 )
-check_successors(TRANSITIONS, MAY_FOLLOW)
+check_successors(TRANSITIONS, VALID_PREVIOUS_STATES)
 look_up: Final = TRANSITIONS.look_up
-"""The action for an event in a state. Raise TransitionBug for BUG."""
+"""Return the outcome of an event in a state. Raise TransitionBug if it is BUG."""

@@ -1,6 +1,6 @@
-"""Draws docs/transactions.md from the table: `python -m odradek.coordinator.txn.transitions_doc [--check]`.
+"""Generate the table of docs/transactions.md: `python -m odradek.coordinator.txn.transitions_doc [--check]`.
 
-What stands between the two marker lines is replaced; the rest of the page is written by hand.
+The text between the two marker lines is replaced. The rest of the page is written by hand.
 """
 
 import sys
@@ -16,23 +16,23 @@ PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "transactions.md"
 
 
 def diagram() -> str:
-    """A Mermaid state diagram; what leaves the state as it is has no arrow."""
+    """Return a Mermaid state diagram. Events that do not change the state have no arrow."""
     edges: dict[tuple[TxnState, TxnState], list[Event]] = {}
     for (state, event), action in TRANSITIONS.cells.items():
         if isinstance(action, To):
             edges.setdefault((state, action.state), []).append(event)
-    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {TxnState.EMPTY.shown}: {Event.INIT.value}"]
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {TxnState.EMPTY.kafka_name}: {Event.INIT.value}"]
     for (before, after), events in edges.items():
-        lines.append(f"    {before.shown} --> {after.shown}: {' / '.join(event.value for event in events)}")
-    lines += [f"    {TxnState.DEAD.shown} --> [*]", "```"]
+        lines.append(f"    {before.kafka_name} --> {after.kafka_name}: {' / '.join(event.value for event in events)}")
+    lines += [f"    {TxnState.DEAD.kafka_name} --> [*]", "```"]
     return "\n".join(lines)
 
 
 def table() -> str:
-    """One row for each event, one column for each state."""
+    """Return a Markdown table with one row per event and one column per state."""
     states = list(TxnState)
     lines = [
-        "| event | " + " | ".join(state.shown for state in states) + " |",
+        "| event | " + " | ".join(state.kafka_name for state in states) + " |",
         "|---" * (len(states) + 1) + "|",
     ]
     lines += [f"| {event.value} | " + " | ".join(_cell(state, event) for state in states) + " |" for event in Event]
@@ -40,19 +40,19 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """`text` with the part between the marker lines drawn anew. Raises ValueError when they are not there."""
+    """Return `text` with the generated part replaced. Raise ValueError if the marker lines are missing."""
     return with_generated(PAGE, text, "coordinator/txn/transitions.py", f"{diagram()}\n\n{table()}")
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 1 when --check finds the page out of date."""
+    """Write the page; with --check, only compare it. Return 1 if it differs then, else 0."""
     return write_or_check(PAGE, page(PAGE.read_text()), "coordinator.txn.transitions_doc", check="--check" in arguments)
 
 
 def _cell(state: TxnState, event: Event) -> str:
     action = TRANSITIONS.cells[state, event]
     if isinstance(action, To):
-        return f"**{action.state.shown}**"
+        return f"**{action.state.kafka_name}**"
     if isinstance(action, Refuse):
         return action.error.name
     if action is BUG:

@@ -140,7 +140,7 @@ class TransactionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.prepared and self.model.committed)
     @rule()
     def the_completion_is_given_up(self) -> None:
-        self.rig.core.give_up(ID, self.model.pid, self.model.epoch)
+        self.rig.core.stop_completion(ID, self.model.pid, self.model.epoch)
         self.model.given_up = True
 
     @rule(pass_ms=st.sampled_from([1, 2, 59_999, 60_001, WEEK_MS]))
@@ -210,10 +210,10 @@ class TransactionMachine(RuleBasedStateMachine):
     )
     def an_old_log_is_found(self, found: TxnState, epoch: int) -> None:
         """So that the end of the epochs is near; what is prepared in it has been given up."""
-        state = found.shown
+        state = found.kafka_name
         stored = transaction(found, epoch=epoch, producer_id=self.model.pid, prev_producer_id=self.model.pid)
         self.rig.store(stored)
-        self.rig.core.give_up(ID, self.model.pid, epoch)
+        self.rig.core.stop_completion(ID, self.model.pid, epoch)
         model = self.model
         model.state, model.epoch = state, epoch
         model.parts = ["t-0"] if state in {"Ongoing", "PrepareCommit", "PrepareAbort"} else []
@@ -233,7 +233,7 @@ class TransactionMachine(RuleBasedStateMachine):
         elif txn is None:
             assert not model.exists
         else:
-            assert (txn.state.shown, txn.producer_id, txn.producer_epoch) == (model.state, model.pid, model.epoch)
+            assert (txn.state.kafka_name, txn.producer_id, txn.producer_epoch) == (model.state, model.pid, model.epoch)
             assert (txn.prev_producer_id, txn.next_producer_id) == (model.prev, model.next)
             assert (txn.last_producer_epoch, txn.client_version) == (model.last, model.version)
             assert (txn.start_ms, txn.update_ms, txn.timeout_ms) == (model.start_ms, model.update_ms, model.timeout_ms)

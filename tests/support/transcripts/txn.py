@@ -69,7 +69,7 @@ def shown_txn(txn: Transaction) -> str:
         or (name == "tv" and value)
     )
     parts = f" {shown_partitions(txn.partitions)}" if txn.partitions else ""
-    return f"{txn.transactional_id} {txn.state.shown} {txn.producer_id}/{txn.producer_epoch}{parts}{extra}"
+    return f"{txn.transactional_id} {txn.state.kafka_name} {txn.producer_id}/{txn.producer_epoch}{parts}{extra}"
 
 
 class TxnInterpreter(Interpreter):
@@ -127,7 +127,9 @@ class TxnInterpreter(Interpreter):
 
     def do_refuse_markers(self, *words: str) -> None:
         for effect in self.rig.effects:
-            self.rig.core.give_up(effect.transactional_id, effect.marker.producer_id, effect.marker.producer_epoch)
+            self.rig.core.stop_completion(
+                effect.transactional_id, effect.marker.producer_id, effect.marker.producer_epoch
+            )
         self.rig.effects.clear()
         self.markers_shown = 0
 

@@ -56,7 +56,7 @@ def test_pending_comes_before_the_identity(state: TxnState) -> None:
     """A TV2 producer is ahead of its own Complete record after a rotation: it must not fence itself (KAFKA-18464)."""
     rig = CoreRig(transaction(state))
     assert rig.do(add(T0, pid=1)) == "AGAIN"
-    rig.core.give_up(ID, PID, 5)
+    rig.core.stop_completion(ID, PID, 5)
     assert rig.do(add(T0, pid=1)) == "INVALID_PRODUCER_ID_MAPPING"
     assert rig.do(add(T0)) == "AGAIN"
 
@@ -68,7 +68,12 @@ def test_partitions_join_what_is_written_and_not_committed_yet() -> None:
     assert rig.do(add(T0)) == {T0: NONE}
     assert rig.do(add(T1)) == {T1: NONE}
     assert rig.do(verify(T0, T1)) == {T0: NONE, T1: NONE}
-    assert [entry.memo.state.shown for entry in rig.log] == ["PrepareCommit", "CompleteCommit", "Ongoing", "Ongoing"]
+    assert [entry.memo.state.kafka_name for entry in rig.log] == [
+        "PrepareCommit",
+        "CompleteCommit",
+        "Ongoing",
+        "Ongoing",
+    ]
 
 
 def test_an_identity_that_is_not_committed_is_waited_for() -> None:

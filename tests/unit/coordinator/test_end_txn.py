@@ -24,13 +24,13 @@ def outcome(rig: CoreRig, command: c.EndTransaction) -> str:
     reply = rig.do(command)
     if isinstance(reply, str):
         return reply
-    return rig.txn.state.shown if len(rig.log) > before else f"NONE {reply.producer_id}/{reply.producer_epoch}"
+    return rig.txn.state.kafka_name if len(rig.log) > before else f"NONE {reply.producer_id}/{reply.producer_epoch}"
 
 
 def given_up(txn: Transaction) -> CoreRig:
     """Nothing is pending: a prepared transaction has been given up, so that its own rows are met."""
     rig = CoreRig(txn)
-    rig.core.give_up(ID, txn.producer_id, txn.producer_epoch)
+    rig.core.stop_completion(ID, txn.producer_id, txn.producer_epoch)
     return rig
 
 
@@ -236,10 +236,10 @@ def test_an_uncommitted_transaction_is_left_to_the_next_sweep() -> None:
     rig.do(c.AddPartitions(ID, PID, 5, (T0,)))
     rig.now_ms += 1_000
     rig.do(c.AbortTimedOut(ID, PID, NOW_MS))
-    assert rig.txn.state.shown == "Ongoing"
+    assert rig.txn.state.kafka_name == "Ongoing"
     rig.commit()
     rig.do(c.AbortTimedOut(ID, PID, NOW_MS))
-    assert rig.txn.state.shown == "PrepareAbort"
+    assert rig.txn.state.kafka_name == "PrepareAbort"
 
 
 @pytest.mark.parametrize(

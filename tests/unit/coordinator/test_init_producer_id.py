@@ -83,7 +83,7 @@ def test_a_producer_whose_rotation_was_not_heard_of_is_known_by_its_old_id() -> 
 def test_a_prepared_transaction_is_waited_for_after_the_producer_is_known(state: TxnState) -> None:
     rig = CoreRig(transaction(state))
     assert rig.do(init((OTHER, 3))) == "AGAIN"  # pending comes first
-    rig.core.give_up(ID, PID, 5)
+    rig.core.stop_completion(ID, PID, 5)
     assert rig.do(init((OTHER, 3))) == "PRODUCER_FENCED"
     assert rig.do(init()) == "AGAIN"
 

@@ -105,7 +105,7 @@ def test_a_partition_without_a_leader_waits_until_the_metadata_names_one() -> No
     rig.leaders[T0] = NO_LEADER
     rig.plan.start(0, send(partitions=(T0,)))
     assert rig.requests() == []
-    assert not rig.plan.has_later
+    assert not rig.plan.has_retries
     rig.plan.retry_due()
     rig.leaders[T0] = 5
     assert rig.requests() == []
@@ -206,8 +206,8 @@ def test_a_partition_that_cannot_take_markers_counts_as_done(error: ErrorCode) -
 @pytest.mark.parametrize(
     ("error", "verdict"),
     [
-        (ErrorCode.INVALID_PRODUCER_EPOCH, CompletionResult.GIVEN_UP),
-        (ErrorCode.TRANSACTION_COORDINATOR_FENCED, CompletionResult.GIVEN_UP),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, CompletionResult.FENCED),
+        (ErrorCode.TRANSACTION_COORDINATOR_FENCED, CompletionResult.FENCED),
         (ErrorCode.CORRUPT_MESSAGE, CompletionResult.FATAL),
         (ErrorCode.MESSAGE_TOO_LARGE, CompletionResult.FATAL),
         (ErrorCode.RECORD_LIST_TOO_LARGE, CompletionResult.FATAL),
@@ -241,7 +241,7 @@ def test_a_partition_that_an_answer_leaves_out_is_sent_again() -> None:
     rig = Rig()
     rig.plan.start(0, send(partitions=(T0,)))
     rig.plan.on_response(rig.requests()[0], [{}])
-    assert rig.plan.has_later
+    assert rig.plan.has_retries
 
 
 def test_an_answer_to_an_earlier_round_ends_nothing() -> None:

@@ -331,7 +331,12 @@ async def test_what_describe_and_list_show() -> None:
     pid, _epoch = await rig.running(partitions=(T0, T1))
     described = await rig.coordinator.describe(ID)
     txn = described.transaction
-    assert (txn.producer_id, txn.state.shown, txn.client_id, txn.deadline_ms) == (pid, "Ongoing", "c", NOW_MS + 60_000)
+    assert (txn.producer_id, txn.state.kafka_name, txn.client_id, txn.deadline_ms) == (
+        pid,
+        "Ongoing",
+        "c",
+        NOW_MS + 60_000,
+    )
     assert (list(described.partitions), described.shard, described.coordinator_epoch) == ([T0, T1], SHARD, 0)
     assert [entry.transaction.transactional_id for entry in await rig.coordinator.list_transactions()] == [ID]
     with pytest.raises(Refusal) as refusal:

@@ -7,7 +7,7 @@ import pytest
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.changes import check_step
 from odradek.coordinator.txn.end_txn import decide_complete
-from odradek.coordinator.txn.state import MAY_FOLLOW, TxnState
+from odradek.coordinator.txn.state import VALID_PREVIOUS_STATES, TxnState
 from odradek.coordinator.txn.transitions import (
     TRANSITIONS,
     Event,
@@ -30,7 +30,7 @@ S = TxnState
 
 
 def test_there_are_eight_states_with_kafkas_codes_and_names() -> None:
-    assert [(state.value, state.shown) for state in S] == [
+    assert [(state.value, state.kafka_name) for state in S] == [
         (0, "Empty"),
         (1, "Ongoing"),
         (2, "PrepareCommit"),
@@ -52,13 +52,13 @@ def test_a_missing_cell_is_found() -> None:
 def test_a_step_into_a_state_that_may_not_follow_is_found() -> None:
     cells = {**TRANSITIONS.cells, (S.PREPARE_COMMIT, Event.MARKERS_DONE): To(S.COMPLETE_ABORT)}
     with pytest.raises(InvalidTable, match="COMPLETE_ABORT cannot follow PREPARE_COMMIT"):
-        check_successors(TransitionTable("transactions", S, Event, cells), MAY_FOLLOW)
+        check_successors(TransitionTable("transactions", S, Event, cells), VALID_PREVIOUS_STATES)
 
 
 def test_every_state_that_is_stored_is_entered_by_some_row() -> None:
     entered = {action.state for action in TRANSITIONS.cells.values() if isinstance(action, To)}
     assert entered == set(S) - {S.PREPARE_EPOCH_FENCE}
-    assert set(MAY_FOLLOW) == set(S)
+    assert set(VALID_PREVIOUS_STATES) == set(S)
 
 
 def test_bug_is_exactly_the_state_that_is_never_stored() -> None:
@@ -92,7 +92,7 @@ def test_every_cell_decides_what_its_command_does(state: TxnState, event: Event)
         state, timeout_ms=500, update_ms=0, client_version=getattr(COMMANDS[event], "client_version", 0)
     )
     rig = CoreRig(stored)
-    rig.core.give_up(ID, PID, 5)
+    rig.core.stop_completion(ID, PID, 5)
     visits = count(TRANSITIONS).visits
     before = visits[state, event]
     action = TRANSITIONS.cells[state, event]
@@ -159,5 +159,5 @@ def test_other_steps_that_do_not_fit(state: TxnState, change: dict[str, object])
 
 def test_completion_is_judged_by_the_state_and_not_by_the_command() -> None:
     rig = CoreRig(transaction(S.PREPARE_ABORT))
-    decision = decide_complete(c.CompleteTransaction(ID, PID, 5), rig.core._situation(COMMANDS[Event.INIT], NOW_MS))
+    decision = decide_complete(c.CompleteTransaction(ID, PID, 5), rig.core._context(COMMANDS[Event.INIT], NOW_MS))
     assert decision.records[0].memo.state is S.COMPLETE_ABORT

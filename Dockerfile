@@ -1,4 +1,5 @@
-# One broker of any number, configured by environment: ODRADEK_NODE_ID, ODRADEK_LISTENERS, ODRADEK_CONTROLLER_QUORUM_VOTERS, ...
+# Image of one broker. Environment variables configure it: ODRADEK_NODE_ID, ODRADEK_LISTENERS,
+# ODRADEK_CONTROLLER_QUORUM_VOTERS, ... (docs/configuration.md).
 FROM python:3.11-slim
 WORKDIR /opt/odradek
 COPY requirements-broker.lock ./
@@ -13,13 +14,14 @@ COPY pipeline pipeline
 COPY protocol protocol
 COPY runtime runtime
 COPY storage storage
-# docker build --build-arg COMMIT=$(git rev-parse --short=12 HEAD) lets `odradek --version` show the commit: .git is not copied.
+# .git is not copied. With `docker build --build-arg COMMIT=$(git rev-parse --short=12 HEAD)`, `odradek --version` prints
+# the commit.
 ARG COMMIT=""
 RUN if [ -n "$COMMIT" ]; then echo "$COMMIT" > odradek/COMMIT; fi
 RUN pip install --no-cache-dir --no-deps . && useradd --system --home /var/lib/odradek --create-home odradek
 USER odradek
 VOLUME /var/lib/odradek
-# Brokers watch each other by datagrams on the port of the inter-broker listener.
+# 9091/udp: the failure detector uses the port number of the listener for brokers.
 EXPOSE 9091 9091/udp 9092 19092
 ENV ODRADEK_LOG_DIRS=/var/lib/odradek/data
 CMD ["odradek", "broker"]

@@ -1,11 +1,11 @@
-# Everything runs out of .venv and build/jars; both are made here and remade only when their inputs change.
+# All targets use .venv and build/jars. Setup makes both, and makes them again when their inputs change.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.8
-# Maven's color library ends each stream with an escape sequence, also into a file and without colors.
+# Without jansi.noreset, Maven's color library writes an escape sequence at the end of each stream, even into a file.
 MVN := MAVEN_OPTS="$$MAVEN_OPTS -Djansi.noreset=true" mvn -q -B --no-transfer-progress -Dstyle.color=never
 TEST_PROCESSES ?= 2
 export PYTHONHASHSEED := 0
@@ -38,14 +38,14 @@ setup: $(VENV)/.ready build/jars/kafka/.ready build/jars/spark/.ready ## Prepare
 	@$(BIN)/python -m compileall -q $(NODE_PACKAGES)
 
 .PHONY: demo
-demo: setup ## The main job: real flights through transactions, kills and Spark, with a verdict row by row
+demo: setup ## Demo: flight data through transactions, process kills and Spark, verified row by row
 	@$(BIN)/python -m odradek.pipeline.demo $(ARGS)
 
-# The checks have run tests/test_tidy.py. Which tests are left out, and in which order the rest runs: tests/support/selection.py
+# `check` has run tests/test_tidy.py. tests/support/selection.py selects the tests and their order.
 PYTEST_ALL := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --durations 30 --durations-min 1 --ignore tests/test_tidy.py
 
 .PHONY: test
-test: check ## All checks, and all tests with the short forms of long campaigns; at most 12 minutes on two cores
+test: check ## All checks and all tests, with short campaigns; at most 12 minutes on two cores
 	@$(PYTEST_ALL) $(ARGS)
 
 .PHONY: test-all
@@ -53,7 +53,7 @@ test-all: check ## All checks and all tests with full campaigns and matrices; at
 	@$(PYTEST_ALL) --full $(ARGS)
 
 .PHONY: check
-check: setup ## Lint, types, import contracts, tidy rules, freshness of generated files
+check: setup ## Lint, types, import contracts, tidy rules and spelling, generated files
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
@@ -72,17 +72,17 @@ sim: setup ## Deterministic simulation: make sim SEED=7 replays one seed, make s
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),0..200)) $(ARGS)
 
 .PHONY: chaos
-chaos: setup ## Real brokers, clients and faults for MINUTES=10, and a verdict; SEED=7 draws the same faults again
+chaos: setup ## Broker processes and clients under faults for MINUTES=10, then checks; SEED=7 repeats the same faults
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
-	@echo "Failure detection: from kill -9 and from SIGSTOP to the failure declaration, and false declarations (kept figures: docs/membership.md)"
+	@echo "Failure detection: time from kill -9 or SIGSTOP to the failure declaration, and wrong declarations (docs/membership.md has the recorded figures)"
 	@$(BIN)/python -m tests.chaos.detection --repetitions 2 --minutes 1
 
 .PHONY: bench
-bench: setup ## Odradek against Apache Kafka on this machine, in alternating rounds, as ratios
+bench: setup ## Benchmark against Apache Kafka on this machine, in alternating rounds; prints ratios
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: floods
-floods: setup ## What floods of joins, ids, offsets and sessions leave in a broker's memory
+floods: setup ## Memory of a broker after floods of joins, producer ids, offsets and sessions
 	@$(BIN)/python -m benchmarks.floods $(ARGS)
 
 .PHONY: dist
@@ -95,9 +95,9 @@ lock: ## Resolve pyproject.toml into the lock files; ARGS=--upgrade selects the 
 	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --no-annotate --generate-hashes --constraint requirements.lock pyproject.toml -o requirements-broker.lock
 
 .PHONY: clean
-clean: ## Remove what was built; .venv stays
+clean: ## Remove build output and caches, but not .venv
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .PHONY: help
-help: ## This list
+help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10

@@ -14,15 +14,15 @@ from odradek.__main__ import app
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import click
+    from typer._click.core import Command  # Typer's copy of click has no public name
 
 TERMINAL_COLUMNS = 80
 TEXT_COLUMNS = TERMINAL_COLUMNS - 2
 
 
-def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def commands(command: Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Command]]:
     """Yield all commands below a command, with the words that call them."""
-    children: dict[str, click.Command] = getattr(command, "commands", {})
+    children: dict[str, Command] = getattr(command, "commands", {})
     if not children:
         yield path, command
     for name, child in children.items():
@@ -33,7 +33,7 @@ COMMANDS = list(commands(typer.main.get_command(app)))
 
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(path) for path, _ in COMMANDS])
-def test_help_fits_80_columns_and_its_examples_are_not_broken(path: tuple[str, ...], command: click.Command) -> None:
+def test_help_fits_80_columns_and_its_examples_are_not_broken(path: tuple[str, ...], command: Command) -> None:
     call = f"odradek {' '.join(path)}"
     examples = [line.strip() for line in (command.help or "").splitlines() if call in line]
     assert examples, "the help has no example"

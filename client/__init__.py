@@ -1,7 +1,7 @@
 """Odradek's wire client for Kafka's protocol, on asyncio.
 
-It works with every broker that speaks Kafka's protocol, and depends on `odradek.protocol` alone. A `Cluster` holds the connections;
-functions and classes use it:
+It works with every broker that speaks Kafka's protocol, and depends on `odradek.protocol` alone. A `Cluster` holds the
+connections; functions and classes use it:
 
 ```python
 from odradek import client
@@ -16,12 +16,13 @@ async with client.Cluster("127.0.0.1:9092") as cluster:
         print([record.value for record in batch])
 ```
 
-- Connections: `Cluster`, `Settings`, `RetryPolicy`. Versions are agreed once per connection. Retriable errors and lost connections are
-  retried by one policy. Times are in seconds if the name ends with `_s`, in milliseconds with `_ms`.
-- Administration: `list_topics`, `describe_partitions`, `create_topic`, `delete_topic`, `list_offsets`, `describe_configs`,
-  `alter_configs`, `list_groups`, `describe_group`, `delete_group`, `committed_offsets`, `plan_offset_reset`, `plan_offsets`,
-  `commit_offsets`, `list_transactions`, `describe_transaction`, `fence_producer`, `blocked_partitions`, `abort_hanging_transaction`,
-  `cluster_status`, `wait_until_serving`, `wait_until_in_sync`. They return frozen dataclasses.
+- Connections: `Cluster`, `Settings`, `RetryPolicy`. Versions are agreed once per connection. Retriable errors and lost
+  connections are retried by one policy. Times are in seconds if the name ends with `_s`, in milliseconds with `_ms`.
+- Administration: `list_topics`, `describe_partitions`, `create_topic`, `delete_topic`, `list_offsets`,
+  `describe_configs`, `alter_configs`, `list_groups`, `describe_group`, `delete_group`, `committed_offsets`,
+  `plan_offset_reset`, `plan_offsets`, `commit_offsets`, `list_transactions`, `describe_transaction`, `fence_producer`,
+  `blocked_partitions`, `abort_hanging_transaction`, `cluster_status`, `wait_until_serving`, `wait_until_in_sync`. They
+  return frozen dataclasses.
 - Records: `Producer` and `Consumer`.
 - Errors: all exceptions are subclasses of `ClientError`, which has the error code, the problem and the remedy.
 
@@ -103,13 +104,14 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "admin.configs": (
-        "ConfigChange", "ConfigEntry", "ConfigKind", "ConfigOperation", "ConfigSynonym", "alter_configs", "describe_configs",
+        "ConfigChange", "ConfigEntry", "ConfigKind", "ConfigOperation", "ConfigSynonym", "alter_configs",
+        "describe_configs",
     ),
     "admin.group_offsets": ("CommittedOffset", "PlannedOffset", "commit_offsets", "committed_offsets"),
     "admin.group_reset": ("ResetTarget", "plan_offset_reset", "plan_offsets"),
     "admin.groups": (
-        "GroupDescription", "GroupLag", "GroupListing", "GroupMember", "GroupPartition", "delete_group", "describe_group",
-        "list_groups",
+        "GroupDescription", "GroupLag", "GroupListing", "GroupMember", "GroupPartition", "delete_group",
+        "describe_group", "list_groups",
     ),
     "admin.hanging": (
         "BlockedPartition", "HolderState", "OpenProducer", "abort_hanging_transaction", "blocked_partitions",
@@ -126,8 +128,8 @@ _MODULES = {
     ),
     "consumer.consumer": ("Consumer", "ConsumerRecord"),
     "errors": (
-        "ClientError", "ConnectionLost", "Fenced", "InvalidArgument", "InvalidState", "NotFound", "ProtocolError", "Refused",
-        "RequestTimedOut", "Unreachable", "UnsupportedRequest",
+        "ClientError", "ConnectionLost", "Fenced", "InvalidArgument", "InvalidState", "NotFound", "ProtocolError",
+        "Refused", "RequestTimedOut", "Unreachable", "UnsupportedRequest",
     ),
     "network.cluster": ("Cluster", "CoordinatorType"),
     "network.fan_out": ("PartialResult",),

@@ -55,7 +55,7 @@ class ConfigOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """A property from which a value can come, in the order of precedence."""
+    """One source of a value. Synonyms are in the order of precedence."""
 
     name: str
     value: str | None
@@ -88,8 +88,8 @@ async def describe_configs(
 ) -> list[ConfigEntry]:
     """Return the configured properties of a resource by name, and with `defaults` also those with a default value.
 
-    `name` is a topic, a group, a broker's node id, or empty for the dynamic defaults of all brokers. Raise Refused if the resource
-    cannot be described.
+    `name` is a topic, a group, a broker's node id, or empty for the dynamic defaults of all brokers. Raise Refused if
+    the resource cannot be described.
     """
     resource = DescribeConfigsResource(resource_type=RESOURCE_TYPES[kind], resource_name=name, configuration_keys=None)
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=defaults)
@@ -112,7 +112,10 @@ async def describe_configs(
 async def alter_configs(
     cluster: Cluster, kind: ConfigKind, name: str, changes: Sequence[ConfigChange], *, validate_only: bool = False
 ) -> None:
-    """Apply all changes of a resource or none. With `validate_only`, only check them. Raise Refused if one is invalid."""
+    """Apply all changes to a resource. If one change is invalid, apply none, and raise Refused.
+
+    With `validate_only`, validate the changes and apply none.
+    """
     configs = [AlterableConfig(name=each.name, config_operation=each.operation, value=each.value) for each in changes]
     resource = AlterConfigsResource(resource_type=RESOURCE_TYPES[kind], resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)

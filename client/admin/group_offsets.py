@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.offset_fetch import OffsetFetchResponseGroup
 
 NAMES_VERSION_MAX: Final = 9
-"""Last version of OffsetFetch and OffsetCommit with topic names. A deleted topic has no id, which later versions require."""
+"""Last version of OffsetFetch and OffsetCommit with topic names.
+
+A deleted topic has no id, which later versions require.
+"""
 NO_OFFSET: Final = -1
 
 
 class CommittedOffset(NamedTuple):
-    """An offset that a group has committed, with the metadata of the client. Pending offsets do not count."""
+    """A committed offset of a group, with the metadata of the client. Pending offsets are left out."""
 
     offset: int
     metadata: str
@@ -36,7 +39,7 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedOffset:
-    """A partition with its committed offset, None if there is none, and its new offset."""
+    """A partition with its committed offset, or None if it has none, and its new offset."""
 
     topic: str
     partition: int

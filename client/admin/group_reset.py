@@ -50,12 +50,13 @@ async def plan_offset_reset(
         group: The group id.
         target: The rule for the new offsets.
         value: The argument of OFFSET, SHIFT and TIMESTAMP.
-        scope: Topics with partition indexes, all partitions if there are none. None stands for the committed partitions.
+        scope: Partition indexes by topic. An empty list selects all partitions of the topic, and None selects the
+            partitions with a committed offset.
 
     Raises:
         Refused: The group has members.
         NotFound: A topic or partition does not exist.
-        ClientError: Nothing is committed that could be reset or shifted, or a partition has no leader.
+        ClientError: The group has no committed offset to reset or shift, or a partition has no leader.
     """
     committed = await _committed_without_members(cluster, group)
     wanted = await _partitions(cluster, scope, committed)
@@ -94,9 +95,7 @@ async def _partitions(
 ) -> list[TopicPartition]:
     if scope is None:
         if not committed:
-            raise ClientError(
-                "the group has committed nothing, so there are no topics to reset", "name topics with --topic"
-            )
+            raise ClientError("the group has no committed offsets to reset", "specify topics with --topic")
         return sorted(committed)
     found: dict[TopicPartition, None] = {}
     for topic in await topics_named(cluster, list(scope)):
@@ -130,7 +129,7 @@ async def _new_offsets(
         return limited(lambda _: value)
     if target is ResetTarget.SHIFT:
         if missing := [key for key in wanted if key not in committed]:
-            raise ClientError(f"cannot shift {missing[0]}: the group has committed nothing there")
+            raise ClientError(f"cannot shift {missing[0]}: the group has no committed offset for it")
         return limited(lambda key: committed[key].offset + value)
     topics = await topics_named(cluster, sorted({key.topic for key in wanted}))
     found = await fetch_offsets(FanOut(cluster), topics, value)

@@ -44,7 +44,7 @@ STATES: Final = (
     "NotReady",
 )
 TYPES: Final = ("classic", "consumer", "share", "streams")
-"""Kafka's states and types of groups. A broker returns an empty list for any other word instead of an error."""
+"""Kafka's states and types of groups. A broker returns an empty list for other values, not an error."""
 INACTIVE_STATES: Final = frozenset({"Empty", "Dead"})
 """States without members."""
 ABSENT: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
@@ -64,7 +64,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag(GroupListing):
-    """A group with the sum of its lag in records. None if it has committed no offset."""
+    """A group with the sum of its lag in records. The lag is None if the group has no committed offset."""
 
     lag: int | None
     stable_lag: int | None
@@ -86,8 +86,9 @@ class GroupMember:
 class GroupPartition:
     """A partition that a group has committed or that a member owns.
 
-    `lag` counts records to the high watermark, `stable_lag` to the last stable offset, beyond which a read_committed consumer cannot
-    read. An offset or lag is None if it is unknown. The member fields are None if no member owns the partition.
+    `lag` counts records to the high watermark, `stable_lag` to the last stable offset, beyond which a read_committed
+    consumer cannot read. An offset or lag is None if it is unknown. The member fields are None if no member owns the
+    partition.
     """
 
     topic: str
@@ -123,16 +124,16 @@ class GroupDescription(GroupMembers):
 
 
 async def list_groups(cluster: Cluster, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
-    """Return the groups of all coordinators by group id; only those of the given states and types if there are any.
+    """Return the groups of all coordinators in the order of group ids. Empty `states` or `types` select all groups.
 
     Raises:
         InvalidArgument: Kafka has no such state or type.
         ClientError: A broker does not respond.
     """
-    for kind, wanted, existing in (("state", states, STATES), ("type", types, TYPES)):
+    for kind, requested, existing in (("state", states, STATES), ("type", types, TYPES)):
         known = {word.lower() for word in existing}
-        if unknown := [word for word in wanted if word.lower() not in known]:
-            raise InvalidArgument(f"no such {kind}: {', '.join(unknown)}; there are {', '.join(existing)}")
+        if unknown := [word for word in requested if word.lower() not in known]:
+            raise InvalidArgument(f"no such {kind}: {', '.join(unknown)}; use one of {', '.join(existing)}")
     return await _listed(FanOut(cluster), states, types)
 
 
@@ -290,7 +291,10 @@ def _first_group_error(response: Any) -> int:
 
 
 def _assignment(data: bytes) -> dict[str, list[int]]:
-    """Return the assignment of a member of a classic group. It is empty before the sync phase ends, or if it is malformed."""
+    """Return the assignment of a member of a classic group.
+
+    It is empty before the sync phase ends, or if it is malformed.
+    """
     try:
         return {each.topic: each.partitions for each in assignment_of(data).assigned_partitions} if data else {}
     except Malformed:

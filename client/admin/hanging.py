@@ -29,7 +29,14 @@ if TYPE_CHECKING:
 
 
 class HolderState(Enum):
-    """State of the transaction that holds back a last stable offset, by what its coordinator knows of it."""
+    """State of the transaction that holds back a last stable offset.
+
+    - OPEN: its coordinator has it in the state Ongoing.
+    - COMPLETING: its coordinator writes its markers.
+    - HANGING: no coordinator knows it, so that it does not time out.
+    - UNKNOWN: no coordinator that responded knows it, and not all coordinators responded.
+    - ENDED: its markers were written between two requests of this client.
+    """
 
     OPEN = "open"
     COMPLETING = "completing"
@@ -53,10 +60,16 @@ class OpenProducer:
 
 @dataclass(frozen=True, slots=True)
 class BlockedPartition:
-    """A partition whose last stable offset is below its high watermark, with the open transaction of the smallest first offset.
+    """A partition whose last stable offset is below its high watermark.
 
-    HANGING: no coordinator knows the transaction, so none will end it. UNKNOWN: the same, but not all coordinators responded.
-    `producer` is None if the state is ENDED, `transaction` if no coordinator knows it.
+    Attributes:
+        topic: Name of the topic.
+        partition: Partition index.
+        last_stable_offset: First offset of the earliest open transaction.
+        high_watermark: High watermark.
+        state: State of that transaction.
+        producer: Its producer; None if the transaction has just ended.
+        transaction: Its description by the coordinator; None if no coordinator that responded knows it.
     """
 
     topic: str
@@ -95,7 +108,7 @@ async def blocked_partitions(cluster: Cluster, names: Sequence[str] | None = Non
 
 
 def _state(holder: OpenProducer | None, transaction: TransactionDescription | None, *, complete: bool) -> HolderState:
-    """Classify the holder. `complete`: all coordinators responded."""
+    """Return the state of the transaction. `complete` is True if all coordinators responded."""
     if holder is None:
         return HolderState.ENDED
     if transaction is None:
@@ -145,7 +158,7 @@ async def abort_hanging_transaction(cluster: Cluster, topic: str, partition: int
     for row in await open_transactions(fan_out):
         if row.producer_id == producer_id and TopicPartition(topic, partition) in row.partitions:
             remedy = f"end it with: odradek txns abort {row.transactional_id}"
-            raise ClientError(f"the transaction is not hanging, since broker {row.coordinator} coordinates it", remedy)
+            raise ClientError(f"the transaction is not hanging: broker {row.coordinator} coordinates it", remedy)
     marker = WritableTxnMarker(
         producer_id=producer_id,
         producer_epoch=found.producer_epoch,

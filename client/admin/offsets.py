@@ -28,14 +28,20 @@ Offsets = dict[tuple[str, int], int]
 
 
 class IsolationLevel(IntEnum):
-    """Visibility of transactional records. READ_COMMITTED ends before the first open transaction and omits aborted records."""
+    """Visibility of transactional records.
+
+    READ_COMMITTED ends before the first open transaction and omits aborted records.
+    """
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 class ReplicaId(IntEnum):
-    """Kind of the requester. DEBUGGING returns the log end offset of the leader, whether the records are committed or not."""
+    """Kind of the requester.
+
+    DEBUGGING returns the log end offset of the leader, whether the records are committed or not.
+    """
 
     CONSUMER = -1
     DEBUGGING = -2
@@ -49,8 +55,8 @@ async def list_offsets(
 ) -> Offsets:
     """Return one offset of each partition of the topics. Partitions without a leader are omitted.
 
-    `timestamp` is EARLIEST, LATEST, or milliseconds since 1970: then the offset of the first record that is not older, or -1 if
-    there is none. Raise NotFound if a topic does not exist, ClientError if a leader does not respond.
+    `timestamp` is EARLIEST, LATEST, or milliseconds since 1970: then the offset of the first record that is not older,
+    or -1 if there is none. Raise NotFound if a topic does not exist, ClientError if a leader does not respond.
     """
     topics = [await cluster.topic(name, refresh=True) for name in names]
     return await fetch_offsets(FanOut(cluster), topics, timestamp, isolation)

@@ -27,8 +27,8 @@ SHOWN_MAX: Final = 5
 async def wait_until_serving(bootstrap: str, brokers: int, settings: Settings | None = None) -> None:
     """Wait until `brokers` brokers are unfenced, and each partition has a leader and a majority of replicas in sync.
 
-    With the usual min.insync.replicas, all partitions then accept records with acks=all. Raise ClientError if it takes longer than
-    READY_TIMEOUT_S.
+    With the usual min.insync.replicas, all partitions then accept records with acks=all. Raise ClientError if it takes
+    longer than READY_TIMEOUT_S.
     """
     await _wait(bootstrap, brokers, lambda replicas: (replicas + 1) // 2, settings)
 
@@ -36,13 +36,17 @@ async def wait_until_serving(bootstrap: str, brokers: int, settings: Settings | 
 async def wait_until_in_sync(bootstrap: str, brokers: int, settings: Settings | None = None) -> int | None:
     """Wait until `brokers` brokers are unfenced and each partition has a leader and all replicas in sync.
 
-    Return the node id of the active controller, None if it is unknown. Raise ClientError if it takes longer than READY_TIMEOUT_S.
+    Return the node id of the active controller, None if it is unknown. Raise ClientError if it takes longer than
+    READY_TIMEOUT_S.
     """
     return await _wait(bootstrap, brokers, lambda replicas: replicas, settings)
 
 
 async def _wait(bootstrap: str, brokers: int, required: Callable[[int], int], settings: Settings | None) -> int | None:
-    """Check until nothing is missing. Each check bootstraps again, so that the first address is preferred once it responds."""
+    """Check until nothing is missing.
+
+    Each check bootstraps again, so that the first address is preferred once it responds.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + READY_TIMEOUT_S
     while True:

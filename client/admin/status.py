@@ -35,10 +35,16 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """The state of a cluster as far as its brokers respond. `unreachable` maps the node ids of the others to the reason.
+    """State of a cluster, from the brokers that responded.
 
-    A partition is under-replicated if one of its replicas is out of sync, or on a broker that is fenced or unreachable. `controller` is
-    None if there is none that is known. `transactions` are the open ones that are known.
+    Attributes:
+        controller: Node id of the active controller, or None if it is not known.
+        brokers: All registered brokers.
+        partitions: All partitions with their offsets.
+        under_replicated: Partitions with a replica that is out of sync, or on a fenced or unreachable broker.
+        groups: All groups with their lag.
+        transactions: Open transactions that a coordinator returned.
+        unreachable: Reason by node id, for each broker that did not respond.
     """
 
     controller: int | None
@@ -85,7 +91,7 @@ async def active_controller(cluster: Cluster) -> int | None:
     try:
         response = await cluster.request_any(DescribeQuorumRequest([metadata_log]))
     except ClientError:
-        return None  # without a majority of the voters no broker knows the leader
+        return None  # without a majority of the voters, there is no leader
     if response.error_code != ErrorCode.NONE:
         return None
     partition = response.topics[0].partitions[0]

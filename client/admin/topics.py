@@ -38,7 +38,8 @@ class TopicListing:
 class PartitionDescription:
     """A partition with its replicas as node ids and its offsets. An offset is None if no leader returned it.
 
-    `leader` is -1 if there is none. `log_end` counts records that are not committed yet; the other offsets are those of clients.
+    `leader` is -1 if there is none. `log_end` counts records that are not committed yet; the other offsets are those of
+    clients.
     """
 
     topic: str

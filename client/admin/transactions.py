@@ -28,12 +28,18 @@ if TYPE_CHECKING:
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 STATES: Final = ("Empty", *OPEN_STATES, "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
 FENCE_TIMEOUT_MS: Final = 1_000
-"""Transaction time-out that the fencing request sets, in milliseconds. No transaction starts under it."""
+"""Transaction time-out of the InitProducerId request that fences a producer, in milliseconds.
+
+No transaction uses it: the next producer with the id sets its own time-out.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """A transactional id. `coordinator` is a node id. `producer_epoch` is None if the coordinator did not describe the id."""
+    """A transactional id with the state of its transaction.
+
+    `coordinator` is a node id. `producer_epoch` is None if the coordinator did not describe the id.
+    """
 
     transactional_id: str
     state: str
@@ -46,7 +52,8 @@ class TransactionListing:
 class TransactionDescription:
     """A transactional id with its transaction.
 
-    `started_ms` is in milliseconds since 1970, None outside a transaction. `client_id` is None if the broker does not return it.
+    `started_ms` is in milliseconds since 1970, or None if no transaction is open. `client_id` is None if the broker
+    does not return it.
     """
 
     transactional_id: str
@@ -61,10 +68,10 @@ class TransactionDescription:
 
 
 async def list_transactions(cluster: Cluster, states: Sequence[str] = ()) -> PartialResult[TransactionListing]:
-    """Return the transactional ids of all coordinators that respond, only those in the given states if there are any.
+    """Return the transactional ids of all coordinators that respond. Empty `states` select all ids.
 
-    A coordinator that is still loading knows only a part of its ids, so it counts as unreachable. Raise InvalidArgument if Kafka has
-    no such state.
+    A coordinator that is loading its log returns only a part of its ids, and counts as unreachable. Raise
+    InvalidArgument if Kafka has no such state.
     """
     fan_out = FanOut(cluster, tolerant=True)
     listed = await _listed(fan_out, states)
@@ -98,13 +105,16 @@ async def _listed(fan_out: FanOut, states: Sequence[str]) -> Listed:
         check(response.error_code, f"listing transactions on broker {node_id}")
         if response.unknown_state_filters:
             unknown = ", ".join(response.unknown_state_filters)
-            raise InvalidArgument(f"no such state: {unknown}; there are {', '.join(STATES)}")
+            raise InvalidArgument(f"no such state: {unknown}; use one of {', '.join(STATES)}")
         rows += [(node_id, state) for state in response.transaction_states]
     return rows
 
 
 async def _described(fan_out: FanOut, listed: Listed) -> list[TransactionDescription]:
-    """Describe listed ids by the coordinators that listed them. Ids that ended or moved in between are omitted."""
+    """Describe listed transactional ids.
+
+    An id is left out if its transaction ended, or if its coordinator changed, after it was listed.
+    """
     by_node: dict[int, list[str]] = {}
     for node_id, state in listed:
         by_node.setdefault(node_id, []).append(state.transactional_id)
@@ -153,7 +163,7 @@ async def describe_transaction(cluster: Cluster, transactional_id: str) -> Trans
 async def fence_producer(cluster: Cluster, transactional_id: str) -> TransactionDescription:
     """Fence the producer of a transactional id, which aborts its open transaction. Return the state before.
 
-    This is what fenceProducers of Kafka's Admin does: InitProducerId for the id. Raise NotFound if the id does not exist.
+    It sends InitProducerId, as fenceProducers of Kafka's Admin. Raise NotFound if the id does not exist.
     """
     before = await describe_transaction(cluster, transactional_id)
     response = await cluster.request_coordinator(

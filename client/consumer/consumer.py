@@ -46,7 +46,11 @@ class ConsumerRecord(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Reader:
-    """The position in one partition. `end` is the offset to stop before, None to follow. `failure` is that of the last fetch."""
+    """Position of a consumer in one partition.
+
+    `end` is the offset before which it stops, or None if it follows the log. `failure` is the failure of its last
+    fetch.
+    """
 
     index: int
     leader: int
@@ -57,7 +61,7 @@ class Reader:
 
     @property
     def done(self) -> bool:
-        """True if all records up to `end` were read."""
+        """Return True if all records up to `end` were read."""
         return self.end is not None and self.position >= self.end
 
 
@@ -73,7 +77,7 @@ class Consumer:
     Args:
         cluster: The cluster. It stays open when the consumer ends.
         topic: The topic.
-        partitions: Partition indexes. All partitions if there are none.
+        partitions: Partition indexes. An empty sequence selects all partitions.
         start: The first offset, or EARLIEST, or LATEST. It is limited to the offsets that the log has.
         follow: Continue at the end and wait for new records.
         isolation: READ_COMMITTED omits records of open and aborted transactions.
@@ -98,7 +102,9 @@ class Consumer:
         self._wait_ms = int(min(FETCH_WAIT_S, cluster.settings.request_timeout_s / 2) * 1000)
 
     async def batches(self) -> AsyncGenerator[list[ConsumerRecord], None]:
-        """Yield the records of one record batch at a time. All leaders are read concurrently; each partition is read in order.
+        """Yield the records of one record batch at a time.
+
+        All leaders are read concurrently; each partition is read in order.
 
         Raises:
             NotFound: The topic or a partition does not exist.
@@ -199,7 +205,10 @@ class Consumer:
         return fetched
 
     async def _relocate(self, reader: Reader) -> Fetched:
-        """Wait, then find the leader again. Raise the failure of the last fetch if it is permanent or lasts too long."""
+        """Wait, then find the leader again.
+
+        Raise the failure of the last fetch if it is permanent or lasts too long.
+        """
         failure = reader.failure
         if await reader.attempts.prepare(failure) is None:
             if isinstance(failure, ClientError):

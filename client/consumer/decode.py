@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
 
 DECOMPRESSED_BYTES_MAX: Final = 256 * 2**20
-"""Maximum size of one batch after decompression, in bytes. It bounds the memory that a hostile producer can use up in a consumer."""
+"""Maximum size of one batch after decompression, in bytes.
+
+It bounds the memory that a hostile producer can use up in a consumer.
+"""
 
 
 def visible_batches(data: Buffer, aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[list[Record], int]]:

@@ -32,7 +32,10 @@ class CoordinatorType(IntEnum):
 
 
 class Purpose(Enum):
-    """Use of a connection. A fetch may wait for records, so it does not share a connection with requests that must not wait."""
+    """Use of a connection.
+
+    A fetch may wait for records, so it does not share a connection with requests that must not wait.
+    """
 
     REQUESTS = "requests"
     FETCH = "fetch"
@@ -109,7 +112,10 @@ class Cluster:
         return topic
 
     async def coordinator(self, kind: CoordinatorType, key: str) -> int:
-        """Return the node id of the coordinator of a group or transactional id. Raise Refused if there is none in time."""
+        """Return the node id of the coordinator of a group or transactional id.
+
+        Raise Refused if there is none in time.
+        """
         return await self._coordinator(kind, key, self.attempts())
 
     async def _coordinator(self, kind: CoordinatorType, key: str, attempts: Attempts) -> int:
@@ -149,8 +155,8 @@ class Cluster:
     ) -> Any:
         """Send a request to the coordinator of `key`, under the retry policy, and return the last response.
 
-        `error_of` returns the error code of a response. The request must be safe to repeat, since it is sent again if the
-        connection ends before its response. The last response may have an error code.
+        `error_of` returns the error code of a response. The request must be safe to repeat, since it is sent again if
+        the connection ends before its response. The last response may have an error code.
         """
         attempts = self.attempts()
         while True:
@@ -171,7 +177,10 @@ class Cluster:
     # ---- connections
 
     async def connection(self, node_id: int, purpose: Purpose = Purpose.REQUESTS) -> Connection:
-        """Return an open connection to a broker. Raise Unreachable if it is down or is not in the cluster's metadata."""
+        """Return an open connection to a broker.
+
+        Raise Unreachable if it is down or is not in the cluster's metadata.
+        """
         key = node_id, purpose
         async with self._locks.setdefault(key, asyncio.Lock()):
             connection = self._connections.get(key)
@@ -195,7 +204,7 @@ class Cluster:
             return connection
 
     async def _any(self) -> Connection:
-        """Return a connection to any broker: the first one that was made, or a new one to the first address that responds."""
+        """Return the first connection of this cluster. If it is closed, connect to the first address that responds."""
         async with self._locks.setdefault(None, asyncio.Lock()):
             if self._first is not None and not self._first.closed:
                 return self._first

@@ -31,15 +31,18 @@ if TYPE_CHECKING:
 SOFTWARE_NAME, SOFTWARE_VERSION = "odradek", "1"
 """Name and version in the ApiVersions request (KIP-511)."""
 API_VERSIONS_VERSION: Final = 3
-"""Version of the first request. Brokers that do not know it respond in version 0 with the versions that they serve (KIP-511)."""
+"""Version of the first request.
+
+Brokers that do not know it respond in version 0 with the versions that they serve (KIP-511).
+"""
 VERSION_MAX: Final = 2**15 - 1
 
 
 class Connection(asyncio.BufferedProtocol):
     """A connection to one broker. Requests may overlap; a broker sends the responses in the order of the requests.
 
-    A time-out or an invalid response closes the connection and fails all open requests, because later responses could no longer
-    be assigned to their requests.
+    A time-out or an invalid response closes the connection and fails all open requests, because later responses could
+    no longer be assigned to their requests.
     """
 
     def __init__(self, endpoint: str, settings: Settings) -> None:
@@ -83,7 +86,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def closed(self) -> bool:
-        """True if no further request can be sent."""
+        """Return True if no further request can be sent."""
         return self._ended is not None
 
     async def call(self, request: Message, *, version_max: int = VERSION_MAX) -> Any:

@@ -30,8 +30,8 @@ class PartialResult(Generic[T]):
 class FanOut:
     """The requests of one operation to several brokers.
 
-    With `tolerant`, the operation continues without a broker that does not respond, and `unreachable` maps its node id to the
-    reason. Such a broker gets no further request of this operation. Without `tolerant` the exception is raised.
+    With `tolerant`, the operation continues without a broker that does not respond, and `unreachable` maps its node id
+    to the reason. Such a broker gets no further request of this operation. Without `tolerant` the exception is raised.
     """
 
     def __init__(self, cluster: Cluster, *, tolerant: bool = False) -> None:
@@ -72,7 +72,10 @@ class FanOut:
         *,
         version_max: int = VERSION_MAX,
     ) -> dict[int, Any]:
-        """Send a request to each of several brokers. Return the responses by node id, without those of unreachable brokers."""
+        """Send a request to each of several brokers.
+
+        Return the responses by node id, without those of unreachable brokers.
+        """
         responses = await gathered(
             *(self.request(node_id, each, retry_on, version_max=version_max) for node_id, each in requests.items())
         )

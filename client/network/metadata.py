@@ -82,7 +82,13 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """One Metadata response: the brokers by node id, a node that serves controller requests, and the requested topics by name."""
+    """Content of a Metadata response.
+
+    Attributes:
+        brokers: Brokers by node id.
+        controller_id: Node id of a broker that serves controller requests.
+        topics: The requested topics by name.
+    """
 
     brokers: Mapping[int, Broker]
     controller_id: int

@@ -42,7 +42,10 @@ RECOVERIES: Final[Mapping[int, Recovery]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Recovery.LOCATE,
     ErrorCode.UNSTABLE_OFFSET_COMMIT: Recovery.RESEND,
 }
-"""Error codes that are retried. All others are permanent. A leader may not know a new topic yet, so an unknown topic is retried too."""
+"""Error codes that are retried.
+
+All others are permanent. A leader may not know a new topic yet, so an unknown topic is retried too.
+"""
 
 
 def recovery_of(failure: int | ClientError) -> Recovery | None:
@@ -83,7 +86,10 @@ class Attempts:
         self._deadline = 0.0
 
     async def prepare(self, failure: int | ClientError) -> Recovery | None:
-        """Wait before the next attempt and return the step before it. Return None if there must be no further attempt."""
+        """Wait before the next attempt and return the step before it.
+
+        Return None if there must be no further attempt.
+        """
         recovery = recovery_of(failure)
         if recovery is None:
             return None

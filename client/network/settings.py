@@ -8,8 +8,11 @@ from typing import Final
 from odradek.client.network.retry import RetryPolicy
 
 BROKER_TIMEOUT_MS: Final = 25_000
-"""Time-out in requests for which a broker waits, in milliseconds. It is below the default `request_timeout_s`, so that the error code of
-the broker arrives before the client closes the connection."""
+"""Time-out in requests for which a broker waits, in milliseconds.
+
+It is below the default `request_timeout_s`, so that the error code of the broker arrives before the client closes the
+connection.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +21,11 @@ class Settings:
 
     Attributes:
         client_id: Name in quotas, metrics and logs of the broker.
-        connect_timeout_s: Seconds for the TCP connection and the version agreement. A broker that does not respond must not delay
-            the attempt at the next address for long.
+        connect_timeout_s: Seconds for the TCP connection and the version agreement. A broker that does not respond must
+            not delay the attempt at the next address for long.
         request_timeout_s: Seconds from sending a request to its response.
-        response_bytes_max: Maximum size of a response in bytes. Memory is allocated as bytes arrive, not by the announced size.
+        response_bytes_max: Maximum size of a response in bytes. Memory is allocated as bytes arrive, not by the
+            announced size.
         retry: The retry policy.
     """
 

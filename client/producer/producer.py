@@ -38,8 +38,10 @@ ALL_REPLICAS: Final = -1
 ADD_PARTITIONS_VERSION_MAX: Final = 3
 PRODUCE_VERSION_MAX: Final = 11
 END_TXN_VERSION_MAX: Final = 4
-"""Last versions of the transaction protocol TV1, which every broker with transactions serves. Requests of TV2 (KIP-890) may only be used
-together, and only if the cluster's transaction.version is 2."""
+"""Last versions of the transaction protocol TV1, which every broker with transactions serves.
+
+Requests of TV2 (KIP-890) may only be used together, and only if the cluster's transaction.version is 2.
+"""
 
 
 class State(Enum):
@@ -69,7 +71,10 @@ ALLOWED: Final[Mapping[Operation, frozenset[State]]] = {
     Operation.COMMIT: frozenset({State.OPEN}),
     Operation.ABORT: frozenset({State.OPEN, State.FAILED}),
 }
-"""States in which an operation is possible. In all others it raises InvalidState, or Fenced if the producer is fenced."""
+"""States in which an operation is possible.
+
+In all others it raises InvalidState, or Fenced if the producer is fenced.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +99,9 @@ class Producer:
     await producer.commit()
     ```
 
-    The first `begin` fences other producers of the same transactional id and aborts their open transaction. After a failed or
-    cancelled `send`, the records may have been written or not: a transaction must be aborted, and the next operation begins with a
-    new producer id or epoch. Calls must not overlap.
+    The first `begin` fences other producers of the same transactional id and aborts their open transaction. After a
+    failed or cancelled `send`, the records may have been written or not: a transaction must be aborted, and the next
+    operation begins with a new producer id or epoch. Calls must not overlap.
 
     Args:
         cluster: The cluster. It stays open when the producer is no longer used.
@@ -125,7 +130,7 @@ class Producer:
 
     @property
     def in_transaction(self) -> bool:
-        """True if a transaction is open that `abort` can end."""
+        """Return True if a transaction is open that `abort` can end."""
         return self.state in ALLOWED[Operation.ABORT]
 
     async def send(self, topic: str, records: Iterable[ProducerRecord]) -> list[Written]:
@@ -191,7 +196,7 @@ class Producer:
             raise InvalidState(f"cannot {operation.value}: the producer is {self.state.value}")
 
     def _fail(self, error: BaseException) -> None:
-        """Record that the fate of sent records is unknown, so that their sequence numbers cannot be continued."""
+        """Record that the outcome of sent records is unknown. The next operation needs a new producer id or epoch."""
         if isinstance(error, Fenced):
             self.state = State.FENCED
         elif self.transactional_id is None:
@@ -254,7 +259,7 @@ class Producer:
         return (self._keyless - 1) % len(topic.partitions)
 
     async def _add(self, topic: str, partitions: Sequence[TopicPartition]) -> None:
-        """Add partitions to the transaction, which must happen before records are written to them."""
+        """Add partitions to the transaction. The broker refuses records in partitions that were not added."""
         if self.transactional_id is None or not partitions:
             return
         request = AddPartitionsToTxnRequest(

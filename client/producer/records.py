@@ -11,15 +11,18 @@ if TYPE_CHECKING:
 BATCH_RECORDS_MAX: Final = 1_000
 """Maximum records of one batch."""
 BATCH_BYTES_MAX: Final = 512 * 1024
-"""Size of keys and values, in bytes, at which a batch is complete. The default limit of a broker (message.max.bytes) is 1 MiB."""
+"""Size of keys and values, in bytes, at which a batch is complete.
+
+The default limit of a broker (message.max.bytes) is 1 MiB.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
     """A record to be written.
 
-    Without a `partition`, the key determines it as in Kafka's producers, and records without a key go to the partitions in turn.
-    `timestamp_ms` is in milliseconds since 1970; None stands for the time of sending.
+    Without a `partition`, the key determines it as in Kafka's producers, and records without a key go to the partitions
+    in turn. `timestamp_ms` is in milliseconds since 1970; None stands for the time of sending.
     """
 
     key: bytes | None

@@ -124,7 +124,7 @@ def test_a_scope_names_all_partitions_of_a_topic_or_some(grouped: FakeKafka) -> 
 @pytest.mark.parametrize(
     ("target", "value", "scope", "error", "said"),
     [
-        (ResetTarget.SHIFT, 1, {TOPIC: [1]}, ClientError, "cannot shift t-1: the group has committed nothing there"),
+        (ResetTarget.SHIFT, 1, {TOPIC: [1]}, ClientError, "cannot shift t-1: the group has no committed offset for it"),
         (ResetTarget.OFFSET, None, None, InvalidArgument, "needs a number"),
         (ResetTarget.LATEST, None, {"none": []}, NotFound, "topic none does not exist"),
         (ResetTarget.LATEST, None, {TOPIC: [7]}, NotFound, "topic t has no partition 7"),
@@ -144,7 +144,7 @@ def test_an_impossible_reset_is_an_error(
 
 def test_a_reset_of_what_is_committed_needs_a_commit(grouped: FakeKafka) -> None:
     committed(grouped, {})
-    with pytest.raises(ClientError, match="the group has committed nothing"):
+    with pytest.raises(ClientError, match="the group has no committed offsets"):
         plan(grouped, ResetTarget.EARLIEST)
 
 

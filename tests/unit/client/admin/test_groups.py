@@ -16,7 +16,7 @@ def test_a_state_or_type_that_kafka_does_not_have_is_an_invalid_argument(
 ) -> None:
     async def test() -> None:
         async with Cluster(kafka.bootstrap) as cluster:
-            with pytest.raises(InvalidArgument, match=r"no such (state|type): [Ss]leepy; there are "):
+            with pytest.raises(InvalidArgument, match=r"no such (state|type): [Ss]leepy; use one of "):
                 await list_groups(cluster, states, types)
 
     run(kafka, test())

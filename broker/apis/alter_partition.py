@@ -21,6 +21,7 @@ from odradek.broker.requests.api import Api
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
+from odradek.cluster.controller.partitions.isr import EPOCH_NOT_KNOWN
 from odradek.cluster.metadata.image import RECOVERED, RECOVERING
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.alter_partition import (
@@ -31,7 +32,6 @@ from odradek.protocol.messages.alter_partition import (
 )
 
 ISR_EPOCHS_MIN_VERSION: Final = 3
-UNKNOWN_BROKER_EPOCH: Final = -1
 
 
 async def handle(context: BrokerRequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
@@ -46,7 +46,7 @@ async def handle(context: BrokerRequestContext, request: AlterPartitionRequest) 
             partition.partition_epoch,
             tuple((member.broker_id, member.broker_epoch) for member in partition.new_isr_with_epochs)
             if with_epochs
-            else tuple((broker_id, UNKNOWN_BROKER_EPOCH) for broker_id in partition.new_isr),
+            else tuple((broker_id, EPOCH_NOT_KNOWN) for broker_id in partition.new_isr),
             partition.leader_recovery_state == RECOVERING,
         )
         for topic in request.topics

@@ -53,7 +53,15 @@ from odradek.broker.fetch.read import (
     error_partition_data,
     find_partition,
 )
-from odradek.broker.fetch.sessions import FINAL_EPOCH, NO_SESSION, FetchKey, FetchPlan, FetchSlot
+from odradek.broker.fetch.sessions import (
+    FINAL_EPOCH,
+    NO_SESSION,
+    SESSIONS_MIN_VERSION,
+    TOPIC_ID_MIN_VERSION,
+    FetchKey,
+    FetchPlan,
+    FetchSlot,
+)
 from odradek.broker.partition.partition import NO_EPOCH, Partition
 from odradek.broker.partition.waiters import FetchWait, Watermark
 from odradek.broker.quorum.requests import fetch_metadata
@@ -73,11 +81,8 @@ from odradek.protocol.messages.fetch import (
     PartitionData,
 )
 from odradek.protocol.primitives import ZERO_UUID
+from odradek.protocol.special_values import CONSUMER_REPLICA_ID, READ_COMMITTED
 
-CONSUMER: Final = -1
-READ_COMMITTED: Final = 1
-SESSIONS_MIN_VERSION: Final = 7
-TOPIC_ID_MIN_VERSION: Final = 13
 REPLICA_STATE_MIN_VERSION: Final = 15
 READ_REPLICA_MIN_VERSION: Final = 11
 LEADER_HINT_MIN_VERSION: Final = 16
@@ -198,8 +203,8 @@ def _limits(context: BrokerRequestContext, request: FetchRequest, replica_id: in
     max_bytes = min(
         request.max_bytes, context.node.config.fetch_max_bytes, context.node.quotas.fetch_bytes_max(context)
     )
-    committed_only = replica_id == CONSUMER and request.isolation_level == READ_COMMITTED
-    if replica_id != CONSUMER:
+    committed_only = replica_id == CONSUMER_REPLICA_ID and request.isolation_level == READ_COMMITTED
+    if replica_id != CONSUMER_REPLICA_ID:
         watermark = Watermark.LOG_END
     else:
         watermark = Watermark.LAST_STABLE_OFFSET if committed_only else Watermark.HIGH_WATERMARK
@@ -210,12 +215,12 @@ def _limits(context: BrokerRequestContext, request: FetchRequest, replica_id: in
         max_bytes,
         min(request.min_bytes, max_bytes),
         version >= TOPIC_ID_MIN_VERSION,
-        replica_id == CONSUMER and version < READ_REPLICA_MIN_VERSION,
+        replica_id == CONSUMER_REPLICA_ID and version < READ_REPLICA_MIN_VERSION,
     )
 
 
 def _rack(context: BrokerRequestContext, request: FetchRequest, replica_id: int) -> str:
-    if replica_id != CONSUMER or context.api_version < READ_REPLICA_MIN_VERSION:
+    if replica_id != CONSUMER_REPLICA_ID or context.api_version < READ_REPLICA_MIN_VERSION:
         return ""
     return request.rack_id if context.node.config.replica_selector_class == RACK_AWARE else ""
 

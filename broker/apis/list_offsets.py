@@ -38,14 +38,19 @@ from odradek.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from odradek.protocol.special_values import (
+    CONSUMER_REPLICA_ID,
+    DEBUGGING_REPLICA_ID,
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    READ_COMMITTED,
+)
 from odradek.storage.log.timestamps import TimestampAndOffset
 
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL: Final = -4
-LATEST_TIERED: Final = -5
-EARLIEST_PENDING_UPLOAD: Final = -6
 MIN_VERSIONS: Final = {
     LATEST: 1,
     EARLIEST: 1,
@@ -54,9 +59,6 @@ MIN_VERSIONS: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-CONSUMER: Final = -1
-DEBUGGER: Final = -2
-READ_COMMITTED: Final = 1
 NOT_FOUND: Final = (-1, -1, -1)
 LEADER_EPOCH_MIN_VERSION: Final = 4
 
@@ -130,7 +132,7 @@ def _partition(
     if requested.timestamp < 0 and context.api_version < MIN_VERSIONS.get(requested.timestamp, context.api_version + 1):
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
     partition = context.broker.partitions.find(topic, requested.partition_index)
-    if request.replica_id == DEBUGGER:
+    if request.replica_id == DEBUGGING_REPLICA_ID:
         partition.check_readable(requested.current_leader_epoch)
     else:
         partition.check_leader(requested.current_leader_epoch)
@@ -141,7 +143,7 @@ def _look_up(partition: Partition, request: ListOffsetsRequest, timestamp: int) 
     """Return (timestamp, offset, leader epoch) of a special timestamp that needs no read from disk."""
     log = partition.log
     if timestamp == LATEST:
-        if request.replica_id == CONSUMER:
+        if request.replica_id == CONSUMER_REPLICA_ID:
             partition.check_high_watermark_known()
         return -1, _visible_end(partition, request), partition.leader_epoch
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
@@ -172,7 +174,7 @@ def _visible(partition: Partition, request: ListOffsetsRequest, found: Timestamp
     """
     if found is not None and found[1] < _visible_end(partition, request):
         return found
-    if request.replica_id == CONSUMER:
+    if request.replica_id == CONSUMER_REPLICA_ID:
         partition.check_high_watermark_known()
     return NOT_FOUND
 
@@ -185,7 +187,7 @@ def _set_result(context: BrokerRequestContext, result: ListOffsetsPartitionRespo
 
 def _visible_end(partition: Partition, request: ListOffsetsRequest) -> int:
     log = partition.log
-    if request.replica_id != CONSUMER:
+    if request.replica_id != CONSUMER_REPLICA_ID:
         return log.log_end_offset
     return log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
 

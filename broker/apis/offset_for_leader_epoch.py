@@ -22,9 +22,9 @@ from odradek.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from odradek.protocol.special_values import DEBUGGING_REPLICA_ID
 
 REPLICA_ID_MIN_VERSION: Final = 3
-DEBUGGER: Final = -2
 """A tool that looks at whatever replica it asks."""
 
 
@@ -61,7 +61,7 @@ def _look_up(
     context: BrokerRequestContext, request: OffsetForLeaderEpochRequest, topic: str, asked: OffsetForLeaderPartition
 ) -> tuple[int, int]:
     partition = context.broker.partitions.find(topic, asked.partition)
-    if context.api_version >= REPLICA_ID_MIN_VERSION and request.replica_id == DEBUGGER:
+    if context.api_version >= REPLICA_ID_MIN_VERSION and request.replica_id == DEBUGGING_REPLICA_ID:
         partition.check_readable(asked.current_leader_epoch)
     else:
         partition.check_leader(asked.current_leader_epoch)

@@ -28,9 +28,10 @@ from typing import Final
 import structlog
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.coordinators.txn_verification import NO_GUARD, Outcome, TransactionalBatch, produce_terms
+from odradek.broker.coordinators.txn_verification import Outcome, TransactionalBatch, produce_terms
 from odradek.broker.fetch.leader_hint import leader_hint
 from odradek.broker.fetch.produce_checks import is_transactional, producer_of, single_batch
+from odradek.broker.fetch.read import UNKNOWN_OFFSET
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.waiters import CommitCallback, CommitWait
 from odradek.broker.requests.api import Api, Ordered
@@ -50,10 +51,11 @@ from odradek.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from odradek.protocol.schema import Buffer
+from odradek.protocol.special_values import ACKS_ALL
 from odradek.storage.batches.record_errors import RecordsRefused
 from odradek.storage.producers.entry import Origin
+from odradek.storage.producers.state import NO_GUARD
 
-ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
 VALID_ACKS: Final = (ACKS_ALL, ACKS_NONE, 1)
 TOPIC_ID_MIN_VERSION: Final = 13
@@ -61,7 +63,6 @@ LEADER_HINT_MIN_VERSION: Final = 10
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """The one client id that may write to internal topics."""
 NO_LEADER_KNOWN: Final = LeaderIdAndEpoch()
-UNKNOWN_OFFSET: Final = -1
 WITHOUT_LOG_START: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -31,6 +31,7 @@ from odradek.broker.coordinators.txn_verification import Outcome, Terms, Transac
 from odradek.broker.requests.api import Api
 from odradek.broker.requests.error_map import wire_error
 from odradek.cluster.authorizer import AclOperation, ResourceType
+from odradek.protocol.batch import NO_SEQUENCE
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS
 from odradek.protocol.messages.txn_offset_commit import (
@@ -43,7 +44,6 @@ from odradek.protocol.messages.txn_offset_commit import (
 )
 
 IMPLICIT_ADD_MIN_VERSION: Final = 5
-NO_SEQUENCE: Final = -1
 
 _E = ErrorCode
 _TOLD: Final = {

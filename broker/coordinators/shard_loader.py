@@ -11,6 +11,7 @@ from odradek.broker.coordinators.partition_log import PartitionLogPort
 from odradek.broker.coordinators.standby_cache import LatestRecords
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.registry import Partitions
+from odradek.protocol.batch import NO_SEQUENCE
 from odradek.runtime.clock import Clock
 from odradek.runtime.log_port import ShardLog
 from odradek.runtime.tasks import Spawn
@@ -19,7 +20,6 @@ LOADS_AT_A_TIME: Final = 2
 """Logs that are read beside each other; each one's slice is some 2 ms of the loop."""
 FOLLOW_INTERVAL_MS: Final = 500
 """How often what has been replicated is taken in: what an election is left with."""
-NO_SEQUENCE: Final = -1
 
 
 class Coordinator(Protocol):

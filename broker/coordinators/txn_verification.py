@@ -18,8 +18,10 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.config.properties import Config
+from odradek.coordinator.txn.commands import PartitionErrors
 from odradek.coordinator.txn.ports import TopicPartition
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.storage.producers.state import NO_GUARD
 
 if TYPE_CHECKING:
     from odradek.broker.partition.partition import Partition
@@ -28,10 +30,8 @@ IMPLICIT_ADD_MIN_VERSION: Final = 12
 """From this Produce version on the broker adds partitions to transactions itself."""
 ABORTABLE_MIN_VERSION: Final = 11
 """From this Produce version on clients know TRANSACTION_ABORTABLE."""
-NO_GUARD: Final = 0
 """The guard of an append that needs none."""
 
-PartitionErrors = dict[TopicPartition, ErrorCode]
 Outcome = int | Refusal
 """The guard to append with, or why the batch is refused."""
 

@@ -24,6 +24,10 @@ from uuid import UUID
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import PartitionData
 
+SESSIONS_MIN_VERSION: Final = 7
+"""First version of Fetch with fetch sessions (KIP-227)."""
+TOPIC_ID_MIN_VERSION: Final = 13
+"""First version of Fetch with topic ids (KIP-516)."""
 NO_SESSION: Final = 0
 """Session id of a fetch without a session (FetchMetadata.INVALID_SESSION_ID)."""
 INITIAL_EPOCH: Final = 0

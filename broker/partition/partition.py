@@ -19,6 +19,7 @@ from odradek.broker.partition.watermarks import Watermarks
 from odradek.cluster.replication.leader import IsrChangeResult, PendingIsrChange
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.schema import Buffer
+from odradek.protocol.special_values import ACKS_ALL
 from odradek.storage.config import LogConfig
 from odradek.storage.log.log import AppendInfo, PartitionLog
 from odradek.storage.log.reads import ColdRead, ReadResult
@@ -27,7 +28,6 @@ from odradek.storage.producers.entry import Origin
 T = TypeVar("T")
 LOG: Final = structlog.get_logger(__name__)
 
-ACKS_ALL: Final = -1
 NO_EPOCH: Final = -1
 """The leader epoch of a request without one (KIP-320): such a request is not fenced."""
 

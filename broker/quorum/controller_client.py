@@ -24,6 +24,7 @@ from odradek.cluster.controller.messages.brokers import (
 from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
 from odradek.cluster.controller.messages.topics import CreatedTopic, NewTopic
 from odradek.cluster.controller.service import ControllerService
+from odradek.cluster.metadata.image import RECOVERING
 from odradek.cluster.raft.messages import NO_NODE
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages import alter_partition as isr
@@ -40,7 +41,6 @@ ALLOCATE_VERSION: Final = 0
 ALTER_PARTITION_VERSION: Final = 3
 CONTROLLER_REGISTRATION_VERSION: Final = 0
 CREATE_TOPICS_VERSION: Final = 7
-RECOVERING: Final = 1
 """LeaderRecoveryState of AlterPartition after an unclean leader election (KIP-704)."""
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.raft.messages import EpochEnd
 from odradek.cluster.raft.ports import SnapshotBytes
+from odradek.storage.files.names import OFFSET_MAX
 
 if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
@@ -17,7 +18,6 @@ SUFFIX: Final = ".checkpoint"
 PART_SUFFIX: Final = ".part"
 DAMAGED_SUFFIX: Final = ".damaged"
 _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
-OFFSET_MAX: Final = 2**63 - 1
 EPOCH_MAX: Final = 2**31 - 1
 
 

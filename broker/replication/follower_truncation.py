@@ -21,12 +21,11 @@ from odradek.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from odradek.protocol.special_values import EARLIEST_LOCAL, LATEST
 from odradek.runtime.clock import Clock
 from odradek.storage.data_directory.log_manager import LogManager
 
 LIST_OFFSETS_VERSION: Final = 8
-LATEST: Final = -1
-EARLIEST_LOCAL: Final = -4
 LOG: Final = structlog.get_logger(__name__)
 
 Holds = Callable[[Followed], bool]

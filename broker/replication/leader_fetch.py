@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.fetch.read import ColdFetch, empty_partition_data, error_partition_data
-from odradek.broker.fetch.sessions import FINAL_EPOCH, NO_SESSION
+from odradek.broker.fetch.sessions import FINAL_EPOCH, NO_SESSION, SESSIONS_MIN_VERSION, TOPIC_ID_MIN_VERSION
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.replication.leader_sessions import ReplicaSession, ReplicaSessions, ReplicaSlot
 from odradek.broker.requests.context import RequestContext
@@ -19,8 +19,6 @@ from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
 from odradek.storage.log.reads import ColdRead, ReadResult
 
-TOPIC_ID_MIN_VERSION: Final = 13
-SESSIONS_MIN_VERSION: Final = 7
 LINGER_ROUNDS: Final = 6
 """How often an answer goes around the loop before it leaves: some microseconds where nothing else happens. In a loop that is busy others'
 records arrive meanwhile and go along, and every answer that need not be sent saves both brokers a request."""

@@ -7,6 +7,7 @@ import pytest
 
 from odradek.broker.apis import describe_producers, list_offsets, offset_for_leader_epoch
 from odradek.cluster.authorizer import AclOperation
+from odradek.protocol import special_values
 from odradek.protocol.batch import build_batch
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
@@ -51,12 +52,12 @@ async def test_both_ends_and_times(tmp_path: Path) -> None:
     append(rig, NOW_MS, NOW_MS + 5)
     append(rig, NOW_MS + 9, NOW_MS + 3)
     expected = {
-        list_offsets.EARLIEST: (-1, 0, 0),
-        list_offsets.EARLIEST_LOCAL: (-1, 0, 0),
-        list_offsets.LATEST: (-1, 4, 0),
-        list_offsets.MAX_TIMESTAMP: (NOW_MS + 9, 2, 0),
-        list_offsets.LATEST_TIERED: (-1, -1, -1),
-        list_offsets.EARLIEST_PENDING_UPLOAD: (-1, -1, -1),
+        special_values.EARLIEST: (-1, 0, 0),
+        special_values.EARLIEST_LOCAL: (-1, 0, 0),
+        special_values.LATEST: (-1, 4, 0),
+        special_values.MAX_TIMESTAMP: (NOW_MS + 9, 2, 0),
+        special_values.LATEST_TIERED: (-1, -1, -1),
+        special_values.EARLIEST_PENDING_UPLOAD: (-1, -1, -1),
         0: (NOW_MS, 0, 0),
         NOW_MS + 1: (NOW_MS + 5, 1, 0),
         NOW_MS + 6: (NOW_MS + 9, 2, 0),
@@ -69,7 +70,9 @@ async def test_both_ends_and_times(tmp_path: Path) -> None:
 async def test_the_ends_of_a_log_are_told_without_a_task(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
-    asked = ListOffsetsRequest(CONSUMER, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, list_offsets.LATEST)])])
+    asked = ListOffsetsRequest(
+        CONSUMER, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, special_values.LATEST)])]
+    )
     assert isinstance(list_offsets.handle(rig.context(2, 11), asked), ListOffsetsResponse)
 
 
@@ -81,8 +84,8 @@ async def test_a_committed_reader_is_told_of_nothing_behind_the_last_stable_offs
     data = batch(producer_id=7, epoch=0, sequence=0, transactional=True)
     rig.partition().append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
     append(rig, NOW_MS + 50)
-    assert (await listed(rig, list_offsets.LATEST))[2] == 3
-    assert (await listed(rig, list_offsets.LATEST, isolation=1))[2] == 1
+    assert (await listed(rig, special_values.LATEST))[2] == 3
+    assert (await listed(rig, special_values.LATEST, isolation=1))[2] == 1
     assert (await listed(rig, NOW_MS + 50))[2] == 2
     assert (await listed(rig, NOW_MS + 50, isolation=1))[2] == -1
 
@@ -91,7 +94,7 @@ async def test_replicas_and_debuggers_see_the_log_end(tmp_path: Path) -> None:
     rig = Rig(tmp_path, gate=Gate)
     rig.topic("t")
     append(rig, NOW_MS)
-    assert [(await listed(rig, list_offsets.LATEST, replica=replica))[2] for replica in (CONSUMER, DEBUGGER, 2)] == [
+    assert [(await listed(rig, special_values.LATEST, replica=replica))[2] for replica in (CONSUMER, DEBUGGER, 2)] == [
         0,
         1,
         1,
@@ -111,12 +114,12 @@ async def test_a_new_leader_does_not_know_the_end_yet(tmp_path: Path, version: i
     append(rig, NOW_MS, NOW_MS)
     gates[0].open(1)
     rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=1))
-    assert (await listed(rig, list_offsets.LATEST, version=version))[0] is error
+    assert (await listed(rig, special_values.LATEST, version=version))[0] is error
     assert (await listed(rig, NOW_MS + 1, version=version))[0] is error
     assert (await listed(rig, NOW_MS, version=version))[:3] == (E.NONE, NOW_MS, 0)  # what is visible is known
-    assert (await listed(rig, list_offsets.EARLIEST, version=version))[0] is E.NONE
+    assert (await listed(rig, special_values.EARLIEST, version=version))[0] is E.NONE
     gates[1].open()
-    assert (await listed(rig, list_offsets.LATEST, version=version))[2] == 2
+    assert (await listed(rig, special_values.LATEST, version=version))[2] == 2
 
 
 @pytest.mark.parametrize(("timestamp", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)])
@@ -169,7 +172,7 @@ async def test_cold_look_ups_wait_for_the_disk_and_its_failure_takes_the_partiti
     rig.disk.failing["read_cold"] = EIO
     assert (await listed(rig, NOW_MS))[0] is E.KAFKA_STORAGE_ERROR
     rig.disk.failing.clear()
-    assert (await listed(rig, list_offsets.LATEST))[0] is E.KAFKA_STORAGE_ERROR
+    assert (await listed(rig, special_values.LATEST))[0] is E.KAFKA_STORAGE_ERROR
 
 
 async def test_the_end_of_an_epoch(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from odradek.broker.coordinators.txn_verification import (
-    NO_GUARD,
     TransactionalBatch,
     TransactionVerifier,
     produce_terms,
@@ -15,6 +14,7 @@ from odradek.broker.coordinators.txn_verification import (
 from odradek.coordinator.txn.ports import TopicPartition
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.config import LogConfig
+from odradek.storage.producers.state import NO_GUARD
 from tests.support import broker_context
 
 E = ErrorCode

@@ -9,6 +9,7 @@ import pytest
 
 from odradek.broker.apis import fetch, list_offsets
 from odradek.broker.fetch.preferred_replica import RACK_AWARE, preferred_replica
+from odradek.protocol import special_values
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import FetchRequest, FetchResponse
 from odradek.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -182,7 +183,7 @@ async def test_the_follower_that_acknowledges_last_hears_of_the_commit_at_once(t
 async def test_offsets_are_told_by_the_leader_alone_but_for_tools(brokers: Brokers) -> None:
     found = []
     for replica_id in (-1, -2):
-        topics = [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, list_offsets.LATEST)])]
+        topics = [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, special_values.LATEST)])]
         handled = list_offsets.handle(brokers[2].context(2, 8), ListOffsetsRequest(replica_id, 0, topics))
         answer = (await outcome(handled)).topics[0].partitions[0]
         found.append((answer.error_code, answer.offset))

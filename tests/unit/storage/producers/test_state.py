@@ -190,7 +190,7 @@ def test_nobody_makes_room_where_all_have_a_transaction_open(monkeypatch: pytest
 
 
 def test_open_transactions_in_front_hide_nobody_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_state, "CHECKS_PER_SLICE_MAX", 2)
+    monkeypatch.setattr(producer_state, "EXAMINED_MAX", 2)
     monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 4)
     state = ProducerState()
     for producer_id in (1, 2, 3):

@@ -59,7 +59,7 @@ class FakeGroup:
     since_ms: int | None = None
     never: bool = False
     refuses: dict[str, ErrorCode] = field(default_factory=dict)
-    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    recorded_checks: list[tuple[Any, ...]] = field(default_factory=list)
 
     @property
     def members_bytes(self) -> int:
@@ -69,32 +69,32 @@ class FakeGroup:
     def is_empty(self) -> bool:
         return not self.members
 
-    def _ask(self, what: str, *details: Any) -> None:
-        self.asked.append((what, *details))
-        if what in self.refuses:
-            raise Refusal(self.refuses[what])
+    def _check(self, check: str, *details: Any) -> None:
+        self.recorded_checks.append((check, *details))
+        if check in self.refuses:
+            raise Refusal(self.refuses[check])
 
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool, api_version: int
     ) -> None:
-        self._ask("commit", member_id, instance_id, generation, in_transaction, api_version)
+        self._check("commit", member_id, instance_id, generation, in_transaction, api_version)
 
     def check_partition_commit(
         self, member_id: str, generation: int, topic_id: bytes, topic: str, partition: int
     ) -> None:
-        self._ask("commit of", member_id, generation, topic_id, topic, partition)
+        self._check("commit of", member_id, generation, topic_id, topic, partition)
 
     def commit_timers(self, member_id: str) -> tuple[Timer, ...]:
         return (Timer(("session", self.group_id, member_id), command="late", delay_ms=10_000),) if member_id else ()
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        self._ask("fetch", member_id, member_epoch)
+        self._check("fetch", member_id, member_epoch)
 
     def check_offset_delete(self) -> None:
-        self._ask("delete offsets")
+        self._check("delete offsets")
 
     def check_delete(self) -> None:
-        self._ask("delete")
+        self._check("delete")
         if self.members:
             raise Refusal(ErrorCode.NON_EMPTY_GROUP)
 

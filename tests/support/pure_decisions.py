@@ -39,7 +39,7 @@ NOT_STATE: Final = frozenset(
 )
 """Attributes of shards and of their states: ports, constants, and memos of values that depend on nothing else."""
 PORTS_OF_GROUPS: Final = frozenset({"topics"})
-NOTES_OF_DOUBLES: Final = frozenset({"asked"})
+NOTES_OF_DOUBLES: Final = frozenset({"asked", "recorded_checks"})
 """What fakes of groups note about the calls that they get."""
 _ATOMS: Final = (int, float, str, bytes, bool, type(None), UUID, Enum, type, range)
 _CALLABLES: Final = (FunctionType, MethodType, BuiltinMethodType)

@@ -1,4 +1,4 @@
-"""The assignors of the server: every subscribed partition has one owner, shares are even, and little moves."""
+"""Server-side assignors: each subscribed partition has one owner, the load is balanced, and few partitions move."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def group(
 
 @st.composite
 def specs(draw: st.DrawFn, *, same: bool | None = None) -> GroupSpec:
-    """A group with any old targets that nobody shares, some of partitions and topics that are gone."""
+    """Generate a group with disjoint old targets. Some contain partitions and topics that no longer exist."""
     partitions = draw(counts)
     known = list(partitions)
     some = st.lists(st.sampled_from(known), unique=True).map(tuple)
@@ -61,14 +61,14 @@ def owned(targets: Mapping[str, Target]) -> dict[tuple[bytes, int], str]:
     found: dict[tuple[bytes, int], str] = {}
     for name, target in targets.items():
         for topic_id, numbers in target.items():
-            assert numbers, "an empty topic"
+            assert numbers, "topic without partitions"
             for number in numbers:
-                assert found.setdefault((topic_id, number), name) == name, "owned twice"
+                assert found.setdefault((topic_id, number), name) == name, "two owners"
     return found
 
 
 def check_valid(spec: GroupSpec, targets: Mapping[str, Target]) -> None:
-    """Exactly the subscribed partitions, each with one owner who subscribes to it."""
+    """Assert that exactly the subscribed partitions are assigned, each to one of its subscribers."""
     found = owned(targets)
     assert targets.keys() == spec.members.keys()
     wanted = dict.fromkeys(topic_id for member in spec.members.values() for topic_id in member.topics)
@@ -96,14 +96,14 @@ def test_range_is_valid(spec: GroupSpec) -> None:
 
 
 @given(spec=specs(same=True))
-def test_uniform_shares_are_even_where_all_subscribe_to_the_same(spec: GroupSpec) -> None:
+def test_uniform_balances_members_with_equal_subscriptions(spec: GroupSpec) -> None:
     sizes = [size(target) for target in assign_uniform(spec).values()]
     assert max(sizes) - min(sizes) <= 1
 
 
 @given(spec=specs(same=True))
-def test_uniform_moves_no_more_than_the_balance_asks_for(spec: GroupSpec) -> None:
-    """The partitions that stay are as many as fit the shares, whoever gets one more."""
+def test_uniform_moves_only_what_the_balance_requires(spec: GroupSpec) -> None:
+    """As many partitions stay as the balance allows, for each choice of the members with one extra partition."""
     targets = assign_uniform(spec)
     topics = next(iter(spec.members.values())).topics
     valid = {
@@ -125,8 +125,8 @@ def test_uniform_moves_no_more_than_the_balance_asks_for(spec: GroupSpec) -> Non
 
 
 @given(spec=specs(same=False))
-def test_uniform_leaves_no_move_that_would_help(spec: GroupSpec) -> None:
-    """Where one member has two more than another, it has nothing that the other one subscribes to."""
+def test_uniform_leaves_no_move_that_improves_the_balance(spec: GroupSpec) -> None:
+    """A member with two partitions more than another has no partition that the other one subscribes to."""
     targets = assign_uniform(spec)
     for one, other in combinations(spec.members, 2):
         for full, empty in ((one, other), (other, one)):
@@ -135,14 +135,14 @@ def test_uniform_leaves_no_move_that_would_help(spec: GroupSpec) -> None:
 
 
 @given(spec=specs())
-def test_uniform_changes_nothing_when_nothing_has_changed(spec: GroupSpec) -> None:
+def test_uniform_without_a_change_returns_the_same_assignment(spec: GroupSpec) -> None:
     targets = assign_uniform(spec)
     assert assign_uniform(again(spec, targets)) == targets
 
 
 @given(spec=specs(), leaver=st.integers(0, 8))
-def test_uniform_hands_on_what_a_leaver_had(spec: GroupSpec, leaver: int) -> None:
-    """Where all subscribe to the same, nobody else loses anything."""
+def test_uniform_after_a_leave_takes_nothing_from_other_members(spec: GroupSpec, leaver: int) -> None:
+    """With equal subscriptions, no remaining member loses a partition."""
     targets = assign_uniform(spec)
     names = list(spec.members)
     if not spec.homogeneous or len(names) < 2:
@@ -155,8 +155,8 @@ def test_uniform_hands_on_what_a_leaver_had(spec: GroupSpec, leaver: int) -> Non
 
 
 @given(spec=specs())
-def test_range_follows_from_who_is_there(spec: GroupSpec) -> None:
-    """Runs in the order of the members, the first ones a partition longer, and the same whatever was before."""
+def test_range_depends_only_on_current_members(spec: GroupSpec) -> None:
+    """Ranges are in the order of the members, the first ones one partition longer, independent of the old targets."""
     targets = assign_range(spec)
     bare = replace(spec, members={name: replace(member, target={}) for name, member in spec.members.items()})
     assert assign_range(bare) == targets
@@ -170,7 +170,7 @@ def test_range_follows_from_who_is_there(spec: GroupSpec) -> None:
             assert lengths[0] - lengths[-1] <= 1
 
 
-def test_range_puts_instances_first() -> None:
+def test_range_sorts_static_members_first() -> None:
     topic = TOPICS[0]
     spec = group(dict.fromkeys("abc", (topic,)), {topic: 4}, instances={"c": "i1", "b": "i2"})
     assert assign_range(spec) == {
@@ -180,7 +180,7 @@ def test_range_puts_instances_first() -> None:
     }
 
 
-def test_nobody_and_nothing() -> None:
+def test_groups_without_members_or_topics() -> None:
     assert assign_uniform(group({}, {})) == {}
     assert assign_range(group({}, {})) == {}
     assert assign_uniform(group({"a": ()}, {})) == {"a": {}}
@@ -188,7 +188,7 @@ def test_nobody_and_nothing() -> None:
 
 @settings(max_examples=20)
 @given(data=st.data())
-def test_large_mixed_groups_come_to_an_end(data: st.DataObject) -> None:
+def test_uniform_terminates_for_large_heterogeneous_groups(data: st.DataObject) -> None:
     topics = [bytes([number]) * 16 for number in range(20)]
     partitions = {topic_id: data.draw(st.integers(1, 40)) for topic_id in topics}
     some = st.lists(st.sampled_from(topics), unique=True, min_size=1, max_size=6).map(tuple)

@@ -1,4 +1,4 @@
-"""Classic groups in an engine: who hears what, and when."""
+"""Classic groups in an engine: the responses, and when they are sent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_two_members_join_sync_and_one_leaves() -> None:
     assert rig.failures == []
 
 
-async def test_nobody_hears_of_an_assignment_that_is_not_committed() -> None:
+async def test_sync_group_response_waits_for_the_commit() -> None:
     rig = await EngineRig(group_initial_rebalance_delay_ms=0).loaded()
     joined = rig.submit(c.JoinGroup(join_request(), caller(3), 1))
     rig.wait(0)
@@ -38,7 +38,7 @@ async def test_nobody_hears_of_an_assignment_that_is_not_committed() -> None:
     assert outcome(synced).error_code == ErrorCode.NONE
 
 
-async def test_a_log_that_refuses_the_assignment_leaves_the_members_where_they_were() -> None:
+async def test_refused_append_of_the_assignment_leaves_the_group_unchanged() -> None:
     rig = await EngineRig(group_initial_rebalance_delay_ms=0).loaded()
     rig.submit(c.JoinGroup(join_request(), caller(3), 1))
     rig.wait(0)

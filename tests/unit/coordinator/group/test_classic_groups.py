@@ -1,4 +1,4 @@
-"""Classic groups, rule by rule, where the stories of tests/scenarios/group do not reach."""
+"""Rules of classic groups that the transcripts in tests/scenarios/classic_group do not cover."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def topics(*names: str, version: int = 3) -> bytes:
     return version.to_bytes(2, "big") + encode(ConsumerProtocolSubscription(topics=list(names)), version)
 
 
-# ---- who asks -------------------------------------------------------------------------------------------------------
+# ---- join requests --------------------------------------------------------------------------------------------------
 
 
-def test_a_group_without_a_name_is_refused() -> None:
+def test_empty_group_id_is_refused() -> None:
     rig = ClassicRig()
     assert rig.join("x", group="").error_code == ErrorCode.INVALID_GROUP_ID
     assert rig.join("x", group="").member_id == "x"
@@ -41,7 +41,7 @@ def test_a_group_without_a_name_is_refused() -> None:
     assert rig.do(c.LeaveGroup(LeaveGroupRequest(), caller(5))) == "INVALID_GROUP_ID"
 
 
-def test_what_a_member_says_twice_counts_once() -> None:
+def test_duplicate_protocol_names_count_once() -> None:
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     waiter = rig.join(version=3, protocols=[("range", b"first"), ("range", b"second")])
     rig.wait(0)
@@ -49,7 +49,7 @@ def test_what_a_member_says_twice_counts_once() -> None:
     assert rig.group.protocol_counts == {"range": 1}
 
 
-def test_metadata_from_the_wire_is_kept_as_bytes_of_its_own() -> None:
+def test_metadata_is_copied_from_the_network_buffer() -> None:
     buffer = bytearray(b"abc")
     request = join_request()
     request.protocols = [JoinGroupRequestProtocol("range", memoryview(buffer))]
@@ -59,7 +59,7 @@ def test_metadata_from_the_wire_is_kept_as_bytes_of_its_own() -> None:
     assert rig.group.members["c-1"].metadata("range") == b"abc"
 
 
-def test_ids_that_are_given_out_and_not_used_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_member_ids_per_group_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join, "PENDING_MAX", 3)
     rig = ClassicRig()
     given = [rig.join() for _ in range(4)]
@@ -72,7 +72,7 @@ def test_ids_that_are_given_out_and_not_used_have_a_limit(monkeypatch: pytest.Mo
     assert rig.join().error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
-def test_most_prefer_what_is_chosen_and_not_who_came_first() -> None:
+def test_selected_protocol_is_the_one_that_most_members_prefer() -> None:
     rig = ClassicRig()
     both = [("range", b""), ("sticky", b"")]
     first = rig.join(version=3, protocols=[*both, ("only here", b"")])
@@ -82,7 +82,7 @@ def test_most_prefer_what_is_chosen_and_not_who_came_first() -> None:
     assert rig.answers[first].protocol_name == "sticky"
 
 
-def test_groups_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_groups_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_state, "GROUPS_MAX", 2)
     rig = ClassicRig()
     errors = [rig.join(group=name).error_code for name in ("a", "b", "c", "a")]
@@ -95,10 +95,10 @@ def test_groups_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(rig.core.state.groups) == ["a", "b"]
 
 
-# ---- what is known of a group ----------------------------------------------------------------------------------------
+# ---- descriptions and kinds of groups -------------------------------------------------------------------------------
 
 
-def test_the_answers_to_describe_groups() -> None:
+def test_describe_groups_response() -> None:
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     (member,) = rig.stable("i", protocols=[("range", b"meta")])
     found = rig.describe()
@@ -114,7 +114,7 @@ def test_the_answers_to_describe_groups() -> None:
 
 
 class Foreign:
-    """A group of another kind, as far as classic requests see it."""
+    """Fake of a consumer group, with the attributes that classic requests use."""
 
     group_id = GROUP
     kind = GroupKind.CONSUMER
@@ -127,7 +127,7 @@ class Foreign:
         return simple_group(GROUP).tombstones()
 
 
-def test_a_group_of_another_kind_is_not_described() -> None:
+def test_describe_groups_of_a_consumer_group_returns_group_id_not_found() -> None:
     rig = ClassicRig()
     rig.core.state.groups[GROUP] = Foreign(is_empty=False)  # type: ignore[assignment]
     found = rig.describe()
@@ -136,7 +136,7 @@ def test_a_group_of_another_kind_is_not_described() -> None:
     assert rig.describe(version=5).error_code == ErrorCode.NONE
 
 
-def test_an_empty_consumer_group_gives_way_to_a_classic_one() -> None:
+def test_classic_join_replaces_an_empty_consumer_group() -> None:
     rig = ClassicRig()
     rig.core.state.groups[GROUP] = Foreign(is_empty=True)  # type: ignore[assignment]
     assert rig.join("x").error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -147,7 +147,7 @@ def test_an_empty_consumer_group_gives_way_to_a_classic_one() -> None:
     assert isinstance(rig.core.state.groups[GROUP], ClassicGroup)
 
 
-def test_a_simple_group_only_has_offsets() -> None:
+def test_simple_group_has_only_offsets() -> None:
     group = simple_group("g")
     assert (group.is_empty, group.is_simple, group.protocol_type, group.state_name) == (True, True, "", "Empty")
     assert group.offsets_expire_from_ms(5) == 5
@@ -170,11 +170,11 @@ def test_offsets_of_an_empty_group_expire_from_when_it_became_empty() -> None:
     rig.wait(1_000)
     rig.leave(member)
     assert rig.group.offsets_expire_from_ms(5) == rig.now_ms
-    rig.group.state_ms = None  # as records of Kafka before 2.1 leave it
+    rig.group.state_ms = None  # records of Kafka before 2.1 have no timestamp
     assert rig.group.offsets_expire_from_ms(5) == 5
 
 
-def test_consumers_keep_the_offsets_of_what_they_subscribe_to() -> None:
+def test_offsets_of_subscribed_topics_do_not_expire() -> None:
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     (member,) = rig.stable(None, protocols=[("range", topics("t", "u"))])
     group = rig.group
@@ -192,7 +192,7 @@ def test_consumers_keep_the_offsets_of_what_they_subscribe_to() -> None:
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\0", b"\0\1\0\0\0\5", b"\0\0\xff\xff\xff\xf0"])
-def test_metadata_that_cannot_be_read_subscribes_to_everything(metadata: bytes) -> None:
+def test_invalid_metadata_counts_as_subscription_to_all_topics(metadata: bytes) -> None:
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     rig.stable(None, protocols=[("range", metadata)])
     assert rig.group.topics is None
@@ -200,13 +200,13 @@ def test_metadata_that_cannot_be_read_subscribes_to_everything(metadata: bytes) 
     assert rig.group.offsets_expire_from_ms(5) is None
 
 
-def test_topics_are_read_from_every_version() -> None:
+def test_topics_are_decoded_from_every_subscription_version() -> None:
     assert subscribed_topics(topics("t", version=version) for version in range(4)) == frozenset({"t"})
     assert subscribed_topics([(99).to_bytes(2, "big") + topics("t")[2:]]) == frozenset({"t"})
     assert subscribed_topics([topics("t"), b""]) is None
 
 
-def test_members_of_another_kind_expire_nothing() -> None:
+def test_offsets_of_other_protocol_types_do_not_expire() -> None:
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     rig.stable(None, protocol_type="connect")
     assert rig.group.offsets_expire_from_ms(5) is None
@@ -215,40 +215,40 @@ def test_members_of_another_kind_expire_nothing() -> None:
         rig.group.check_offset_delete()
 
 
-def test_a_commit_is_as_good_as_a_heartbeat() -> None:
+def test_offset_commit_extends_the_session() -> None:
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     (member,) = rig.stable(None, session_ms=6_000)
     (timer,) = rig.group.commit_timers(member)
     assert (timer.delay_ms, timer.command.member_id) == (6_000, member)
 
 
-# ---- clocks ---------------------------------------------------------------------------------------------------------
+# ---- timers ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_stable_group_has_one_clock_for_each_member_and_no_other() -> None:
+def test_stable_group_has_only_session_timers() -> None:
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     members = rig.stable(None, None)
     assert sorted(rig.timers) == sorted(("classic session", GROUP, member) for member in members)
 
 
-def test_an_empty_group_has_no_clock() -> None:
+def test_empty_group_has_no_timers() -> None:
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     rig.leave(*rig.stable(None, None, "i"))
     assert rig.state == "Empty"
     assert rig.timers == {}
 
 
-def test_the_clock_of_who_had_the_instance_before_stops() -> None:
+def test_replaced_static_member_has_no_session_timer() -> None:
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     rig.stable("i")
     again = rig.join(instance="i")
     assert list(rig.timers) == [("classic session", GROUP, again.member_id)]
 
 
-# ---- between the protocols -------------------------------------------------------------------------------------------
+# ---- conversion -----------------------------------------------------------------------------------------------------
 
 
-def test_whoever_waits_is_released_before_the_group_becomes_another() -> None:
+def test_conversion_completes_waiting_requests() -> None:
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     first, second = rig.stable(None, None)
     third = rig.join(version=3)
@@ -256,7 +256,7 @@ def test_whoever_waits_is_released_before_the_group_becomes_another() -> None:
     rig.join()
     draft = ClassicDraft(rig.core.state, rig.group, rig.now_ms)
     release_waiters(draft, rig.group)
-    assert [(answer.waiter, answer.response) for answer in draft.effects] == [
+    assert [(effect.waiter, effect.response) for effect in draft.effects] == [
         (waiting, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, first)),
         (third, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, "c-3")),
     ]

@@ -1,4 +1,4 @@
-"""GroupMetadata: bytes as Kafka's, and what is read back."""
+"""GroupMetadata records: encoded as Kafka's, and restored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.classic_rig import GROUP, ClassicRig
 NOW_MS = 1_700_000_000_000
 
 
-def test_an_empty_group_has_the_bytes_of_kafka_facts_4() -> None:
+def test_record_of_an_empty_group_has_kafkas_bytes() -> None:
     group = ClassicGroup("g", protocol_type="consumer", generation=1, state_ms=NOW_MS)
     record = group_record(group, detail=None)
     assert record.key is not None
@@ -24,7 +24,7 @@ def test_an_empty_group_has_the_bytes_of_kafka_facts_4() -> None:
     assert record.value.hex() == "00030008636f6e73756d657200000001ffffffff0000018bcfe5680000000000"
 
 
-def test_a_group_that_was_only_made_says_nothing_else() -> None:
+def test_record_of_a_new_group_has_only_its_timestamp() -> None:
     group = ClassicGroup("g", protocol_type="consumer", generation=7, leader="x", state_ms=1)
     record = new_group_record(group, NOW_MS)
     assert record.value is not None
@@ -32,13 +32,13 @@ def test_a_group_that_was_only_made_says_nothing_else() -> None:
     assert record.memo.detail is group
 
 
-def test_a_tombstone_has_no_value() -> None:
+def test_tombstone_has_no_value() -> None:
     (record,) = ClassicGroup("g").tombstones()
     assert record.key is not None
     assert (record.key.hex(), record.value) == ("0002000167", None)
 
 
-def test_members_are_read_back_with_the_protocol_in_force() -> None:
+def test_restored_members_have_the_selected_protocol() -> None:
     group = ClassicGroup("g", state_ms=5)
     for name, instance in (("a", None), ("b", "i")):
         protocols = (("range", b"r" + name.encode()), ("sticky", b"s"))
@@ -56,7 +56,7 @@ def test_members_are_read_back_with_the_protocol_in_force() -> None:
     assert (found.members["b"].rebalance_timeout_ms, found.members["b"].session_timeout_ms) == (60, 50)
 
 
-def test_records_of_old_brokers_have_one_time_out_and_no_leader() -> None:
+def test_records_of_old_brokers_have_one_timeout_and_no_leader() -> None:
     member = MemberMetadata(member_id="a", session_timeout=50)
     value = GroupMetadataValue(protocol_type="consumer", protocol="range", leader=None, members=[member])
     found = restored_group("g", value)
@@ -66,7 +66,7 @@ def test_records_of_old_brokers_have_one_time_out_and_no_leader() -> None:
     assert found.topics is None
 
 
-def test_a_group_with_members_and_no_leader_rebalances_once_it_is_loaded() -> None:
+def test_loaded_group_with_members_and_no_leader_rebalances() -> None:
     rig = ClassicRig()
     group = ClassicGroup(GROUP, protocol_type="consumer", protocol_name="range", generation=3, state_ms=5)
     protocols = (("range", b"r"),)
@@ -75,11 +75,11 @@ def test_a_group_with_members_and_no_leader_rebalances_once_it_is_loaded() -> No
     rig.log.append(replace(group_record(group, detail=None), memo=None))
     rig.crash()
     assert rig.heartbeat("a", 3) == "REBALANCE_IN_PROGRESS"
-    rig.wait(60_000)  # nobody has come
+    rig.wait(60_000)  # no member has joined
     assert rig.heartbeat("a", 3) == "UNKNOWN_MEMBER_ID"
 
 
-def test_a_tombstone_of_the_log_takes_the_group_away() -> None:
+def test_tombstone_removes_the_group() -> None:
     rig = ClassicRig()
     rig.join()
     assert rig.state == "Empty"
@@ -88,7 +88,7 @@ def test_a_tombstone_of_the_log_takes_the_group_away() -> None:
     assert rig.state == "Dead"
 
 
-def test_every_written_record_is_of_version_3() -> None:
+def test_written_records_have_version_3() -> None:
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     rig.stable(None)
     rig.leave(next(iter(rig.group.members)))

@@ -1,4 +1,4 @@
-"""The table of classic groups."""
+"""The transition table of classic groups."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from tests.support.cell_counts import count
 S = ClassicState
 
 
-def test_the_states_have_kafkas_names() -> None:
+def test_states_have_kafkas_names() -> None:
     assert [state.value for state in S] == ["Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"]
 
 
-def test_a_missing_cell_is_found() -> None:
+def test_table_without_a_cell_is_invalid() -> None:
     cells = dict(TRANSITIONS.cells)
     del cells[S.DEAD, Event.LEAVE]
     with pytest.raises(InvalidTable, match="LEAVE in DEAD"):
         TransitionTable("classic groups", S, Event, cells)
 
 
-def test_a_step_that_cannot_be_is_found() -> None:
+def test_table_with_an_impossible_transition_is_invalid() -> None:
     cells = {**TRANSITIONS.cells, (S.EMPTY, Event.LEAVE): To(S.STABLE)}
     with pytest.raises(InvalidTable, match="STABLE cannot follow EMPTY"):
         check_successors(TransitionTable("classic groups", S, Event, cells), MAY_FOLLOW)
 
 
-def test_every_state_is_entered_by_some_row_and_as_kafka_enters_it() -> None:
+def test_every_state_is_entered_and_has_kafkas_predecessors() -> None:
     entered = {action.state for action in TRANSITIONS.cells.values() if isinstance(action, To)}
     assert entered == set(S)
     kafka = {
@@ -49,12 +49,12 @@ def test_every_state_is_entered_by_some_row_and_as_kafka_enters_it() -> None:
         assert set(MAY_FOLLOW[state]) - {S.DEAD, state} == before
 
 
-def test_what_cannot_be_is_a_bug() -> None:
+def test_impossible_event_raises_transition_bug() -> None:
     with pytest.raises(TransitionBug, match="HEARTBEAT cannot occur in state EMPTY"):
         look_up(S.EMPTY, Event.HEARTBEAT)
 
 
-def test_only_groups_with_members_meet_the_requests_of_members() -> None:
+def test_member_requests_cannot_occur_in_groups_without_members() -> None:
     for event in (Event.JOIN_LEADER, Event.JOIN_FOLLOWER, Event.SYNC_LEADER, Event.HEARTBEAT, Event.COMMIT_MEMBER):
         assert TRANSITIONS.cells[S.EMPTY, event] is BUG
         assert TRANSITIONS.cells[S.DEAD, event] is BUG
@@ -67,10 +67,10 @@ def test_visits_are_counted() -> None:
     assert visits[S.STABLE, Event.HEARTBEAT] == before + 1
 
 
-def test_the_page_is_drawn_from_the_table() -> None:
-    drawn = transitions_doc.classic()
-    assert "Stable --> PreparingRebalance: JOIN_NEW" in drawn
-    assert "| Heartbeat | - | REBALANCE_IN_PROGRESS | response | response | - |" in drawn
+def test_page_is_generated_from_the_table() -> None:
+    generated = transitions_doc.classic()
+    assert "Stable --> PreparingRebalance: JOIN_NEW" in generated
+    assert "| Heartbeat | - | REBALANCE_IN_PROGRESS | response | response | - |" in generated
     assert transitions_doc.main(["--check"]) == 0
     with pytest.raises(ValueError, match="no marker lines"):
         transitions_doc.page("nothing")

@@ -1,4 +1,4 @@
-"""What bounds the groups of one partition and their members, whoever asks and however often."""
+"""Limits of the groups of one partition, and of the memory of their members."""
 
 from __future__ import annotations
 
@@ -36,102 +36,110 @@ class Members:
 
 
 class Accounts:
-    """The accounting of one shard, kept as decisions keep it."""
+    """Memory accounting of one shard, changed as decisions change it."""
 
     def __init__(self) -> None:
         self.memory = MemoryAccounting()
 
-    def take(self, group: Members, cost: int, now_ms: int, *, newcomer: bool) -> bool:
+    def reserve(self, group: Members, cost: int, now_ms: int, *, is_new_member: bool) -> bool:
         state = SimpleNamespace(memory=self.memory, groups={"g": group})
         draft: Draft[Any] = Draft(cast("Any", state), None, now_ms)
-        admitted = draft.reserve(cost, is_new_member=newcomer)
+        admitted = draft.reserve(cost, is_new_member=is_new_member)
         for change in (draft.decision(None) if admitted else draft.refused(None)).soft:
             change()
         self.memory = state.memory
         return admitted
 
 
-def test_members_are_counted_only_when_what_was_free_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_are_counted_only_when_free_memory_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_accounting, "MEMBERS_BYTES_MAX", 100)
-    kept, group = Accounts(), Members(60)
-    assert kept.take(group, 30, 0, newcomer=False)
+    accounts, group = Accounts(), Members(60)
+    assert accounts.reserve(group, 30, 0, is_new_member=False)
     group.members_bytes = 0
-    assert kept.memory.free_bytes == 10
-    assert kept.take(group, 10, 1, newcomer=False)
-    assert not kept.take(group, 1, 1, newcomer=False), "not so soon again"
-    assert kept.take(group, 1, RECOUNT_INTERVAL_MS, newcomer=False)
-    assert kept.memory.free_bytes == 99
+    assert accounts.memory.free_bytes == 10
+    assert accounts.reserve(group, 10, 1, is_new_member=False)
+    assert not accounts.reserve(group, 1, 1, is_new_member=False), "no second count within the interval"
+    assert accounts.reserve(group, 1, RECOUNT_INTERVAL_MS, is_new_member=False)
+    assert accounts.memory.free_bytes == 99
     group.members_bytes = 100
-    assert kept.take(group, 0, 0, newcomer=True), "a member that wants no more than it has is not counted"
-    assert not kept.take(group, 100, -1_000_000, newcomer=False), "a clock that was set back does not stop the counting"
-    assert kept.memory.counted_ms == -1_000_000
+    assert accounts.reserve(group, 0, 0, is_new_member=True), "no cost needs no count"
+    assert not accounts.reserve(group, 100, -1_000_000, is_new_member=False), (
+        "a clock set back does not prevent a count"
+    )
+    assert accounts.memory.counted_ms == -1_000_000
 
 
-def test_newcomers_leave_room_for_those_that_are_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_members_leave_a_reserve_for_existing_members(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_accounting, "MEMBERS_BYTES_MAX", 100)
-    kept, group = Accounts(), Members(0)
-    assert kept.take(group, 75, 0, newcomer=True)
-    assert not kept.take(group, 1, 0, newcomer=True)
-    assert kept.take(group, 25, 0, newcomer=False)
-    assert not kept.take(group, 1, 0, newcomer=False)
+    accounts, group = Accounts(), Members(0)
+    assert accounts.reserve(group, 75, 0, is_new_member=True)
+    assert not accounts.reserve(group, 1, 0, is_new_member=True)
+    assert accounts.reserve(group, 25, 0, is_new_member=False)
+    assert not accounts.reserve(group, 1, 0, is_new_member=False)
 
 
-def leave_no_room(monkeypatch: pytest.MonkeyPatch, state: State, newcomers: int = 0) -> int:
-    """What members take now is all that newcomers may take, and `newcomers` bytes more."""
-    taken = sum(group.members_bytes for group in state.groups.values())
+def use_up_memory(monkeypatch: pytest.MonkeyPatch, state: State, free_bytes: int = 0) -> int:
+    """Set the limit so that new members can take `free_bytes`. Return the bytes of the current members."""
+    members_bytes = sum(group.members_bytes for group in state.groups.values())
     monkeypatch.setattr(
-        memory_accounting, "MEMBERS_BYTES_MAX", (taken + newcomers) * RESERVED_FRACTION // (RESERVED_FRACTION - 1)
+        memory_accounting,
+        "MEMBERS_BYTES_MAX",
+        (members_bytes + free_bytes) * RESERVED_FRACTION // (RESERVED_FRACTION - 1),
     )
     state.memory = MemoryAccounting()
-    return taken
+    return members_bytes
 
 
-def test_members_of_classic_groups_take_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_classic_members_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     metadata = [("range", b"x" * 100)]
     [member_id] = rig.stable(None, protocols=metadata)
-    leave_no_room(monkeypatch, rig.core.state, newcomers=2 * MEMBER_BYTES)
+    use_up_memory(monkeypatch, rig.core.state, free_bytes=2 * MEMBER_BYTES)
     refused = rig.join(version=3, group="other", protocols=[("range", bytes(2 * MEMBER_BYTES))])
     assert ErrorCode(refused.error_code).name == FULL
     assert rig.heartbeat(member_id, 1) == "NONE"
-    assert isinstance(rig.join(version=3, protocols=metadata), int), "a smaller one finds room, and waits for the first"
+    assert isinstance(rig.join(version=3, protocols=metadata), int), (
+        "a smaller member is accepted, and waits for the first"
+    )
     full = rig.join(version=3, group="other", protocols=metadata)
     assert ErrorCode(full.error_code).name == FULL
     assert "other" not in rig.core.state.groups
     again = rig.join(member_id, protocols=[("range", b"x" * 150)])
     assert not isinstance(again, int)
-    assert again.error_code == ErrorCode.NONE, "who is a member may join again, and say what it owns"
+    assert again.error_code == ErrorCode.NONE, "a member may rejoin with larger metadata"
 
 
 @pytest.mark.parametrize("length", [1, 10_000])
-def test_ids_that_were_given_out_count_as_members(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
-    taken = MEMBER_BYTES + text_bytes("range", "c" * length, "/10.0.0.1", f"{'c' * length}-m1")
-    monkeypatch.setattr(memory_accounting, "MEMBERS_BYTES_MAX", 5 * taken)
+def test_pending_member_ids_count_as_members(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    members_bytes = MEMBER_BYTES + text_bytes("range", "c" * length, "/10.0.0.1", f"{'c' * length}-m1")
+    monkeypatch.setattr(memory_accounting, "MEMBERS_BYTES_MAX", 5 * members_bytes)
     rig = ClassicRig()
     errors = [ErrorCode(rig.join(group=f"g-{number}", client="c" * length).error_code).name for number in range(6)]
     assert errors[:3] == ["MEMBER_ID_REQUIRED"] * 3
     assert errors[-1] == FULL
     rig.wait(60_000)
-    assert ErrorCode(rig.join(group="late").error_code) is ErrorCode.MEMBER_ID_REQUIRED, "they have gone meanwhile"
+    assert ErrorCode(rig.join(group="late").error_code) is ErrorCode.MEMBER_ID_REQUIRED, (
+        "the pending ids have timed out"
+    )
 
 
-def test_members_of_consumer_groups_take_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_consumer_group_members_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = ModernRig()
     rig.topics.make("t", 4)
     assert isinstance(rig.enter("A", "t"), Client)
     assert isinstance(rig.enter("B", "t"), Client)
-    taken = leave_no_room(monkeypatch, rig.core.state)
+    members_bytes = use_up_memory(monkeypatch, rig.core.state)
     assert rig.enter("C", "t") == FULL
     assert rig.beat("D", 0, owned={}, group="other", rebalance_timeout_ms=1_000, subscribed_topic_names=["t"]) == FULL
     assert "other" not in rig.core.state.groups
     assert not isinstance(rig.follow("A"), str)
-    assert rig.follow("A", subscribed_topic_names=["t", "u" * taken]) == FULL
+    assert rig.follow("A", subscribed_topic_names=["t", "u" * members_bytes]) == FULL
     assert not isinstance(rig.quit("B"), str)
     rig.wait(RECOUNT_INTERVAL_MS)
     assert isinstance(rig.enter("C", "t"), Client)
 
 
-def test_long_ids_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_instance_ids_count_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = ModernRig()
     rig.topics.make("t", 1)
     long = "x" * 10_000
@@ -139,26 +147,26 @@ def test_long_ids_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rig.modern.members_bytes > len(long)
 
 
-def test_a_static_member_comes_back_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_static_member_returns_when_memory_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = ModernRig()
     rig.topics.make("t", 1)
     assert isinstance(rig.enter("A", "t", instance="i"), Client)
     assert not isinstance(rig.quit("A", -2), str)
-    leave_no_room(monkeypatch, rig.core.state)
+    use_up_memory(monkeypatch, rig.core.state)
     again = rig.beat(
         "B", 0, owned={}, rebalance_timeout_ms=60_000, subscribed_topic_names=["t"], instance_id="i", client="c-2"
     )
     assert not isinstance(again, str), again
 
 
-def test_names_count_by_what_they_take() -> None:
+def test_text_bytes_count_the_widest_character() -> None:
     assert bounded_ids.text_bytes_max("abc") == 3
     assert text_bytes("a" * 99 + "\N{MONKEY}") == 4 * 100 + text_bytes("a") - 1, (
-        "one wide letter makes all of them wide"
+        "one wide character makes all of them wide"
     )
 
 
-def test_long_ids_of_groups_use_up_the_room_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_group_ids_use_up_the_capacity_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_ids, "IDS_BYTES_MAX", 100)
     rig = ModernRig()
     rig.topics.make("t", 4)
@@ -170,13 +178,13 @@ def test_long_ids_of_groups_use_up_the_room_sooner(monkeypatch: pytest.MonkeyPat
 
     assert [enter(long), enter("h" * 41), enter("h" * 40)] == ["NONE", FULL, "NONE"]
     assert rig.join(group="i").error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert rig.join(group=long, version=3, protocol_type="?") == "INCONSISTENT_GROUP_PROTOCOL", "it is there"
+    assert rig.join(group=long, version=3, protocol_type="?") == "INCONSISTENT_GROUP_PROTOCOL", "the group exists"
     assert rig.beat("A", -1, group=long) != FULL
     assert rig.do(c.DeleteGroup(long)) is None
     assert enter("i") == "NONE"
 
 
-def test_groups_of_the_consumer_protocol_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_consumer_groups_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_state, "GROUPS_MAX", 2)
     rig = ModernRig()
     rig.topics.make("t", 4)
@@ -186,18 +194,18 @@ def test_groups_of_the_consumer_protocol_have_a_limit(monkeypatch: pytest.Monkey
         return reply if isinstance(reply, str) else ErrorCode(reply.error_code).name
 
     assert [enter("a"), enter("b"), enter("c")] == ["NONE", "NONE", FULL]
-    assert enter("b", "B") == "NONE", "a group that is there may grow"
+    assert enter("b", "B") == "NONE", "an existing group can grow"
     assert list(rig.core.state.groups) == ["a", "b"]
 
 
-def test_what_members_are_assigned_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It cannot be known beforehand: who asks next is refused."""
+def test_assigned_partitions_count_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The assignment is computed after the check, so the limit affects only the next member."""
     rig = ModernRig()
     rig.topics.make("t", 10)
     assert isinstance(rig.enter("A", "t"), Client)
     [member] = rig.modern.members.values()
     assert rig.modern.members_bytes == member.size + 10 * ASSIGNED_BYTES
-    leave_no_room(monkeypatch, rig.core.state)
+    use_up_memory(monkeypatch, rig.core.state)
     assert rig.enter("B", "t") == FULL
     assert not isinstance(rig.follow("A"), str)
     assert not isinstance(rig.quit("A"), str)

@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`: all types, the bytes marked G in the facts, what is unknown, what is broken."""
+"""The records of `__consumer_offsets`: all types with Kafka's bytes, unknown ones, and malformed ones."""
 
 from __future__ import annotations
 
@@ -71,16 +71,16 @@ VALUES: list[tuple[Message, Message, int, str]] = [
 
 
 def read(record: ShardRecord) -> Entry | None:
-    """As after a replay."""
+    """Decode the record as a replay does."""
     return from_record(replace(record, memo=None))
 
 
-def test_a_case_for_every_type_is_there() -> None:
+def test_every_record_type_has_a_case() -> None:
     assert sorted(int(key[:4], 16) for _, key in KEYS) == sorted(_TYPES) == [*range(9), 16]
 
 
 @pytest.mark.parametrize(("key", "expected"), KEYS)
-def test_keys_are_kafkas_bytes(key: Message, expected: str) -> None:
+def test_keys_have_kafkas_bytes(key: Message, expected: str) -> None:
     record = to_record(key, None)
     assert record.key is not None
     assert record.key.hex() == expected
@@ -88,7 +88,7 @@ def test_keys_are_kafkas_bytes(key: Message, expected: str) -> None:
 
 
 @pytest.mark.parametrize(("key", "value", "version", "expected"), VALUES)
-def test_values_are_kafkas_bytes(key: Message, value: Message, version: int, expected: str) -> None:
+def test_values_have_kafkas_bytes(key: Message, value: Message, version: int, expected: str) -> None:
     record = to_record(key, value, version)
     assert record.value is not None
     assert record.value.hex() == expected
@@ -97,16 +97,18 @@ def test_values_are_kafkas_bytes(key: Message, value: Message, version: int, exp
 
 @pytest.mark.parametrize(("number", "version"), CASES)
 @given(data=st.data())
-def test_every_version_of_every_type_is_read_as_it_was_written(number: int, version: int, data: st.DataObject) -> None:
+def test_every_version_of_every_type_decodes_to_the_encoded_value(
+    number: int, version: int, data: st.DataObject
+) -> None:
     key_type, value_type = _TYPES[number]
     key = data.draw(struct_values(key_type, 0))
     value = data.draw(struct_values(value_type, version))
     assert isinstance(key, Message)
     assert isinstance(value, Message)
-    assert read(to_record(key, value, version, detail="is not read back")) == Entry(key, value)
+    assert read(to_record(key, value, version, detail="not encoded")) == Entry(key, value)
 
 
-def test_what_stands_beside_a_record_reaches_only_who_wrote_it() -> None:
+def test_record_detail_is_not_in_the_log() -> None:
     record = to_record(OffsetCommitKey("g", "t", 3), None, detail="mine", producer_id=7, producer_epoch=1)
     entry = from_record(record)
     assert entry is not None
@@ -122,20 +124,20 @@ UNKNOWN_TYPES = [-1, 9, 10, 15, 17, 23, 24, 32_767]
 
 @pytest.mark.parametrize("number", UNKNOWN_TYPES)
 @pytest.mark.parametrize("value", [None, b"", b"\0\0rest"])
-def test_types_that_are_not_known_are_passed_over(number: int, value: bytes | None) -> None:
-    """Share and streams groups of Kafka's write theirs into the same topic."""
+def test_unknown_record_types_are_skipped(number: int, value: bytes | None) -> None:
+    """Kafka's share and streams groups write their records to the same topic."""
     assert from_record(ShardRecord(number.to_bytes(2, "big", signed=True) + b"\xff anything", value)) is None
 
 
 @pytest.mark.parametrize("number", sorted(_TYPES))
-def test_versions_that_are_not_known_are_passed_over(number: int) -> None:
+def test_unknown_record_versions_are_skipped(number: int) -> None:
     key_type, value_type = _TYPES[number]
     key = to_record(key_type(), None).key
     for version in (-1, value_type.MAX_VERSION + 1, 32_767):
         assert from_record(ShardRecord(key, version.to_bytes(2, "big", signed=True) + b"\xff")) is None
 
 
-def test_what_is_passed_over_is_counted() -> None:
+def test_skipped_records_are_counted() -> None:
     shard = GroupShard(FakeConfigs(), FakeTopics(), FakeFeatures(), NewIds())
     shard.apply(0, ShardRecord(b"\0\x0brest", b"rest"), 0)
     shard.apply(1, ShardRecord(bytes.fromhex(OFFSET_KEY), b"\0\x05rest"), 0)
@@ -144,17 +146,17 @@ def test_what_is_passed_over_is_counted() -> None:
     assert shard.state.offsets.count == 0
 
 
-# ---- broken ---------------------------------------------------------------------------------------------------------
+# ---- malformed ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0", "0001", "00010001", OFFSET_KEY[:-2], OFFSET_KEY + "00"])
-def test_keys_that_are_too_short_or_too_long_are_malformed(key: bytes | str | None) -> None:
+def test_keys_of_wrong_length_are_malformed(key: bytes | str | None) -> None:
     with pytest.raises(Malformed):
         from_record(ShardRecord(bytes.fromhex(key) if isinstance(key, str) else key, None))
 
 
 @pytest.mark.parametrize(("key", "value", "version", "expected"), VALUES)
-def test_a_value_cut_anywhere_is_malformed(key: Message, value: Message, version: int, expected: str) -> None:
+def test_value_truncated_anywhere_is_malformed(key: Message, value: Message, version: int, expected: str) -> None:
     record = to_record(key, value, version)
     whole = bytes.fromhex(expected)
     for end in range(len(whole)):
@@ -168,7 +170,7 @@ def test_a_value_cut_anywhere_is_malformed(key: Message, value: Message, version
     key=st.none() | st.binary(max_size=24) | st.builds(bytes.__add__, st.sampled_from([b"\0\1", b"\0\5"]), st.binary()),
     value=st.none() | st.binary(max_size=40),
 )
-def test_no_bytes_do_worse_than_malformed(key: bytes | None, value: bytes | None) -> None:
+def test_arbitrary_bytes_raise_only_malformed(key: bytes | None, value: bytes | None) -> None:
     try:
         entry = from_record(ShardRecord(key, value))
     except Malformed:
@@ -182,7 +184,7 @@ def test_no_bytes_do_worse_than_malformed(key: bytes | None, value: bytes | None
     ),
     producer_id=st.sampled_from([-1, 7]),
 )
-def test_whatever_is_read_as_an_offset_can_be_kept(value: bytes, producer_id: int) -> None:
+def test_every_decodable_offset_record_can_be_applied(value: bytes, producer_id: int) -> None:
     shard = GroupShard(FakeConfigs(), FakeTopics(), FakeFeatures(), NewIds())
     try:
         shard.apply(0, ShardRecord(bytes.fromhex(OFFSET_KEY), value, producer_id, 0), 0)
@@ -194,8 +196,8 @@ def test_whatever_is_read_as_an_offset_can_be_kept(value: bytes, producer_id: in
 # ---- old records ----------------------------------------------------------------------------------------------------
 
 
-def test_offsets_of_the_oldest_kind_are_read() -> None:
-    """Kafka before 0.9 wrote them; nobody does now."""
+def test_legacy_offset_records_are_applied() -> None:
+    """Only Kafka before 0.9 wrote them."""
     shard = GroupShard(FakeConfigs(), FakeTopics(), FakeFeatures(), NewIds())
     record = to_record(LegacyOffsetCommitKey("g", "t", 3), LegacyOffsetCommitValue(42, "mine", TS))
     shard.apply(9, replace(record, memo=None), 0)
@@ -206,7 +208,7 @@ def test_offsets_of_the_oldest_kind_are_read() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_offsets_of_every_version_are_read(version: int) -> None:
+def test_offset_records_of_every_version_are_applied(version: int) -> None:
     shard = GroupShard(FakeConfigs(), FakeTopics(), FakeFeatures(), NewIds())
     value = OffsetCommitValue(42, 7 if version >= 3 else -1, "mine", TS, TS + 5 if version == 1 else -1)
     shard.apply(9, replace(to_record(OffsetCommitKey("g", "t", 3), value, version), memo=None), 0)
@@ -214,7 +216,7 @@ def test_offsets_of_every_version_are_read(version: int) -> None:
     assert shard.state.offsets.get("g", "t", 3) == expected
 
 
-def test_the_details_of_a_consumer_group_are_records_too() -> None:
+def test_consumer_group_records_are_decoded() -> None:
     value = ConsumerGroupCurrentMemberAssignmentValue(5, 4, 0, [], [])
     record = to_record(ConsumerGroupCurrentMemberAssignmentKey("g", "m"), value)
     assert read(record) == Entry(ConsumerGroupCurrentMemberAssignmentKey("g", "m"), value)

@@ -1,4 +1,4 @@
-"""The driver of groups: shards come and go, clients wait for each other, markers are taken in."""
+"""The driver of groups: shards, waiting requests, and markers."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 E = ErrorCode
 SHARD = 3  # of "g"
 SAME_SHARD = "5"
-"""A group of the same shard."""
+"""Another group of the same shard."""
 OTHER_SHARD = 4  # of "h"
 
 
 class Groups:
-    """The coordinator on fake logs, which leads the shard of "g"."""
+    """A group coordinator on fake logs that leads the shard of "g"."""
 
     def __init__(self, *, waiters_max: int = 100) -> None:
         self.failures: list[BaseException] = []
@@ -86,8 +86,8 @@ class Groups:
         return self.coordinator.commit_offsets_in_transaction(request, caller(5), guard)
 
     def fetch(self, group: str = "g", *, stable: bool = False) -> asyncio.Future[Any]:
-        asked = OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics("t", partition_indexes=[0])])
-        return self.coordinator.fetch_offsets(asked, caller(8), require_stable=stable)
+        request = OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics("t", partition_indexes=[0])])
+        return self.coordinator.fetch_offsets(request, caller(8), require_stable=stable)
 
     def offset(self, *, stable: bool = False) -> int | ErrorCode:
         (found,) = self.fetch(stable=stable).result().topics[0].partitions
@@ -106,24 +106,24 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_member_waits_for_its_rebalance_and_leaves() -> None:
+async def test_member_joins_syncs_sends_heartbeat_and_leaves() -> None:
     groups = await Groups().ready()
     groups.configs.set(group_initial_rebalance_delay_ms=0)
     joined = groups.join()
     async with asyncio.timeout(5):
-        answer = await joined
-    assert (answer.error_code, answer.leader) == (E.NONE, answer.member_id)
-    sync = sync_request(answer.member_id, answer.generation_id, {answer.member_id: b"all"})
+        response = await joined
+    assert (response.error_code, response.leader) == (E.NONE, response.member_id)
+    sync = sync_request(response.member_id, response.generation_id, {response.member_id: b"all"})
     assert (await groups.coordinator.sync(sync, caller(3))).assignment == b"all"
-    beat = HeartbeatRequest("g", answer.generation_id, answer.member_id)
+    beat = HeartbeatRequest("g", response.generation_id, response.member_id)
     assert (await groups.coordinator.heartbeat(beat, caller(3))).error_code == E.NONE
-    leave = LeaveGroupRequest("g", "", [MemberIdentity(answer.member_id)])
+    leave = LeaveGroupRequest("g", "", [MemberIdentity(response.member_id)])
     assert groups.coordinator.leave(leave, caller(3)).result().error_code == E.NONE
     await settle()
     assert (groups.coordinator.waiting, groups.failures) == (0, [])
 
 
-async def test_what_needs_no_state_is_refused_without_a_shard() -> None:
+async def test_empty_group_id_is_refused_without_a_shard() -> None:
     groups = await Groups().ready()
     for call in (
         lambda: groups.join(group=""),
@@ -139,13 +139,13 @@ async def test_what_needs_no_state_is_refused_without_a_shard() -> None:
     assert refusal_of(lambda: groups.fetch("h")) is E.NOT_COORDINATOR
 
 
-async def test_a_group_without_a_name_has_offsets() -> None:
+async def test_empty_group_id_can_commit_offsets() -> None:
     groups = await Groups().ready()
     await groups.coordinator.on_leadership(0, 0, FakeShardLog())
     assert groups.commit(1, "").result().topics[0].partitions[0].error_code == E.NONE
 
 
-async def test_who_waits_is_told_when_the_shard_is_lost() -> None:
+async def test_waiting_requests_receive_not_coordinator_when_the_shard_is_lost() -> None:
     groups = await Groups().ready()
     waiting = [groups.join(), groups.join()]
     assert groups.coordinator.waiting == 2
@@ -156,7 +156,7 @@ async def test_who_waits_is_told_when_the_shard_is_lost() -> None:
     assert refusal_of(groups.join) is E.NOT_COORDINATOR
 
 
-async def test_who_waits_is_told_when_the_log_breaks_and_the_shard_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_requests_receive_not_coordinator_when_the_log_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek.runtime.shards.RELOAD_BACKOFF_S", 0.001)
     groups = await Groups().ready()
     waiting = groups.join()
@@ -171,11 +171,11 @@ async def test_who_waits_is_told_when_the_log_breaks_and_the_shard_comes_back(mo
     assert len(groups.failures) == 1
 
 
-async def test_a_broker_holds_a_bounded_number_of_joins_back() -> None:
+async def test_waiting_requests_per_broker_are_limited() -> None:
     groups = await Groups(waiters_max=2).ready()
     first, second = groups.join(), groups.join()
     assert refusal_of(groups.join) is E.COORDINATOR_LOAD_IN_PROGRESS
-    first.cancel()  # the client is gone
+    first.cancel()  # the client has disconnected
     await settle()
     third = groups.join()
     assert not third.done()
@@ -184,15 +184,15 @@ async def test_a_broker_holds_a_bounded_number_of_joins_back() -> None:
     assert refusal_of(lambda: third) is E.NOT_COORDINATOR
 
 
-async def test_a_join_that_is_refused_at_once_waits_for_nothing() -> None:
+async def test_refused_join_does_not_wait() -> None:
     groups = await Groups().ready()
-    answer = groups.coordinator.join(join_request(session_ms=1), caller(3)).result()
-    assert answer.error_code == E.INVALID_SESSION_TIMEOUT
+    response = groups.coordinator.join(join_request(session_ms=1), caller(3)).result()
+    assert response.error_code == E.INVALID_SESSION_TIMEOUT
     await settle()
     assert groups.coordinator.waiting == 0
 
 
-async def test_while_a_shard_loads() -> None:
+async def test_requests_while_a_shard_is_loading() -> None:
     groups = Groups()
     groups.awaited.append(OTHER_SHARD)
     gate = asyncio.Event()
@@ -212,8 +212,8 @@ async def test_while_a_shard_loads() -> None:
             groups.coordinator.mark(shard, marker, lambda: pytest.fail("written"))
         assert refusal.value.error is E.COORDINATOR_LOAD_IN_PROGRESS
     fetched = groups.fetch()
-    assert not fetched.done()  # most loads are over in a moment
-    # The group may be one that is loading or about to come: nobody knows better.
+    assert not fetched.done()  # the response waits, since most loads are short
+    # The member may exist in a shard that is loading or will be loaded, so the heartbeat succeeds, as in Kafka.
     assert await groups.coordinator.heartbeat(HeartbeatRequest("h", 1, "m"), caller(3)) == HeartbeatResponse()
     gate.set()
     await loading
@@ -221,7 +221,7 @@ async def test_while_a_shard_loads() -> None:
     assert await groups.coordinator.list_groups((), ()) == []
 
 
-async def test_all_groups_of_all_shards_are_listed() -> None:
+async def test_list_groups_includes_all_shards() -> None:
     groups = await Groups().ready()
     await groups.coordinator.on_leadership(OTHER_SHARD, 0, FakeShardLog())
     for group in ("g", "h"):
@@ -233,7 +233,7 @@ async def test_all_groups_of_all_shards_are_listed() -> None:
     assert refusal.value.error is E.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_offsets_of_a_transaction_count_from_its_marker_on() -> None:
+async def test_transactional_offsets_are_committed_by_the_marker() -> None:
     groups = await Groups().ready()
     groups.commit(1).result()
     groups.commit_in_transaction(7).result()
@@ -244,7 +244,7 @@ async def test_offsets_of_a_transaction_count_from_its_marker_on() -> None:
     assert groups.offset(stable=True) == 7
 
 
-async def test_what_a_marker_brings_is_told_when_the_marker_is_committed() -> None:
+async def test_fetch_of_transactional_offsets_waits_for_the_commit_of_the_marker() -> None:
     groups = await Groups().ready()
     groups.commit_in_transaction(7).result()
     groups.log.lag = True
@@ -256,7 +256,7 @@ async def test_what_a_marker_brings_is_told_when_the_marker_is_committed() -> No
     assert fetched.result().topics[0].partitions[0].committed_offset == 7
 
 
-async def test_a_transaction_that_has_ended_meanwhile_is_refused_by_the_log() -> None:
+async def test_commit_in_an_ended_transaction_is_refused_by_the_log() -> None:
     groups = await Groups().ready()
     groups.log.refuse = E.INVALID_TXN_STATE
     assert refusal_of(lambda: groups.commit_in_transaction(7)) is E.INVALID_TXN_STATE
@@ -264,14 +264,14 @@ async def test_a_transaction_that_has_ended_meanwhile_is_refused_by_the_log() ->
     assert groups.offset(stable=True) == -1
 
 
-async def test_offsets_of_a_deleted_topic_are_gone_from_every_shard() -> None:
+async def test_offsets_of_a_deleted_topic_are_deleted_in_every_shard() -> None:
     groups = await Groups().ready()
     groups.commit(1).result()
     deleted = groups.topics.topics["t"]
     groups.topics.delete("t")
     groups.coordinator.topics_deleted((c.DeletedTopic(deleted.topic_id, "t"),))
     async with asyncio.timeout(5):
-        while groups.offset() != -1:  # they go in slices
+        while groups.offset() != -1:  # they are deleted in slices
             await asyncio.sleep(0.001)
     groups.coordinator.on_resignation(SHARD, 1)
     groups.coordinator.topics_deleted((c.DeletedTopic(deleted.topic_id, "t"),))

@@ -1,4 +1,4 @@
-"""XXH3 and the hash of a group's topics, against what Kafka 4.3.1's own library (hash4j 0.22.0) says."""
+"""XXH3, and the hash of a group's topics, compared with the library of Kafka 4.3.1 (hash4j 0.22.0)."""
 
 import struct
 
@@ -31,7 +31,7 @@ XXH3 = {
     1025: 9253807012321506678,
     5000: 8762507191635236893,
 }
-"""Number of bytes, byte i being 7 i + 3 -> hash."""
+"""Number of bytes -> hash. Byte i is 7 i + 3."""
 
 
 @pytest.mark.parametrize("count", XXH3)
@@ -39,22 +39,22 @@ def test_xxh3(count: int) -> None:
     assert xxh3_64_intdigest(bytes((7 * i + 3) & 0xFF for i in range(count))) == XXH3[count]
 
 
-def test_a_topic() -> None:
+def test_topic_hash_is_kafkas() -> None:
     topic = TopicInfo(struct.pack(">QQ", 1, 2), "foo", 2, (("rackB", "rackA"), ()))
     assert topic_hash(topic) == 14912279417817711141
 
 
-def test_racks_that_are_not_told_are_none() -> None:
+def test_unknown_racks_count_as_no_racks() -> None:
     topic = TopicInfo(struct.pack(">QQ", 1, 2), "foo", 2, (("rackB", "rackA"),))
     assert topic_hash(topic) == 14912279417817711141
 
 
-def test_a_group_without_topics() -> None:
+def test_hash_without_topics_is_0() -> None:
     assert combined({}) == 0
     assert group_hash(["gone"], FakeTopics(), {}) == 0
 
 
-def test_the_order_of_names_does_not_matter_and_what_is_gone_is_forgotten() -> None:
+def test_hash_ignores_the_order_and_drops_deleted_topics() -> None:
     topics = FakeTopics()
     cache: dict[str, tuple[TopicInfo, int]] = {}
     topics.make("a", 1)

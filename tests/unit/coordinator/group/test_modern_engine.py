@@ -1,4 +1,4 @@
-"""Consumer groups in an engine: answers wait for the commit, clocks strike, the next coordinator goes on."""
+"""Consumer groups in an engine: responses after the commit, time-outs, and fail-over."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def group_of(rig: EngineRig) -> ConsumerGroup:
     return group
 
 
-def beat(member_id: str, epoch: int, **said: Any) -> c.ConsumerGroupHeartbeat:
+def beat(member_id: str, epoch: int, **fields: Any) -> c.ConsumerGroupHeartbeat:
     joins: dict[str, Any] = {"rebalance_timeout_ms": 1_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
     request = ConsumerGroupHeartbeatRequest(
-        group_id=GROUP, member_id=member_id, member_epoch=epoch, **((joins if epoch == 0 else {}) | said)
+        group_id=GROUP, member_id=member_id, member_epoch=epoch, **((joins if epoch == 0 else {}) | fields)
     )
     return c.ConsumerGroupHeartbeat(request, caller(1))
 
 
-async def test_an_epoch_is_told_when_it_is_committed() -> None:
+async def test_heartbeat_response_waits_for_the_commit() -> None:
     rig = await engine(lag=True)
     first, second = rig.submit(beat("A", 0)), rig.submit(beat("A", 2))
     assert (outcome(first), outcome(second)) == (WAITS, WAITS)
@@ -49,7 +49,7 @@ async def test_an_epoch_is_told_when_it_is_committed() -> None:
     assert outcome(first).member_epoch == outcome(second).member_epoch == 2
 
 
-async def test_what_the_log_refuses_has_not_happened() -> None:
+async def test_refused_append_leaves_the_group_unchanged() -> None:
     rig = await engine()
     rig.submit(beat("A", 0))
     rig.log.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -59,7 +59,7 @@ async def test_what_the_log_refuses_has_not_happened() -> None:
     assert outcome(rig.submit(beat("A", 2))).member_epoch == 2
 
 
-async def test_members_that_fall_silent_are_gone() -> None:
+async def test_members_without_heartbeats_are_removed() -> None:
     rig = await engine()
     rig.submit(beat("A", 0))
     rig.submit(beat("B", 0))
@@ -72,7 +72,7 @@ async def test_members_that_fall_silent_are_gone() -> None:
     assert rig.failures == []
 
 
-async def test_the_next_coordinator_knows_the_members_and_starts_their_clocks() -> None:
+async def test_new_coordinator_restores_members_and_starts_their_timers() -> None:
     rig = await engine()
     rig.submit(beat("A", 0))
     rig.submit(beat("B", 0))
@@ -84,14 +84,14 @@ async def test_the_next_coordinator_knows_the_members_and_starts_their_clocks() 
     assert sorted(group_of(after).members) == ["A", "B"]
     after.wait(999)
     assert sorted(group_of(after).members) == ["A", "B"]
-    after.wait(1)  # A has not given up what it should, for as long as it said it would take
+    after.wait(1)  # the rebalance time-out of A, which has not revoked its partitions
     assert list(group_of(after).members) == ["B"]
     after.wait(SESSION_MS)
     assert group_of(after).is_empty
     assert after.failures == []
 
 
-async def test_expressions_are_resolved_in_slices_behind_the_answer() -> None:
+async def test_regular_expressions_are_evaluated_in_slices_after_the_response() -> None:
     rig = await engine()
     for number in range(2_500):
         topics_of(rig).make(f"many-{number}")
@@ -100,7 +100,9 @@ async def test_expressions_are_resolved_in_slices_behind_the_answer() -> None:
     rig.engine._timers._expire()
     assert group_of(rig).resolution is not None
     before = topics_of(rig).version()
-    topics_of(rig).make("many-more-7")  # for the next time: where topics are made all the time there would be no end
+    topics_of(rig).make(
+        "many-more-7"
+    )  # found by the next evaluation only, so that an evaluation ends even if topics are created all the time
     rig.wait(0)
     resolved = group_of(rig).resolved["many-.*7"]
     assert (len(resolved.topics), resolved.version) == (250, before)

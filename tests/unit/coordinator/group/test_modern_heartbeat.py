@@ -1,4 +1,4 @@
-"""What a heartbeat of the consumer protocol must be, and what it is answered when it is not."""
+"""ConsumerGroupHeartbeat: checks of requests with Kafka's errors, and special cases of subscriptions and members."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def rig() -> ModernRig:
     return made
 
 
-def refusal(rig: ModernRig, version: int = LATEST, **said: Any) -> Refusal:
-    request = ConsumerGroupHeartbeatRequest(**(JOIN | said))
+def refusal(rig: ModernRig, version: int = LATEST, **fields: Any) -> Refusal:
+    request = ConsumerGroupHeartbeatRequest(**(JOIN | fields))
     try:
         decision = rig.core.decide(c.ConsumerGroupHeartbeat(request, caller(version)), rig.now_ms)
     except Refusal as refused:
@@ -57,7 +57,7 @@ def refusal(rig: ModernRig, version: int = LATEST, **said: Any) -> Refusal:
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("fields", "message"),
     [
         ({"member_id": ""}, "MemberId can't be empty."),
         ({"member_id": " ", "member_epoch": -1}, "MemberId can't be empty."),
@@ -75,12 +75,12 @@ def refusal(rig: ModernRig, version: int = LATEST, **said: Any) -> Refusal:
         ({"member_epoch": -3}, "MemberEpoch is invalid."),
     ],
 )
-def test_invalid_requests(rig: ModernRig, said: dict[str, Any], message: str) -> None:
-    refused = refusal(rig, **said)
+def test_invalid_requests(rig: ModernRig, fields: dict[str, Any], message: str) -> None:
+    refused = refusal(rig, **fields)
     assert (refused.error, refused.message) == (ErrorCode.INVALID_REQUEST, message)
 
 
-def test_white_space_that_java_does_not_trim_is_a_name(rig: ModernRig) -> None:
+def test_white_space_that_java_does_not_trim_is_a_valid_id(rig: ModernRig) -> None:
     no_break_space = "\u00a0"
     reply = rig.beat(
         "A",
@@ -95,31 +95,31 @@ def test_white_space_that_java_does_not_trim_is_a_name(rig: ModernRig) -> None:
     assert refusal(rig, group_id="\0\x1f").message == "GroupId can't be empty."
 
 
-def test_an_unknown_assignor(rig: ModernRig) -> None:
+def test_unknown_assignor_is_refused(rig: ModernRig) -> None:
     refused = refusal(rig, server_assignor="sticky")
     assert refused.error is ErrorCode.UNSUPPORTED_ASSIGNOR
     assert refused.message == "ServerAssignor sticky is not supported. Supported assignors: uniform, range."
 
 
-def test_the_feature_is_off(rig: ModernRig) -> None:
+def test_heartbeat_without_group_version_is_refused(rig: ModernRig) -> None:
     rig.features.level = 0
     assert refusal(rig).error is ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_version_0_is_given_an_id(rig: ModernRig) -> None:
+def test_version_0_receives_a_generated_member_id(rig: ModernRig) -> None:
     reply = rig.beat("", 0, owned={}, version=0, rebalance_timeout_ms=1, subscribed_topic_names=["t"])
     assert not isinstance(reply, str)
     assert (reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms) == ("1", 2, 5_000)
     assert refusal(rig, version=0, member_id="", member_epoch=1).error is ErrorCode.INVALID_REQUEST
 
 
-def test_a_group_that_is_not_there(rig: ModernRig) -> None:
+def test_heartbeat_to_a_missing_group_is_refused(rig: ModernRig) -> None:
     refused = refusal(rig, member_epoch=3)
     assert (refused.error, refused.message) == (ErrorCode.GROUP_ID_NOT_FOUND, f"Group {GROUP} not found.")
     assert refusal(rig, member_epoch=-1).error is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_group_of_the_other_protocol(rig: ModernRig) -> None:
+def test_heartbeat_of_a_member_to_a_classic_group_is_refused(rig: ModernRig) -> None:
     rig.join()
     refused = refusal(rig, member_epoch=3)
     assert (refused.error, refused.message) == (
@@ -128,7 +128,7 @@ def test_a_group_of_the_other_protocol(rig: ModernRig) -> None:
     )
 
 
-def test_strangers_and_fenced_ones(rig: ModernRig) -> None:
+def test_unknown_members_and_wrong_epochs_are_refused(rig: ModernRig) -> None:
     rig.enter("A", "t")
     refused = refusal(rig, member_id="B", member_epoch=1)
     assert (refused.error, refused.message) == (
@@ -142,13 +142,13 @@ def test_strangers_and_fenced_ones(rig: ModernRig) -> None:
     assert "smaller member epoch (1)" in (refusal(rig, member_epoch=1).message or "")
 
 
-def test_a_broken_expression(rig: ModernRig) -> None:
+def test_invalid_regular_expression_is_refused(rig: ModernRig) -> None:
     refused = refusal(rig, subscribed_topic_regex="(")
     assert refused.error is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert (refused.message or "").startswith("SubscribedTopicRegex `(` is not a valid regular expression: ")
 
 
-def test_a_steady_heartbeat_writes_nothing(rig: ModernRig) -> None:
+def test_heartbeat_without_changes_writes_no_records(rig: ModernRig) -> None:
     rig.enter("A", "t")
     rig.follow("A")
     written = len(rig.log)
@@ -159,7 +159,7 @@ def test_a_steady_heartbeat_writes_nothing(rig: ModernRig) -> None:
     assert len(rig.log) == written
 
 
-def test_a_client_that_has_moved_is_written(rig: ModernRig) -> None:
+def test_changed_client_id_is_written(rig: ModernRig) -> None:
     rig.enter("A", "t")
     written, epoch = len(rig.log), rig.modern.epoch
     rig.follow("A", client="another")
@@ -167,7 +167,7 @@ def test_a_client_that_has_moved_is_written(rig: ModernRig) -> None:
     assert (rig.modern.members["A"].client_id, rig.modern.epoch) == ("another", epoch)
 
 
-def test_names_and_an_expression_together(rig: ModernRig) -> None:
+def test_subscription_by_names_and_regular_expression(rig: ModernRig) -> None:
     rig.topics.make("u-1", 2)
     rig.enter("A", "t", regex="u-.*")
     rig.follow("A")
@@ -175,8 +175,8 @@ def test_names_and_an_expression_together(rig: ModernRig) -> None:
     rig.check()
 
 
-def test_members_that_subscribe_to_nothing_take_nothing_away(rig: ModernRig) -> None:
-    """Kafka counts subscribers by topic, does not see the newcomer, and assigns nothing to anybody."""
+def test_member_without_topics_does_not_change_other_assignments(rig: ModernRig) -> None:
+    """Kafka counts subscribers per topic, omits the new member, and assigns no partitions."""
     rig.enter("A", "t")
     rig.enter("B", "t")
     rig.quit("B")
@@ -185,8 +185,8 @@ def test_members_that_subscribe_to_nothing_take_nothing_away(rig: ModernRig) -> 
     assert rig.clients["A"].assigned == {"t": (0, 1, 2, 3)}
 
 
-def test_an_instance_that_changes_its_name(rig: ModernRig) -> None:
-    """The old instance id is nobody's then."""
+def test_member_changes_its_instance_id(rig: ModernRig) -> None:
+    """The old instance id becomes unknown."""
     rig.enter("A", "t", instance="i")
     rig.enter("A", "t", instance="j")
     assert rig.modern.static_ids == {"j": "A"}
@@ -194,7 +194,7 @@ def test_an_instance_that_changes_its_name(rig: ModernRig) -> None:
 
 
 @pytest.mark.parametrize("make", [SessionExpired, JoinExpired, SyncExpired])
-def test_clocks_of_those_who_are_gone(rig: ModernRig, make: Any) -> None:
+def test_timers_of_removed_members_and_groups_do_nothing(rig: ModernRig, make: Any) -> None:
     assert rig.do(make("nowhere", "A")) is None
     rig.enter("A", "t")
     written = len(rig.log)
@@ -205,8 +205,8 @@ def test_clocks_of_those_who_are_gone(rig: ModernRig, make: Any) -> None:
     assert len(rig.log) == written
 
 
-def test_a_migrated_group_loses_the_record_of_its_partitions(rig: ModernRig) -> None:
-    """Type 4 was written before 4.1; it is deleted with the next change of the group."""
+def test_partition_metadata_record_of_an_old_broker_is_deleted(rig: ModernRig) -> None:
+    """Kafka before 4.1 wrote records of type 4. They are deleted with the next change of the group."""
     key = ConsumerGroupPartitionMetadataKey(group_id=GROUP)
     rig.enter("A", "t")
     rig.log.append(to_record(key, ConsumerGroupPartitionMetadataValue()))
@@ -218,7 +218,7 @@ def test_a_migrated_group_loses_the_record_of_its_partitions(rig: ModernRig) -> 
     rig.check()
 
 
-def test_classic_requests_of_members_of_the_other_protocol(rig: ModernRig) -> None:
+def test_classic_requests_of_consumer_protocol_members_are_refused(rig: ModernRig) -> None:
     rig.enter("A", "t")
     beat = c.Heartbeat(HeartbeatRequest(GROUP, 2, "A", None), caller(4))
     sync = c.SyncGroup(SyncGroupRequest(group_id=GROUP, generation_id=2, member_id="A"), caller(5), 1)
@@ -226,7 +226,7 @@ def test_classic_requests_of_members_of_the_other_protocol(rig: ModernRig) -> No
     assert rig.do(sync) == "UNKNOWN_MEMBER_ID"
 
 
-def test_a_classic_member_without_a_subscription(rig: ModernRig) -> None:
+def test_classic_member_without_valid_subscription_is_refused(rig: ModernRig) -> None:
     rig.enter("A", "t")
     assert rig.join("X", protocols={"range": b"\0"}) == "UNKNOWN_SERVER_ERROR"
     assert rig.join("X", protocols={"range": b"\xff\xff"}) == "UNKNOWN_SERVER_ERROR"
@@ -235,8 +235,8 @@ def test_a_classic_member_without_a_subscription(rig: ModernRig) -> None:
     rig.check()
 
 
-def test_a_classic_member_of_version_0_has_its_session_to_ask_for_its_assignment(rig: ModernRig) -> None:
-    """That version has no rebalance time-out, and -1 in its place: the member was thrown out at once."""
+def test_classic_member_of_version_0_has_its_session_timeout_to_sync(rig: ModernRig) -> None:
+    """Version 0 has no rebalance time-out. The coordinator once used -1, and removed the member immediately."""
     rig.enter("A", "t")
     reply = rig.join("", version=0, protocols={"range": metadata(["t"])}, session_ms=20_000, rebalance_ms=-1)
     rig.strike()
@@ -248,7 +248,7 @@ def test_a_classic_member_of_version_0_has_its_session_to_ask_for_its_assignment
     rig.check()
 
 
-def test_deleting_a_group(rig: ModernRig) -> None:
+def test_only_an_empty_group_can_be_deleted(rig: ModernRig) -> None:
     rig.enter("A", "t")
     with pytest.raises(Refusal) as caught:
         rig.modern.check_delete()
@@ -265,7 +265,7 @@ def test_deleting_a_group(rig: ModernRig) -> None:
     rig.check()
 
 
-def test_a_clock_that_was_set_back_does_not_hold_up_the_next_assignment() -> None:
+def test_clock_set_back_does_not_delay_the_next_assignment() -> None:
     rig = ModernRig(consumer_assignment_interval_ms=1_000)
     rig.topics.make("t", 4)
     rig.enter("A", "t")
@@ -273,10 +273,10 @@ def test_a_clock_that_was_set_back_does_not_hold_up_the_next_assignment() -> Non
     rig.enter("B", "t")
     assert rig.modern.assignment_epoch == rig.modern.epoch
     rig.enter("C", "t")
-    assert rig.modern.assignment_epoch < rig.modern.epoch, "the interval holds by the new clock"
+    assert rig.modern.assignment_epoch < rig.modern.epoch, "the interval counts from the new clock"
 
 
-def test_a_surplus_of_one_topic_does_not_make_up_for_what_another_lacks() -> None:
+def test_conversion_with_surplus_and_missing_partitions_computes_a_target() -> None:
     rig = ModernRig(consumer_migration_policy="bidirectional", group_initial_rebalance_delay_ms=0)
     rig.topics.make("t", 2)
     rig.topics.make("u", 2)

@@ -1,4 +1,4 @@
-"""The records of consumer groups, byte for byte as Kafka 4.3.1's serde writes them, and read back."""
+"""The records of consumer groups: byte for byte as the serde of Kafka 4.3.1 writes them, and decoded."""
 
 from __future__ import annotations
 
@@ -139,14 +139,14 @@ RECORDS: dict[str, tuple[ShardRecord, str, str | None]] = {
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_bytes(name: str) -> None:
+def test_records_have_kafkas_bytes(name: str) -> None:
     record, key, value = RECORDS[name]
     assert record.key is not None
     assert (record.key.hex(), None if record.value is None else record.value.hex()) == (key, value)
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_read_back(name: str) -> None:
+def test_records_are_decoded(name: str) -> None:
     record = RECORDS[name][0]
     entry = from_record(replace(record, memo=None))
     assert isinstance(entry, Entry)
@@ -154,7 +154,7 @@ def test_read_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("member", [MEMBER, BARE, CLASSIC])
-def test_a_member_is_what_its_records_say(member: Member) -> None:
+def test_member_is_restored_from_its_records(member: Member) -> None:
     rig = ModernRig()
     rig.log += [r.member_record(GROUP, member), r.current_assignment_record(GROUP, member)]
     rig.crash()
@@ -163,7 +163,7 @@ def test_a_member_is_what_its_records_say(member: Member) -> None:
 
 
 def before_43(epochs: list[int] | None, member_epoch: int = 4) -> Member:
-    """A member of which the current assignment was written without, or with strange, epochs of its partitions."""
+    """Return a member restored from a current assignment record with these partition epochs (None: no field)."""
     rig = ModernRig()
     key = ConsumerGroupCurrentMemberAssignmentKey(group_id=GROUP, member_id="m")
     partitions = TopicPartitions(topic_id=UUID(bytes=T), partitions=[0, 1], assignment_epochs=epochs)
@@ -175,8 +175,8 @@ def before_43(epochs: list[int] | None, member_epoch: int = 4) -> Member:
     return rig.modern.members["m"]
 
 
-def test_assignments_of_before_4_3_have_the_epoch_of_their_member() -> None:
-    """An empty list, as the schema's default reads, is of another length than the partitions, and no better."""
+def test_assignments_before_4_3_have_the_epoch_of_their_member() -> None:
+    """A list of another length than the partitions, such as the schema's default, counts as no epochs."""
     assert before_43(None).assigned == {T: {0: 4, 1: 4}}
     assert before_43([]).assigned == {T: {0: 4, 1: 4}}
     assert before_43([2]).assigned == {T: {0: 4, 1: 4}}
@@ -184,7 +184,7 @@ def test_assignments_of_before_4_3_have_the_epoch_of_their_member() -> None:
     assert before_43(None, member_epoch=-2).assigned == {T: {0: 0, 1: 0}}
 
 
-def test_a_state_of_a_newer_coordinator() -> None:
+def test_member_state_of_a_newer_coordinator_is_unknown() -> None:
     rig = ModernRig()
     record = r.current_assignment_record(GROUP, MEMBER)
     record.memo.value.state = 9

@@ -49,27 +49,27 @@ def test_offsets_are_deleted_by_tombstones(rig: OffsetsRig) -> None:
     assert rig.replayed().offsets == rig.store
 
 
-def test_a_place_asked_for_twice_is_deleted_once(rig: OffsetsRig) -> None:
+def test_duplicate_partition_in_a_request_is_deleted_once(rig: OffsetsRig) -> None:
     command = delete("g", T0)
     command.request.topics[0].partitions *= 2
     rig.do(command)
     assert tombstones(rig) == 1
 
 
-def test_what_members_subscribe_to_is_not_deleted(rig: OffsetsRig) -> None:
+def test_offsets_of_subscribed_topics_are_not_deleted(rig: OffsetsRig) -> None:
     rig.group(FakeGroup("g", members=True, topics=("t",)))
     assert errors(rig.do(delete("g", T0, U0))) == {T0: "GROUP_SUBSCRIBED_TO_TOPIC", U0: "NONE"}
     assert fetched(rig.do(fetch("g"))) == {T0: 10, T1: 11}
 
 
-def test_the_group_decides_whether_offsets_may_be_deleted(rig: OffsetsRig) -> None:
+def test_group_checks_the_deletion_of_offsets(rig: OffsetsRig) -> None:
     rig.group(FakeGroup("g", refuses={"delete offsets": ErrorCode.NON_EMPTY_GROUP}))
     assert rig.do(delete("g", T0)) == "NON_EMPTY_GROUP"
     assert rig.do(delete("nobody", T0)) == "GROUP_ID_NOT_FOUND"
     assert tombstones(rig) == 0
 
 
-def test_what_an_open_transaction_has_promised_is_not_deleted(rig: OffsetsRig) -> None:
+def test_pending_offsets_are_not_deleted(rig: OffsetsRig) -> None:
     rig.do(commit_in_transaction(1, "g", {T0: 99}))
     assert errors(rig.do(delete("g", T0, T1))) == {T0: "UNSTABLE_OFFSET_COMMIT", T1: "NONE"}
     rig.marker(1, commit=True)
@@ -77,8 +77,8 @@ def test_what_an_open_transaction_has_promised_is_not_deleted(rig: OffsetsRig) -
     assert errors(rig.do(delete("g", T0))) == {T0: "NONE"}
 
 
-def test_a_tombstone_in_the_log_takes_pending_offsets_along() -> None:
-    """Kafka's brokers write such tombstones; a log of theirs means here what it means there."""
+def test_tombstone_in_the_log_removes_pending_offsets() -> None:
+    """Kafka's brokers write such tombstones. Their logs must have the same meaning here."""
     rig = OffsetsRig()
     rig.do(commit("g", {T0: 1}))
     for producer_id in (1, 2):
@@ -96,7 +96,7 @@ def test_a_tombstone_in_the_log_takes_pending_offsets_along() -> None:
 # ---- DeleteGroups ---------------------------------------------------------------------------------------------------
 
 
-def test_a_group_goes_with_its_offsets_in_one_batch(rig: OffsetsRig) -> None:
+def test_group_and_its_offsets_are_deleted_in_one_batch(rig: OffsetsRig) -> None:
     assert rig.do(c.DeleteGroup("g")) is None
     assert len(rig.batches[-1]) == 4
     assert rig.store.count == 0
@@ -105,13 +105,13 @@ def test_a_group_goes_with_its_offsets_in_one_batch(rig: OffsetsRig) -> None:
     assert rig.do(c.DeleteGroup("g")) == "GROUP_ID_NOT_FOUND"
 
 
-def test_the_group_decides_whether_it_may_go(rig: OffsetsRig) -> None:
+def test_group_checks_its_deletion(rig: OffsetsRig) -> None:
     rig.group(FakeGroup("g", members=True))
     assert rig.do(c.DeleteGroup("g")) == "NON_EMPTY_GROUP"
     assert fetched(rig.do(fetch("g"))) == {T0: 10, T1: 11, U0: 20}
 
 
-def test_a_group_with_pending_offsets_stays(rig: OffsetsRig) -> None:
+def test_group_with_pending_offsets_is_not_deleted(rig: OffsetsRig) -> None:
     rig.do(commit_in_transaction(1, "h", {T0: 99}))
     assert rig.do(c.DeleteGroup("h")) == "NON_EMPTY_GROUP"
     rig.marker(1, commit=True)
@@ -120,7 +120,7 @@ def test_a_group_with_pending_offsets_stays(rig: OffsetsRig) -> None:
 
 
 @pytest.mark.parametrize(("bytes_max", "examined_max"), [(400, 1_000), (1_000_000, 5), (1, 1_000)])
-def test_a_large_group_goes_in_several_batches(
+def test_large_group_is_deleted_in_several_batches(
     monkeypatch: pytest.MonkeyPatch, bytes_max: int, examined_max: int
 ) -> None:
     monkeypatch.setattr(deletion, "CHECKS_PER_SLICE_MAX", examined_max)
@@ -145,7 +145,7 @@ def gone(name: str = "t", topic_id: UUID = T_ID) -> c.TopicsDeleted:
     return c.TopicsDeleted((c.DeletedTopic(topic_id.bytes, name),))
 
 
-def test_offsets_of_a_deleted_topic_go_in_all_groups(rig: OffsetsRig) -> None:
+def test_offsets_of_a_deleted_topic_are_deleted_in_all_groups(rig: OffsetsRig) -> None:
     rig.do(commit("h", {T0: 1, U0: 2}, topic_id=T_ID))
     rig.do(commit("i", {T0: 1}, topic_id=OTHER_ID))
     assert rig.do(gone()) is None
@@ -153,7 +153,7 @@ def test_offsets_of_a_deleted_topic_go_in_all_groups(rig: OffsetsRig) -> None:
     assert rig.replayed().offsets == rig.store
 
 
-def test_pending_offsets_of_a_deleted_topic_go_too(rig: OffsetsRig) -> None:
+def test_pending_offsets_of_a_deleted_topic_are_deleted(rig: OffsetsRig) -> None:
     rig.do(commit_in_transaction(1, "g", {T0: 99, U0: 98}))
     rig.do(commit_in_transaction(2, "h", {T1: 97}))
     rig.batches.clear()
@@ -165,8 +165,8 @@ def test_pending_offsets_of_a_deleted_topic_go_too(rig: OffsetsRig) -> None:
     assert fetched(rig.do(fetch("h"))) == {}
 
 
-def test_offsets_of_a_topic_that_has_come_since_stay(rig: OffsetsRig) -> None:
-    """The deletion is done in slices: a topic of the same name may be there, with offsets, before the last."""
+def test_offsets_of_a_newer_topic_with_the_same_name_stay(rig: OffsetsRig) -> None:
+    """The deletion is done in slices. A new topic of the same name can get offsets before the last slice."""
     rig.hold = True
     rig.do(gone())
     rig.do(commit("g", {T0: 3}, topic_id=OTHER_ID))
@@ -180,7 +180,7 @@ def test_offsets_of_a_topic_that_has_come_since_stay(rig: OffsetsRig) -> None:
 
 
 @pytest.mark.parametrize(("bytes_max", "examined_max"), [(300, 1_000), (1_000_000, 3)])
-def test_many_offsets_go_in_slices(monkeypatch: pytest.MonkeyPatch, bytes_max: int, examined_max: int) -> None:
+def test_many_offsets_are_deleted_in_slices(monkeypatch: pytest.MonkeyPatch, bytes_max: int, examined_max: int) -> None:
     monkeypatch.setattr(deletion, "CHECKS_PER_SLICE_MAX", examined_max)
     rig = OffsetsRig(config=GroupConfig(record_batch_bytes_max=bytes_max))
     for group_id in ("g", "h", "i"):

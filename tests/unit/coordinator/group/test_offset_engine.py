@@ -1,4 +1,4 @@
-"""Offsets in an engine: order, the watermark, markers, fail-over, and the sweeps on the clock."""
+"""Offsets in an engine: order, high watermark, markers, fail-over, and sweeps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def mark(rig: EngineRig, marker: Marker) -> None:
     rig.engine.mark(marker, lambda: rig.log.append_marker(marker))
 
 
-async def test_a_fetch_sees_a_commit_behind_its_commit() -> None:
+async def test_fetch_after_a_commit_waits_for_its_high_watermark() -> None:
     rig = await EngineRig().loaded()
     rig.submit(commit("g", {T0: 1}))
     rig.log.lag = True
@@ -37,7 +37,7 @@ async def test_a_fetch_sees_a_commit_behind_its_commit() -> None:
     assert fetched(outcome(after)) == {T0: 2}
 
 
-async def test_a_fetch_sees_a_marker_behind_its_commit() -> None:
+async def test_fetch_after_a_marker_waits_for_its_high_watermark() -> None:
     rig = await EngineRig().loaded()
     rig.submit(commit("g", {T0: 1}))
     rig.submit(commit_in_transaction(1, "g", {T0: 2}))
@@ -45,14 +45,14 @@ async def test_a_fetch_sees_a_marker_behind_its_commit() -> None:
     assert fetched(outcome(rig.submit(fetch("g", T0)))) == {T0: 1}
     rig.log.lag = True
     mark(rig, COMMIT)
-    answer = rig.submit(fetch("g", T0, stable=True))
-    assert outcome(answer) == WAITS
+    response = rig.submit(fetch("g", T0, stable=True))
+    assert outcome(response) == WAITS
     rig.log.commit()
-    assert fetched(outcome(answer)) == {T0: 2}
+    assert fetched(outcome(response)) == {T0: 2}
 
 
 @pytest.mark.parametrize("marker", [COMMIT, ABORT])
-async def test_what_is_pending_outlives_a_fail_over(marker: Marker) -> None:
+async def test_pending_offsets_survive_a_failover(marker: Marker) -> None:
     rig = await EngineRig().loaded()
     rig.submit(commit("g", {T0: 1}))
     rig.submit(commit_in_transaction(1, "g", {T0: 2, T1: 3}))
@@ -67,7 +67,7 @@ async def test_what_is_pending_outlives_a_fail_over(marker: Marker) -> None:
     assert fetched(outcome(rig.submit(fetch("g", T0, T1, stable=True)))) == expected
 
 
-async def test_a_commit_that_the_log_refuses_is_nobodys() -> None:
+async def test_refused_append_commits_no_offset() -> None:
     rig = await EngineRig().loaded()
     rig.log.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     assert outcome(rig.submit(commit("g", {T0: 1}))) == "COORDINATOR_NOT_AVAILABLE"
@@ -78,7 +78,7 @@ async def test_a_commit_that_the_log_refuses_is_nobodys() -> None:
     assert rig.core.state.groups == {}
 
 
-async def test_offsets_and_groups_go_when_their_time_is_over() -> None:
+async def test_offsets_and_groups_expire() -> None:
     rig = await EngineRig().loaded()
     rig.submit(commit("g", {T0: 1}))
     rig.wait(RETENTION_MS - CHECK_MS // 2)
@@ -96,7 +96,7 @@ async def test_offsets_and_groups_go_when_their_time_is_over() -> None:
     assert rig.failures == []
 
 
-async def test_a_log_that_refuses_tombstones_does_not_end_the_sweeps() -> None:
+async def test_refused_tombstones_do_not_stop_the_sweeps() -> None:
     rig = await EngineRig().loaded()
     rig.submit(commit("g", {T0: 1}))
     rig.log.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -107,7 +107,7 @@ async def test_a_log_that_refuses_tombstones_does_not_end_the_sweeps() -> None:
     assert rig.core.state.groups == {}
 
 
-async def test_a_commit_is_as_good_as_a_heartbeat() -> None:
+async def test_offset_commit_extends_the_session() -> None:
     rig = await EngineRig(group_initial_rebalance_delay_ms=0).loaded()
     rig.submit(c.JoinGroup(join_request(session_ms=10_000), client(3), 1))
     rig.wait(0)
@@ -115,14 +115,16 @@ async def test_a_commit_is_as_good_as_a_heartbeat() -> None:
     rig.submit(c.SyncGroup(sync_request(member, 1, {member: b""}), client(5), 2))
     for offset in range(4):
         rig.wait(9_000)
-        told = rig.submit(commit("g", {T0: offset}, generation=1, member_id=member))
-        assert errors(outcome(told)) == {T0: "NONE"}
+        future = rig.submit(commit("g", {T0: offset}, generation=1, member_id=member))
+        assert errors(outcome(future)) == {T0: "NONE"}
     rig.wait(10_000)
     assert outcome(rig.submit(commit("g", {T0: 9}, generation=1, member_id=member))) == "UNKNOWN_MEMBER_ID"
     assert fetched(outcome(rig.submit(fetch("g", T0)))) == {T0: 3}
 
 
-async def test_a_large_group_is_deleted_batch_by_batch_as_they_are_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_batch_of_a_large_deletion_waits_for_the_commit_of_the_previous_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(deletion, "CHECKS_PER_SLICE_MAX", 4)
     rig = await EngineRig().loaded()
     rig.submit(commit("g", {("t", partition): 1 for partition in range(10)}))
@@ -142,7 +144,7 @@ async def test_a_large_group_is_deleted_batch_by_batch_as_they_are_committed(mon
     assert rig.engine.waiting == rig.engine.uncommitted == 0
 
 
-async def test_a_group_that_is_joined_while_it_is_deleted_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_join_during_a_large_deletion_keeps_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deletion, "CHECKS_PER_SLICE_MAX", 4)
     rig = await EngineRig(group_initial_rebalance_delay_ms=0).loaded()
     rig.submit(commit("g", {("t", partition): 1 for partition in range(10)}))
@@ -153,7 +155,7 @@ async def test_a_group_that_is_joined_while_it_is_deleted_stays(monkeypatch: pyt
     assert rig.core.state.groups.keys() == {"g"}
 
 
-async def test_offsets_of_deleted_topics_go_in_the_background() -> None:
+async def test_offsets_of_deleted_topics_are_deleted_in_the_background() -> None:
     rig = await EngineRig().loaded()
     for group_id in ("g", "h"):
         rig.submit(commit(group_id, {T0: 1, ("u", 0): 2}))
@@ -165,7 +167,7 @@ async def test_offsets_of_deleted_topics_go_in_the_background() -> None:
     assert rig.failures == []
 
 
-async def test_the_replay_of_bytes_that_are_no_offset_stops_the_load() -> None:
+async def test_malformed_offset_record_stops_the_load() -> None:
     rig = await EngineRig().loaded()
     rig.submit(commit("g", {T0: 1}))
     offset, record, epoch = rig.log.entries[0]

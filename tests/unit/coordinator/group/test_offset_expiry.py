@@ -1,4 +1,4 @@
-"""Retention of offsets (KIP-211), and of groups that have none."""
+"""Expiration of offsets (KIP-211), and deletion of groups without offsets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def left(rig: OffsetsRig, group_id: str = "g") -> object:
     return fetched(rig.do(fetch(group_id)))
 
 
-def test_a_simple_groups_offset_expires_after_its_commit_and_the_group_with_it(rig: OffsetsRig) -> None:
+def test_offset_of_a_simple_group_expires_with_its_group(rig: OffsetsRig) -> None:
     rig.do(commit("g", {T0: 1}))
     rig.now_ms += 1
     rig.do(commit("g", {T1: 2}))
@@ -46,12 +46,12 @@ def test_a_simple_groups_offset_expires_after_its_commit_and_the_group_with_it(r
     rig.now_ms += 1
     rig.sweep()
     assert rig.state.groups == {}
-    assert len(rig.batches[-1]) == 2  # the offset's tombstone, and the group's
+    assert len(rig.batches[-1]) == 2  # the tombstones of the offset and of the group
     assert rig.replayed().offsets == rig.store
     assert rig.replayed().groups == {}
 
 
-def test_the_retention_of_an_empty_groups_offsets_begins_when_it_became_empty(rig: OffsetsRig) -> None:
+def test_retention_in_an_empty_group_counts_from_when_it_became_empty(rig: OffsetsRig) -> None:
     rig.do(commit("g", {T0: 1}))
     rig.group(FakeGroup("g", since_ms=NOW_MS + 1_000))
     rig.now_ms = NOW_MS + RETENTION_MS + 999
@@ -63,7 +63,7 @@ def test_the_retention_of_an_empty_groups_offsets_begins_when_it_became_empty(ri
     assert rig.state.groups == {}
 
 
-def test_what_members_subscribe_to_never_expires(rig: OffsetsRig) -> None:
+def test_offsets_of_subscribed_topics_never_expire(rig: OffsetsRig) -> None:
     rig.do(commit("g", {T0: 1, U0: 2}))
     rig.group(FakeGroup("g", kind=GroupKind.CONSUMER, members=True, topics=("t",)))
     rig.now_ms += 2 * RETENTION_MS
@@ -72,7 +72,7 @@ def test_what_members_subscribe_to_never_expires(rig: OffsetsRig) -> None:
     assert "g" in rig.state.groups
 
 
-def test_a_group_in_a_rebalance_keeps_everything(rig: OffsetsRig) -> None:
+def test_offsets_of_a_rebalancing_group_do_not_expire(rig: OffsetsRig) -> None:
     rig.do(commit("g", {T0: 1}, version=4, retention_ms=5))
     rig.group(FakeGroup("g", members=True, never=True))
     rig.now_ms += 2 * RETENTION_MS
@@ -81,7 +81,7 @@ def test_a_group_in_a_rebalance_keeps_everything(rig: OffsetsRig) -> None:
 
 
 @pytest.mark.parametrize("retention_ms", [5, 2 * RETENTION_MS])
-def test_an_explicit_retention_stands_in_place_of_the_brokers(rig: OffsetsRig, retention_ms: int) -> None:
+def test_explicit_retention_replaces_the_brokers(rig: OffsetsRig, retention_ms: int) -> None:
     rig.do(commit("g", {T0: 1}, version=3, retention_ms=retention_ms))
     rig.group(FakeGroup("g", since_ms=NOW_MS + 10))
     rig.now_ms = NOW_MS + retention_ms - 1
@@ -92,7 +92,7 @@ def test_an_explicit_retention_stands_in_place_of_the_brokers(rig: OffsetsRig, r
     assert left(rig) == {}
 
 
-def test_what_is_pending_does_not_expire_nor_does_its_group(rig: OffsetsRig) -> None:
+def test_pending_offsets_and_their_group_do_not_expire(rig: OffsetsRig) -> None:
     rig.do(commit("g", {T0: 1, T1: 2}))
     rig.do(commit_in_transaction(1, "g", {T0: 3}))
     rig.do(commit_in_transaction(2, "h", {T0: 4}))
@@ -103,12 +103,12 @@ def test_what_is_pending_does_not_expire_nor_does_its_group(rig: OffsetsRig) -> 
     rig.marker(1, commit=True)
     rig.marker(2, commit=True)
     assert (left(rig), left(rig, "h")) == ({T0: 3}, {T0: 4})
-    rig.sweep()  # they count from their own commits, not from the markers
+    rig.sweep()  # the age counts from the commits, not from the markers
     assert rig.state.groups == {}
 
 
-def test_a_marker_brings_back_a_group_that_went_while_its_transaction_was_open(rig: OffsetsRig) -> None:
-    """Such a tombstone is not written by this core; it may be in a log, or follow a change of the group's protocol."""
+def test_marker_recreates_a_group_deleted_during_the_transaction(rig: OffsetsRig) -> None:
+    """This core writes no such tombstone, but a log of Kafka may contain one, and a conversion may write one."""
     rig.do(commit_in_transaction(1, "g", {T0: 3}))
     rig.append(group_record("g", members=False))
     for record in rig.state.groups["g"].tombstones():
@@ -120,7 +120,7 @@ def test_a_marker_brings_back_a_group_that_went_while_its_transaction_was_open(r
     assert rig.replayed().groups.keys() == {"g"}
 
 
-def test_offsets_whose_group_is_gone_expire_too(rig: OffsetsRig) -> None:
+def test_offsets_of_a_deleted_group_expire(rig: OffsetsRig) -> None:
     rig.do(commit("g", {T0: 3}))
     rig.append(group_record("g", members=False))
     for record in rig.state.groups["g"].tombstones():
@@ -130,7 +130,7 @@ def test_offsets_whose_group_is_gone_expire_too(rig: OffsetsRig) -> None:
     assert rig.store.count == 0
 
 
-def test_an_empty_group_without_offsets_goes_at_the_next_sweep(rig: OffsetsRig) -> None:
+def test_empty_group_without_offsets_is_deleted_by_the_next_sweep(rig: OffsetsRig) -> None:
     rig.append(group_record("empty", members=False, since_ms=NOW_MS))
     rig.append(group_record("busy", members=True))
     rig.do(commit_in_transaction(1, "aborted", {T0: 1}))
@@ -142,7 +142,7 @@ def test_an_empty_group_without_offsets_goes_at_the_next_sweep(rig: OffsetsRig) 
 
 @pytest.mark.parametrize("bytes_max", [1, 200, 1_000_000])
 @pytest.mark.parametrize("examined_max", [1, 7, 1_000])
-def test_a_sweep_goes_in_slices(monkeypatch: pytest.MonkeyPatch, bytes_max: int, examined_max: int) -> None:
+def test_sweep_is_processed_in_slices(monkeypatch: pytest.MonkeyPatch, bytes_max: int, examined_max: int) -> None:
     monkeypatch.setattr(expiry, "CHECKS_PER_SLICE_MAX", examined_max)
     rig = OffsetsRig(config=GroupConfig(record_batch_bytes_max=bytes_max))
     for group_id in ("g", "h", "i"):
@@ -166,7 +166,7 @@ def test_a_sweep_goes_in_slices(monkeypatch: pytest.MonkeyPatch, bytes_max: int,
     assert rig.store.count == 7
 
 
-def test_what_comes_between_two_slices_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_between_two_slices_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expiry, "CHECKS_PER_SLICE_MAX", 3)
     rig = OffsetsRig()
     rig.do(commit("g", {("t", partition): 1 for partition in range(4)}))
@@ -182,16 +182,16 @@ def test_what_comes_between_two_slices_is_seen(monkeypatch: pytest.MonkeyPatch) 
     assert "g" in rig.state.groups
 
 
-def test_sweeps_follow_each_other() -> None:
+def test_sweep_starts_the_timer_of_the_next_one() -> None:
     rig = OffsetsRig(config=GroupConfig(offsets_retention_check_interval_ms=123))
     (timer,) = on_loaded(rig.state, NOW_MS).timers
     assert timer.delay_ms == 123
     decision = rig.decide(timer.command)
     assert decision.timers[0] == timer
-    assert decision.records == ()  # so that no refusal of the log can end the sweeps
+    assert decision.records == ()  # a refused append would stop the sweeps
 
 
-def test_the_retention_in_force_is_that_of_the_day_of_the_sweep(rig: OffsetsRig) -> None:
+def test_sweep_uses_the_current_retention(rig: OffsetsRig) -> None:
     rig.do(commit("g", {T0: 1}))
     rig.now_ms += 1_000
     rig.configs.set(offsets_retention_ms=1_000)

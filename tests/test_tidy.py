@@ -75,7 +75,6 @@ TEXT_PENDING = (
     "broker/network/",
     "broker/node.py",
     "broker/process/",
-    "broker/replication/",
     "broker/server/",
     "docs/apis.md",
     "tests/",

@@ -1,10 +1,11 @@
-"""The follower's half of replication: one task for each leader, which fetches all partitions that follow it in one session.
+"""Fetch from one leader all partitions that this broker follows there, in one task with one fetch session.
 
-A fetch names what has changed since the last one: partitions whose log has grown (which acknowledges to the leader), new ones, and
-those that are not fetched any more. The next one leaves as soon as the answer is in the logs. While one is parked at the leader
-and there is something new to say, a request of no consequence behind it makes the leader answer at once (`_nudge`).
+A fetch contains the partitions whose log has grown since the last fetch (this acknowledges the records), new partitions
+and removed ones. The next fetch follows as soon as the response is appended. If a fetch is parked at the leader when a
+partition becomes due, an ApiVersions request on the same connection makes the leader respond to the fetch immediately
+(`_expire_parked_fetch`).
 
-What is decided about a partition is in `odradek.cluster.replication.follower`.
+The states of a partition are in `odradek.cluster.replication.follower`.
 """
 
 import asyncio
@@ -30,20 +31,23 @@ from odradek.runtime.tasks import Spawn
 from odradek.storage.log.empty_markers import TransactionCompactedAway
 
 FETCH_VERSION: Final = 17
+"""Version of the Fetch requests to a leader. All brokers of a cluster support it."""
 SLICE_BYTES: Final = 1024 * 1024
-"""Appended before the loop has its turn: about 1 ms."""
+"""Bytes of a response that are appended before the event loop runs other tasks (about 1 ms)."""
 SLICE_PARTITIONS: Final = 64
+"""Partitions of a response that are applied before the event loop runs other tasks."""
 PAUSE_FIRST_MS: Final = 20
-"""Doubled with each failure in a row, up to replica.fetch.backoff.ms."""
-ANSWER_GRACE_MS: Final = 30_000
-"""How much later than it may a leader answers before its connection is given up (replica.socket.timeout.ms in Kafka)."""
+"""Pause after the first failure, in milliseconds. Each further failure doubles it, up to replica.fetch.backoff.ms."""
+RESPONSE_GRACE_MS: Final = 30_000
+"""Milliseconds beyond replica.fetch.wait.max.ms after which a fetch fails and its connection is closed. Kafka's
+default of replica.socket.timeout.ms."""
 LOG: Final = structlog.get_logger(__name__)
 
 Key = tuple[UUID, int]
 
 
 class ReplicaFetcher:
-    """Follows one leader. `run` until `close`."""
+    """Fetcher of one leader. `run` ends after `close`."""
 
     def __init__(
         self,
@@ -65,19 +69,19 @@ class ReplicaFetcher:
         self._settings = settings
         self._throttles = throttles
         self._session = FollowerSession()
-        self._asked = False
-        self._nudged = False
+        self._in_flight = False
+        self._expiring = False
         self._failures = 0
-        self._idle: Future[None] | None = None
+        self._waiting: Future[None] | None = None
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._session.followed)
 
-    # ---- what is followed -------------------------------------------------------------------------------------------
+    # ---- partitions -------------------------------------------------------------------------------------------------
 
     def add(self, partition: Partition, leader_epoch: int) -> None:
-        """Fetch it from now on, in that epoch; what was known of it in another epoch is forgotten."""
+        """Fetch `partition` in `leader_epoch`. The fetch state of an older epoch is discarded."""
         known = self._session.followed.get((partition.topic_id.int, partition.index))
         if known is not None:
             if known.fetch_state.leader_epoch == leader_epoch:
@@ -85,169 +89,175 @@ class ReplicaFetcher:
             self.remove(partition)
         followed = Followed(partition, PartitionFetchState(self.leader, leader_epoch))
         self._session.add(followed)
-        self._begin(followed)
+        self._start(followed)
 
     def remove(self, partition: Partition) -> None:
-        """Nothing that comes for it counts any more."""
+        """Stop fetching `partition`. Responses in flight and truncations in progress have no effect on it."""
         followed = self._session.followed.pop((partition.topic_id.int, partition.index), None)
         if followed is not None:
-            self._leave_out(followed)
+            self._exclude(followed)
 
-    def holds(self, followed: Followed) -> bool:
-        """Is that still what this broker has to do about the partition?"""
+    def is_current(self, followed: Followed) -> bool:
+        """Return True if this broker still follows the partition in the leader epoch of `followed`."""
         return self._session.followed.get(followed.key) is followed and followed.partition.follows
 
     def close(self) -> None:
+        """Remove all partitions and end `run`."""
         self._closed = True
         for followed in list(self._session.followed.values()):
             self.remove(followed.partition)
-        self.kick()
+        self.wake()
 
-    def kick(self) -> None:
-        """Whatever is waited for, look again: the leader may be back, or there is something to fetch."""
+    def wake(self) -> None:
+        """End a pause: the leader may be reachable again, or there is a partition to fetch."""
         self._failures = 0
-        if self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
-    def _begin(self, followed: Followed) -> None:
-        """Fetch, unless the leader has to be asked first where its log begins."""
+    def _start(self, followed: Followed) -> None:
+        """Fetch a partition, after the check of its log start if it needs one (`log_start_check`)."""
         if self._truncation.log_start_checks.needs(followed.partition.topic, followed.partition.index):
-            self._stop_for(followed, Event.OUT_OF_RANGE)
-            self._truncate(followed, self._truncation.locate(followed, self.holds))
+            self._stop(followed, Event.OUT_OF_RANGE)
+            self._truncate(followed, self._truncation.locate(followed, self.is_current))
         else:
-            self._ask_for(followed)
+            self._fetch(followed)
 
-    def _ask_for(self, followed: Followed) -> None:
+    def _fetch(self, followed: Followed) -> None:
         self._session.due[followed] = None
-        if self._asked:
-            self._nudge()
-        elif self._idle is not None and not self._failures:
-            self.kick()
+        if self._in_flight:
+            self._expire_parked_fetch()
+        elif self._waiting is not None and not self._failures:
+            self.wake()
 
-    def _leave_out(self, followed: Followed) -> None:
-        """Not to be fetched, for now or for good."""
-        self._session.leave_out(followed)
+    def _exclude(self, followed: Followed) -> None:
+        """Stop fetching a partition, temporarily or permanently, and cancel its timer."""
+        self._session.exclude(followed)
         if followed.timer is not None:
             followed.timer.cancel()
             followed.timer = None
 
-    def _nudge(self) -> None:
-        if not self._nudged:
-            self._nudged = True
-            answer = self._peers.request(
+    def _expire_parked_fetch(self) -> None:
+        """Make the leader respond to the parked fetch: the next request on a connection expires it."""
+        if not self._expiring:
+            self._expiring = True
+            response = self._peers.request(
                 self.leader, Channel.REPLICA_FETCH, ApiVersionsRequest(), 0, timeout_ms=self._timeout_ms
             )
-            answer.add_done_callback(_forget)
+            response.add_done_callback(_ignore_result)
 
-    # ---- the loop ---------------------------------------------------------------------------------------------------
+    # ---- fetches ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
+        """Fetch until `close`, with a pause after each failure."""
         while not self._closed:
-            await self._secure()
-            self._hold_back_throttled()
+            await self._flush_due()
+            self._pause_throttled()
             if self._session.idle:
-                self._session.begin_anew()
-                self._failures = 0  # who is added next is not kept waiting for a pause that nobody takes
-                await self._rest(None)
+                self._session.restart()
+                self._failures = 0  # The next partition that is added is fetched immediately.
+                await self._wait(None)
                 continue
-            self._asked = True
-            question = self._session.question(self._identity, self._settings)
+            self._in_flight = True
+            request = self._session.next_request(self._identity, self._settings)
             try:
                 response = await self._peers.request(
-                    self.leader, Channel.REPLICA_FETCH, question, FETCH_VERSION, timeout_ms=self._timeout_ms
+                    self.leader, Channel.REPLICA_FETCH, request, FETCH_VERSION, timeout_ms=self._timeout_ms
                 )
             except OSError as error:
-                self._asked = self._nudged = False
-                self._lost(str(error))
+                self._in_flight = self._expiring = False
+                self._fetch_failed(str(error))
                 await self._pause()
                 continue
-            self._asked = self._nudged = False
+            self._in_flight = self._expiring = False
             if response.error_code:
-                self._lost(ErrorCode(response.error_code).name)
+                self._fetch_failed(ErrorCode(response.error_code).name)
                 await self._pause()
             else:
                 self._failures = 0
-                await self._take_all(response)
-                self._session.answered(response.session_id)
+                await self._apply_response(response)
+                self._session.completed(response.session_id)
 
     @property
     def _timeout_ms(self) -> int:
-        return self._settings.wait_max_ms + ANSWER_GRACE_MS
+        return self._settings.wait_max_ms + RESPONSE_GRACE_MS
 
-    async def _rest(self, pause: int | None) -> None:
-        """Until somebody kicks, or for `pause` ms."""
+    async def _wait(self, pause: int | None) -> None:
+        """Wait for `wake`, at most `pause` milliseconds if it is not None."""
         loop = get_running_loop()
-        self._idle = idle = loop.create_future()
-        timer = None if pause is None else loop.call_later(pause / 1_000, _finish, idle)
+        self._waiting = waiting = loop.create_future()
+        timer = None if pause is None else loop.call_later(pause / 1_000, _finish, waiting)
         try:
-            await idle
+            await waiting
         finally:
-            self._idle = None
+            self._waiting = None
             if timer is not None:
                 timer.cancel()
 
     async def _pause(self) -> None:
-        await self._rest(pause_ms(self._failures, PAUSE_FIRST_MS, self._settings.backoff_ms))
+        await self._wait(pause_ms(self._failures, PAUSE_FIRST_MS, self._settings.backoff_ms))
 
-    def _lost(self, reason: str) -> None:
-        """Nothing is known of what the leader has heard: begin a new session, with everything in it."""
+    def _fetch_failed(self, reason: str) -> None:
+        """Count a failed fetch. The next one opens a new session: the leader may or may not have received this one."""
         self._failures += 1
         if self._failures == 1 and not self._closed:
-            LOG.info("a leader cannot be fetched from", leader=self.leader, reason=reason)
+            LOG.info("fetch from leader failed", leader=self.leader, reason=reason)
         self._session.lost()
 
-    # ---- taking -----------------------------------------------------------------------------------------------------
+    # ---- responses --------------------------------------------------------------------------------------------------
 
-    async def _take_all(self, response: FetchResponse) -> None:
+    async def _apply_response(self, response: FetchResponse) -> None:
         size = count = 0
         for topic in response.responses:
             topic_id = topic.topic_id.int
-            for answer in topic.partitions:
-                followed = self._session.followed.get((topic_id, answer.partition_index))
+            for data in topic.partitions:
+                followed = self._session.followed.get((topic_id, data.partition_index))
                 if followed is None:
                     continue
-                size += self._take(followed, answer)
+                size += self._apply(followed, data)
                 count += 1
                 if size >= SLICE_BYTES or count >= SLICE_PARTITIONS:
                     size = count = 0
                     await asyncio.sleep(0)
 
-    def _take(self, followed: Followed, answer: PartitionData) -> int:
-        """Do what the answer says; how many bytes were appended."""
+    def _apply(self, followed: Followed, data: PartitionData) -> int:
+        """Apply the response for one partition. Return the number of appended bytes."""
         fetch_state, partition = followed.fetch_state, followed.partition
         if fetch_state.state is not State.FETCHING:
             return 0
         if not partition.online:
-            self._give_up(followed)
+            self._disk_failed(followed)
             return 0
         if fetch_state.fetch_offset != partition.log.log_end_offset:
-            self._session.due[followed] = None  # an answer to an older question, maybe of an older epoch
+            # 1. A fetch is in flight when the partition gets a new leader epoch of the same leader, and is truncated.
+            # 2. The response is for the former fetch offset, so it is discarded.
+            self._session.due[followed] = None
             return 0
-        if answer.error_code:
-            self._refused(followed, ErrorCode(answer.error_code))
+        if data.error_code:
+            self._handle_error(followed, ErrorCode(data.error_code))
             return 0
-        if answer.diverging_epoch.epoch != NO_EPOCH:
-            self._stop_for(followed, Event.DIVERGED)
-            diverging = answer.diverging_epoch
+        if data.diverging_epoch.epoch != NO_EPOCH:
+            self._stop(followed, Event.DIVERGED)
+            diverging = data.diverging_epoch
             self._truncate(
                 followed,
-                self._truncation.truncate_to_epoch(followed, diverging.epoch, diverging.end_offset, self.holds),
+                self._truncation.truncate_to_epoch(followed, diverging.epoch, diverging.end_offset, self.is_current),
             )
             return 0
-        records = answer.records or b""
-        if not self._append(followed, answer, records):
+        records = data.records or b""
+        if not self._append(followed, data, records):
             return 0
-        partition.follow_watermarks(answer.high_watermark, answer.log_start_offset)
-        if partition.log.log_start_offset != followed.told_start:
-            # Followed just now, or moved by retention here before: the leader waits to hear it (DeleteRecords).
+        partition.follow_watermarks(data.high_watermark, data.log_start_offset)
+        if partition.log.log_start_offset != followed.sent_log_start:
+            # The leader's log start was applied just now, or retention advanced the log start here: DeleteRecords at
+            # the leader waits for the new value.
             self._session.due[followed] = None
         fetch_state.step(Event.DATA)
         if records:
-            self._throttles.follower_took(partition, len(records))
+            self._throttles.record_follower_bytes(partition, len(records))
         return len(records)
 
-    def _append(self, followed: Followed, answer: PartitionData, records: Buffer) -> bool:
-        """False where the partition is not to be asked for right now."""
+    def _append(self, followed: Followed, data: PartitionData, records: Buffer) -> bool:
+        """Append `records`. Return False if the partition is not fetched for now."""
         if not records:
             return True
         partition = followed.partition
@@ -255,25 +265,28 @@ class ReplicaFetcher:
             grown = partition.replicate(
                 records, leader_epoch=followed.fetch_state.leader_epoch, now_ms=self._clock.wall_ms()
             )
-        except TransactionCompactedAway as forgot:
-            self._stop_for(followed, Event.DIVERGED)
+        except TransactionCompactedAway as error:
+            self._stop(followed, Event.DIVERGED)
             epoch = partition.log.epochs.latest
-            self._truncate(followed, self._truncation.truncate_to_epoch(followed, epoch, forgot.offset, self.holds))
+            self._truncate(followed, self._truncation.truncate_to_epoch(followed, epoch, error.offset, self.is_current))
             return False
         except Refusal as refusal:
             if refusal.error is ErrorCode.KAFKA_STORAGE_ERROR:
-                self._give_up(followed)
+                self._disk_failed(followed)
             elif refusal.error is ErrorCode.OFFSET_OUT_OF_RANGE and partition.log.is_empty:
-                # DeleteRecords has moved the leader's log start into a batch, which comes whole.
-                self._stop_for(followed, Event.OUT_OF_RANGE)
+                # 1. DeleteRecords advances the leader's log start offset into a batch.
+                # 2. This replica restarts at that offset, and the leader sends the whole batch, with a lower base
+                #    offset.
+                # 3. So the empty log restarts at the base offset.
+                self._stop(followed, Event.OUT_OF_RANGE)
                 followed.fetch_state.step(Event.LOCATED)
-                self._truncate(followed, self._truncation.start_at(followed, base_offset(records), self.holds))
+                self._truncate(followed, self._truncation.start_at(followed, base_offset(records), self.is_current))
             else:
                 self._damaged(followed, refusal)
             return False
         if not grown:
-            # Nothing but batches of a later leader epoch: the metadata that tells of it is on its way here.
-            self._wait_for(followed)
+            # All batches have a later leader epoch. The metadata of that election have not arrived here yet.
+            self._retry_later(followed)
             return False
         self._session.due[followed] = None
         return True
@@ -281,98 +294,103 @@ class ReplicaFetcher:
     def _damaged(self, followed: Followed, refusal: Refusal) -> None:
         partition = followed.partition
         LOG.error(
-            "the leader sends a damaged batch, which is not replicated: check the disk of the leader; if its log is damaged, "
-            "let another replica lead the partition",
+            "leader sent a damaged batch: check the leader's disk, and elect another leader if its log is damaged",
             topic=partition.topic,
             partition=partition.index,
             leader=self.leader,
             offset=partition.log.log_end_offset,
             reason=str(refusal),
         )
-        self._wait_for(followed)
+        self._retry_later(followed)
 
-    def _refused(self, followed: Followed, error: ErrorCode) -> None:
+    def _handle_error(self, followed: Followed, error: ErrorCode) -> None:
         event = event_of(error)
         if event is Event.RETRIABLE_ERROR:
-            self._wait_for(followed)
+            self._retry_later(followed)
             return
-        self._stop_for(followed, event)
+        self._stop(followed, event)
         if event is Event.OUT_OF_RANGE:
-            self._truncate(followed, self._truncation.locate(followed, self.holds))
+            self._truncate(followed, self._truncation.locate(followed, self.is_current))
 
-    # ---- stops and goes ---------------------------------------------------------------------------------------------
+    # ---- pauses -----------------------------------------------------------------------------------------------------
 
-    def _stop_for(self, followed: Followed, event: Event) -> None:
+    def _stop(self, followed: Followed, event: Event) -> None:
         followed.fetch_state.step(event)
-        self._leave_out(followed)
+        self._exclude(followed)
 
-    def _give_up(self, followed: Followed) -> None:
-        """The disk has refused: the partition is offline here, and its leader will take this replica out of the ISR."""
-        self._stop_for(followed, Event.DISK_FAILED)
+    def _disk_failed(self, followed: Followed) -> None:
+        """Stop fetching an offline partition.
 
-    def _wait_for(self, followed: Followed) -> None:
-        """Ask again after a while."""
-        self._stop_for(followed, Event.RETRIABLE_ERROR)
+        The leader removes this replica from the ISR after replica.lag.time.max.ms.
+        """
+        self._stop(followed, Event.DISK_FAILED)
+
+    def _retry_later(self, followed: Followed) -> None:
+        """Fetch the partition again after a pause that doubles with each failure."""
+        self._stop(followed, Event.RETRIABLE_ERROR)
         delay_ms = pause_ms(followed.fetch_state.failures, PAUSE_FIRST_MS, self._settings.backoff_ms)
         followed.timer = get_running_loop().call_later(delay_ms / 1_000, self._resume, followed)
 
     def _resume(self, followed: Followed) -> None:
         followed.timer = None
         followed.fetch_state.step(Event.PAUSE_ENDED)
-        self._begin(followed)
+        self._start(followed)
 
     def _truncate(self, followed: Followed, work: Coroutine[Any, Any, Event]) -> None:
         partition = followed.partition
         self._spawn(self._truncated(followed, work), f"truncate {partition.topic}-{partition.index}")
 
     async def _truncated(self, followed: Followed, work: Coroutine[Any, Any, Event]) -> None:
-        """The log has been made to agree with the leader's, or something has come in between."""
+        """Await a truncation, and continue with the fetch state that follows from its event."""
         event = await work
-        if not self.holds(followed):
+        if not self.is_current(followed):
             return
         if event is Event.RETRIABLE_ERROR:
-            self._wait_for(followed)
+            self._retry_later(followed)
             return
         followed.fetch_state.step(event)
         if followed.fetch_state.state is State.FETCHING:
-            self._ask_for(followed)
+            self._fetch(followed)
 
-    def _hold_back_throttled(self) -> None:
-        """Throttled replicas that have taken more than they may are not asked for just now."""
+    def _pause_throttled(self) -> None:
+        """Pause the due partitions that are throttled and have exceeded the rate (KIP-73)."""
         due = self._session.due
-        named = [each for each in due if each.partition.log.config.follower_replication_throttled_replicas]
-        for followed in named:
+        throttled = [
+            followed for followed in due if followed.partition.log.config.follower_replication_throttled_replicas
+        ]
+        for followed in throttled:
             delay_ms = self._throttles.follower_wait_ms(followed.partition)
             if delay_ms:
-                self._stop_for(followed, Event.RETRIABLE_ERROR)
+                self._stop(followed, Event.RETRIABLE_ERROR)
                 followed.timer = get_running_loop().call_later(delay_ms / 1_000, self._resume, followed)
 
-    async def _secure(self) -> None:
-        """What the next fetch will acknowledge has to be as safe here as flush.messages asks."""
+    async def _flush_due(self) -> None:
+        """Flush the due partitions as flush.messages requires, because the next fetch acknowledges their records."""
         while True:
             flushes = [
-                self._spawn(each.partition.flush(), f"flush {each.partition.topic}-{each.partition.index}")
-                for each in self._session.due
-                if each.partition.unflushed >= each.partition.log.config.flush_messages
+                self._spawn(followed.partition.flush(), f"flush {followed.partition.topic}-{followed.partition.index}")
+                for followed in self._session.due
+                if followed.partition.unflushed >= followed.partition.log.config.flush_messages
             ]
             if not flushes:
                 return
             for flush in flushes:
                 await flush
-            for followed in [each for each in self._session.due if not each.partition.online]:
-                self._give_up(followed)
+            for followed in [followed for followed in self._session.due if not followed.partition.online]:
+                self._disk_failed(followed)
 
 
 def base_offset(records: Buffer) -> int:
+    """Return the base offset of the batch at the start of `records`."""
     return int.from_bytes(records[:8], "big")
 
 
-def _finish(idle: "Future[None]") -> None:
-    if not idle.done():
-        idle.set_result(None)
+def _finish(waiting: "Future[None]") -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
-def _forget(answer: "Future[Any]") -> None:
-    """Nobody waits for the answer to a nudge, nor for its failure, which the fetch before it shares."""
-    if not answer.cancelled():
-        answer.exception()
+def _ignore_result(response: "Future[Any]") -> None:
+    """Retrieve the exception of an ApiVersions request, so that asyncio does not log it."""
+    if not response.cancelled():
+        response.exception()

@@ -1,7 +1,8 @@
-"""The follower's half of a fetch session (KIP-227): what the leader has been told, and what it is to be told next. No IO.
+"""Fetch session of a follower with one leader (KIP-227): a core without I/O that creates the next Fetch request.
 
-A request names the partitions that are new or have grown since the last one, and those that are not to be fetched any more. After
-anything that leaves in doubt what the leader has heard, a new session begins with everything in it.
+A request contains the partitions that are new or have grown since the last request, and the removed partitions. If a
+request fails, the follower does not know if the leader received it; then the next request opens a new session with all
+partitions.
 """
 
 from asyncio import TimerHandle
@@ -15,12 +16,12 @@ from odradek.cluster.replication.follower import PartitionFetchState, State
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 
 Key = tuple[int, int]
-"""Topic id and partition. As a number, since a UUID is hashed in Python."""
+"""Topic id, as an integer because hashing a UUID is slow, and partition index."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """The properties replica.fetch.*."""
+    """Values of the properties replica.fetch.*; times are in milliseconds."""
 
     wait_max_ms: int
     min_bytes: int
@@ -31,7 +32,7 @@ class FetchSettings:
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """This broker as a follower. Its epoch is known once it is registered."""
+    """Identity of this broker in its fetches. The broker epoch exists after the registration."""
 
     node_id: int
     epoch: Callable[[], int]
@@ -44,15 +45,16 @@ class BrokerIdentity:
 
 @dataclass(slots=True, eq=False)
 class Followed:
-    """One partition that is fetched from one leader."""
+    """State of one partition that this broker fetches from one leader, in one leader epoch."""
 
     partition: Partition
     fetch_state: PartitionFetchState
-    named: bool = False
-    """In the session, as far as the leader knows."""
-    told_start: int = -1
-    """Where the leader was last told that this log begins."""
+    in_session: bool = False
+    """True if the session at the leader contains the partition."""
+    sent_log_start: int = -1
+    """Log start offset in the last request with this partition; -1 before the first."""
     timer: TimerHandle | None = None
+    """Timer that ends a pause of the partition."""
 
     @property
     def key(self) -> Key:
@@ -61,34 +63,37 @@ class Followed:
 
 @dataclass(slots=True)
 class FollowerSession:
-    """One session with one leader. `due`: to be named in the next request."""
+    """Fetch session of this broker with one leader."""
 
     followed: dict[Key, Followed] = field(default_factory=dict)
+    """All partitions that this broker follows at the leader, including paused ones."""
     due: dict[Followed, None] = field(default_factory=dict)
+    """Partitions for the next request."""
     _forgotten: dict[Key, UUID] = field(default_factory=dict)
-    _named: int = 0
+    _in_session: int = 0
     _id: int = NO_SESSION
     _epoch: int = INITIAL_EPOCH
 
     @property
     def idle(self) -> bool:
-        """There is nothing to fetch."""
-        return not self.due and not self._named
+        """True if the session has no partition to fetch."""
+        return not self.due and not self._in_session
 
     def add(self, followed: Followed) -> None:
+        """Add a partition. It is fetched once it is in `due`."""
         self.followed[followed.key] = followed
         self._forgotten.pop(followed.key, None)
 
-    def leave_out(self, followed: Followed) -> None:
-        """Not to be fetched, for now or for good."""
+    def exclude(self, followed: Followed) -> None:
+        """Stop fetching a partition: the next request removes it from the leader's session."""
         self.due.pop(followed, None)
-        if followed.named:
-            followed.named = False
-            self._named -= 1
+        if followed.in_session:
+            followed.in_session = False
+            self._in_session -= 1
             self._forgotten[followed.key] = followed.partition.topic_id
 
-    def answered(self, session_id: int) -> None:
-        """Follow the numbering; where the leader keeps no session everything is asked for every time."""
+    def completed(self, session_id: int) -> None:
+        """Apply the session id of a response. If it is NO_SESSION, the next request contains all partitions again."""
         if session_id == NO_SESSION:
             self.lost()
         else:
@@ -96,38 +101,38 @@ class FollowerSession:
             self._epoch = 1 if self._epoch == EPOCH_MAX else self._epoch + 1
 
     def lost(self) -> None:
-        """The leader has no session any more, or may have none."""
+        """Forget the session: the leader has none, or may have none."""
         self._id = NO_SESSION
-        self.begin_anew()
+        self.restart()
 
-    def begin_anew(self) -> None:
-        """The next request opens another session, which ends the old one."""
+    def restart(self) -> None:
+        """Let the next request open a new session with all partitions; it also closes the old session."""
         self._epoch = INITIAL_EPOCH
         self._forgotten.clear()
-        self._named = 0
+        self._in_session = 0
         for followed in self.followed.values():
-            followed.named = False
+            followed.in_session = False
             followed.fetch_state.fetch_offset = NO_EPOCH
             if followed.fetch_state.state is State.FETCHING:
                 self.due[followed] = None
 
-    def question(self, identity: BrokerIdentity, settings: FetchSettings) -> FetchRequest:
-        """The next request; nothing is due after it."""
+    def next_request(self, identity: BrokerIdentity, settings: FetchSettings) -> FetchRequest:
+        """Return the next request, and clear `due`."""
         topics: dict[int, FetchTopic] = {}
         for followed in self.due:
             partition = followed.partition
-            if not followed.named:
-                followed.named = True
-                self._named += 1
+            if not followed.in_session:
+                followed.in_session = True
+                self._in_session += 1
             topic_id = partition.topic_id
             topic = topics.get(topic_id.int)
             if topic is None:
                 topic = topics[topic_id.int] = FetchTopic("", topic_id, [])
-            topic.partitions.append(_asked(followed, settings.max_bytes))
+            topic.partitions.append(_fetch_partition(followed, settings.max_bytes))
         self.due.clear()
         forgotten: dict[int, ForgottenTopic] = {}
-        for (number, index), topic_id in self._forgotten.items():
-            forgotten.setdefault(number, ForgottenTopic("", topic_id, [])).partitions.append(index)
+        for (topic_number, index), topic_id in self._forgotten.items():
+            forgotten.setdefault(topic_number, ForgottenTopic("", topic_id, [])).partitions.append(index)
         self._forgotten.clear()
         return FetchRequest(
             replica_state=ReplicaState(identity.node_id, identity.broker_epoch),
@@ -141,8 +146,8 @@ class FollowerSession:
         )
 
 
-def _asked(followed: Followed, max_bytes: int) -> FetchPartition:
+def _fetch_partition(followed: Followed, max_bytes: int) -> FetchPartition:
     log, fetch_state = followed.partition.log, followed.fetch_state
     fetch_state.fetch_offset = offset = log.log_end_offset
-    followed.told_start = start = log.log_start_offset
+    followed.sent_log_start = start = log.log_start_offset
     return FetchPartition(log.partition, fetch_state.leader_epoch, offset, log.epochs.latest, start, max_bytes)

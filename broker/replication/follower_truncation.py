@@ -1,8 +1,8 @@
-"""Making a follower's log agree with its leader's: cutting it where the two part, or beginning anew where the leader begins.
+"""Truncate a follower's log where it diverges from the leader's log, or restart it at the leader's log start offset.
 
-Rare work that waits: for the disk (recovery points are lowered there before a log is cut, and the cut is there before anything is
-fetched again) or for the leader's word. Whatever is waited for, the partition may have got another leader, or leads itself, by then:
-`holds` says whether it is still wanted.
+A truncation awaits the disk: the recovery point is lowered before it, and it is durable before the next fetch. During
+an await, the partition may get another leader, or become a leader itself. `is_current` returns False then, and the log
+is left unchanged.
 """
 
 from collections.abc import Callable
@@ -26,14 +26,16 @@ from odradek.runtime.clock import Clock
 from odradek.storage.data_directory.log_manager import LogManager
 
 LIST_OFFSETS_VERSION: Final = 8
+"""Version of the ListOffsets requests to a leader: the first with EARLIEST_LOCAL (KIP-405)."""
 LOG: Final = structlog.get_logger(__name__)
 
-Holds = Callable[[Followed], bool]
+IsCurrent = Callable[[Followed], bool]
+"""Return True if this broker still follows the partition in the same leader epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowerTruncation:
-    """Truncate the logs of followers. Each coroutine returns the event that its outcome is for the fetch state."""
+    """Truncate the logs of followed partitions. Each coroutine returns the resulting event of the fetch state."""
 
     node_id: int
     logs: LogManager
@@ -42,38 +44,39 @@ class FollowerTruncation:
     request_timeout_ms: int
     log_start_checks: LogStartChecks
 
-    async def truncate_to_epoch(self, followed: Followed, epoch: int, end_offset: int, holds: Holds) -> Event:
-        """The leader's log has `epoch` up to `end_offset`, and nothing of what this one has behind that."""
+    async def truncate_to_epoch(self, followed: Followed, epoch: int, end_offset: int, is_current: IsCurrent) -> Event:
+        """Truncate the log to the leader's log, in which leader epoch `epoch` ends at `end_offset` (KIP-595)."""
         log = followed.partition.log
-        cut = truncation_for(epoch, end_offset, log.end_offset_for_epoch, log.log_end_offset)
-        return await self._truncate(followed, cut, holds)
+        truncation = truncation_for(epoch, end_offset, log.end_offset_for_epoch, log.log_end_offset)
+        return await self._truncate(followed, truncation, is_current)
 
-    async def start_at(self, followed: Followed, offset: int, holds: Holds) -> Event:
-        """Drop everything and begin at `offset`."""
+    async def start_at(self, followed: Followed, offset: int, is_current: IsCurrent) -> Event:
+        """Remove all records, and restart the log at `offset`."""
         partition = followed.partition
         try:
             await self.logs.lower_recovery_point(partition.topic, partition.index, 0)
-            if holds(followed):
-                started = partition.log.log_start_offset
-                _say("a replica begins anew where its leader begins", followed, offset)
+            if is_current(followed):
+                old_start = partition.log.log_start_offset
+                _log_truncation("replica restarted at the leader's log start", followed, offset)
                 partition.log.truncate_fully_and_start_at(offset, now_ms=self.clock.wall_ms())
                 partition.truncated()
                 await partition.log.sync_truncation()
-                if offset < started:  # a later start, written down, would hide from the next life what comes now
+                if offset < old_start:
+                    # The checkpoint still has `old_start`. At the next start, it would hide the records before it.
                     await self.logs.checkpoint_log_starts()
         except OSError as error:
             partition.take_offline(error)
             return Event.DISK_FAILED
         return Event.TRUNCATED
 
-    async def locate(self, followed: Followed, holds: Holds) -> Event:
-        """The leader does not have the offset: ask where its log begins and ends, and act on it."""
+    async def locate(self, followed: Followed, is_current: IsCurrent) -> Event:
+        """Request the leader's log start and log end after OFFSET_OUT_OF_RANGE, and truncate or restart the log."""
         try:
-            end = await self._ask(followed, LATEST)
-            start = 0 if end is None else await self._ask(followed, EARLIEST_LOCAL)
+            end = await self._list_offset(followed, LATEST)
+            start = 0 if end is None else await self._list_offset(followed, EARLIEST_LOCAL)
         except OSError:
             return Event.RETRIABLE_ERROR
-        if end is None or start is None or not holds(followed):
+        if end is None or start is None or not is_current(followed):
             return Event.RETRIABLE_ERROR
         log = followed.partition.log
         remedy, offset = remedy_for(log.log_end_offset, start, end)
@@ -81,24 +84,24 @@ class FollowerTruncation:
         if self.log_start_checks.needs(log.topic, log.partition) and start < log.log_start_offset:
             remedy, offset = Remedy.START_AT, start
         event = await (
-            self.start_at(followed, offset, holds)
+            self.start_at(followed, offset, is_current)
             if remedy is Remedy.START_AT
-            else self._truncate(followed, Truncation(offset), holds)
+            else self._truncate(followed, Truncation(offset), is_current)
         )
-        if holds(followed):
+        if is_current(followed):
             self.log_start_checks.complete(log.topic, log.partition)
         return event
 
-    async def _truncate(self, followed: Followed, cut: Truncation, holds: Holds) -> Event:
+    async def _truncate(self, followed: Followed, truncation: Truncation, is_current: IsCurrent) -> Event:
         partition = followed.partition
         log = partition.log
         try:
-            if cut.offset < log.recovery_point:
-                await self.logs.lower_recovery_point(partition.topic, partition.index, cut.offset)
-            if holds(followed):
-                if cut.offset < log.log_end_offset:
-                    _say("a replica is cut to agree with its leader", followed, cut.offset)
-                log.truncate_to(cut.offset, now_ms=self.clock.wall_ms())
+            if truncation.offset < log.recovery_point:
+                await self.logs.lower_recovery_point(partition.topic, partition.index, truncation.offset)
+            if is_current(followed):
+                if truncation.offset < log.log_end_offset:
+                    _log_truncation("replica truncated", followed, truncation.offset)
+                log.truncate_to(truncation.offset, now_ms=self.clock.wall_ms())
                 partition.truncated()
                 await log.sync_truncation()
         except OSError as error:
@@ -106,8 +109,11 @@ class FollowerTruncation:
             return Event.DISK_FAILED
         return Event.TRUNCATED
 
-    async def _ask(self, followed: Followed, timestamp: int) -> int | None:
-        """An end of the leader's log; None when it does not say. Raises OSError."""
+    async def _list_offset(self, followed: Followed, timestamp: int) -> int | None:
+        """Return the offset of `timestamp` in the leader's log; None if the leader refuses.
+
+        Raise OSError if it cannot be reached.
+        """
         partition, fetch_state = followed.partition, followed.fetch_state
         request = ListOffsetsRequest(
             self.node_id,
@@ -121,19 +127,19 @@ class FollowerTruncation:
         response: ListOffsetsResponse = await self.peers.request(
             fetch_state.leader, Channel.REPLICA_FETCH, request, LIST_OFFSETS_VERSION, timeout_ms=self.request_timeout_ms
         )
-        answer: Any = response.topics[0].partitions[0]
-        return None if answer.error_code else int(answer.offset)
+        result: Any = response.topics[0].partitions[0]
+        return None if result.error_code else int(result.offset)
 
 
-def _say(what: str, followed: Followed, offset: int) -> None:
+def _log_truncation(event: str, followed: Followed, offset: int) -> None:
     log = followed.partition.log
     LOG.info(
-        what,
+        event,
         topic=log.topic,
         partition=log.partition,
         leader=followed.fetch_state.leader,
         leader_epoch=followed.fetch_state.leader_epoch,
         log_end=log.log_end_offset,
         high_watermark=log.high_watermark,
-        cut_at=offset,
+        offset=offset,
     )

@@ -1,4 +1,7 @@
-"""Fetch by a follower: its session says what it has, and is answered with what it lacks (see `odradek.broker.replication.leader_sessions`)."""
+"""Respond to the fetches of followers: wait for due slots of the session, and read their records.
+
+The sessions are in `odradek.broker.replication.leader_sessions`.
+"""
 
 from asyncio import Future, Handle, TimerHandle, get_running_loop
 from collections.abc import Awaitable
@@ -20,69 +23,78 @@ from odradek.runtime.tasks import Spawn
 from odradek.storage.log.reads import ColdRead, ReadResult
 
 LINGER_ROUNDS: Final = 6
-"""How often an answer goes around the loop before it leaves: some microseconds where nothing else happens. In a loop that is busy others'
-records arrive meanwhile and go along, and every answer that need not be sent saves both brokers a request."""
+"""Iterations of the event loop between the first wake-up of a parked fetch and its response. On an idle broker they
+take some microseconds. On a busy one, records of other requests arrive in them, and one response takes the place of
+several."""
 DEFERRED_S: Final = 0.005
-"""How long records that nobody waits for may wait for others to go along with."""
+"""Maximum delay of deferred appends, in seconds: no client waits for their commit, so they wait for other records to
+join."""
 WATERMARKS_EVERY_MS: Final = 100
-"""How often partitions that have no records for the follower are told for their high watermark alone, while others have some."""
+"""Minimum interval of responses with partitions without records, in milliseconds. Such partitions only report a new
+high watermark; in each response, they would cost more than the records of the others."""
 
 
 @dataclass(slots=True)
 class Gathering:
-    """One pass over what is due in a session, in order of becoming due, `max_bytes` of records at most.
+    """One pass over the due slots of a session, in the order in which they became due.
 
-    Nothing counts as told before `finish`: an answer that turns out to be too small is thrown away. `final`: the time is up, so
-    what could have waited is said, too.
+    Only `finish` records slots as sent, so the driver can discard a response that is too small.
     """
 
     sessions: ReplicaSessions
     session: ReplicaSession
     max_bytes: int
+    """Maximum bytes of records in the response."""
     now_ms: int
     final: bool
+    """True if the wait of the fetch ended: the response contains transient errors and watermarks, too."""
     rows: list[tuple[ReplicaSlot, PartitionData]] = field(default_factory=list)
+    """Slots that were read, with their part of the response."""
     size: int = 0
+    """Bytes of records in `rows`."""
     urgent: bool = False
-    held_back_ms: int = 0
-    """When more may be told of what is throttled; 0 where nothing is held back."""
+    """True if a row must not wait for min_bytes."""
+    throttle_ms: int = 0
+    """Milliseconds after which a throttled slot may be read; 0 if no slot is throttled."""
     _slots: list[ReplicaSlot] = field(default_factory=list)
     _next: int = 0
 
     def begin(self) -> None:
+        """Select the slots of the pass."""
         session = self.session
-        session.hurry()
+        session.release_deferred()
         self._slots = list(session.due)
-        if self.final or session.eager or self.now_ms >= session.watermarks_told_ms + WATERMARKS_EVERY_MS:
-            session.watermarks_told_ms = self.now_ms
-            self._slots += [slot for slot in session.moved if slot not in session.due]
+        if self.final or session.eager or self.now_ms >= session.watermarks_sent_ms + WATERMARKS_EVERY_MS:
+            session.watermarks_sent_ms = self.now_ms
+            self._slots += [slot for slot in session.advanced if slot not in session.due]
 
     def advance(self) -> ColdFetch | None:
-        """Read on; None at the end."""
+        """Read up to the next slot whose data is not in memory. Return its read, or None at the end of the pass."""
         slots = self._slots
         while self._next < len(slots):
             slot = slots[self._next]
-            cold = self._look(slot)
+            cold = self._read(slot)
             if cold is not None:
                 assert slot.partition is not None
                 return ColdFetch(slot.partition, cold)
             self._next += 1
         return None
 
-    def supply(self, found: ReadResult | Refusal) -> None:
-        """The outcome of the cold read that `advance` has stopped at."""
+    def supply(self, result: ReadResult | Refusal) -> None:
+        """Apply the result of the read that `advance` returned."""
         slot = self._slots[self._next]
         self._next += 1
-        if isinstance(found, Refusal):
-            self._refuse(slot, found.error)
-        elif not slot.unsettled and slot.partition is not None:  # else: looked at again with the next fetch
-            self._add(slot, found)
+        if isinstance(result, Refusal):
+            self._refuse(slot, result.error)
+        elif not slot.unresolved and slot.partition is not None:
+            self._add(slot, result)
+        # Otherwise the leader term ended during the read: the slot stays due, and the next fetch resolves it.
 
-    def _look(self, slot: ReplicaSlot) -> ColdRead | None:
-        if slot.unsettled:
-            self.sessions.settle(slot, self.now_ms)
+    def _read(self, slot: ReplicaSlot) -> ColdRead | None:
+        if slot.unresolved:
+            self.sessions.resolve(slot, self.now_ms)
         if slot.error:
-            if self.final or not slot.patient:
+            if self.final or not slot.transient:
                 self._refuse(slot, slot.error)
             return None
         partition = slot.partition
@@ -96,25 +108,25 @@ class Gathering:
         if not slot.behind:
             self._add(slot, None)
             return None
-        room = min(slot.max_bytes, self.max_bytes - self.size)
-        if room <= 0 and self.size:
+        capacity = min(slot.max_bytes, self.max_bytes - self.size)
+        if capacity <= 0 and self.size:
             return None
         in_sync = slot.replica is not None and slot.replica.in_sync
-        held_back_ms = self.sessions.throttles.leader_wait_ms(partition, follower_in_sync=in_sync)
-        if held_back_ms:
-            self.held_back_ms = held_back_ms
-            return None  # it stays due
+        throttle_ms = self.sessions.throttles.leader_wait_ms(partition, follower_in_sync=in_sync)
+        if throttle_ms:
+            self.throttle_ms = throttle_ms
+            return None  # The slot stays due.
         log = partition.log
         try:
-            found = partition.read(
-                slot.offset, max_bytes=max(room, 0), limit=log.log_end_offset, min_one_batch=not self.size
+            result = partition.read(
+                slot.offset, max_bytes=max(capacity, 0), limit=log.log_end_offset, min_one_batch=not self.size
             )
         except Refusal as refusal:
             self._refuse(slot, refusal.error)
             return None
-        if isinstance(found, ColdRead):
-            return found
-        self._add(slot, found)
+        if isinstance(result, ColdRead):
+            return result
+        self._add(slot, result)
         return None
 
     def _row(self, slot: ReplicaSlot) -> PartitionData:
@@ -126,15 +138,15 @@ class Gathering:
         row.log_start_offset = log.log_start_offset
         return row
 
-    def _add(self, slot: ReplicaSlot, found: ReadResult | None) -> None:
+    def _add(self, slot: ReplicaSlot, result: ReadResult | None) -> None:
         row = self._row(slot)
-        if found is not None and found.records:
-            row.records = found.records
-            self.size += len(found.records)
+        if result is not None and result.records:
+            row.records = result.records
+            self.size += len(result.records)
             assert slot.partition is not None
-            self.sessions.throttles.leader_gave(slot.partition, len(found.records))
+            self.sessions.throttles.record_leader_bytes(slot.partition, len(result.records))
         elif slot.behind:
-            return  # no room for its first batch: it stays due
+            return  # Its first batch exceeds the remaining bytes: the slot stays due.
         self.rows.append((slot, row))
 
     def _refuse(self, slot: ReplicaSlot, error: ErrorCode) -> None:
@@ -143,35 +155,35 @@ class Gathering:
         self.urgent = True
 
     @property
-    def says_something(self) -> bool:
-        """Is there a row that the follower has not been told?"""
+    def has_changes(self) -> bool:
+        """True if a row has an error, or watermarks that the follower has not received."""
         return any(
-            slot.error or (row.high_watermark, row.log_start_offset) != (slot.told_high_watermark, slot.told_log_start)
+            slot.error or (row.high_watermark, row.log_start_offset) != (slot.sent_high_watermark, slot.sent_log_start)
             for slot, row in self.rows
         )
 
     def finish(self, context: RequestContext) -> list[FetchableTopicResponse]:
-        """The rows that say anything, by topic; they count as told."""
+        """Record the changed rows as sent, and return them by topic."""
         session = self.session
-        due, moved, served = session.due, session.moved, session.served
+        due, advanced, served = session.due, session.advanced, session.served
         topics: dict[int | str, FetchableTopicResponse] = {}
         for slot, row in self.rows:
             error = slot.error
-            moved.pop(slot, None)
-            told = error or row.records or row.diverging_epoch.epoch >= 0
-            # Something may have come while others were read from the disk: then it is told with the next answer.
-            if told or not (slot.behind or slot.unsettled):
+            advanced.pop(slot, None)
+            complete = error or row.records or row.diverging_epoch.epoch >= 0
+            # An append during the reads from disk may have made a slot due again that has no records in this response.
+            if complete or not (slot.behind or slot.unresolved):
                 due.pop(slot, None)
             if error:
                 row.error_code = wire_error(context.api_key, context.api_version, error)
-                slot.told_high_watermark = -1
+                slot.sent_high_watermark = -1
             elif row.records or row.diverging_epoch.epoch >= 0:
-                slot.told_high_watermark, slot.told_log_start = row.high_watermark, row.log_start_offset
+                slot.sent_high_watermark, slot.sent_log_start = row.high_watermark, row.log_start_offset
                 self._fetched(slot)
-            elif (row.high_watermark, row.log_start_offset) == (slot.told_high_watermark, slot.told_log_start):
+            elif (row.high_watermark, row.log_start_offset) == (slot.sent_high_watermark, slot.sent_log_start):
                 continue
             else:
-                slot.told_high_watermark, slot.told_log_start = row.high_watermark, row.log_start_offset
+                slot.sent_high_watermark, slot.sent_log_start = row.high_watermark, row.log_start_offset
                 _add_row(topics, slot, row)
                 continue
             served.append(slot)
@@ -179,7 +191,11 @@ class Gathering:
         return list(topics.values())
 
     def _fetched(self, slot: ReplicaSlot) -> None:
-        """The follower gets all there was now: it counts as caught up now if it comes back with that."""
+        """Record time and log end of this response.
+
+        If the next fetch is at that log end or above, the replica was caught up at this time
+        (Replica.updateFetchState).
+        """
         replica, partition = slot.replica, slot.partition
         if replica is not None and partition is not None:
             replica.fetched_ms = self.now_ms
@@ -188,17 +204,17 @@ class Gathering:
 
 def _add_row(topics: dict[int | str, FetchableTopicResponse], slot: ReplicaSlot, row: PartitionData) -> None:
     topic = slot.topic
-    key = topic.int if isinstance(topic, UUID) else topic  # a UUID is hashed in Python
-    told = topics.get(key)
-    if told is None:
+    key = topic.int if isinstance(topic, UUID) else topic  # Hashing a UUID is slow.
+    rows = topics.get(key)
+    if rows is None:
         name, topic_id = ("", topic) if isinstance(topic, UUID) else (topic, ZERO_UUID)
-        told = topics[key] = FetchableTopicResponse(name, topic_id, [])
-    told.partitions.append(row)
+        rows = topics[key] = FetchableTopicResponse(name, topic_id, [])
+    rows.partitions.append(row)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFetches:
-    """Answers followers. `spawn` runs what has to read from the device; `max_bytes` is fetch.max.bytes."""
+    """Handler of the fetches of followers. `spawn` runs reads from the disk; `max_bytes` is fetch.max.bytes."""
 
     sessions: ReplicaSessions
     clock: Clock
@@ -209,10 +225,10 @@ class ReplicaFetches:
     def handle(
         self, context: RequestContext, request: FetchRequest, replica_id: int, broker_epoch: int
     ) -> FetchResponse | Awaitable[FetchResponse]:
-        """Raises Refusal with a session error."""
+        """Return the response to one fetch, or an awaitable of it. Raise Refusal with a top-level error of sessions."""
         if context.api_version < SESSIONS_MIN_VERSION:
             request.session_id, request.session_epoch = NO_SESSION, FINAL_EPOCH
-        session = self.sessions.take(
+        session = self.sessions.receive(
             request,
             replica_id,
             broker_epoch,
@@ -223,19 +239,19 @@ class ReplicaFetches:
 
 
 class _Fetch:
-    """One request on its way (`odradek.broker.replication.leader_sessions.Parked`)."""
+    """One fetch of a follower (`odradek.broker.replication.leader_sessions.Parked`)."""
 
     __slots__ = (
         "_context",
         "_epoch",
         "_future",
-        "_held_back",
         "_later",
         "_loop",
         "_owner",
         "_request",
         "_session",
         "_soon",
+        "_throttle_timer",
         "_timer",
     )
 
@@ -250,25 +266,26 @@ class _Fetch:
         self._loop = get_running_loop()
         self._soon: Handle | None = None
         self._later: TimerHandle | None = None
-        self._held_back: TimerHandle | None = None
+        self._throttle_timer: TimerHandle | None = None
         self._timer: TimerHandle | None = None
         self._future: Future[FetchResponse] | None = None
 
     def start(self) -> FetchResponse | Awaitable[FetchResponse]:
-        """Answer, or park: then the append wakes it, its time, or the next request of its connection.
+        """Return the response, or park the fetch until an append, its timeout, or the next request of its connection.
 
-        What is there already is told a little later, too: other requests that have arrived with this one may add to it.
+        A fetch that finds records is parked for LINGER_ROUNDS, too: requests that arrived together with it may append
+        more.
         """
         if self._request.max_wait_ms <= 0:
-            response = self._answer(final=True)
+            response = self._gather(final=True)
             if response is not None:
                 return response
         else:
             session = self._session
             self._park()
-            # This fetch may have been the acknowledgment that was lacking: then the watermark has moved before it was parked.
-            own_news = session.eager and session.moved
-            if own_news or self._owner.sessions.has_news(session, self._owner.clock.monotonic_ms()):
+            # This fetch may itself have advanced the high watermark, before it was parked.
+            own_advance = session.eager and session.advanced
+            if own_advance or self._owner.sessions.has_urgent(session, self._owner.clock.monotonic_ms()):
                 self.wake_soon()
         assert self._future is not None
         return self._future
@@ -289,21 +306,21 @@ class _Fetch:
 
     def wake_later(self) -> None:
         if self._later is None:
-            self._later = self._loop.call_later(DEFERRED_S, self._hurry)
+            self._later = self._loop.call_later(DEFERRED_S, self._release_deferred)
 
-    def _hurry(self) -> None:
+    def _release_deferred(self) -> None:
         self._later = None
         if self._session.parked is self:
-            self._session.hurry()
+            self._session.release_deferred()
             self.wake_soon()
 
-    def _wake_after(self, held_back_ms: int) -> None:
-        """Look again when the throttle has been paid: no append may come to wake it."""
-        if self._held_back is None:
-            self._held_back = self._loop.call_later(held_back_ms / 1_000, self._let_go)
+    def _wake_after_throttle(self, throttle_ms: int) -> None:
+        """Wake the fetch when a throttled slot may be read: perhaps no append wakes it before."""
+        if self._throttle_timer is None:
+            self._throttle_timer = self._loop.call_later(throttle_ms / 1_000, self._throttle_ended)
 
-    def _let_go(self) -> None:
-        self._held_back = None
+    def _throttle_ended(self) -> None:
+        self._throttle_timer = None
         self.wake_soon()
 
     def _linger(self, rounds: int) -> None:
@@ -317,12 +334,12 @@ class _Fetch:
         if self._session.parked is not self:
             return
         sessions, session = self._owner.sessions, self._session
-        if sessions.has_news(session, self._owner.clock.monotonic_ms()) or session.eager:
-            self._settle(self._answer(final=False))
+        if sessions.has_urgent(session, self._owner.clock.monotonic_ms()) or session.eager:
+            self._settle(self._gather(final=False))
 
     def expire(self) -> None:
         if self._session.parked is self:
-            self._settle(self._answer(final=True))
+            self._settle(self._gather(final=True))
 
     def _settle(self, response: FetchResponse | None) -> None:
         if response is not None and self._future is not None and not self._future.done():
@@ -332,15 +349,15 @@ class _Fetch:
         if self._session.parked is self:
             self._session.parked = None
             self._context.session.cancel_on_next_request(self.expire)
-        for timer in (self._timer, self._later, self._held_back):
+        for timer in (self._timer, self._later, self._throttle_timer):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._later = self._held_back = None
+        self._timer = self._later = self._throttle_timer = None
 
-    # ---- answering --------------------------------------------------------------------------------------------------
+    # ---- response ---------------------------------------------------------------------------------------------------
 
-    def _answer(self, *, final: bool) -> FetchResponse | None:
-        """The response; None when it is too small yet, or comes later, through the future."""
+    def _gather(self, *, final: bool) -> FetchResponse | None:
+        """Return the response; None if it is still too small, or if a read from disk delays it."""
         owner = self._owner
         max_bytes = min(self._request.max_bytes, owner.max_bytes, owner.budget.response_capacity())
         gathering = Gathering(owner.sessions, self._session, max_bytes, owner.clock.monotonic_ms(), final)
@@ -353,14 +370,14 @@ class _Fetch:
             owner.spawn(self._from_disk(gathering, cold), "read for a follower")
             return None
         if not final and not self._suffices(gathering):
-            if gathering.held_back_ms:
-                self._wake_after(gathering.held_back_ms)
+            if gathering.throttle_ms:
+                self._wake_after_throttle(gathering.throttle_ms)
             return None
         self._unpark()
         return self._respond(gathering)
 
     def _suffices(self, gathering: Gathering) -> bool:
-        if gathering.urgent or (self._session.eager and gathering.says_something):
+        if gathering.urgent or (self._session.eager and gathering.has_changes):
             return True
         return gathering.size >= min(self._request.min_bytes, max(gathering.max_bytes, 1))
 
@@ -383,7 +400,7 @@ class _Fetch:
         if session.epoch != self._epoch:
             return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         response = FetchResponse(session_id=session.id, responses=gathering.finish(self._context))
-        # Its bytes count from now on: the connection takes it in the loop's next round.
+        # Reserve the bytes until the connection takes over the response, in the next iteration of the event loop.
         budget.reserve(gathering.size)
         self._loop.call_soon(budget.release, gathering.size)
         if session.id == NO_SESSION:

@@ -1,9 +1,9 @@
-"""The leader's half of replication: fetch sessions of followers, at a cost of what has changed and not of what is fetched.
+"""Fetch sessions of followers at the leader. A fetch costs time for the changed partitions, not for all partitions.
 
-On the wire these are Kafka's incremental fetch sessions (KIP-227). A consumer's session is looked through as a whole with every
-request (`odradek.broker.fetch.sessions`); a follower has a partition of everybody's in its session and acknowledges with its next
-fetch, so here each partition tells the sessions that fetch it what has happened to it (`ReplicaSlot`), and an answer is made of
-the slots that have something to tell (*due*). A fetch that has nothing to carry parks; the append itself wakes it.
+On the wire these are Kafka's incremental fetch sessions (KIP-227). A request of a consumer examines all partitions of
+its session (`odradek.broker.fetch.sessions`). A follower's session can hold thousands of partitions, and each fetch
+acknowledges the last one. So each partition notifies its `ReplicaSlot` in the session of an append or a watermark, and
+a response contains the slots that are *due*. A fetch without urgent slots is parked; the next append wakes it.
 """
 
 import random
@@ -25,31 +25,36 @@ if TYPE_CHECKING:
     from odradek.cluster.replication.leader import Replica
 
 SESSIONS_PER_REPLICA_MAX: Final = 16
-"""A Kafka broker has one for each of its fetcher threads."""
-PATIENT_ERRORS: Final = (
+"""Maximum fetch sessions per follower. A Kafka broker opens one per fetcher thread (num.replica.fetchers, default
+1)."""
+TRANSIENT_ERRORS: Final = (
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
 )
-"""The follower has newer metadata than this broker: they are told only when the fetch's time is up, so that a new leader
-answers its followers the moment it becomes one."""
+"""Errors that mean that the follower's metadata are newer than this broker's. They are sent only at the end of the
+fetch's wait:
+
+1. A follower applies a leader election before the new leader does, and fetches with the new leader epoch.
+2. The new leader parks the fetch instead of returning UNKNOWN_LEADER_EPOCH.
+3. It applies the election and wakes the fetch, and the follower loses no time to a retry."""
 
 
 class Parked(Protocol):
-    """A fetch that waits for something to tell."""
+    """The parked fetch of a session."""
 
     def wake_soon(self) -> None:
-        """Answer within a few rounds of the loop: what else is appended in them goes along."""
+        """Respond within a few iterations of the event loop, together with what is appended until then."""
 
     def wake_later(self) -> None:
-        """Answer in a few milliseconds, if nothing else comes before."""
+        """Respond in a few milliseconds, unless `wake_soon` is called before."""
 
     def expire(self) -> None:
-        """Answer now with whatever there is."""
+        """Respond now, even if no slot is due."""
 
 
 class ReplicaSlot:
-    """One partition of a follower's session (`odradek.broker.partition.watermarks.FollowerWatch`)."""
+    """One partition in a follower's session. It receives the partition's events (`FollowerWatch`)."""
 
     __slots__ = (
         "behind",
@@ -63,11 +68,11 @@ class ReplicaSlot:
         "offset",
         "partition",
         "replica",
+        "sent_high_watermark",
+        "sent_log_start",
         "session",
-        "told_high_watermark",
-        "told_log_start",
         "topic",
-        "unsettled",
+        "unresolved",
     )
 
     def __init__(self, session: "ReplicaSession", topic: str | UUID, index: int) -> None:
@@ -81,20 +86,21 @@ class ReplicaSlot:
         self.leader_epoch = self.last_epoch = NO_EPOCH
         self.error = ErrorCode.NONE
         self.diverging: EpochEndOffset | None = None
-        self.told_high_watermark = self.told_log_start = -1
+        self.sent_high_watermark = self.sent_log_start = -1
         self.behind = False
-        """There is something to fetch."""
-        self.unsettled = True
-        """It has to be found out again whether this broker leads the partition."""
+        """True if the log has records at or after `offset`."""
+        self.unresolved = True
+        """True if the partition, its leader epoch and the follower's offset have to be checked before the next
+        response."""
 
-    def ask(self, asked: FetchPartition) -> None:
-        """What the follower wants now."""
-        self.offset = asked.fetch_offset
-        self.log_start = asked.log_start_offset
-        self.max_bytes = asked.partition_max_bytes
-        self.leader_epoch = asked.current_leader_epoch
-        self.last_epoch = asked.last_fetched_epoch
-        self.unsettled = True
+    def update(self, requested: FetchPartition) -> None:
+        """Apply the parameters of a request for this partition."""
+        self.offset = requested.fetch_offset
+        self.log_start = requested.log_start_offset
+        self.max_bytes = requested.partition_max_bytes
+        self.leader_epoch = requested.current_leader_epoch
+        self.last_epoch = requested.last_fetched_epoch
+        self.unresolved = True
         self.session.due[self] = None
 
     def appended(self, *, deferred: bool) -> None:
@@ -114,16 +120,16 @@ class ReplicaSlot:
 
     def watermark_advanced(self) -> None:
         session = self.session
-        session.moved[self] = None
+        session.advanced[self] = None
         if session.eager and session.parked is not None:
             session.parked.wake_soon()
 
     def left_isr(self) -> None:
-        self.session.outside[self] = None
+        self.session.out_of_sync[self] = None
 
     def ended(self) -> None:
         session = self.session
-        self.unsettled = True
+        self.unresolved = True
         session.due[self] = None
         if session.parked is not None:
             session.parked.wake_soon()
@@ -132,6 +138,7 @@ class ReplicaSlot:
         self.session.replaced[self] = None
 
     def attach(self, partition: Partition, replica: "Replica") -> None:
+        """Receive the events of `partition` from now on, in place of an earlier session of the same follower."""
         self.partition = partition
         self.replica = replica
         replica.activity = self.session
@@ -141,6 +148,7 @@ class ReplicaSlot:
             before.replaced()
 
     def detach(self) -> None:
+        """Stop receiving the events of the partition."""
         partition = self.partition
         if partition is not None and partition.watermarks.followers.get(self.session.replica_id) is self:
             del partition.watermarks.followers[self.session.replica_id]
@@ -149,54 +157,62 @@ class ReplicaSlot:
         self.partition = self.replica = None
 
     @property
-    def patient(self) -> bool:
-        """It has an error that may pass by itself any moment."""
-        return self.error in PATIENT_ERRORS
+    def transient(self) -> bool:
+        """True if the slot has an error that ends when this broker applies newer metadata."""
+        return self.error in TRANSIENT_ERRORS
 
     @property
     def urgent(self) -> bool:
-        """Must an answer leave now, because of this?"""
+        """True if the response must not wait: the slot has records, a divergence or a permanent error."""
         if self.error:
-            return not self.patient
+            return not self.transient
         return self.behind or self.diverging is not None
 
 
 @dataclass(slots=True, eq=False)
 class ReplicaSession:
-    """One fetch session of one follower. `epoch` is what its next request must carry."""
+    """One fetch session of one follower. `epoch` is the session epoch that its next request must have."""
 
     id: int
     replica_id: int
     uses_ids: bool
     eager: bool
-    """Whether a high watermark that moves alone is told at once, for those who read from followers (KIP-392)."""
+    """True if an advance of the high watermark alone ends the wait: consumers may fetch from followers (KIP-392)."""
     broker_epoch: int = -1
     epoch: int = 1
     last_fetch_ms: int = 0
     slots: dict[tuple[int | str, int], ReplicaSlot] = field(default_factory=dict)
-    """By topic id, as a number since a UUID is hashed in Python, or topic name, and partition."""
+    """Slots by topic and partition index. The topic is its name, or its id as an integer: hashing a UUID is slow."""
     due: dict[ReplicaSlot, None] = field(default_factory=dict)
-    moved: dict[ReplicaSlot, None] = field(default_factory=dict)
-    """Slots that have at most watermarks to tell, which can wait a little (see `odradek.broker.replication.leader_fetch`)."""
-    watermarks_told_ms: int = NEVER_MS
+    """Slots for the next response."""
+    advanced: dict[ReplicaSlot, None] = field(default_factory=dict)
+    """Slots of which at most the watermarks changed. Responses contain them once per WATERMARKS_EVERY_MS."""
+    watermarks_sent_ms: int = NEVER_MS
+    """Monotonic time of the last response with the slots of `advanced`."""
     deferred: dict[ReplicaSlot, None] = field(default_factory=dict)
-    """Slots that have records which nobody waits for: due in a moment, or when anything else is told."""
-    outside: dict[ReplicaSlot, None] = field(default_factory=dict)
-    """Slots whose replica is not in sync: whether it may join is seen with every fetch, as its reasons may lie elsewhere."""
+    """Slots with deferred appends: due after DEFERRED_S, or with the next response if that comes first."""
+    out_of_sync: dict[ReplicaSlot, None] = field(default_factory=dict)
+    """Slots whose replica is not in the ISR. Each fetch checks if it may join: for example, its broker was unfenced
+    meanwhile."""
     replaced: dict[ReplicaSlot, None] = field(default_factory=dict)
-    """Slots whose partition another session of the follower has named since. One that nobody goes on with does so, too, when its request arrives
-    late, on a connection that was given up: whichever session is fetched from next has its partitions back."""
+    """Slots that lost their partition to another session of the same follower.
+
+    1. The follower gives up a connection and opens a new session on another connection.
+    2. The last request of the old session, delayed in the network, arrives after that and takes over its partitions.
+    3. The next fetch of the new session takes them back, because its slots are in `replaced`.
+    """
     served: list[ReplicaSlot] = field(default_factory=list)
-    """Slots whose records were sent last: to be sent again, unless the follower goes on from there or drops them."""
+    """Slots in the last response with records or an error. They are due again, unless the next request updates or
+    removes them."""
     parked: Parked | None = None
 
-    def hurry(self) -> None:
-        """What could wait has waited long enough."""
+    def release_deferred(self) -> None:
+        """Make the deferred slots due."""
         self.due.update(self.deferred)
         self.deferred.clear()
 
-    def registered(self, broker_epoch: int) -> None:
-        """Whose it is: a broker that lives on and registers anew does not name its partitions again."""
+    def set_broker_epoch(self, broker_epoch: int) -> None:
+        """Apply a new broker epoch of the follower to all slots: a broker that registers again keeps its session."""
         self.broker_epoch = broker_epoch
         for slot in self.slots.values():
             if slot.replica is not None:
@@ -204,16 +220,17 @@ class ReplicaSession:
 
 
 class ReplicaSessions:
-    """All of them. Calls belong on the event loop."""
+    """The fetch sessions of all followers at this broker."""
 
     def __init__(self, partitions: Partitions, rng: random.Random, *, eager: bool, throttles: ReplicaThrottles) -> None:
-        """`eager`: see `ReplicaSession`."""
+        """`eager` is `ReplicaSession.eager` of all sessions."""
         self.throttles = throttles
         self._partitions = partitions
         self._rng = rng
         self._eager = eager
         self._sessions: dict[int, ReplicaSession] = {}
-        self._unresolved: dict[tuple[str | UUID, int], dict[ReplicaSlot, None]] = {}
+        self._awaiting_election: dict[tuple[str | UUID, int], dict[ReplicaSlot, None]] = {}
+        """Slots with a transient error, by topic and partition index."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -222,27 +239,30 @@ class ReplicaSessions:
         return iter(list(self._sessions.values()))
 
     def elected(self, partition: Partition) -> None:
-        """A leader epoch has begun: followers that knew of it earlier have been waiting."""
+        """Wake the fetches with a transient error for `partition`, because a leader epoch began on this broker."""
         for key in ((partition.topic_id, partition.index), (partition.topic, partition.index)):
-            for slot in self._unresolved.pop(key, ()):
+            for slot in self._awaiting_election.pop(key, ()):
                 slot.ended()
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
-    def take(
+    def receive(
         self, request: FetchRequest, replica_id: int, broker_epoch: int, now_ms: int, *, by_id: bool
     ) -> ReplicaSession:
-        """The session of the request, which has told what it knows. Raises Refusal with one of the session errors."""
+        """Apply a fetch of a follower, which acknowledges the records before its offsets, and return its session.
+
+        Raise Refusal with FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
+        """
         session = self._session(request, replica_id, by_id=by_id)
         if session.broker_epoch != broker_epoch:
-            session.registered(broker_epoch)
+            session.set_broker_epoch(broker_epoch)
         session.last_fetch_ms = now_ms
-        for unconfirmed in session.served:
-            session.due[unconfirmed] = None
+        for served in session.served:
+            session.due[served] = None
         session.served = []
-        for taken in session.replaced:
-            taken.unsettled = True
-            session.due[taken] = None
+        for replaced in session.replaced:
+            replaced.unresolved = True
+            session.due[replaced] = None
         session.replaced = {}
         slots = session.slots
         for forgotten in request.forgotten_topics_data:
@@ -250,25 +270,26 @@ class ReplicaSessions:
                 self._forget(session, slots.pop((forgotten.topic_id.int if by_id else forgotten.topic, index), None))
         for topic in request.topics:
             key = topic.topic_id.int if by_id else topic.topic
-            for asked in topic.partitions:
-                slot = slots.get((key, asked.partition))
+            for requested in topic.partitions:
+                slot = slots.get((key, requested.partition))
                 if slot is None:
                     name = topic.topic_id if by_id else topic.topic
-                    slot = slots[key, asked.partition] = ReplicaSlot(session, name, asked.partition)
-                slot.ask(asked)
-                self.settle(slot, now_ms)
+                    slot = slots[key, requested.partition] = ReplicaSlot(session, name, requested.partition)
+                slot.update(requested)
+                self.resolve(slot, now_ms)
                 if not slot.error and not slot.urgent:
                     del session.due[slot]
-                    session.moved[slot] = None
-        if session.outside:
-            self._take_in(session)
+                    session.advanced[slot] = None
+        if session.out_of_sync:
+            self._propose_expansions(session)
         return session
 
-    def _take_in(self, session: ReplicaSession) -> None:
-        for slot in list(session.outside):
+    def _propose_expansions(self, session: ReplicaSession) -> None:
+        """Propose the ISR with each replica of the session that is out of sync and has caught up."""
+        for slot in list(session.out_of_sync):
             replica, partition = slot.replica, slot.partition
             if replica is None or partition is None or partition.leader_term is None or replica.in_sync:
-                del session.outside[slot]
+                del session.out_of_sync[slot]
             else:
                 partition.leader_term.propose_expansion(replica)
 
@@ -276,10 +297,10 @@ class ReplicaSessions:
         session_id, epoch = request.session_id, request.session_epoch
         if epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
             self.close(session_id)
-            made = ReplicaSession(NO_SESSION, replica_id, by_id, self._eager)
+            opened = ReplicaSession(NO_SESSION, replica_id, by_id, self._eager)
             if epoch == INITIAL_EPOCH:
-                self._keep(made)
-            return made
+                self._store(opened)
+            return opened
         session = self._sessions.get(session_id)
         if session is None or session.replica_id != replica_id:
             raise Refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -290,8 +311,8 @@ class ReplicaSessions:
         session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         return session
 
-    def _keep(self, session: ReplicaSession) -> None:
-        own = [each.id for each in self._sessions.values() if each.replica_id == session.replica_id]
+    def _store(self, session: ReplicaSession) -> None:
+        own = [other.id for other in self._sessions.values() if other.replica_id == session.replica_id]
         if len(own) >= SESSIONS_PER_REPLICA_MAX:
             self.close(own[0])
         while session.id == NO_SESSION or session.id in self._sessions:
@@ -299,13 +320,13 @@ class ReplicaSessions:
         self._sessions[session.id] = session
 
     def close(self, session_id: int) -> None:
-        """End that session; unknown ones are ignored."""
+        """End session `session_id`. An unknown id is ignored."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.end(session)
 
     def end(self, session: ReplicaSession) -> None:
-        """Nothing is told to that session any more."""
+        """Detach all slots of `session`, and expire its parked fetch."""
         for slot in session.slots.values():
             self._forget(session, slot)
         if session.parked is not None:
@@ -315,22 +336,25 @@ class ReplicaSessions:
         if slot is None:
             return
         session.due.pop(slot, None)
-        session.moved.pop(slot, None)
+        session.advanced.pop(slot, None)
         session.deferred.pop(slot, None)
-        session.outside.pop(slot, None)
+        session.out_of_sync.pop(slot, None)
         session.replaced.pop(slot, None)
         key = slot.topic, slot.index
-        waiting = self._unresolved.get(key)
+        waiting = self._awaiting_election.get(key)
         if waiting is not None:
             waiting.pop(slot, None)
             if not waiting:
-                del self._unresolved[key]
+                del self._awaiting_election[key]
         slot.detach()
 
-    def settle(self, slot: ReplicaSlot, now_ms: int) -> None:
-        """Find out whether this broker leads what the slot asks for; if so, what it has counts from now on."""
+    def resolve(self, slot: ReplicaSlot, now_ms: int) -> None:
+        """Check leader epoch, divergence and offset of a slot, and store the error or apply the follower's progress.
+
+        If the checks pass, all records before the slot's offset count as replicated to the follower.
+        """
         session = slot.session
-        slot.unsettled = False
+        slot.unresolved = False
         slot.error = ErrorCode.NONE
         slot.diverging = None
         try:
@@ -345,8 +369,8 @@ class ReplicaSessions:
                 raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
         except Refusal as refusal:
             slot.error = refusal.error
-            if refusal.error in PATIENT_ERRORS:
-                self._unresolved.setdefault((slot.topic, slot.index), {})[slot] = None
+            if refusal.error in TRANSIENT_ERRORS:
+                self._awaiting_election.setdefault((slot.topic, slot.index), {})[slot] = None
             return
         slot.attach(partition, replica)
         slot.behind = slot.offset < log.log_end_offset
@@ -354,7 +378,7 @@ class ReplicaSessions:
         if slot.diverging is None:
             term.fetched(replica, session.broker_epoch, slot.offset, now_ms)
         if not replica.in_sync:
-            session.outside[slot] = None
+            session.out_of_sync[slot] = None
 
     def _find(self, slot: ReplicaSlot) -> Partition:
         topic, known = slot.topic, slot.partition
@@ -364,11 +388,11 @@ class ReplicaSessions:
             return self._partitions.find_by_id(topic, slot.index)
         return self._partitions.find(topic, slot.index)
 
-    def has_news(self, session: ReplicaSession, now_ms: int) -> bool:
-        """Is anything due that must not wait?"""
-        found = False
+    def has_urgent(self, session: ReplicaSession, now_ms: int) -> bool:
+        """Return True if a due slot is urgent. All unresolved due slots are resolved."""
+        urgent = False
         for slot in session.due:
-            if slot.unsettled:
-                self.settle(slot, now_ms)
-            found = found or slot.urgent
-        return found
+            if slot.unresolved:
+                self.resolve(slot, now_ms)
+            urgent = urgent or slot.urgent
+        return urgent

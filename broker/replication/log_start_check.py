@@ -1,10 +1,12 @@
 """Detect replicas that lost a prefix of their log in an unclean restart. Leader epochs do not show such a loss.
 
-A machine that fails may lose an old segment that was never flushed, and keep a newer one. The recovered log begins where the newer
-segment does, and looks like a log whose prefix was deleted by retention. So after a start that may have lost something, a replica whose
-log does not begin at 0 requests its leader's log start before its first fetch acknowledges anything. A replica whose leader has an
-earlier log start is replicated again from there. Until all such replicas are checked, this run writes no boot marker
-(`odradek.broker.quorum.boot_marker`).
+1. A machine fails, and loses an old segment that was never flushed, but keeps a newer one.
+2. The recovered log starts at the newer segment. It looks like a log whose prefix was deleted by retention.
+3. So after a start that may have lost records, a replica whose log does not start at 0 requests the log start offset of
+   its leader, before its first fetch acknowledges any record.
+4. If the leader's log starts earlier, the replica discards its log and replicates from the leader's log start.
+
+Until all such replicas are checked, this run writes no boot marker (`odradek.broker.quorum.boot_marker`).
 """
 
 from collections.abc import Callable, Iterable
@@ -14,16 +16,24 @@ from odradek.storage.log.log import PartitionLog
 
 
 class LogStartChecks:
-    """The replicas whose log start is not checked yet."""
+    """The replicas of this broker whose log start is not checked yet."""
 
     def __init__(self, completed: Callable[[], None], failed: Callable[[OSError], None]) -> None:
-        """`completed` is called once, when no replica is left. `failed` is called with its OSError, except during `begin`."""
+        """`completed` is called once, when no replica is left.
+
+        `failed` is called with its OSError, except during `begin`.
+        """
         self._completed = completed
         self._failed = failed
         self._open: dict[tuple[str, int], None] = {}
 
     def begin(self, logs: Iterable[PartitionLog], image: MetadataImage, node_id: int, *, trusted: bool) -> None:
-        """Check the `logs` that other brokers have too, unless the start is `trusted` to have lost nothing. Raise OSError."""
+        """Select the `logs` to check: those with replicas on other brokers.
+
+        `trusted` means that the start lost nothing.
+
+        Raise the OSError of `completed`.
+        """
         if not trusted:
             for log in logs:
                 partition = image.partition(log.topic, log.partition)
@@ -37,11 +47,11 @@ class LogStartChecks:
         return bool(self._open)
 
     def needs(self, topic: str, index: int) -> bool:
-        """Return whether the log start of the replica is not checked yet."""
+        """Return True if the log start of the replica is not checked yet."""
         return (topic, index) in self._open
 
     def complete(self, topic: str, index: int) -> None:
-        """Complete the check: the leader's log start is known, this broker leads the partition, or the replica is gone."""
+        """Complete the check of one replica, and call `completed` after the last one."""
         if (topic, index) in self._open:
             del self._open[topic, index]
             if not self._open:
@@ -51,7 +61,7 @@ class LogStartChecks:
                     self._failed(error)
 
     def complete_removed(self, image: MetadataImage, node_id: int) -> None:
-        """Complete the checks of replicas that are not on this broker any more."""
+        """Complete the checks of replicas that this broker no longer has."""
         for topic, index in list(self._open):
             partition = image.partition(topic, index)
             if partition is None or node_id not in partition.replicas:

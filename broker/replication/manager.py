@@ -1,4 +1,4 @@
-"""Replication on this broker: who is fetched from, who fetches, and what the cluster is told about who is in sync."""
+"""Manage the replication of this broker: one fetcher per leader, ISR changes, and reports of failed disks."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ from odradek.runtime.tasks import Spawn
 from odradek.storage.data_directory.log_manager import LogManager
 
 DiskFailed = Callable[[str, bool], None]
-"""(what was refused, are there replicas elsewhere that can take over)"""
+"""Called with a description of the failed operation, and True if other brokers have replicas that can take over."""
 
 
 class ReplicationManager:
@@ -70,28 +70,33 @@ class ReplicationManager:
         self._closed = False
 
     def close(self) -> None:
-        """Nothing is fetched any more."""
+        """Stop all fetchers."""
         self._closed = True
         for fetcher in self._fetchers.values():
             fetcher.close()
 
-    # ---- what partitions ask ----------------------------------------------------------------------------------------
+    # ---- calls of partitions ----------------------------------------------------------------------------------------
 
     def broker_epoch_of(self, broker_id: int) -> int | None:
+        """Return the broker epoch of a broker that may join an ISR; None for other brokers."""
         broker = self._metadata.image.brokers.get(broker_id)
         return broker.epoch if broker is not None and broker.is_active else None
 
     def went_offline(self, topic: str, index: int, error: OSError) -> None:
+        """Report a disk error of a partition."""
         image = self._metadata.image.partition(topic, index)
         self._disk_failed(f"{topic}-{index}: {error}", image is not None and len(image.replicas) > 1)
 
     def change_isr(self, partition: Partition, change: PendingIsrChange) -> None:
+        """Send `change` to the controller."""
         self._changes.send(partition, change)
 
     def elected(self, partition: Partition) -> None:
+        """Complete the log start check of `partition`: a leader has no other log to compare with."""
         self._log_start_checks.complete(partition.topic, partition.index)
 
     def follow(self, partition: Partition, leader: int) -> None:
+        """Fetch `partition` from `leader` in the partition's leader epoch, and from no other broker."""
         if self._leaders.get(partition, NO_LEADER) != leader:
             self.stop_following(partition)
         if leader == NO_LEADER or self._closed:
@@ -100,14 +105,15 @@ class ReplicationManager:
         self._fetcher(leader).add(partition, partition.leader_epoch)
 
     def stop_following(self, partition: Partition) -> None:
+        """Stop the fetches of `partition`."""
         leader = self._leaders.pop(partition, NO_LEADER)
         if leader != NO_LEADER:
             self._fetchers[leader].remove(partition)
 
     def _fetcher(self, leader: int) -> ReplicaFetcher:
-        found = self._fetchers.get(leader)
-        if found is None:
-            found = self._fetchers[leader] = ReplicaFetcher(
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            fetcher = self._fetchers[leader] = ReplicaFetcher(
                 leader,
                 self._identity,
                 self._peers,
@@ -117,15 +123,15 @@ class ReplicationManager:
                 self._settings,
                 self._throttles,
             )
-            self._spawn(found.run(), f"fetch from {leader}")
-        return found
+            self._spawn(fetcher.run(), f"fetch from {leader}")
+        return fetcher
 
-    # ---- from time to time ------------------------------------------------------------------------------------------
+    # ---- metadata ---------------------------------------------------------------------------------------------------
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """A broker that has registered anew may be reached again, maybe elsewhere. What is gone from here is not asked after."""
+        """Retry leaders that registered again, perhaps with another address; drop the checks of removed partitions."""
         self._log_start_checks.complete_removed(image, self._identity.node_id)
         for broker_id in delta.changed_brokers():
             fetcher = self._fetchers.get(broker_id)
             if fetcher is not None:
-                fetcher.kick()
+                fetcher.wake()

@@ -30,7 +30,7 @@ class HostedPartitions:
 
     partitions: Partitions
     replication: ReplicationManager
-    """Fetches from other leaders."""
+    """Fetches the partitions that this broker follows."""
     replica_fetches: ReplicaFetches
     """Responds to the fetches of followers."""
 
@@ -51,7 +51,10 @@ def host_partitions(
     log_start_checks: LogStartChecks,
     leader_term: type[LeaderTerm],
 ) -> HostedPartitions:
-    """Make the registry of partitions. It hosts none before the first `Partitions.on_metadata`."""
+    """Create the registry of partitions, and their replication.
+
+    It hosts no partition before `Partitions.on_metadata`.
+    """
     throttles = _throttles(config.node_id, topic_settings, metadata, env.clock)
     replication = ReplicationManager(
         config,

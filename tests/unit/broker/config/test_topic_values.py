@@ -4,7 +4,7 @@ import pytest
 
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.topics import TopicSettings
-from odradek.broker.replication.throttle import is_named
+from odradek.broker.replication.throttle import is_listed
 from odradek.protocol.errors import ErrorCode, Refusal
 from tests.support.broker_context import config
 
@@ -109,7 +109,7 @@ def test_throttled_replicas_are_kept_as_they_were_given(text: str) -> None:
     made, name = TopicSettings(config()), "leader.replication.throttled.replicas"
     made.validate("t", {name: text})
     assert made.text(name, {name: text}) == text
-    assert is_named(made.log_config({name: text}).leader_replication_throttled_replicas, 0, 1) is (text != ",")
+    assert is_listed(made.log_config({name: text}).leader_replication_throttled_replicas, 0, 1) is (text != ",")
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ async def test_a_partition_that_was_given_up_while_it_was_unknown_is_answered_on
         asked = len(brokers[2].fetches)
         gave_up = lambda: any(each.forgotten_topics_data for each in brokers[2].fetches[asked:])  # noqa: E731, B023
         await brokers.until(gave_up)
-    waiting = [slot for slots in brokers[1].sessions._unresolved.values() for slot in slots]
+    waiting = [slot for slots in brokers[1].sessions._awaiting_election.values() for slot in slots]
     assert len(waiting) <= 2, "one for each follower at most"
     brokers.hear(1)
     brokers[1].append(b"a", index=1)
@@ -195,7 +195,7 @@ async def test_a_watermark_that_moves_alone_waits_while_others_have_records(
     await brokers.until(lambda: leader.committed(0) == 1)
     for follower in leader.partition("t", 0).watermarks.followers.values():
         assert isinstance(follower, ReplicaSlot)
-        follower.session.watermarks_told_ms = leader.clock.monotonic_ms()
+        follower.session.watermarks_sent_ms = leader.clock.monotonic_ms()
     monkeypatch.setattr(Gathering, "_add", noted)
     for count in (1, 2, 3):
         leader.append(b"b", index=1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.config.property import LONG_MAX
-from odradek.broker.replication.throttle import DEBT_MS_MAX, PAUSE_MS_MAX, ReplicaThrottles, Throttle, is_named
+from odradek.broker.replication.throttle import DEBT_MS_MAX, PAUSE_MS_MAX, ReplicaThrottles, Throttle, is_listed
 from odradek.storage.config import LogConfig
 from tests.sim.environment.loop import SimLoop
 from tests.support.data_rig import NOW_MS, Clock
@@ -21,14 +21,14 @@ def test_what_is_taken_beyond_the_rate_is_paid_off_as_time_passes() -> None:
     clock, rate = Clock(), [1_000]
     throttle = Throttle(lambda: rate[0], clock)
     assert throttle.wait_ms() == 0
-    throttle.took(500)
+    throttle.record(500)
     assert throttle.wait_ms() == 501
     clock.now_ms += 400
     assert throttle.wait_ms() == 101
     clock.now_ms += 100
     assert throttle.wait_ms() == 0
     clock.now_ms += 3_600_000
-    throttle.took(700)
+    throttle.record(700)
     assert throttle.wait_ms() == 701, "a quiet hour saves nothing up"
 
 
@@ -37,12 +37,12 @@ def test_a_debt_is_forgotten_after_a_while_as_replicas_in_sync_may_add_to_it_wit
     clock, rate = Clock(), [1_000]
     throttle = Throttle(lambda: rate[0], clock)
     for _ in range(3_600):
-        throttle.took(3_000)
+        throttle.record(3_000)
         clock.now_ms += 1_000
     rate[0] = 6_000
     waited_ms = 0
     while throttle.wait_ms() and waited_ms <= DEBT_MS_MAX:
-        throttle.took(300)
+        throttle.record(300)
         clock.now_ms += 100
         waited_ms += 100
     assert 1_000 < waited_ms < 5_000, "eleven seconds of the old rate, paid with what the new one leaves"
@@ -53,7 +53,7 @@ def test_a_debt_is_forgotten_after_a_while_as_replicas_in_sync_may_add_to_it_wit
 )
 def test_no_limit_no_bytes_at_all_and_a_wait_that_looks_again(rate: int, taken: int, wait_ms: int) -> None:
     throttle = Throttle(lambda: rate, Clock())
-    throttle.took(taken)
+    throttle.record(taken)
     assert throttle.wait_ms() == wait_ms
 
 
@@ -62,7 +62,7 @@ def test_no_limit_no_bytes_at_all_and_a_wait_that_looks_again(rate: int, taken: 
     [((), False), (("*",), True), (("0:1",), True), (("1:1", "0:2"), False), (("1:1", "0:1"), True)],
 )
 def test_which_replicas_are_named(replicas: tuple[str, ...], named: bool) -> None:
-    assert is_named(replicas, 0, 1) is named
+    assert is_listed(replicas, 0, 1) is named
 
 
 @pytest.mark.parametrize("in_sync", [True, False])
@@ -71,8 +71,8 @@ def test_what_is_in_sync_is_never_held_back_but_counts(in_sync: bool) -> None:
     throttles = ReplicaThrottles(1, Throttle(lambda: 100, clock), Throttle(lambda: 100, clock), lambda _: in_sync)
     config = LogConfig(leader_replication_throttled_replicas=("*",), follower_replication_throttled_replicas=("*",))
     partition: Any = SimpleNamespace(index=0, log=SimpleNamespace(config=config))
-    throttles.leader_gave(partition, 50)
-    throttles.follower_took(partition, 50)
+    throttles.record_leader_bytes(partition, 50)
+    throttles.record_follower_bytes(partition, 50)
     assert (throttles.leader_wait_ms(partition, follower_in_sync=in_sync) == 0) is in_sync
     assert (throttles.follower_wait_ms(partition) == 0) is in_sync
 

@@ -24,6 +24,14 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Final, Generic, TypeVar
 
+from odradek.invariants.invariant import CHECKS
+from odradek.invariants.shard import (
+    ENGINE_APPEND_ORDER,
+    ENGINE_COMMITTED,
+    ENGINE_LOADED_ONCE,
+    ENGINE_NOT_REENTERED,
+    ENGINE_REPLY_COMMITTED,
+)
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.runtime.calls import Call, Parked
 from odradek.runtime.clock import Clock
@@ -118,7 +126,8 @@ class Engine(Generic[C, R]):
         """
         if self.state is EngineState.CLOSED:  # `unload` can run before the task of this load starts
             raise LoadCancelled(self.name)
-        assert self.state is EngineState.NEW, self.state
+        if self.state is not EngineState.NEW:
+            raise ENGINE_LOADED_ONCE.violated(engine=self.name, state=self.state)
         self.state = EngineState.LOADING
         self.leader_epoch = leader_epoch
         self._loop = get_running_loop()
@@ -212,10 +221,13 @@ class Engine(Generic[C, R]):
         if self.state is not EngineState.ACTIVE:
             loading = self.state.is_before_active
             raise Refusal(self._unavailable.loading if loading else self._unavailable.closed)
-        assert not self._changing, f"{self.name}: a marker was submitted during an append"
+        if self._changing:
+            raise ENGINE_NOT_REENTERED.violated(engine=self.name, marker=marker)
         self._changing = True
         try:
             offset = write()
+            if offset < self._end:
+                raise ENGINE_APPEND_ORDER.violated(engine=self.name, offset=offset, previous_end=self._end)
             self.shard.apply_marker(offset, marker, self.leader_epoch)
         except Refusal:
             raise
@@ -253,11 +265,12 @@ class Engine(Generic[C, R]):
         self._release()
 
     def _decide(self, call: Call) -> Again | None:
-        # The scenario that the assertion excludes:
+        # The scenario that the check excludes:
         # 1. The log runs a callback while it appends records.
         # 2. The callback submits a command.
         # 3. The command is decided on a state without those records, although its own records follow them.
-        assert not self._changing, f"{self.name}: a command was submitted during an append"
+        if self._changing:
+            raise ENGINE_NOT_REENTERED.violated(engine=self.name, command=call.command)
         now_ms = self._clock.wall_ms()
         try:
             decision = self.shard.decide(call.command, now_ms)
@@ -293,6 +306,8 @@ class Engine(Generic[C, R]):
         try:
             if records:
                 end = self._log.append(records, now_ms, call.guard, deferred=decision.deferred)
+                if end - len(records) < self._end:
+                    raise ENGINE_APPEND_ORDER.violated(engine=self.name, end=end, previous_end=self._end)
             for change in decision.soft:
                 change()
             offset = end - len(records)
@@ -347,6 +362,10 @@ class Engine(Generic[C, R]):
             while self.state is EngineState.ACTIVE:
                 high_watermark = self._log.high_watermark
                 if high_watermark > self._committed:
+                    if high_watermark > self._log.log_end_offset:
+                        raise ENGINE_COMMITTED.violated(
+                            engine=self.name, high_watermark=high_watermark, log_end_offset=self._log.log_end_offset
+                        )
                     self._committed = high_watermark
                     self.shard.on_committed(high_watermark)
                 if self._written:
@@ -359,6 +378,10 @@ class Engine(Generic[C, R]):
             self._releasing = False
 
     def _finish(self, entry: Parked) -> None:
+        if CHECKS.expensive and entry.end > self._log.high_watermark:
+            raise ENGINE_REPLY_COMMITTED.violated(
+                engine=self.name, end=entry.end, high_watermark=self._log.high_watermark
+            )
         if entry.call is not None:
             entry.call.reply(entry.reply)
         for effect in entry.effects:

@@ -5,6 +5,8 @@ from asyncio import TimerHandle, get_running_loop
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from odradek.invariants.invariant import CHECKS
+from odradek.invariants.shard import TIMER_ENTRIES
 from odradek.runtime.clock import Clock
 from odradek.runtime.shard import Timer
 
@@ -69,6 +71,9 @@ class TimerQueue:
         live = self._live.get(entry[2])
         return live is not None and live[0] == entry[1]
 
+    def _valid_entries(self) -> int:
+        return sum(self._is_live(entry) for heap in (self._wall, self._monotonic) for entry in heap)
+
     def _arm(self) -> None:
         self._disarm()
         delays_ms = []
@@ -98,4 +103,6 @@ class TimerQueue:
             if self._is_live(entry):
                 _, command = self._live.pop(entry[2])
                 self._fire(entry[2], command)
+        if CHECKS.expensive and (valid := self._valid_entries()) != len(self._live):
+            raise TIMER_ENTRIES.violated(timers=len(self._live), valid_entries=valid)
         self._arm()

@@ -15,6 +15,8 @@ from odradek.broker.partition.flush import GroupFlush
 from odradek.broker.partition.waiters import OffsetWaiters
 from odradek.broker.partition.watermarks import Watermarks
 from odradek.cluster.replication.leader import LeaderReplicas, PendingIsrChange, Replica
+from odradek.invariants.invariant import CHECKS
+from odradek.invariants.partition import HIGH_WATERMARK_REPLICATED
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
@@ -176,6 +178,10 @@ class LeaderTerm:
         log = self._log
         committed = self.replicas.committed(log.log_end_offset, self._context.clock.monotonic_ms())
         if committed > log.high_watermark:
+            if CHECKS.expensive and (missing := self.replicas.without(committed)):
+                raise HIGH_WATERMARK_REPLICATED.violated(
+                    log=log.directory, high_watermark=committed, own_end=self.replicas.own_end, missing_on=missing
+                )
             self._watermarks.advance_high_watermark(committed)
 
     # ---- followers --------------------------------------------------------------------------------------------------

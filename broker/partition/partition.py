@@ -17,6 +17,7 @@ from odradek.broker.partition.traffic import Traffic
 from odradek.broker.partition.waiters import CommitCallback, CommitWait
 from odradek.broker.partition.watermarks import Watermarks
 from odradek.cluster.replication.leader import IsrChangeResult, PendingIsrChange
+from odradek.invariants.partition import PARTITION_LEADER_EPOCH, PARTITION_LEADER_TERM, PARTITION_REPLICATES
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.schema import Buffer
 from odradek.protocol.special_values import ACKS_ALL
@@ -193,7 +194,8 @@ class Partition:
         if self.role is not Role.LEADER:
             raise Refusal(self.role.value)
         term, log = self.leader_term, self.log
-        assert term is not None
+        if term is None:
+            raise PARTITION_LEADER_TERM.violated(partition=self)
         if acks == ACKS_ALL and not self.isr_suffices:
             raise Refusal(ErrorCode.NOT_ENOUGH_REPLICAS)
         try:
@@ -224,7 +226,8 @@ class Partition:
         Raise Refusal before anything is written: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE for records below the log end.
         Raise Refusal(KAFKA_STORAGE_ERROR) if the disk failed: then the partition is offline.
         """
-        assert self.role is Role.FOLLOWER, self
+        if self.role is not Role.FOLLOWER:
+            raise PARTITION_REPLICATES.violated(partition=self, leader_epoch=leader_epoch)
         try:
             info = self.log.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch)
         except OSError as error:
@@ -307,6 +310,9 @@ class Partition:
         self._end_leader_term()
         self.watermarks.end_followers()
         try:
+            latest_epoch = max(self.leader_epoch, self.log.epochs.latest)
+            if state.leader_epoch < latest_epoch:
+                raise PARTITION_LEADER_EPOCH.violated(partition=self, state=state, latest_epoch=latest_epoch)
             # Assign the epoch now, not with the first append: a client may send OffsetForLeaderEpoch for it
             # immediately.
             self.log.assign_epoch(state.leader_epoch)

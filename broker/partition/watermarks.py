@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from odradek.broker.partition.waiters import FetchWatchers, OffsetWaiters
+from odradek.invariants.partition import ACKNOWLEDGED_OFFSET
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.log.log import PartitionLog
 
@@ -78,7 +79,6 @@ class Watermarks:
         stable = log.last_stable_offset
         log.update_high_watermark(offset)
         high_watermark = log.high_watermark
-        assert log.last_stable_offset <= high_watermark <= log.log_end_offset
         for follower in self.followers.values():
             follower.watermark_advanced()
         self.fetch_watchers.advanced(
@@ -94,6 +94,10 @@ class Watermarks:
         """Acknowledge all offsets below `offset` on this broker. Return False if they were acknowledged before."""
         if offset <= self.acknowledged_offset:
             return False
+        if offset > self.log.log_end_offset:
+            raise ACKNOWLEDGED_OFFSET.violated(
+                log=self.log.directory, offset=offset, log_end_offset=self.log.log_end_offset
+            )
         self.acknowledged_offset = offset
         if offset >= self.acknowledged.next_offset:
             self.acknowledged.advance(offset)

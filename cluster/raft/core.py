@@ -45,6 +45,7 @@ from odradek.cluster.raft.roles.leader import LeaderState
 from odradek.cluster.raft.roles.resigned import ResignedState
 from odradek.cluster.raft.roles.transitions import TRANSITIONS, Event, Role, Transition
 from odradek.cluster.raft.roles.unattached import UnattachedState
+from odradek.invariants.raft import RAFT_ELECTED_LEADER, RAFT_MESSAGE_TARGET, RAFT_READY_ORDER, RAFT_VOTERS_CAMPAIGN
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -161,7 +162,8 @@ class RaftCore:
 
     def step(self, message: Message, now_ms: int) -> None:
         """Receive one message that is addressed to this node."""
-        assert message.target == self.node_id, message
+        if message.target != self.node_id:
+            raise RAFT_MESSAGE_TARGET.violated(node_id=self.node_id, message=message)
         match message:
             case FetchRequest():
                 self.state.on_fetch(message, now_ms)
@@ -278,7 +280,8 @@ class RaftCore:
 
     def take_ready(self) -> Ready | None:
         """Return what the driver must carry out now, or None. Call `advance` before the next `take_ready`."""
-        assert self._taken is None, "advance first"
+        if self._taken is not None:
+            raise RAFT_READY_ORDER.violated(node_id=self.node_id, not_carried_out=self._taken)
         replica = self.replica
         hard_state = replica.hard_state
         leadership = Leadership(replica.epoch, replica.leader_id, self.role is Role.LEADER)
@@ -306,7 +309,8 @@ class RaftCore:
     def advance(self, now_ms: int) -> None:
         """The `Ready` that was taken last is carried out, durably."""
         taken, self._taken = self._taken, None
-        assert taken is not None, "take_ready first"
+        if taken is None:
+            raise RAFT_READY_ORDER.violated(node_id=self.node_id, carried_out=None)
         self.log.stable_to(taken.log_end_offset)
         self.state.on_durable(now_ms)
 
@@ -337,7 +341,8 @@ class RaftCore:
     def become_prospective(self, now_ms: int) -> None:
         """Start a pre-vote round. Epoch, leader and vote stay unchanged."""
         replica = self.replica
-        assert replica.is_voter
+        if not replica.is_voter:
+            raise RAFT_VOTERS_CAMPAIGN.violated(node_id=replica.node_id, voters=replica.voters)
         self._leave(replica.epoch, leader_id=replica.leader_id, voted_id=replica.voted_id)
         state = self.state = ProspectiveState(replica, self._election_deadline_ms(now_ms))
         replica.timing.count_round()
@@ -346,7 +351,8 @@ class RaftCore:
     def become_candidate(self, now_ms: int) -> None:
         """Raise the epoch, vote for this node, and request votes. The vote is persisted before a request is sent."""
         replica = self.replica
-        assert replica.is_voter
+        if not replica.is_voter:
+            raise RAFT_VOTERS_CAMPAIGN.violated(node_id=replica.node_id, voters=replica.voters)
         self._leave(replica.epoch + 1, leader_id=NO_NODE, voted_id=replica.node_id)
         state = self.state = CandidateState(replica, self._election_deadline_ms(now_ms))
         self._apply(state.begin(now_ms), now_ms)
@@ -354,7 +360,8 @@ class RaftCore:
     def become_leader(self, now_ms: int) -> None:
         """Lead the epoch in which this node was elected."""
         replica, candidate = self.replica, self.state
-        assert isinstance(candidate, CandidateState)
+        if not isinstance(candidate, CandidateState):
+            raise RAFT_ELECTED_LEADER.violated(node_id=replica.node_id, epoch=replica.epoch, role=candidate.role)
         self._leave(replica.epoch, leader_id=replica.node_id, voted_id=NO_NODE)
         replica.timing.leader_is_alive()
         state = self.state = LeaderState(replica, tuple(sorted(candidate.election.granted)), now_ms)
@@ -370,7 +377,8 @@ class RaftCore:
 
     def become_follower(self, epoch: int, leader_id: int, now_ms: int) -> FollowerState:
         """Follow the leader of `epoch`, and fetch from it."""
-        assert leader_id not in {NO_NODE, self.node_id}
+        if leader_id in {NO_NODE, self.node_id}:
+            raise RAFT_ELECTED_LEADER.violated(node_id=self.node_id, epoch=epoch, leader_id=leader_id)
         self._leave(epoch, leader_id=leader_id, voted_id=NO_NODE)
         self.replica.timing.leader_is_alive()
         state = self.state = FollowerState(self.replica, now_ms)

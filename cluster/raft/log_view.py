@@ -6,6 +6,12 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.raft.messages import Entry, EpochEnd
+from odradek.invariants.raft import (
+    RAFT_LOG_APPEND,
+    RAFT_LOG_TRUNCATION,
+    RAFT_SNAPSHOT_INSTALL,
+    RAFT_SNAPSHOT_ORDER,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -103,8 +109,10 @@ class LogView:
         return mine.end_offset
 
     def append(self, entry: Entry) -> None:
-        assert entry.base_offset == self.end_offset, (entry.base_offset, self.end_offset)
-        assert entry.epoch >= self.last_epoch, (entry.epoch, self.last_epoch)
+        if entry.base_offset != self.end_offset or entry.epoch < self.last_epoch:
+            raise RAFT_LOG_APPEND.violated(
+                base_offset=entry.base_offset, end_offset=self.end_offset, epoch=entry.epoch, last_epoch=self.last_epoch
+            )
         if entry.epoch > self.last_epoch:
             self._epochs.append(entry.epoch)
             self._starts.append(entry.base_offset)
@@ -113,7 +121,10 @@ class LogView:
 
     def truncate_to(self, offset: int) -> None:
         """Remove all entries from `offset` on, written or not."""
-        assert self.start_offset <= offset <= self.end_offset
+        if not self.start_offset <= offset <= self.end_offset:
+            raise RAFT_LOG_TRUNCATION.violated(
+                offset=offset, start_offset=self.start_offset, end_offset=self.end_offset
+            )
         while self._starts and self._starts[-1] >= offset:
             self._starts.pop()
             self._epochs.pop()
@@ -124,9 +135,14 @@ class LogView:
 
     def restart_at(self, snapshot: EpochEnd) -> None:
         """Replace the whole log by a snapshot from the leader. No write is pending then."""
-        assert not self.unstable
-        assert self.stable_end == self.end_offset
-        assert self._truncated_to is None
+        if self.unstable or self.stable_end != self.end_offset or self._truncated_to is not None:
+            raise RAFT_SNAPSHOT_INSTALL.violated(
+                snapshot=snapshot,
+                stable_end=self.stable_end,
+                end_offset=self.end_offset,
+                unstable=len(self.unstable),
+                truncated_to=self._truncated_to,
+            )
         self.start_offset = self.end_offset = self.stable_end = snapshot.end_offset
         self._start_epoch = snapshot.epoch
         self._epochs = []
@@ -136,8 +152,8 @@ class LogView:
     def add_snapshot(self, snapshot: EpochEnd) -> None:
         """Register a snapshot of this node. The log begins at the end of the oldest snapshot that is kept."""
         newest = self.latest_snapshot
-        assert snapshot.end_offset <= self.stable_end
-        assert newest is None or newest.end_offset < snapshot.end_offset
+        if snapshot.end_offset > self.stable_end or (newest and newest.end_offset >= snapshot.end_offset):
+            raise RAFT_SNAPSHOT_ORDER.violated(snapshot=snapshot, newest=newest, stable_end=self.stable_end)
         self.snapshots = [*self.snapshots, snapshot][-SNAPSHOTS_KEPT:]
         if len(self.snapshots) == SNAPSHOTS_KEPT:
             self._begin_at(self.snapshots[0])

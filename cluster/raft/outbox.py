@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.invariants.raft import RAFT_SNAPSHOT_PART
+
 if TYPE_CHECKING:
     from odradek.cluster.raft.messages import Message, SnapshotPart
 
@@ -32,7 +34,8 @@ class Outbox:
 
     def write(self, part: SnapshotPart) -> None:
         """Write `part` of the leader's snapshot."""
-        assert self._snapshot_part is None
+        if self._snapshot_part is not None:
+            raise RAFT_SNAPSHOT_PART.violated(waiting=self._snapshot_part.snapshot, added=part.snapshot)
         self._snapshot_part = part
 
     def take(self) -> tuple[tuple[Message, ...], tuple[Message, ...], SnapshotPart | None]:

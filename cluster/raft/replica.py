@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from odradek.cluster.raft.messages import HardState, Standing
+from odradek.cluster.raft.messages import NO_NODE, HardState, Standing
 from odradek.cluster.raft.outbox import Outbox
 from odradek.cluster.raft.timing import ElectionTiming
+from odradek.invariants.raft import RAFT_COMMITTED, RAFT_EPOCH, RAFT_ONE_LEADER, RAFT_ONE_VOTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,11 +98,23 @@ class Replica:
 
     def set_epoch(self, epoch: int, *, leader_id: int, voted_id: int) -> None:
         """Store epoch, leader and vote. The epoch never decreases."""
-        assert epoch >= self.epoch, (epoch, self.epoch)
+        if epoch < self.epoch:
+            raise RAFT_EPOCH.violated(node_id=self.node_id, epoch=self.epoch, next_epoch=epoch)
+        if epoch == self.epoch:
+            if NO_NODE != self.leader_id != leader_id != NO_NODE:
+                raise RAFT_ONE_LEADER.violated(
+                    node_id=self.node_id, epoch=epoch, leader=self.leader_id, other=leader_id
+                )
+            if NO_NODE != self.voted_id != voted_id != NO_NODE:
+                raise RAFT_ONE_VOTE.violated(node_id=self.node_id, epoch=epoch, voted=self.voted_id, next=voted_id)
         self.hard_state = replace(self.hard_state, epoch=epoch, leader_id=leader_id, voted_id=voted_id)
 
     def commit(self, high_watermark: int) -> None:
         """Advance the high watermark to `high_watermark` if that is later."""
+        if high_watermark > self.log.end_offset:
+            raise RAFT_COMMITTED.violated(
+                node_id=self.node_id, high_watermark=high_watermark, end_offset=self.log.end_offset
+            )
         self.high_watermark = max(self.high_watermark, high_watermark)
 
     def confirm(self, leader_high_watermark: int) -> None:

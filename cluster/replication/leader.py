@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from odradek.invariants.partition import ISR_WITHIN_REPLICAS, ONE_PENDING_ISR_CHANGE
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -201,6 +202,11 @@ class LeaderReplicas:
                 lowest = replica.log_end
         return lowest
 
+    def without(self, offset: int) -> list[int]:
+        """Return the members of the maximal ISR that lack records below `offset`."""
+        lagging = [replica.broker_id for replica in self._others if replica.maybe_in_sync and replica.log_end < offset]
+        return lagging if self.own_end >= offset else [self.broker_id, *lagging]
+
     def _about_to_join(self, replica: Replica, log_end: int, now_ms: int) -> bool:
         return self._keeps_up(replica, log_end, now_ms) and replica.eligible
 
@@ -241,6 +247,10 @@ class LeaderReplicas:
         return self._request(tuple(broker_id for broker_id in self.isr if broker_id not in late))
 
     def _request(self, isr: tuple[int, ...]) -> PendingIsrChange:
+        if self.pending_change is not None:
+            raise ONE_PENDING_ISR_CHANGE.violated(broker_id=self.broker_id, pending=self.pending_change, isr=isr)
+        if self.broker_id not in isr or not set(isr) <= set(self.replicas):
+            raise ISR_WITHIN_REPLICAS.violated(broker_id=self.broker_id, isr=isr, replicas=self.replicas)
         self.pending_change = PendingIsrChange(isr, self.leader_epoch, self.partition_epoch)
         self._mark()
         return self.pending_change

@@ -9,6 +9,7 @@ from odradek.cluster.raft.messages import EpochEnd, FetchSnapshotRequest, Snapsh
 from odradek.cluster.raft.roles.fetcher import Fetcher
 from odradek.cluster.raft.roles.role import RoleState
 from odradek.cluster.raft.roles.transitions import Event, Role, Transition
+from odradek.invariants.raft import RAFT_FETCH_POSITION
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ class FollowerState(RoleState):
 
     def _append(self, reply: FetchReply) -> None:
         log = self.replica.log
-        assert reply.fetch_offset == log.end_offset
+        if reply.fetch_offset != log.end_offset:
+            raise RAFT_FETCH_POSITION.violated(fetch_offset=reply.fetch_offset, end_offset=log.end_offset)
         for entry in reply.entries:
             log.append(entry)
         self._leader_high_watermark = reply.high_watermark

@@ -8,6 +8,8 @@ from odradek.cluster.raft.messages import NO_NODE, BeginQuorumEpochRequest, Entr
 from odradek.cluster.raft.progress import UNKNOWN_OFFSET, Progress, committed_offset, majority, successors
 from odradek.cluster.raft.roles.role import RoleState
 from odradek.cluster.raft.roles.transitions import Event, Role, Transition
+from odradek.invariants.invariant import CHECKS
+from odradek.invariants.raft import RAFT_COMMIT_DURABLE
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -112,6 +114,11 @@ class LeaderState(RoleState):
         ]
         committed = committed_offset(ends)
         if committed > self.epoch_start_offset and committed > replica.high_watermark:
+            if CHECKS.expensive and not (
+                sum(end >= committed for end in ends) >= majority(len(replica.voters))
+                and replica.log.epoch_of(committed - 1) == replica.epoch
+            ):
+                raise RAFT_COMMIT_DURABLE.violated(node_id=replica.node_id, committed=committed, durable_ends=ends)
             replica.commit(committed)
             replica.confirm(committed)
             self._reply_to_parked()

@@ -130,5 +130,5 @@ API: Final = Api(
     response=DescribeTopicPartitionsResponse,
     handle=handle,
     refuse=refuse,
-    acl="DESCRIBE on each topic; a request for all topics omits the rest",
+    acl="DESCRIBE on each topic; a request for all omits the rest",
 )

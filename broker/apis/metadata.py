@@ -1,23 +1,27 @@
-"""Metadata: v0-v13
+"""Metadata: list the brokers, and the topics with their partitions and leaders.
 
 Behavior:
-* Names brokers by their endpoint on the listener that was asked; fenced brokers are not named.
-* A topic that does not exist is created when both the client and `auto.create.topics.enable` allow it. Where Kafka
-  answers UNKNOWN_TOPIC_OR_PARTITION and creates behind the client's back, the answer here waits for the topic, so that
-  a client does not have to ask again.
-* A partition whose leader cannot be reached: LEADER_NOT_AVAILABLE, from v6 on LISTENER_NOT_FOUND if the leader is alive
-  but not on this listener.
-* While a broker has just been lost and nobody knows yet whether it is dead, the answer waits for that, 1 s at most:
-  clients ask the moment they lose a connection, and having been sent back to a dead leader they may wait a second to
-  ask again.
+* Active brokers are listed with their endpoint on the connection's listener. Fenced brokers are omitted.
+* A missing topic is created if the request and `auto.create.topics.enable` allow it. The response waits for the new
+  topic. Kafka instead responds with UNKNOWN_TOPIC_OR_PARTITION or LEADER_NOT_AVAILABLE, and the client retries.
+* While the failure of a broker is suspected but not decided, the response waits for the decision, at most 1 s. A client
+  sends this request when it loses a connection. With the old leader in the response, it would reconnect and retry a
+  second later.
+* The controller id is the lowest id of an active broker. Each broker forwards requests for the controller (KIP-590).
+
+Errors:
+* INVALID_REQUEST for a topic id, or for a null name, before v12.
+* Per topic: TOPIC_AUTHORIZATION_FAILED (without the name, if the request names the topic by id),
+  INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID, and the error of a failed creation.
+* Per partition: LEADER_NOT_AVAILABLE if it has no active leader. From v6, LISTENER_NOT_FOUND if the leader has no
+  endpoint on the connection's listener.
 
 Version notes:
-* v0: an empty list asks for all topics; v1 on, null does and an empty list asks for none
-* v4: allow_auto_topic_creation (before it: always allowed)
-* v5: offline replicas (KIP-112) · v7: leader epochs (KIP-320) · v8: authorized operations (KIP-430)
-* v10: topic ids (KIP-516) · v11: cluster operations moved to DescribeCluster (KIP-700) · v12: topics may be asked for
-  by id
-* v13: a top-level error (KIP-1102)
+* v0: an empty list requests all topics. From v1, null requests all topics and an empty list requests none.
+* v4 has `AllowAutoTopicCreation`; earlier versions always allow it. v5 has offline replicas (KIP-112). v7 has leader
+  epochs (KIP-320). v8 has authorized operations (KIP-430). v9 is flexible.
+* v10 has topic ids (KIP-516). v11 omits the operations on the cluster, which DescribeCluster has (KIP-700). v12 can
+  request topics by id. v13 has an error for the whole request (KIP-1102).
 """
 
 from collections.abc import Awaitable, Iterable
@@ -51,37 +55,37 @@ async def _with_new_topics(
     context: BrokerRequestContext, request: MetadataRequest, names: list[str], missing: list[str]
 ) -> MetadataResponse:
     errors = await context.broker.auto_topic_creation.create(missing)
-    return _answer(context, request, names, errors)
+    return _respond(context, request, names, errors)
 
 
 def handle(context: BrokerRequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
     _check(context, request)
     if context.broker.suspected_leaders.any():
-        return _when_settled(context, request)
+        return _when_decided(context, request)
     return _now(context, request)
 
 
-async def _when_settled(context: BrokerRequestContext, request: MetadataRequest) -> MetadataResponse:
-    """A broker has just been lost: who leads instead is known in a moment."""
+async def _when_decided(context: BrokerRequestContext, request: MetadataRequest) -> MetadataResponse:
+    """Wait for the failure detector's decision on the suspected brokers, then respond."""
     await context.broker.suspected_leaders.decided()
-    answer = _now(context, request)
-    return answer if isinstance(answer, MetadataResponse) else await answer
+    response = _now(context, request)
+    return response if isinstance(response, MetadataResponse) else await response
 
 
 def _now(context: BrokerRequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
-    if _asks_for_all(context, request):
+    if _requests_all(context, request):
         allowed, _ = context.split_allowed(
             AclOperation.DESCRIBE, ResourceType.TOPIC, list(context.node.metadata.image.topics)
         )
-        return _answer(context, request, allowed, {})
+        return _respond(context, request, allowed, {})
     topics = request.topics or []
     if any(topic.topic_id != ZERO_UUID for topic in topics):
-        return _answer_by_id(context, request, [topic.topic_id for topic in topics])
+        return _respond_by_id(context, request, [topic.topic_id for topic in topics])
     names = list(dict.fromkeys(topic.name or "" for topic in topics))
     missing = _to_create(context, request, names)
     if missing:
         return _with_new_topics(context, request, names, missing)
-    return _answer(context, request, names, {})
+    return _respond(context, request, names, {})
 
 
 def _check(context: BrokerRequestContext, request: MetadataRequest) -> None:
@@ -89,12 +93,12 @@ def _check(context: BrokerRequestContext, request: MetadataRequest) -> None:
         return
     for topic in request.topics or []:
         if topic.name is None:
-            raise Refusal(ErrorCode.INVALID_REQUEST, "a topic without a name cannot be asked for in this version")
+            raise Refusal(ErrorCode.INVALID_REQUEST, "Null topic names are not valid before version 12.")
         if topic.topic_id != ZERO_UUID:
-            raise Refusal(ErrorCode.INVALID_REQUEST, "a topic cannot be asked for by its id in this version")
+            raise Refusal(ErrorCode.INVALID_REQUEST, "Topic ids are not valid before version 12.")
 
 
-def _asks_for_all(context: BrokerRequestContext, request: MetadataRequest) -> bool:
+def _requests_all(context: BrokerRequestContext, request: MetadataRequest) -> bool:
     if context.api_version < NULL_IS_ALL_MIN_VERSION:
         return not request.topics
     return request.topics is None
@@ -111,30 +115,30 @@ def _to_create(context: BrokerRequestContext, request: MetadataRequest, names: l
     return context.split_allowed(AclOperation.CREATE, ResourceType.TOPIC, described)[0]
 
 
-def _answer(
+def _respond(
     context: BrokerRequestContext, request: MetadataRequest, names: Iterable[str], creation: dict[str, ErrorCode]
 ) -> MetadataResponse:
-    asked = list(names)
-    _, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, asked)
+    requested = list(names)
+    _, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, requested)
     hidden = dict.fromkeys(denied)
     image = context.node.metadata.image
     view = MetadataView(image, context.session.listener.name)
     topics: list[MetadataResponseTopic] = []
-    for name in asked:
+    for name in requested:
         topic = image.topic(name)
         if name in hidden:
-            topics.append(_without(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            topics.append(_topic_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         elif topic is not None:
-            topics.append(_with(context, request, view, topic))
+            topics.append(_topic_result(context, request, view, topic))
         elif not is_valid(name):
-            topics.append(_without(name, ErrorCode.INVALID_TOPIC_EXCEPTION))
+            topics.append(_topic_error(name, ErrorCode.INVALID_TOPIC_EXCEPTION))
         else:
             error = creation.get(name, ErrorCode.NONE) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            topics.append(_without(name, error))
+            topics.append(_topic_error(name, error))
     return _response(context, request, view, topics)
 
 
-def _answer_by_id(context: BrokerRequestContext, request: MetadataRequest, ids: Iterable[UUID]) -> MetadataResponse:
+def _respond_by_id(context: BrokerRequestContext, request: MetadataRequest, ids: Iterable[UUID]) -> MetadataResponse:
     image = context.node.metadata.image
     view = MetadataView(image, context.session.listener.name)
     topics: list[MetadataResponseTopic] = []
@@ -143,42 +147,42 @@ def _answer_by_id(context: BrokerRequestContext, request: MetadataRequest, ids: 
         if topic is None:
             topics.append(MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id))
         elif not context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
-            # The name that belongs to an id is not disclosed to those who may not see the topic.
+            # As in Kafka, a client that may not describe the topic does not learn its name.
             denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             topics.append(MetadataResponseTopic(error_code=denied, name=None, topic_id=topic_id))
         else:
-            topics.append(_with(context, request, view, topic))
+            topics.append(_topic_result(context, request, view, topic))
     return _response(context, request, view, topics)
 
 
-def _without(name: str, error: ErrorCode) -> MetadataResponseTopic:
+def _topic_error(name: str, error: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=error, name=name, is_internal=is_internal(name))
 
 
-def _with(
+def _topic_result(
     context: BrokerRequestContext, request: MetadataRequest, view: MetadataView, topic: TopicImage
 ) -> MetadataResponseTopic:
     knows_listeners = context.api_version >= LISTENER_NOT_FOUND_MIN_VERSION
     partitions = []
     for index, partition in topic.partitions.items():
-        seen = view.partition(partition, knows_listeners=knows_listeners)
+        partition_view = view.partition(partition, knows_listeners=knows_listeners)
         partitions.append(
             MetadataResponsePartition(
-                error_code=seen.error,
+                error_code=partition_view.error,
                 partition_index=index,
-                leader_id=seen.leader,
+                leader_id=partition_view.leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
-                offline_replicas=seen.offline,
+                offline_replicas=partition_view.offline,
             )
         )
-    made = MetadataResponseTopic(
+    result = MetadataResponseTopic(
         name=topic.name, topic_id=topic.topic_id, is_internal=is_internal(topic.name), partitions=partitions
     )
     if request.include_topic_authorized_operations:
-        made.topic_authorized_operations = topic_operations(context, topic.name)
-    return made
+        result.topic_authorized_operations = topic_operations(context, topic.name)
+    return result
 
 
 def _response(
@@ -218,5 +222,5 @@ API: Final = Api(
     response=MetadataResponse,
     handle=handle,
     refuse=refuse,
-    acl="DESCRIBE on topics (others are hidden); CREATE on the topic or the cluster to create one",
+    acl="DESCRIBE on each topic; a request for all omits the rest; CREATE on the topic or the cluster to create it",
 )

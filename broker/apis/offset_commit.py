@@ -1,14 +1,21 @@
-"""OffsetCommit: v2-10 (v0-1 went with Kafka 4.0).
+"""OffsetCommit: commit offsets of a group.
 
 Behavior:
-* Topics and partitions that do not exist are answered each by itself; the others are committed, all or none of them,
-  and what the group says to that is said of them alone.
-* The topic id goes into the record with every version: offsets of a topic that is deleted and made anew do not come
-  back.
+* The coordinator commits the offsets of all existing partitions, or none of them. Partitions that do not exist have
+  their own error and do not prevent the commit of the others.
+* The stored record contains the topic id in every version. If a topic is deleted and created again, the offsets of the
+  former topic are not used.
+
+Errors:
+* GROUP_AUTHORIZATION_FAILED. Per partition: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID,
+  then the error of the group coordinator (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH,
+  OFFSET_METADATA_TOO_LARGE and others).
 
 Version notes:
-* v2-4 a retention of the client's own · v6 leader epoch · v7 static members (KIP-345) · v8 flexible · v9 members of the
-  consumer protocol (KIP-848) · v10 topic ids instead of names (KIP-848)
+* v0 and v1 were removed in Kafka 4.0.
+* v2 to v4 have a retention time per commit. v6 has leader epochs (KIP-320). v7 has static members (KIP-345). v8 is
+  flexible.
+* v9 is for members of the consumer protocol, too (KIP-848). v10 has topic ids instead of names (KIP-848).
 """
 
 from asyncio import Future
@@ -52,34 +59,34 @@ def handle(
     image = context.node.metadata.image
     if by_id:
         for topic in request.topics:
-            found = image.topic_by_id(topic.topic_id)
-            topic.name = "" if found is None else found.name
+            topic_image = image.topic_by_id(topic.topic_id)
+            topic.name = "" if topic_image is None else topic_image.name
     allowed = allowed_topics(context, AclOperation.READ, [topic.name for topic in request.topics])
     refused: list[OffsetCommitResponseTopic] = []
-    wanted: list[OffsetCommitRequestTopic] = []
+    accepted: list[OffsetCommitRequestTopic] = []
     for topic in request.topics:
-        nameless = by_id and not topic.name
+        unknown_id = by_id and not topic.name
         error = (
-            ErrorCode.UNKNOWN_TOPIC_ID if nameless else topic_error(context.node.metadata.image, allowed, topic.name)
+            ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else topic_error(context.node.metadata.image, allowed, topic.name)
         )
         if error is not ErrorCode.NONE:
             refused.append(_refused(topic, topic.partitions, error))
             continue
         if not by_id:
-            named = image.topic(topic.name)
-            topic.topic_id = ZERO_UUID if named is None else named.topic_id
-        there, others = split_existing(context.node.metadata.image, topic.name, topic.partitions)
-        if others:
-            refused.append(_refused(topic, others, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        if there:
-            wanted.append(replace(topic, partitions=there))
-    if not wanted:
+            topic_image = image.topic(topic.name)
+            topic.topic_id = ZERO_UUID if topic_image is None else topic_image.topic_id
+        existing, missing = split_existing(context.node.metadata.image, topic.name, topic.partitions)
+        if missing:
+            refused.append(_refused(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        if existing:
+            accepted.append(replace(topic, partitions=existing))
+    if not accepted:
         return OffsetCommitResponse(topics=joined(refused, (), _key))
     caller, groups = caller_of(context), context.broker.groups
-    if wanted == request.topics:
+    if accepted == request.topics:
         return now_or_later(groups.commit_offsets(request, caller))
-    asked = ask_each([replace(request, topics=wanted)], lambda asking: groups.commit_offsets(asking, caller))
-    return _merged(context, asked, refused)
+    pending = ask_each([replace(request, topics=accepted)], lambda reduced: groups.commit_offsets(reduced, caller))
+    return _merged(context, pending, refused)
 
 
 def refuse(
@@ -90,11 +97,11 @@ def refuse(
 
 async def _merged(
     context: BrokerRequestContext,
-    asked: list[tuple[OffsetCommitRequest, Future[OffsetCommitResponse] | Refusal]],
+    pending: list[tuple[OffsetCommitRequest, Future[OffsetCommitResponse] | Refusal]],
     refused: list[OffsetCommitResponseTopic],
 ) -> OffsetCommitResponse:
     (response,) = await answers_of(
-        context, asked, lambda request, error, message: refuse(context, request, error, message)
+        context, pending, lambda request, error, message: refuse(context, request, error, message)
     )
     return OffsetCommitResponse(topics=joined(refused, response.topics, _key))
 
@@ -106,8 +113,8 @@ def _key(topic: OffsetCommitResponseTopic) -> Hashable:
 def _refused(
     topic: OffsetCommitRequestTopic, partitions: list[OffsetCommitRequestPartition], error: ErrorCode
 ) -> OffsetCommitResponseTopic:
-    answers = [OffsetCommitResponsePartition(partition.partition_index, error) for partition in partitions]
-    return OffsetCommitResponseTopic(topic.name, topic.topic_id, answers)
+    results = [OffsetCommitResponsePartition(partition.partition_index, error) for partition in partitions]
+    return OffsetCommitResponseTopic(topic.name, topic.topic_id, results)
 
 
 API: Final = Api(

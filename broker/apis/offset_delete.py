@@ -1,8 +1,12 @@
-"""OffsetDelete: v0 (KIP-496)
+"""OffsetDelete: delete committed offsets of a group (KIP-496).
 
 Behavior:
-* Offsets of a topic that a member of the group subscribes to stay: GROUP_SUBSCRIBED_TO_TOPIC. So do those that an open
-  transaction has pending: UNSTABLE_OFFSET_COMMIT.
+* Each partition has its own result.
+
+Errors:
+* For the whole request: GROUP_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND, and other errors of the group coordinator.
+* Per partition: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC if a member
+  subscribes to the topic, and UNSTABLE_OFFSET_COMMIT if an open transaction has a pending offset.
 """
 
 from asyncio import Future
@@ -29,18 +33,18 @@ def handle(context: BrokerRequestContext, request: OffsetDeleteRequest) -> Await
     check_group(context, AclOperation.DELETE, request.group_id)
     allowed = allowed_topics(context, AclOperation.READ, [topic.name for topic in request.topics])
     refused: list[OffsetDeleteResponseTopic] = []
-    wanted: list[OffsetDeleteRequestTopic] = []
+    accepted: list[OffsetDeleteRequestTopic] = []
     for topic in request.topics:
         error = topic_error(context.node.metadata.image, allowed, topic.name)
         if error is not ErrorCode.NONE:
             refused.append(_refused(topic.name, topic.partitions, error))
             continue
-        there, others = split_existing(context.node.metadata.image, topic.name, topic.partitions)
-        if others:
-            refused.append(_refused(topic.name, others, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        if there:
-            wanted.append(replace(topic, partitions=there))
-    return _merged(context.broker.groups.delete_offsets(replace(request, topics=wanted)), refused)
+        existing, missing = split_existing(context.node.metadata.image, topic.name, topic.partitions)
+        if missing:
+            refused.append(_refused(topic.name, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        if existing:
+            accepted.append(replace(topic, partitions=existing))
+    return _merged(context.broker.groups.delete_offsets(replace(request, topics=accepted)), refused)
 
 
 def refuse(
@@ -59,8 +63,8 @@ async def _merged(
 
 
 def _refused(name: str, partitions: list[OffsetDeleteRequestPartition], error: ErrorCode) -> OffsetDeleteResponseTopic:
-    answers = [OffsetDeleteResponsePartition(partition.partition_index, error) for partition in partitions]
-    return OffsetDeleteResponseTopic(name, answers)
+    results = [OffsetDeleteResponsePartition(partition.partition_index, error) for partition in partitions]
+    return OffsetDeleteResponseTopic(name, results)
 
 
 API: Final = Api(

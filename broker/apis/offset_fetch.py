@@ -1,15 +1,21 @@
-"""OffsetFetch: v1-10 (v0 went with Kafka 4.0).
+"""OffsetFetch: fetch committed offsets of groups.
 
 Behavior:
-* Groups are answered each by itself. Topics need not exist: what a group has committed is told for as long as it is
-  kept.
-* What is wrong with a whole group is said of each of its partitions, too, up to v7: aiokafka looks nowhere else, and
-  takes an answer without partitions for a group that has committed nothing (decision 0066).
-* With RequireStable a partition whose offset hangs on an open transaction is answered UNSTABLE_OFFSET_COMMIT (KIP-447).
+* Each group has its own result. A topic need not exist: the coordinator returns an offset for as long as it stores it.
+* With `RequireStable`, a partition with a pending offset of an open transaction has the error UNSTABLE_OFFSET_COMMIT
+  (KIP-447).
+* Up to v7, the error of a group is also the error of each requested partition. aiokafka reads only those, and
+  takes a response without partitions as "no offset was committed" (decision 0066).
+
+Errors:
+* Per group: GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS; for members of the consumer
+  protocol UNKNOWN_MEMBER_ID and STALE_MEMBER_EPOCH.
+* Per partition: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID, UNSTABLE_OFFSET_COMMIT.
 
 Version notes:
-* v2 all topics of a group, and an error for the whole group · v5 leader epoch · v6 flexible · v7 RequireStable · v8
-  many groups (KIP-709) · v9 members of the consumer protocol (KIP-848) · v10 topic ids instead of names (KIP-848)
+* v0 was removed in Kafka 4.0. v2 can request all topics of a group, and has an error for the whole group. v5 has leader
+  epochs (KIP-320). v6 is flexible. v7 has `RequireStable` (KIP-447). v8 has several groups (KIP-709).
+* v9 is for members of the consumer protocol, too (KIP-848). v10 has topic ids instead of names (KIP-848).
 """
 
 from asyncio import Future
@@ -42,26 +48,26 @@ NO_OFFSET: Final = -1
 
 
 @dataclass(slots=True)
-class _Wanted:
-    """One group of a request, and its topics that are not looked up."""
+class _GroupRequest:
+    """One group of a request: the topics to fetch, and the results of the topics that are refused."""
 
     group: OffsetFetchRequestGroup
     refused: list[OffsetFetchResponseTopics] = field(default_factory=list)
 
 
 def handle(context: BrokerRequestContext, request: OffsetFetchRequest) -> Awaitable[OffsetFetchResponse]:
-    wanted = [_Wanted(group) for group in _groups(context, request)]
-    names = [each.group.group_id for each in wanted]
+    group_requests = [_GroupRequest(group) for group in _groups(context, request)]
+    names = [group_request.group.group_id for group_request in group_requests]
     allowed = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, names)[0])
     caller = caller_of(context)
 
-    def ask(each: _Wanted) -> Future[OffsetFetchResponseGroup]:
-        if each.group.group_id not in allowed:
+    def fetch(group_request: _GroupRequest) -> Future[OffsetFetchResponseGroup]:
+        if group_request.group.group_id not in allowed:
             raise Refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        _prepare(context, each)
-        return context.broker.groups.fetch_offsets(each.group, caller, require_stable=request.require_stable)
+        _prepare(context, group_request)
+        return context.broker.groups.fetch_offsets(group_request.group, caller, require_stable=request.require_stable)
 
-    return _answer(context, ask_each(wanted, ask))
+    return _respond(context, ask_each(group_requests, fetch))
 
 
 def refuse(
@@ -85,51 +91,56 @@ def _groups(context: BrokerRequestContext, request: OffsetFetchRequest) -> Seque
     ]
 
 
-def _prepare(context: BrokerRequestContext, wanted: _Wanted) -> None:
-    """Take out the topics that may not be told, and give the others their names."""
-    asked = wanted.group.topics
-    if asked is None:
+def _prepare(context: BrokerRequestContext, group_request: _GroupRequest) -> None:
+    """Move the topics that the client may not describe, or with an unknown id, to `refused`.
+
+    Set the names of the rest.
+    """
+    requested = group_request.group.topics
+    if requested is None:
         return
     by_id = context.api_version >= TOPIC_IDS_MIN_VERSION
     image = context.node.metadata.image
     if by_id:
-        for topic in asked:
-            found = image.topic_by_id(topic.topic_id)
-            topic.name = "" if found is None else found.name
-    allowed = allowed_topics(context, AclOperation.DESCRIBE, [topic.name for topic in asked])
+        for topic in requested:
+            topic_image = image.topic_by_id(topic.topic_id)
+            topic.name = "" if topic_image is None else topic_image.name
+    allowed = allowed_topics(context, AclOperation.DESCRIBE, [topic.name for topic in requested])
     kept: list[OffsetFetchRequestTopics] = []
-    for topic in asked:
+    for topic in requested:
         if by_id and not topic.name:
-            wanted.refused.append(_topic_error(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+            group_request.refused.append(_topic_error(topic, ErrorCode.UNKNOWN_TOPIC_ID))
         elif topic.name not in allowed:
-            wanted.refused.append(_topic_error(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            group_request.refused.append(_topic_error(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         else:
             kept.append(topic)
-    wanted.group = replace(wanted.group, topics=kept)
+    group_request.group = replace(group_request.group, topics=kept)
 
 
-async def _answer(
-    context: BrokerRequestContext, asked: list[tuple[_Wanted, Future[OffsetFetchResponseGroup] | Refusal]]
+async def _respond(
+    context: BrokerRequestContext, pending: list[tuple[_GroupRequest, Future[OffsetFetchResponseGroup] | Refusal]]
 ) -> OffsetFetchResponse:
-    answers = await answers_of(context, asked, lambda each, error, _message: _group_error(context, each.group, error))
-    for (each, _), answer in zip(asked, answers, strict=True):
-        if answer.error_code == ErrorCode.NONE:
-            topics = _tellable(context, answer.topics) if each.group.topics is None else answer.topics
-            answer.topics = [*topics, *each.refused]
-    return _response(context, answers)
+    results = await answers_of(
+        context, pending, lambda group_request, error, _message: _group_error(context, group_request.group, error)
+    )
+    for (group_request, _), result in zip(pending, results, strict=True):
+        if result.error_code == ErrorCode.NONE:
+            topics = _visible_topics(context, result.topics) if group_request.group.topics is None else result.topics
+            result.topics = [*topics, *group_request.refused]
+    return _response(context, results)
 
 
-def _tellable(
+def _visible_topics(
     context: BrokerRequestContext, topics: list[OffsetFetchResponseTopics]
 ) -> list[OffsetFetchResponseTopics]:
-    """All topics of a group, less those that the caller may not describe or that have no id where ids are told."""
+    """Return the topics of a group that the client may describe; from v10, only existing topics, with their ids."""
     allowed = allowed_topics(context, AclOperation.DESCRIBE, [topic.name for topic in topics])
-    told = [topic for topic in topics if topic.name in allowed]
+    visible = [topic for topic in topics if topic.name in allowed]
     if context.api_version < TOPIC_IDS_MIN_VERSION:
-        return told
+        return visible
     image = context.node.metadata.image
-    known = [(topic, image.topic(topic.name)) for topic in told]
-    return [replace(topic, topic_id=found.topic_id) for topic, found in known if found is not None]
+    known = [(topic, image.topic(topic.name)) for topic in visible]
+    return [replace(topic, topic_id=topic_image.topic_id) for topic, topic_image in known if topic_image is not None]
 
 
 def _topic_error(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
@@ -148,28 +159,28 @@ def _group_error(
     return OffsetFetchResponseGroup(group.group_id, topics, error)
 
 
-def _response(context: BrokerRequestContext, answers: Sequence[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
+def _response(context: BrokerRequestContext, results: Sequence[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
     if context.api_version >= MANY_GROUPS_MIN_VERSION:
-        return OffsetFetchResponse(groups=list(answers))
-    only = answers[0]
+        return OffsetFetchResponse(groups=list(results))
+    result = results[0]
     topics = [
         OffsetFetchResponseTopic(
             topic.name,
             [
                 OffsetFetchResponsePartition(
-                    each.partition_index,
-                    each.committed_offset,
-                    each.committed_leader_epoch,
-                    each.metadata,
-                    each.error_code,
+                    partition.partition_index,
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.metadata,
+                    partition.error_code,
                 )
-                for each in topic.partitions
+                for partition in topic.partitions
             ],
         )
-        for topic in only.topics
+        for topic in result.topics
     ]
-    # An answer of v1 has no place for the error of the whole.
-    error = only.error_code if context.api_version >= GROUP_ERROR_MIN_VERSION else 0
+    # A response of v1 has no error for the whole group.
+    error = result.error_code if context.api_version >= GROUP_ERROR_MIN_VERSION else 0
     return OffsetFetchResponse(topics=topics, error_code=error)
 
 

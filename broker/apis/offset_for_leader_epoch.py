@@ -1,11 +1,16 @@
-"""OffsetForLeaderEpoch: v2-4.
+"""OffsetForLeaderEpoch: find the end offset of a leader epoch (KIP-101, KIP-320).
 
 Behavior:
-- Where the batches of the largest epoch that is not above the asked one end: a consumer that has read beyond that point
-  in that epoch has read what no longer exists (KIP-320). (-1, -1) where the log knows nothing of such an epoch.
+* The result is the largest leader epoch that is not above the requested one, and its end offset. A consumer that has
+  read that epoch beyond its end offset has read records that were truncated. (-1, -1) means that the log has no such
+  epoch.
+
+Errors:
+* Per partition: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+  NOT_LEADER_OR_FOLLOWER.
 
 Version notes:
-- v2 current leader epoch; v3 replica id; v4 flexible.
+* v2 has the current leader epoch (KIP-320). v3 has the replica id. v4 is flexible.
 """
 
 from typing import Final
@@ -25,25 +30,24 @@ from odradek.protocol.messages.offset_for_leader_epoch import (
 from odradek.protocol.special_values import DEBUGGING_REPLICA_ID
 
 REPLICA_ID_MIN_VERSION: Final = 3
-"""A tool that looks at whatever replica it asks."""
 
 
 def handle(context: BrokerRequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-    trusted = context.allowed_on_cluster(AclOperation.CLUSTER_ACTION)
+    is_broker = context.allowed_on_cluster(AclOperation.CLUSTER_ACTION)
     topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.topics:
-        allowed = trusted or context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic)
-        answers: list[EpochEndOffset] = []
-        for asked in topic.partitions:
-            answer = EpochEndOffset(partition=asked.partition)
-            answers.append(answer)
+        allowed = is_broker or context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+        results: list[EpochEndOffset] = []
+        for requested in topic.partitions:
+            result = EpochEndOffset(partition=requested.partition)
+            results.append(result)
             try:
                 if not allowed:
                     raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                answer.leader_epoch, answer.end_offset = _look_up(context, request, topic.topic, asked)
+                result.leader_epoch, result.end_offset = _look_up(context, request, topic.topic, requested)
             except Refusal as refusal:
-                answer.error_code = wire_error(context.api_key, context.api_version, refusal.error)
-        topics.append(OffsetForLeaderTopicResult(topic.topic, answers))
+                result.error_code = wire_error(context.api_key, context.api_version, refusal.error)
+        topics.append(OffsetForLeaderTopicResult(topic.topic, results))
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
@@ -51,21 +55,23 @@ def refuse(
     context: BrokerRequestContext, request: OffsetForLeaderEpochRequest, error: ErrorCode, message: str | None
 ) -> OffsetForLeaderEpochResponse:
     topics = [
-        OffsetForLeaderTopicResult(topic.topic, [EpochEndOffset(error, asked.partition) for asked in topic.partitions])
+        OffsetForLeaderTopicResult(
+            topic.topic, [EpochEndOffset(error, partition.partition) for partition in topic.partitions]
+        )
         for topic in request.topics
     ]
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _look_up(
-    context: BrokerRequestContext, request: OffsetForLeaderEpochRequest, topic: str, asked: OffsetForLeaderPartition
+    context: BrokerRequestContext, request: OffsetForLeaderEpochRequest, topic: str, requested: OffsetForLeaderPartition
 ) -> tuple[int, int]:
-    partition = context.broker.partitions.find(topic, asked.partition)
+    partition = context.broker.partitions.find(topic, requested.partition)
     if context.api_version >= REPLICA_ID_MIN_VERSION and request.replica_id == DEBUGGING_REPLICA_ID:
-        partition.check_readable(asked.current_leader_epoch)
+        partition.check_readable(requested.current_leader_epoch)
     else:
-        partition.check_leader(asked.current_leader_epoch)
-    return partition.log.end_offset_for_epoch(asked.leader_epoch)
+        partition.check_leader(requested.current_leader_epoch)
+    return partition.log.end_offset_for_epoch(requested.leader_epoch)
 
 
 API: Final = Api(

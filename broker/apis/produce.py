@@ -1,23 +1,31 @@
-"""Produce: v3-13, announced from v0 (KAFKA-18659: librdkafka decides by it what a broker can do; v0-2 are refused).
+"""Produce: append record batches to partitions.
 
 Behavior:
-- One batch per partition, checked and appended as received. A bad one is refused for its partition alone.
-- Stage one (in the order of the connection): checks, transaction verification, append. Stage two: waiting for the
-  commit.
-- acks=all (-1) waits for the high watermark; acks=1 waits for this broker, which means for the flush where
-  `flush.messages` asks for one; acks=0 gets no response, and an error closes the connection, since nothing else can
-  tell.
-- A batch that is already there (one of the producer's last five) is answered like the first time, and not written
-  again.
-- Transactional batches: see `odradek.broker.coordinators.txn_verification`.
-- A partition knows a bounded number of producers. Who has been silent longest makes room for a new one, but nobody who
-  was heard of in the last quarter of an hour: then the new one is told NOT_ENOUGH_REPLICAS, with the reason in words,
-  and tries again.
+* Each partition has one batch, which is checked and appended unchanged. An invalid batch fails its partition only.
+* Stage one, in the order of the connection's requests: checks, verification of the transaction, append. Stage two: the
+  wait for the acknowledgment.
+* acks=all (-1) waits for the high watermark. acks=1 waits for the leader: for its append, or for its flush if
+  `flush.messages` is set. acks=0 has no response: an error closes the connection.
+* A duplicate of one of the producer's last five batches is not appended. Its response is that of the first attempt.
+* Transactional batches are verified (KIP-890): see `odradek.broker.coordinators.txn_verification`.
+* A partition stores a bounded number of producer states. A new producer replaces the one that was idle longest, if that
+  was at least 15 minutes. Otherwise the new producer receives NOT_ENOUGH_REPLICAS with an error message, and retries.
+
+Errors:
+* For the whole request: TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+* Per partition: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID, CORRUPT_MESSAGE,
+  INVALID_RECORD, INVALID_TOPIC_EXCEPTION for internal topics, INVALID_REQUIRED_ACKS, the error of the verification,
+  NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
+  KAFKA_STORAGE_ERROR; after the append REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER.
 
 Version notes:
-- v3 transactional id; v4 KAFKA_STORAGE_ERROR; v5 log start offset; v7 zstd (KIP-110); v8 record errors and messages
-  (KIP-467); v9 flexible; v10 leader hints (KIP-951); v11 TRANSACTION_ABORTABLE; v12 implicit add of partitions to the
-  transaction (KIP-890 part 2); v13 topic ids (KIP-516).
+* v0 to v2 are announced but refused, as in Kafka: librdkafka derives features from the announced versions
+  (KAFKA-18659).
+* v3 has the transactional id. v4 knows KAFKA_STORAGE_ERROR. v5 has the log start offset. v7 may have zstd batches
+  (KIP-110). v8 has record errors and error messages (KIP-467). v9 is flexible. v10 has hints to the current leader
+  (KIP-951).
+* v11 knows TRANSACTION_ABORTABLE. v12 adds partitions to the transaction implicitly (TV2, KIP-890). v13 has topic ids
+  (KIP-516).
 """
 
 from asyncio import Future
@@ -61,7 +69,7 @@ VALID_ACKS: Final = (ACKS_ALL, ACKS_NONE, 1)
 TOPIC_ID_MIN_VERSION: Final = 13
 LEADER_HINT_MIN_VERSION: Final = 10
 ADMIN_CLIENT_ID: Final = "__admin_client"
-"""The one client id that may write to internal topics."""
+"""Client id that may write to internal topics, as in Kafka (AdminUtils.ADMIN_CLIENT_ID)."""
 NO_LEADER_KNOWN: Final = LeaderIdAndEpoch()
 WITHOUT_LOG_START: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -71,9 +79,12 @@ WITHOUT_LOG_START: Final = (
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
-"""Refused with log start -1; all other refusals of a log say where it starts."""
-EXPLAINED: Final = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.NOT_ENOUGH_REPLICAS)
-"""What is wrong with the records themselves is told in words (KIP-467), and that there is no room for another producer."""
+"""Errors of an append whose result has the log start offset -1.
+
+Results with other errors contain the log start offset.
+"""
+ERRORS_WITH_MESSAGE: Final = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.NOT_ENOUGH_REPLICAS)
+"""Errors with an error message: invalid records (KIP-467), and too many producers in the partition."""
 LOG: Final = structlog.get_logger(__name__)
 
 Response = ProduceResponse | None
@@ -81,18 +92,18 @@ Response = ProduceResponse | None
 
 @dataclass(slots=True)
 class _Entry:
-    """One partition's batch that has passed the checks, and its answer, which is filled in on the way."""
+    """Batch of one partition that has passed the checks, and the result that is filled in for it."""
 
     topic: str
     partition: Partition
     records: Buffer
-    answer: PartitionProduceResponse
+    result: PartitionProduceResponse
     outcome: Outcome = NO_GUARD
 
 
 @dataclass(slots=True)
 class _Produce:
-    """One request on its way."""
+    """Produce request: its response, and the batches to append."""
 
     context: BrokerRequestContext
     acks: int
@@ -109,10 +120,10 @@ def handle(
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     produce = _Produce(context, request.acks, request.timeout_ms, ProduceResponse(), [])
     for topic in request.topic_data:
-        _survey(produce, topic)
+        _check_topic(produce, topic)
     if request.acks not in VALID_ACKS:
         for entry in produce.entries:
-            _refuse(produce, entry.answer, entry.topic, Refusal(ErrorCode.INVALID_REQUIRED_ACKS))
+            _refuse(produce, entry.result, entry.topic, Refusal(ErrorCode.INVALID_REQUIRED_ACKS))
         return produce.response
     if transactional and produce.entries:
         outcomes = _verify(produce, request.transactional_id)
@@ -127,10 +138,10 @@ def refuse(
     response = ProduceResponse()
     produce = _Produce(context, request.acks, request.timeout_ms, response, [])
     for topic in request.topic_data:
-        answers = [_answer(data.index) for data in topic.partition_data]
-        response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
-        for answer in answers:
-            _refuse(produce, answer, topic.name, Refusal(error))
+        results = [_new_result(data.index) for data in topic.partition_data]
+        response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
+        for result in results:
+            _refuse(produce, result, topic.name, Refusal(error))
     return _finish(produce)
 
 
@@ -143,12 +154,12 @@ def _may_transact(context: BrokerRequestContext, transactional_id: str | None) -
     )
 
 
-def _answer(index: int) -> PartitionProduceResponse:
+def _new_result(index: int) -> PartitionProduceResponse:
     return PartitionProduceResponse(index, 0, UNKNOWN_OFFSET, -1, UNKNOWN_OFFSET, [], None, NO_LEADER_KNOWN)
 
 
-def _survey(produce: _Produce, topic: TopicProduceData) -> None:
-    """An answer for every partition of `topic`, and an entry for each one whose batch may be appended."""
+def _check_topic(produce: _Produce, topic: TopicProduceData) -> None:
+    """Add a result for each partition of `topic` to the response, and an entry for each batch that may be appended."""
     context = produce.context
     partitions = context.broker.partitions
     by_id = context.api_version >= TOPIC_ID_MIN_VERSION
@@ -156,13 +167,13 @@ def _survey(produce: _Produce, topic: TopicProduceData) -> None:
     if by_id:
         image = context.node.metadata.image.topic_by_id(topic.topic_id)
         name = image.name if image is not None else ""
-    told = TopicProduceResponse(topic.name, topic.topic_id, [])
-    produce.response.responses.append(told)
+    topic_response = TopicProduceResponse(topic.name, topic.topic_id, [])
+    produce.response.responses.append(topic_response)
     allowed = not name or context.allowed(AclOperation.WRITE, ResourceType.TOPIC, name)
     internal = is_internal(name) and context.client_id != ADMIN_CLIENT_ID
     for data in topic.partition_data:
-        answer = _answer(data.index)
-        told.partition_responses.append(answer)
+        result = _new_result(data.index)
+        topic_response.partition_responses.append(result)
         try:
             if not allowed:
                 raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -173,13 +184,16 @@ def _survey(produce: _Produce, topic: TopicProduceData) -> None:
             records = single_batch(data.records, context.api_version)
             if internal:
                 raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
-            produce.entries.append(_Entry(name, partition, records, answer))
+            produce.entries.append(_Entry(name, partition, records, result))
         except Refusal as refusal:
-            _refuse(produce, answer, name, refusal)
+            _refuse(produce, result, name, refusal)
 
 
 def _verify(produce: _Produce, transactional_id: str | None) -> Future[list[Outcome]] | None:
-    """Give each transactional entry its outcome; a future of them when the coordinator is waited for."""
+    """Start the verification of the transactional entries.
+
+    Set the outcomes of the entries, or return a future of them if the coordinator has to respond first.
+    """
     entries = _transactional(produce)
     if not entries:
         return None
@@ -188,7 +202,7 @@ def _verify(produce: _Produce, transactional_id: str | None) -> Future[list[Outc
     outcomes = produce.context.broker.verifier.start(transactional_id, terms, batches)
     if isinstance(outcomes, Future):
         return outcomes
-    _note(entries, outcomes)
+    _set_outcomes(entries, outcomes)
     return None
 
 
@@ -196,13 +210,13 @@ def _transactional(produce: _Produce) -> list[_Entry]:
     return [entry for entry in produce.entries if is_transactional(entry.records)]
 
 
-def _note(entries: Sequence[_Entry], outcomes: Sequence[Outcome]) -> None:
+def _set_outcomes(entries: Sequence[_Entry], outcomes: Sequence[Outcome]) -> None:
     for entry, outcome in zip(entries, outcomes, strict=True):
         entry.outcome = outcome
 
 
 def _append_verified(produce: _Produce, outcomes: Sequence[Outcome]) -> "Response | Awaitable[Response]":
-    _note(_transactional(produce), outcomes)
+    _set_outcomes(_transactional(produce), outcomes)
     return _append(produce)
 
 
@@ -211,26 +225,26 @@ def _append(produce: _Produce) -> "Response | Awaitable[Response]":
     now_ms = produce.context.now_ms
     waiting: list[tuple[_Entry, int]] = []
     for entry in produce.entries:
-        answer, partition, outcome = entry.answer, entry.partition, entry.outcome
+        result, partition, outcome = entry.result, entry.partition, entry.outcome
         try:
             if isinstance(outcome, Refusal):
-                answer.error_message = outcome.message
+                result.error_message = outcome.message
                 raise outcome
             info = partition.append(entry.records, origin=Origin.CLIENT, now_ms=now_ms, guard=outcome, acks=acks)
         except Refusal as refusal:
             if not isinstance(outcome, Refusal) and refusal.error not in WITHOUT_LOG_START:
-                answer.log_start_offset = partition.log.log_start_offset
-            _refuse(produce, answer, entry.topic, refusal)
+                result.log_start_offset = partition.log.log_start_offset
+            _refuse(produce, result, entry.topic, refusal)
             continue
-        answer.base_offset = info.first_offset
-        answer.log_append_time_ms = info.log_append_time
-        answer.log_start_offset = info.log_start_offset
+        result.base_offset = info.first_offset
+        result.log_append_time_ms = info.log_append_time
+        result.log_start_offset = info.log_start_offset
         end = info.last_offset + 1
         reached = partition.log.high_watermark if acks == ACKS_ALL else partition.watermarks.acknowledged_offset
         if acks != ACKS_NONE and (reached < end or not partition.leads):
             waiting.append((entry, end))
         elif acks == ACKS_ALL and not partition.maximal_isr_suffices:
-            _set_error(produce, answer, entry.topic, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            _set_error(produce, result, entry.topic, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
     if waiting:
         return _commit(produce, waiting)
     return _finish(produce)
@@ -255,38 +269,38 @@ def _settler(produce: _Produce, entry: _Entry) -> CommitCallback:
     def settle(error: ErrorCode) -> None:
         partition = entry.partition
         if error is ErrorCode.NONE and produce.acks == ACKS_ALL and not partition.maximal_isr_suffices:
-            _set_error(produce, entry.answer, entry.topic, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            _set_error(produce, entry.result, entry.topic, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         elif error is not ErrorCode.NONE:
-            _set_error(produce, entry.answer, entry.topic, error)
+            _set_error(produce, entry.result, entry.topic, error)
 
     return settle
 
 
-# ---- answers --------------------------------------------------------------------------------------------------------
+# ---- results --------------------------------------------------------------------------------------------------------
 
 
-def _refuse(produce: _Produce, answer: PartitionProduceResponse, topic: str, refusal: Refusal) -> None:
-    answer.base_offset = UNKNOWN_OFFSET
-    if refusal.error in EXPLAINED:
-        answer.error_message = refusal.message
+def _refuse(produce: _Produce, result: PartitionProduceResponse, topic: str, refusal: Refusal) -> None:
+    result.base_offset = UNKNOWN_OFFSET
+    if refusal.error in ERRORS_WITH_MESSAGE:
+        result.error_message = refusal.message
     if isinstance(refusal, RecordsRefused):
-        answer.record_errors = [BatchIndexAndErrorMessage(index, text) for index, text in refusal.record_errors]
-    _set_error(produce, answer, topic, refusal.error)
+        result.record_errors = [BatchIndexAndErrorMessage(index, text) for index, text in refusal.record_errors]
+    _set_error(produce, result, topic, refusal.error)
 
 
-def _set_error(produce: _Produce, answer: PartitionProduceResponse, topic: str, error: ErrorCode) -> None:
+def _set_error(produce: _Produce, result: PartitionProduceResponse, topic: str, error: ErrorCode) -> None:
     context = produce.context
-    answer.error_code = wire_error(context.api_key, context.api_version, error)
+    result.error_code = wire_error(context.api_key, context.api_version, error)
     if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and context.api_version >= LEADER_HINT_MIN_VERSION:
-        _add_hint(produce, answer, topic)
+        _add_hint(produce, result, topic)
 
 
-def _add_hint(produce: _Produce, answer: PartitionProduceResponse, topic: str) -> None:
+def _add_hint(produce: _Produce, result: PartitionProduceResponse, topic: str) -> None:
     context = produce.context
-    hint = leader_hint(context.node.metadata.image, context.session.listener.name, topic, answer.index)
+    hint = leader_hint(context.node.metadata.image, context.session.listener.name, topic, result.index)
     if hint is None:
         return
-    answer.current_leader = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
+    result.current_leader = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
     endpoints = produce.response.node_endpoints
     if hint.endpoint is not None and all(known.node_id != hint.leader_id for known in endpoints):
         endpoints.append(NodeEndpoint(hint.leader_id, hint.endpoint.host, hint.endpoint.port, hint.rack))
@@ -296,10 +310,10 @@ def _finish(produce: _Produce) -> ProduceResponse | None:
     if produce.acks != ACKS_NONE:
         return produce.response
     errors = [
-        f"{topic.name or topic.topic_id}-{answer.index}: {ErrorCode(answer.error_code).name}"
+        f"{topic.name or topic.topic_id}-{result.index}: {ErrorCode(result.error_code).name}"
         for topic in produce.response.responses
-        for answer in topic.partition_responses
-        if answer.error_code
+        for result in topic.partition_responses
+        if result.error_code
     ]
     if errors:
         produce.context.session.close(f"produce with acks=0 failed: {', '.join(errors)}")

@@ -1,11 +1,15 @@
-"""SyncGroup: v0-5
+"""SyncGroup: receive the assignment of a member of a classic group, or, from the group's leader, set all assignments.
 
 Behavior:
-* The answer waits for the leader of the group, whose SyncGroup says which member gets what.
-* All that wait are told NOT_COORDINATOR when the group is led elsewhere.
+* The response waits for the SyncGroup request of the group's leader, which contains the assignment of each member.
+* If the broker stops being the coordinator, all waiting members receive NOT_COORDINATOR.
+
+Errors:
+* INCONSISTENT_GROUP_PROTOCOL without a protocol type or name from v5, GROUP_AUTHORIZATION_FAILED, then the error of the
+  group coordinator: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS and others.
 
 Version notes:
-* v3 static members (KIP-345) · v4 flexible · v5 protocol type and name, which must be given
+* v3 has static members (KIP-345). v4 is flexible. v5 requires the protocol type and name (KIP-559).
 """
 
 from collections.abc import Awaitable
@@ -28,7 +32,9 @@ def handle(
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     check_group(context, AclOperation.READ, request.group_id)
     for assignment in request.assignments:
-        assignment.assignment = bytes(assignment.assignment)  # it is kept, and the frame that it lies in is not
+        assignment.assignment = bytes(
+            assignment.assignment
+        )  # the group keeps the assignment longer than the request's buffer
     return while_connected(context, context.broker.groups.sync(request, caller_of(context)))
 
 

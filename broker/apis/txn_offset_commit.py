@@ -1,17 +1,25 @@
-"""TxnOffsetCommit: v0-5
+"""TxnOffsetCommit: commit offsets of a group as part of a transaction (KIP-98, KIP-447).
 
 Behavior:
-* As with Produce the coordinator of the transaction is asked first (KIP-890): up to v4 whether the partition of
-  `__consumer_offsets` was added, from v5 on to add it. What the log gave out before that goes along to the append: a
-  transaction that was ended in between is refused there (KAFKA-15784).
-* The offsets count from the commit of the transaction on. Until then OffsetFetch says what was there before, or
-  UNSTABLE_OFFSET_COMMIT to who requires stable offsets.
-* Topics and partitions that do not exist are answered each by itself, whatever is said to the others.
+* As for Produce, the transaction coordinator first verifies that the group's partition of `__consumer_offsets` belongs
+  to the transaction (up to v4), or adds it (from v5, KIP-890). The append then presents the verification guard that the
+  log issued before. If the transaction has ended in between, the guard is invalid and the request fails (KAFKA-15784).
+* The offsets are pending until the transaction commits. Until then, OffsetFetch returns the former offsets, or
+  UNSTABLE_OFFSET_COMMIT with `RequireStable`.
+* Partitions that do not exist have their own error, and do not prevent the commit of the others.
+
+Errors:
+* For each partition: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED,
+  UNKNOWN_TOPIC_OR_PARTITION, INVALID_GROUP_ID, the error of the transaction coordinator (INVALID_TXN_STATE,
+  INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH), then the error of the group coordinator (UNKNOWN_MEMBER_ID,
+  ILLEGAL_GENERATION, NOT_COORDINATOR).
 
 Version notes:
-* v2 leader epoch; COORDINATOR_LOAD_IN_PROGRESS, which v0-1 get as COORDINATOR_NOT_AVAILABLE · v3 member, generation and
-  instance of the consumer (KIP-447); flexible · v4 TRANSACTION_ABORTABLE, which v0-3 get as INVALID_TXN_STATE · v5 adds
-  the partition to the transaction itself (KIP-890)
+* v2 has leader epochs (KIP-320), and knows COORDINATOR_LOAD_IN_PROGRESS. v0 and v1 receive COORDINATOR_NOT_AVAILABLE
+  instead.
+* v3 is flexible, and has member id, generation and group instance id of the consumer (KIP-447).
+* v4 knows TRANSACTION_ABORTABLE. v0 to v3 receive INVALID_TXN_STATE instead. v5 adds the partition implicitly (TV2,
+  KIP-890).
 """
 
 from collections.abc import Awaitable
@@ -46,10 +54,10 @@ from odradek.protocol.messages.txn_offset_commit import (
 IMPLICIT_ADD_MIN_VERSION: Final = 5
 
 _E = ErrorCode
-_TOLD: Final = {
+_RESPONSE_ERRORS: Final = {
     _E.PRODUCER_FENCED: _E.INVALID_PRODUCER_EPOCH,
     _E.CLUSTER_AUTHORIZATION_FAILED: _E.INVALID_TXN_STATE,
-    # Clients come again to the same coordinator with it, without looking for another one.
+    # With this error, clients retry with the same coordinator, without FindCoordinator.
     _E.NETWORK_EXCEPTION: _E.COORDINATOR_LOAD_IN_PROGRESS,
     _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
     _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
@@ -57,7 +65,7 @@ _TOLD: Final = {
     _E.NOT_LEADER_OR_FOLLOWER: _E.NOT_COORDINATOR,
     _E.KAFKA_STORAGE_ERROR: _E.NOT_COORDINATOR,
 }
-"""What the log or the coordinator of the transaction says -> what the client is told."""
+"""Error of the log or of the transaction coordinator -> error in the response."""
 
 
 def handle(
@@ -68,20 +76,20 @@ def handle(
     check_group(context, AclOperation.READ, request.group_id)
     allowed = allowed_topics(context, AclOperation.READ, [topic.name for topic in request.topics])
     refused: list[TxnOffsetCommitResponseTopic] = []
-    wanted: list[TxnOffsetCommitRequestTopic] = []
+    accepted: list[TxnOffsetCommitRequestTopic] = []
     for topic in request.topics:
         error = topic_error(context.node.metadata.image, allowed, topic.name)
-        there, others = split_existing(context.node.metadata.image, topic.name, topic.partitions)
+        existing, missing = split_existing(context.node.metadata.image, topic.name, topic.partitions)
         if error is not ErrorCode.NONE:
             refused.append(_refused(topic.name, topic.partitions, error))
             continue
-        if others:
-            refused.append(_refused(topic.name, others, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        if there:
-            wanted.append(replace(topic, partitions=there))
-    if not wanted:
+        if missing:
+            refused.append(_refused(topic.name, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        if existing:
+            accepted.append(replace(topic, partitions=existing))
+    if not accepted:
         return TxnOffsetCommitResponse(topics=joined(refused, (), _name))
-    return _committed(context, replace(request, topics=wanted), _verified(context, request), refused)
+    return _commit(context, replace(request, topics=accepted), _verify(context, request), refused)
 
 
 def refuse(
@@ -90,7 +98,7 @@ def refuse(
     return TxnOffsetCommitResponse(topics=[_refused(topic.name, topic.partitions, error) for topic in request.topics])
 
 
-def _verified(
+def _verify(
     context: BrokerRequestContext, request: TxnOffsetCommitRequest
 ) -> "list[Outcome] | Awaitable[list[Outcome]]":
     if not request.group_id:
@@ -107,17 +115,17 @@ def _verified(
 
 
 def _refusal(error: ErrorCode) -> Refusal:
-    return Refusal(_TOLD.get(error, error))
+    return Refusal(_RESPONSE_ERRORS.get(error, error))
 
 
-async def _committed(
+async def _commit(
     context: BrokerRequestContext,
     request: TxnOffsetCommitRequest,
     verified: "list[Outcome] | Awaitable[list[Outcome]]",
     refused: list[TxnOffsetCommitResponseTopic],
 ) -> TxnOffsetCommitResponse:
     try:
-        response = await _decided(context, request, verified)
+        response = await _commit_verified(context, request, verified)
     except Refusal as refusal:
         error = wire_error(context.api_key, context.api_version, refusal.error)
         response = refuse(context, request, error, refusal.message)
@@ -128,10 +136,10 @@ def _name(topic: TxnOffsetCommitResponseTopic) -> str:
     return topic.name
 
 
-async def _decided(
+async def _commit_verified(
     context: BrokerRequestContext, request: TxnOffsetCommitRequest, verified: "list[Outcome] | Awaitable[list[Outcome]]"
 ) -> TxnOffsetCommitResponse:
-    """Raises Refusal."""
+    """Commit the offsets after the verification. Raise Refusal with the error of the whole commit."""
     (outcome,) = verified if isinstance(verified, list) else await verified
     if isinstance(outcome, Refusal):
         raise _refusal(outcome.error)
@@ -141,8 +149,8 @@ async def _decided(
 def _refused(
     name: str, partitions: list[TxnOffsetCommitRequestPartition], error: ErrorCode
 ) -> TxnOffsetCommitResponseTopic:
-    answers = [TxnOffsetCommitResponsePartition(partition.partition_index, error) for partition in partitions]
-    return TxnOffsetCommitResponseTopic(name, answers)
+    results = [TxnOffsetCommitResponsePartition(partition.partition_index, error) for partition in partitions]
+    return TxnOffsetCommitResponseTopic(name, results)
 
 
 API: Final = Api(

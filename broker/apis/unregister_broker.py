@@ -1,9 +1,12 @@
-"""UnregisterBroker: v0
+"""UnregisterBroker: remove the registration of a broker that does not return (KIP-631).
 
 Behavior:
-* Forget a broker that will not come back (KIP-631). It leads nothing from then on and is in sync with nothing; that it
-  is named as a replica stays until its partitions are reassigned. BROKER_ID_NOT_REGISTERED for an unknown one.
-* A broker that still lives registers again by itself.
+* The broker leads no partition afterwards and is in no ISR. It remains in the replica lists until the partitions are
+  reassigned.
+* A broker that still runs registers again.
+
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED, BROKER_ID_NOT_REGISTERED.
 """
 
 from typing import Final

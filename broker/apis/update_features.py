@@ -1,17 +1,21 @@
-"""UpdateFeatures: v0-v2
+"""UpdateFeatures: change finalized feature levels (KIP-584, KIP-778).
 
 Behavior:
-* Finalize features at other levels (KIP-584), all of them or none. INVALID_UPDATE_VERSION where this version, or a
-  broker that is registered, cannot live up to the level; lower ones only on request.
-* `kafka-features upgrade --release-version 4.3` is refused. The tool asks for all that this release of Kafka finalizes,
-  which is `metadata.version` 30, `kraft.version` 1, `transaction.version` 2, `group.version` 1,
-  `eligible.leader.replicas.version` 1, `share.version` 1 and `streams.version` 1; here voters come from the
-  configuration (`kraft.version` 0), and there are neither share groups nor groups of the streams protocol. Clients go
-  by these levels, so none is claimed that nothing is behind. The other four are what a new cluster begins with;
-  `--feature` names them one by one. `--release-version` of another release is refused for its `metadata.version`. Level
-  0 of what there is not is what holds, and can be asked for.
+* The controller makes all changes of a request or none. A lower level needs an explicit downgrade.
+* `kafka-features upgrade --release-version 4.3` is refused. It requests `metadata.version` 30, `kraft.version` 1,
+  `transaction.version` 2, `group.version` 1, `eligible.leader.replicas.version` 1, `share.version` 1 and
+  `streams.version` 1. This broker has static voters (`kraft.version` 0), no share groups and no streams groups. Clients
+  use features by these levels, so the broker does not claim them.
+* A new cluster has the other four levels of release 4.3 already. `--feature` changes levels one by one.
+  `--release-version` of another release is refused for its `metadata.version`.
+* A request for level 0 of a feature that is not supported succeeds and changes nothing.
 
-Version notes: v1 has the kind of change and a dry run (KIP-778); v2 answers for all features together.
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED; INVALID_UPDATE_VERSION if this version or a registered broker does not support the
+  level.
+
+Version notes:
+* v1 has the upgrade type and `ValidateOnly` (KIP-778). v2 has one result for all features (KIP-1022).
 """
 
 from typing import Final
@@ -37,29 +41,29 @@ RESULTS_MAX_VERSION: Final = 1
 async def handle(context: QuorumRequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     if not context.allowed_on_cluster(AclOperation.ALTER):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    updates = [_update(context, item) for item in request.feature_updates]
-    done = await context.quorum.controller.update_features(
+    updates = [_update(context, update) for update in request.feature_updates]
+    feature_results = await context.quorum.controller.update_features(
         updates, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
     results = []
     if context.api_version <= RESULTS_MAX_VERSION:
         results = [
-            UpdatableFeatureResult(feature=each.name, error_code=each.error, error_message=each.message)
-            for each in done
+            UpdatableFeatureResult(feature=result.name, error_code=result.error, error_message=result.message)
+            for result in feature_results
         ]
     return UpdateFeaturesResponse(error_message=None, results=results)
 
 
-def _update(context: QuorumRequestContext, item: FeatureUpdateKey) -> FeatureUpdate:
+def _update(context: QuorumRequestContext, update: FeatureUpdateKey) -> FeatureUpdate:
     if context.api_version < UPGRADE_TYPE_MIN_VERSION:
-        return FeatureUpdate(item.feature, item.max_version_level, item.allow_downgrade)
-    if item.upgrade_type not in {UPGRADE, *DOWNGRADES}:
+        return FeatureUpdate(update.feature, update.max_version_level, update.allow_downgrade)
+    if update.upgrade_type not in {UPGRADE, *DOWNGRADES}:
         raise Refusal(
             ErrorCode.INVALID_UPDATE_VERSION,
-            f"Invalid update version {item.max_version_level} for feature {item.feature}. The controller does not support the"
-            " given upgrade type.",
+            f"Invalid update version {update.max_version_level} for feature {update.feature}."
+            " The controller does not support the given upgrade type.",
         )
-    return FeatureUpdate(item.feature, item.max_version_level, item.upgrade_type in DOWNGRADES)
+    return FeatureUpdate(update.feature, update.max_version_level, update.upgrade_type in DOWNGRADES)
 
 
 def refuse(

@@ -1,11 +1,15 @@
-"""Vote: v0-2.
+"""Vote: request a vote for the leadership of the metadata log (KIP-595).
 
 Behavior:
-- Asked by a voter that wants to lead the metadata log, or wants to know whether it could (pre-vote). Answered when a
-  vote that was given is durable.
+* A voter sends it to become the leader, or to learn whether it would win (pre-vote, KIP-996).
+* The response to a granted vote is sent when the vote is durable.
+
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION, then the error of the Raft core (FENCED_LEADER_EPOCH,
+  INCONSISTENT_VOTER_SET and others).
 
 Version notes:
-- v1 voter id and directory ids (KIP-853); v2 pre-vote (KIP-996).
+* v1 has the voter id and directory ids (KIP-853). v2 has the pre-vote (KIP-996).
 """
 
 from collections.abc import Awaitable
@@ -22,11 +26,11 @@ from odradek.protocol.messages.vote import VoteRequest, VoteResponse
 
 
 def handle(context: QuorumRequestContext, request: VoteRequest) -> Awaitable[VoteResponse]:
-    asked = raft_wire.received_vote(request, context.node.node_id, context.node.cluster_id)
-    return _answer(submit_to_raft(context, context.quorum.network, asked))
+    message = raft_wire.received_vote(request, context.node.node_id, context.node.cluster_id)
+    return _response(submit_to_raft(context, context.quorum.network, message))
 
 
-async def _answer(reply: Awaitable[VoteReply]) -> VoteResponse:
+async def _response(reply: Awaitable[VoteReply]) -> VoteResponse:
     return raft_wire.vote_response(await reply)
 
 

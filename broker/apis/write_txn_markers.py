@@ -1,13 +1,21 @@
-"""WriteTxnMarkers: v1-2 (v0 went with Kafka 4.0).
+"""WriteTxnMarkers: write the markers that end transactions to partitions (KIP-98).
 
 Behavior:
-- Sent by a transaction coordinator, or by an administrator who ends a hanging transaction behind the coordinator's back
-  (KIP-664). Every marker goes to each of its partitions; one answer when all are committed or have failed.
-- Served on listeners for brokers; where none is set apart, every listener is one, and an administrator reaches it.
-- A marker without a transaction to end is written too: a coordinator that has lost the answer sends it again.
+* Transaction coordinators send it. An operator sends it to end a hanging transaction without its coordinator (KIP-664,
+  `kafka-transactions abort`).
+* The response is sent when each marker is committed in each of its partitions, or has failed there.
+* A marker is also written if the partition has no open transaction of the producer: a coordinator that did not receive
+  the response retries.
+* Listeners for brokers serve it. If no listener is reserved for brokers, all listeners serve it, and operators can
+  reach it.
+
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED without ALTER or CLUSTER_ACTION. Per partition: UNKNOWN_TOPIC_OR_PARTITION,
+  NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
 
 Version notes:
-- v1 flexible; v2 the transaction version, by which the epoch is judged (KIP-1228).
+* v0 was removed in Kafka 4.0. v1 is flexible. v2 has the transaction version, which decides how the producer epoch is
+  checked (KIP-1228).
 """
 
 from collections.abc import Awaitable
@@ -54,15 +62,17 @@ def refuse(
     return _response(context, request, results)
 
 
-def _marker(asked: WritableTxnMarker) -> Marker:
-    partitions = tuple(TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partition_indexes)
+def _marker(marker: WritableTxnMarker) -> Marker:
+    partitions = tuple(
+        TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes
+    )
     return Marker(
-        asked.producer_id,
-        asked.producer_epoch,
-        asked.coordinator_epoch,
-        asked.transaction_result,
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        marker.transaction_result,
         partitions,
-        asked.transaction_version,
+        marker.transaction_version,
     )
 
 

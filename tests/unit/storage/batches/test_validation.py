@@ -1,4 +1,4 @@
-"""Produce-time checks: every rule with the code that it answers."""
+"""Validation of produced batches: each rule with its error code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check(data: bytes, origin: Origin = Origin.CLIENT, *, allow_zstd: bool = Tru
 
 
 def resealed(data: bytes, **fields: int) -> bytes:
-    """The batch with header fields changed and a checksum that is right again."""
+    """Return the batch with changed header fields and a valid checksum."""
     header = read_header(data)
     for name, value in fields.items():
         setattr(header, name, value)
@@ -112,7 +112,7 @@ def test_accepted(rule: str, data: bytes, options: dict[str, Any]) -> None:
     assert checked.header.record_count == read_header(data).record_count
 
 
-def test_a_newest_timestamp_that_is_not_there_is_put_right() -> None:
+def test_missing_max_timestamp_is_set() -> None:
     lying = resealed(PLAIN, max_timestamp=NOW_MS + 99)
     assert check(lying)[0].header.max_timestamp == NOW_MS + 99
     (checked,) = check(lying, validate_records_all=True)
@@ -122,13 +122,13 @@ def test_a_newest_timestamp_that_is_not_there_is_put_right() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-@pytest.mark.parametrize("asked", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_conversion_to_the_codec_of_the_topic(codec: Compression, asked: str) -> None:
+@pytest.mark.parametrize("codec_of_topic", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_conversion_to_the_codec_of_the_topic(codec: Compression, codec_of_topic: str) -> None:
     data = produced(7, 5, 4, compression=codec, transactional=True)
-    (checked,) = check(data, compression_type=asked)
+    (checked,) = check(data, compression_type=codec_of_topic)
     whole = bytes(checked.header_bytes) + bytes(checked.records)
     header, before = read_header(whole), read_header(data)
-    assert header.compression.name.lower() == asked.replace("uncompressed", "none")
+    assert header.compression.name.lower() == codec_of_topic.replace("uncompressed", "none")
     assert verify_crc(whole, 0, header)
     for name in ("producer_id", "producer_epoch", "base_sequence", "record_count", "max_timestamp", "is_transactional"):
         assert getattr(header, name) == getattr(before, name)
@@ -145,12 +145,14 @@ LEVELS = [
 
 
 @pytest.mark.parametrize(("codec", "low", "high"), LEVELS)
-def test_what_is_converted_has_the_level_of_the_topic(codec: str, low: dict[str, Any], high: dict[str, Any]) -> None:
+def test_converted_batch_has_the_compression_level_of_the_topic(
+    codec: str, low: dict[str, Any], high: dict[str, Any]
+) -> None:
     data = build_batch([(None, b"%d" % (number * number % 997), NOW_MS, ()) for number in range(2_000)])
     sizes = [check(data, compression_type=codec, **level)[0].header.size for level in (low, high)]
     assert sizes[0] > sizes[1]
     as_produced = check(data, **high)[0].header
-    assert as_produced.size == read_header(data).size, "nothing is compressed where producers choose"
+    assert as_produced.size == read_header(data).size, "the broker does not compress with compression.type=producer"
 
 
 def test_markers_are_read_and_not_converted() -> None:
@@ -159,7 +161,7 @@ def test_markers_are_read_and_not_converted() -> None:
     assert checked.header.compression is Compression.NONE
 
 
-def test_a_control_batch_that_is_no_marker_belongs_to_nobody() -> None:
+def test_control_batch_without_a_transaction_marker_has_no_marker() -> None:
     leader_change = build_batch([(b"\x00\x00\x00\x02", b"\x00\x00", NOW_MS, ())], control=True)
     (checked,) = check(leader_change, Origin.RAFT_LEADER)
     assert checked.marker is None

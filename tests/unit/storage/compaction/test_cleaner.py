@@ -1,4 +1,4 @@
-"""Compaction of one log: what stays, where it lies, and what readers see of it meanwhile."""
+"""Compaction of one log: the retained records, their segments, and concurrent reads."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def disk() -> Iterator[OsDisk]:
 
 
 def put(**values: str | None) -> bytes:
-    """A batch of one record for each key."""
+    """Append a batch with one record per key."""
     return build_batch(
         [(key.encode(), None if value is None else value.encode(), NOW_MS, ()) for key, value in values.items()]
     )
 
 
-async def test_only_the_last_value_of_a_key_stays(disk: OsDisk, tmp_path: Path) -> None:
+async def test_compaction_keeps_the_last_value_of_each_key(disk: OsDisk, tmp_path: Path) -> None:
     log = open_log(disk, str(tmp_path), CONFIG)
     for number in range(60):
         append(log, put(**{f"k{number % 7}": f"v{number}"}))
@@ -59,7 +59,9 @@ async def test_only_the_last_value_of_a_key_stays(disk: OsDisk, tmp_path: Path) 
     assert [each for each in after if each.offset < done.end_offset] == [
         each for each in before if done.end_offset - 7 <= each.offset < done.end_offset
     ]
-    assert [segment.base_offset for segment in log.segments] == bases, "of their sizes before no two made one segment"
+    assert [segment.base_offset for segment in log.segments] == bases, (
+        "before the compaction, no two segments fit one segment"
+    )
     assert done.bytes_after < done.bytes_before
     await clean(log)
     assert [segment.base_offset for segment in log.segments] == [0, bases[-1]]
@@ -72,12 +74,8 @@ async def test_only_the_last_value_of_a_key_stays(disk: OsDisk, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("marker_lies", ["beside", "behind"])
-async def test_a_reader_of_a_segment_that_is_swapped_meanwhile_is_told_what_was_aborted_in_it(
-    tmp_path: Path, marker_lies: str
-) -> None:
-    """The read has the old bytes; the index of the new segment that has the marker, if any has, would not speak of a transaction
-    of which nothing is left.
-    """
+async def test_reader_of_a_replaced_segment_gets_its_aborted_transactions(tmp_path: Path, marker_lies: str) -> None:
+    """The read has the old bytes. The transaction index of the new segment lacks a transaction without records."""
     disk = FaultyDisk()
     log = open_log(disk, str(tmp_path), replace(CONFIG, segment_bytes=250, delete_retention_ms=0))
     append(log, produced(7, 0, 2, transactional=True))
@@ -104,7 +102,7 @@ async def test_a_reader_of_a_segment_that_is_swapped_meanwhile_is_told_what_was_
 
 
 class Slices:
-    """What a cleaning does between two pauses: records looked at, and bytes read and written."""
+    """Work of a compaction between two pauses: records checked, and bytes read and written."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.records: list[int] = []
@@ -125,7 +123,7 @@ class Slices:
         await asyncio.sleep(0)
 
 
-async def test_a_cleaning_gives_others_their_turn_every_few_records(
+async def test_compaction_pauses_after_a_number_of_records(
     disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = open_log(disk, str(tmp_path), replace(CONFIG, segment_bytes=200_000))
@@ -135,17 +133,17 @@ async def test_a_cleaning_gives_others_their_turn_every_few_records(
     log.roll(NOW_MS)
     slices = Slices(monkeypatch)
     await clean(log, pace=slices.pace)
-    assert sum(slices.records) >= 5 * 2000 * 2, "twice over each record"
+    assert sum(slices.records) >= 5 * 2000 * 2, "each record is checked twice"
     assert max(slices.records) <= PAUSE_UNITS
     assert len(fetched(log, committed=False)) == 900
     log.close(clean=True)
 
 
 @pytest.mark.parametrize("kept", [True, False])
-async def test_a_cleaning_gives_others_their_turn_after_so_many_bytes(
+async def test_compaction_pauses_after_a_number_of_bytes(
     disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool
 ) -> None:
-    """Of large batches few make up a slice: each has to be read, checked, and written anew."""
+    """A few large batches fill a slice of work: each is read, checked and written."""
     log = open_log(disk, str(tmp_path), replace(CONFIG, segment_bytes=1 << 24))
     size = 200_000
     for number in range(60):
@@ -160,10 +158,10 @@ async def test_a_cleaning_gives_others_their_turn_after_so_many_bytes(
     log.close(clean=True)
 
 
-async def test_a_cleaning_writes_few_batches_at_once(
+async def test_compaction_writes_a_bounded_number_of_batches_per_call(
     disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of them is looked at when it is written, so many small ones held the loop for 10 ms."""
+    """Each batch is indexed when it is written, so a call with many small ones blocks the event loop for 10 ms."""
     log = open_log(disk, str(tmp_path), replace(CONFIG, segment_bytes=1 << 20))
     for number in range(2000):
         append(log, put(**{f"k{number}": "v"}))
@@ -179,12 +177,12 @@ async def test_a_cleaning_writes_few_batches_at_once(
     append(log, put(k0="w"))
     log.roll(NOW_MS)
     await clean(log)
-    assert sum(written) == 2001, "the newest value as it came, and the rest once more"
+    assert sum(written) == 2001, "the newest value unchanged, and the others rewritten"
     assert max(written) <= 64
     log.close(clean=True)
 
 
-async def test_what_does_not_fit_the_map_is_for_the_next_time(disk: OsDisk, tmp_path: Path) -> None:
+async def test_keys_beyond_the_map_are_left_to_the_next_compaction(disk: OsDisk, tmp_path: Path) -> None:
     log = open_log(disk, str(tmp_path), CONFIG)
     for number in range(60):
         append(log, put(**{f"k{number % 30}": f"v{number}"}))
@@ -200,8 +198,8 @@ async def test_what_does_not_fit_the_map_is_for_the_next_time(disk: OsDisk, tmp_
     log.close(clean=True)
 
 
-async def test_a_follower_of_a_compacted_log_knows_its_gaps_after_a_crash(disk: OsDisk, tmp_path: Path) -> None:
-    """Also where nobody knows yet that the topic is compacted."""
+async def test_follower_of_a_compacted_log_accepts_gaps_after_a_crash(disk: OsDisk, tmp_path: Path) -> None:
+    """The follower accepts the gaps even if its metadata does not say yet that the topic is compacted."""
     leader = open_log(disk, str(tmp_path / "leader"), CONFIG)
     for number in range(60):
         append(leader, put(**{f"k{number % 7}": f"v{number}"}))
@@ -222,10 +220,10 @@ async def test_a_follower_of_a_compacted_log_knows_its_gaps_after_a_crash(disk: 
     leader.close(clean=True)
 
 
-async def test_the_epoch_of_an_emptied_marker_fences_after_a_crash(disk: OsDisk, tmp_path: Path) -> None:
-    """Of the producer only its last marker is left, without the record.
+async def test_epoch_of_an_emptied_marker_fences_after_a_crash(disk: OsDisk, tmp_path: Path) -> None:
+    """Only the last marker of the producer is left, without its record.
 
-    Whoever derives producers from the log, here or on a follower, knows its epoch, and the next cleaning keeps the batch again.
+    A broker that derives the producer state from the log gets its epoch. The next compaction keeps the batch again.
     """
     config = replace(CONFIG, delete_retention_ms=0)
     log = open_log(disk, str(tmp_path), config)
@@ -257,7 +255,7 @@ async def test_the_epoch_of_an_emptied_marker_fences_after_a_crash(disk: OsDisk,
         each.close(clean=True)
 
 
-async def test_nothing_above_the_first_unstable_offset_is_touched(disk: OsDisk, tmp_path: Path) -> None:
+async def test_compaction_ends_at_the_first_unstable_offset(disk: OsDisk, tmp_path: Path) -> None:
     log = open_log(disk, str(tmp_path), CONFIG)
     for number in range(20):
         append(log, put(a=f"v{number}"))
@@ -271,8 +269,8 @@ async def test_nothing_above_the_first_unstable_offset_is_touched(disk: OsDisk, 
     log.close(clean=True)
 
 
-async def test_a_compaction_that_is_cancelled_ends_at_once(disk: OsDisk, tmp_path: Path) -> None:
-    """A node that stops does not wait for memory to be given back slice by slice."""
+async def test_cancelled_compaction_ends_without_a_pause(disk: OsDisk, tmp_path: Path) -> None:
+    """A broker that stops does not wait until the map is freed in slices."""
     log = open_log(disk, str(tmp_path), CONFIG)
     for number in range(60):
         append(log, put(**{f"k{number}": "v"}))

@@ -1,4 +1,4 @@
-"""Which part of a log is cleaned, when, and what becomes one segment."""
+"""Selection of the cleanable part of a log, and of the groups of segments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONFIG = LogConfig(segment_bytes=1_000, cleanup_policy=("compact",), index_inter
 
 
 def segments(*sizes: int, ages_ms: tuple[int, ...] = ()) -> list[SegmentFacts]:
-    """Ten offsets each."""
+    """Return segments of ten offsets each."""
     ages = ages_ms or (0,) * len(sizes)
     return [
         SegmentFacts(number * 10, size, NOW_MS - age, NOW_MS - age)
@@ -37,7 +37,7 @@ def segments(*sizes: int, ages_ms: tuple[int, ...] = ()) -> list[SegmentFacts]:
         (Offsets(0, 39, 39, cleaned_to=40), 0, 30, 0, 600),  # it was longer
     ],
 )
-def test_what_is_dirty(offsets: Offsets, first_dirty: int, bound: int, clean: int, dirty: int) -> None:
+def test_cleanable_part_of_a_log(offsets: Offsets, first_dirty: int, bound: int, clean: int, dirty: int) -> None:
     found = cleanable_part(segments(100, 200, 300, 50), CONFIG, offsets, now_ms=NOW_MS)
     assert (found.first_dirty, found.bound, found.clean_bytes, found.dirty_bytes) == (first_dirty, bound, clean, dirty)
 
@@ -55,14 +55,16 @@ def test_what_is_dirty(offsets: Offsets, first_dirty: int, bound: int, clean: in
         (None, {"min_compaction_lag_ms": 701}, False),
     ],
 )
-def test_when_it_is_due(cleaned_to: int | None, settings: dict[str, Any], due: bool) -> None:
+def test_log_is_due_by_dirty_ratio_or_compaction_lag(
+    cleaned_to: int | None, settings: dict[str, Any], due: bool
+) -> None:
     config = LogConfig(cleanup_policy=("compact",), **settings)
     rows = segments(100, 200, 300, 50, ages_ms=(700, 600, 500, 0))
     found = cleanable_part(rows, config, Offsets(0, 39, 39, cleaned_to), now_ms=NOW_MS)
     assert found.due(config) is due
 
 
-def test_what_is_too_young_is_not_touched() -> None:
+def test_segments_within_the_minimum_lag_are_not_cleanable() -> None:
     config = LogConfig(cleanup_policy=("compact",), min_compaction_lag_ms=550)
     rows = segments(100, 200, 300, 50, ages_ms=(700, 600, 500, 0))
     assert cleanable_part(rows, config, Offsets(0, 39, 39), now_ms=NOW_MS).bound == 20
@@ -72,13 +74,13 @@ def bases(rows: list[SegmentFacts], config: LogConfig, bound: int) -> list[list[
     return [[row.base_offset for row in group] for group in groups(rows, config, bound=bound)]
 
 
-def test_neighbors_become_one_segment_of_no_more_than_its_size() -> None:
+def test_adjacent_segments_are_grouped_up_to_the_segment_size() -> None:
     assert bases(segments(400, 500, 200, 0, 900), CONFIG, 50) == [[0, 10], [20, 30], [40]]
-    assert bases(segments(1_500, 10, 10), CONFIG, 30) == [[0], [10, 20]], "one that is too large by itself"
+    assert bases(segments(1_500, 10, 10), CONFIG, 30) == [[0], [10, 20]], "a segment that is too large for a group"
     assert bases([], CONFIG, 0) == []
 
 
-def test_neighbors_become_one_segment_as_its_indexes_allow() -> None:
+def test_adjacent_segments_are_grouped_up_to_the_index_size() -> None:
     config = LogConfig(segment_bytes=10_000, index_interval_bytes=100, segment_index_bytes=96)
     assert bases(segments(300, 300, 300), config, 30) == [[0], [10], [20]], (
         "four entries of 12 bytes each, and one more"
@@ -87,6 +89,6 @@ def test_neighbors_become_one_segment_as_its_indexes_allow() -> None:
     assert bases(far, CONFIG, 2**31 + 1) == [[0, 5], [2**31]]
 
 
-def test_no_more_are_renamed_at_once_than_the_limit() -> None:
+def test_group_has_at_most_the_maximum_of_segments() -> None:
     rows = segments(*[0] * (GROUP_SEGMENTS_MAX + 3))
     assert [len(group) for group in groups(rows, CONFIG, bound=10**6)] == [GROUP_SEGMENTS_MAX, 3]

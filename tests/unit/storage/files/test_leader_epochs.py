@@ -65,15 +65,15 @@ def test_against_a_list_of_records(steps: list[int], start: int) -> None:
         epochs.assign(epoch, len(records))
         records.append(epoch)
     assert [epochs.epoch_for(offset) for offset in range(len(records))] == records
-    for asked in range(epoch + 2):
-        found, end = epochs.end_offset_for(asked, len(records))
-        if not records or asked > records[-1]:
-            assert (found, end) == (-1, -1)
-        elif asked < records[0]:
-            assert (found, end) == (asked, 0)
+    for requested in range(epoch + 2):
+        epoch_found, end = epochs.end_offset_for(requested, len(records))
+        if not records or requested > records[-1]:
+            assert (epoch_found, end) == (-1, -1)
+        elif requested < records[0]:
+            assert (epoch_found, end) == (requested, 0)
         else:
-            assert found == max(each for each in records if each <= asked)
-            assert end == sum(each <= asked for each in records)
+            assert epoch_found == max(record for record in records if record <= requested)
+            assert end == sum(record <= requested for record in records)
     epochs.truncate_from_start(start)
     if start < len(records):
         assert [epochs.epoch_for(offset) for offset in range(start, len(records))] == records[start:]

@@ -1,4 +1,4 @@
-"""What is durable, and what is left when the rest is lost."""
+"""Flushes of a log: the recovery point, and the batches that survive a power failure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-async def test_concurrent_flushes_share_the_work(disk: FaultyDisk, root: str) -> None:
+async def test_concurrent_flushes_share_one_sync(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     append(log, batch(1))
     await log.flush()
@@ -45,7 +45,7 @@ async def test_concurrent_flushes_share_the_work(disk: FaultyDisk, root: str) ->
     assert log.flushed_offset == log.recovery_point == 3
 
 
-async def test_a_flush_that_fails_fails_the_log(disk: FaultyDisk, root: str) -> None:
+async def test_failed_flush_marks_the_log_as_failed(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     append(log, batch(1))
     disk.refuse("sync", ".log")
@@ -55,8 +55,8 @@ async def test_a_flush_that_fails_fails_the_log(disk: FaultyDisk, root: str) -> 
     assert log.flushed_offset == 0
 
 
-async def test_the_recovery_point_waits_for_the_index_files_of_sealed_segments(disk: FaultyDisk, root: str) -> None:
-    """A flush ends exactly where the active segment is sealed meanwhile: its index files are not durable yet."""
+async def test_recovery_point_stays_before_a_sealed_segment_with_unsynced_indexes(disk: FaultyDisk, root: str) -> None:
+    """The active segment is sealed during a flush of all its batches: its index files are not durable yet."""
     log = open_log(disk, root, SMALL)
     append(log, batch(1, size=600))
     flush = asyncio.ensure_future(log.flush())
@@ -68,8 +68,8 @@ async def test_the_recovery_point_waits_for_the_index_files_of_sealed_segments(d
     assert (log.flushed_offset, log.recovery_point, log.sealed_unflushed) == (1, 1, False)
 
 
-async def test_held_bytes_make_a_kill_a_power_cut(root: str) -> None:
-    """What another disk sees is what kill -9 leaves: flushed batches, and nothing of the others."""
+async def test_only_flushed_batches_survive_a_kill_with_a_write_back_file(root: str) -> None:
+    """A second disk object reads the files in their state after kill -9: only the flushed batches."""
     holding = OsDisk(hold_unsynced=True)
     log = open_log(holding, root, SMALL)
     for sequence in range(7):
@@ -87,9 +87,7 @@ async def test_held_bytes_make_a_kill_a_power_cut(root: str) -> None:
     holding.close()
 
 
-async def test_a_log_that_is_cut_under_a_flush_counts_as_flushed_no_further_than_the_cut(
-    disk: FaultyDisk, root: str
-) -> None:
+async def test_truncation_during_a_flush_bounds_the_flushed_offset(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root, SMALL)
     for _ in range(4):
         append(log, batch(1, size=600), commit=False)
@@ -103,7 +101,7 @@ async def test_a_log_that_is_cut_under_a_flush_counts_as_flushed_no_further_than
     assert log.flushed_offset == log.log_end_offset
 
 
-async def test_a_log_that_is_closed_under_a_flush_ends_it(disk: FaultyDisk, root: str) -> None:
+async def test_close_during_a_flush_ends_the_flush(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root, SMALL)
     for _ in range(4):
         append(log, batch(1, size=600), commit=False)

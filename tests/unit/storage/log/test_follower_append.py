@@ -1,4 +1,4 @@
-"""A follower appends many batches at once: what its books say of the transactions among them is what they say where each came by itself."""
+"""Follower appends with several batches: transactions have the same state as after one append per batch."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Iterator[tuple[PartitionLog, PartitionLog]]:
-    """The leader's and the follower's, with an index entry for each batch but the first."""
+    """Return the logs of the leader and the follower. All batches except the first have an index entry."""
     disk, config = FaultyDisk(), LogConfig(index_interval_bytes=0)
     yield open_log(disk, f"{tmp_path}/leader", config), open_log(disk, f"{tmp_path}/follower", config)
     disk.close()
 
 
-def test_a_follower_that_gets_several_transactions_at_once_knows_the_first_open_one(
+def test_follower_append_of_several_transactions_tracks_the_first_open_one(
     logs: tuple[PartitionLog, PartitionLog],
 ) -> None:
-    """7 comes first in the piece, by its marker, and opens its next transaction after 8 has opened one."""
+    """The append begins with the marker of producer 7. Producer 8 then opens a transaction before producer 7."""
     leader, follower = logs
     append(leader, produced(7, 0, transactional=True))
     follower.append_as_follower(read(leader, 0), now_ms=NOW_MS)
@@ -45,10 +45,10 @@ def test_a_follower_that_gets_several_transactions_at_once_knows_the_first_open_
     assert follower.last_stable_offset == leader.last_stable_offset == 2
 
 
-def test_who_reads_from_a_follower_that_got_several_aborted_transactions_at_once_is_told_of_each(
+def test_follower_append_of_several_aborted_transactions_indexes_each(
     logs: tuple[PartitionLog, PartitionLog],
 ) -> None:
-    """The open transaction of 8 begins behind the first marker: what is stable after that ends at the marker, not at 8."""
+    """The open transaction of producer 8 begins after the first marker: the stable offset is after that marker."""
     leader, follower = logs
     append(leader, produced(7, 0, transactional=True))
     append(leader, marker(7, commit=False))
@@ -75,10 +75,10 @@ def catch_up(follower: PartitionLog, leader: PartitionLog) -> None:
     follower.update_high_watermark(leader.high_watermark)
 
 
-async def test_a_follower_that_was_away_while_a_marker_was_compacted_away_is_cut_before_its_transaction(
+async def test_emptied_marker_of_an_open_transaction_requests_truncation_of_the_follower(
     tmp_path: Path,
 ) -> None:
-    """It has data of 7 and of 8. Of the abort of 7 the leader has nothing but the epoch left, of 8 nothing."""
+    """The follower has data of producers 7 and 8. The leader has an emptied marker of 7, and nothing of 8."""
     disk = FaultyDisk()
     config = LogConfig(cleanup_policy=("compact",), delete_retention_ms=0)
     leader, follower = (open_log(disk, f"{tmp_path}/{name}", config) for name in ("leader", "follower"))
@@ -106,17 +106,17 @@ async def test_a_follower_that_was_away_while_a_marker_was_compacted_away_is_cut
     disk.close()
 
 
-def test_a_follower_does_not_cut_for_ever_where_the_leader_has_data_and_the_emptied_marker(
+def test_emptied_marker_is_accepted_after_one_truncation(
     logs: tuple[PartitionLog, PartitionLog],
 ) -> None:
-    """As a leader that was damaged has: each piece holds but one of them."""
+    """A damaged leader sends the data and the emptied marker in separate batches."""
     _, follower = logs
     whole = next(iter_batches(marker(7, commit=False, epoch=1)))[0]
     pieces = [as_replicated(0, produced(7, 0, transactional=True)), as_replicated(1, empty_batch(whole))]
     follower.append_as_follower(pieces[0], now_ms=NOW_MS)
     with pytest.raises(TransactionCompactedAway):
         follower.append_as_follower(pieces[1], now_ms=NOW_MS)
-    with pytest.raises(TransactionCompactedAway):  # it was not cut: another leader, maybe
+    with pytest.raises(TransactionCompactedAway):  # the log was not truncated: another leader may have sent the batch
         follower.append_as_follower(pieces[1], now_ms=NOW_MS)
     follower.truncate_to(0, now_ms=NOW_MS)
     for piece in pieces:
@@ -125,5 +125,5 @@ def test_a_follower_does_not_cut_for_ever_where_the_leader_has_data_and_the_empt
 
 
 def as_replicated(offset: int, batch: bytes) -> bytes:
-    """The batch as it lies in the leader's log at that offset."""
+    """Return the batch with the offset and epoch that it has in the log of the leader."""
     return offset.to_bytes(8, "big") + batch[8:]

@@ -1,4 +1,4 @@
-"""Append, read, roll, flush, and what is left when the disk refuses."""
+"""PartitionLog: append, read, roll, watermarks, and failed disk operations."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def refused(code: ErrorCode, log: PartitionLog, data: bytes, **options: Any) -> 
 # -- append
 
 
-def test_offsets_and_epoch_are_patched_and_the_caller_keeps_its_bytes(disk: FaultyDisk, root: str) -> None:
+def test_append_sets_offsets_and_epoch_without_changing_the_buffer(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     data = bytearray(batch(3))
     before = bytes(data)
     append(log, bytes(data))
-    info = append(log, data, leader_epoch=7)  # type: ignore[arg-type]  # a writable buffer, on purpose
+    info = append(log, data, leader_epoch=7)  # type: ignore[arg-type]  # a writable buffer, to detect a change of it
     assert data == before
     assert (info.first_offset, info.last_offset, info.log_append_time, info.duplicate) == (3, 5, -1, False)
     stored = read(log, 3)
@@ -63,7 +63,7 @@ def test_offsets_and_epoch_are_patched_and_the_caller_keeps_its_bytes(disk: Faul
     assert log.epochs.entries() == [(0, 0), (7, 3)]
 
 
-def test_log_append_time(disk: FaultyDisk, root: str) -> None:
+def test_log_append_time_replaces_timestamps(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root, LogConfig(message_timestamp_type="LogAppendTime"))
     info = append(log, batch(2, timestamp=5), now_ms=NOW_MS)
     assert info.log_append_time == NOW_MS
@@ -74,7 +74,7 @@ def test_log_append_time(disk: FaultyDisk, root: str) -> None:
     assert [record.timestamp for record in iter_records(stored, max_decompressed_bytes=1000)] == [NOW_MS, NOW_MS]
 
 
-def test_duplicates_of_five_batches(disk: FaultyDisk, root: str) -> None:
+def test_duplicates_of_the_last_five_batches_are_detected(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     sent = [produced(7, sequence, timestamp=NOW_MS + sequence) for sequence in range(6)]
     for data in sent:
@@ -87,7 +87,7 @@ def test_duplicates_of_five_batches(disk: FaultyDisk, root: str) -> None:
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, produced(7, 7))
 
 
-def test_after_a_restart_only_the_last_batch_is_recognized(disk: FaultyDisk, root: str) -> None:
+def test_after_a_restart_only_a_duplicate_of_the_last_batch_is_detected(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     for sequence in range(3):
         append(log, produced(7, sequence))
@@ -97,14 +97,14 @@ def test_after_a_restart_only_the_last_batch_is_recognized(disk: FaultyDisk, roo
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, produced(7, 1))
 
 
-def test_an_append_is_no_larger_than_a_segment(disk: FaultyDisk, root: str) -> None:
+def test_append_larger_than_a_segment_is_refused(disk: FaultyDisk, root: str) -> None:
     log, narrow = open_log(disk, root, SMALL), open_log(disk, f"{root}/b", LogConfig(max_message_bytes=100))
     refused(ErrorCode.RECORD_LIST_TOO_LARGE, log, batch(20, size=100))
     refused(ErrorCode.MESSAGE_TOO_LARGE, narrow, batch(5, size=50))
     assert (log.log_end_offset, narrow.log_end_offset) == (0, 0)
 
 
-def test_transactional_batches_need_the_guard(disk: FaultyDisk, root: str) -> None:
+def test_transactional_batch_without_guard_is_refused(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     data = produced(7, 0, transactional=True)
     refused(ErrorCode.INVALID_TXN_STATE, log, data, guard=0)
@@ -125,7 +125,7 @@ def test_transactional_batches_need_the_guard(disk: FaultyDisk, root: str) -> No
     append(unchecked, data, guard=0)
 
 
-def test_a_stale_epoch_is_told_before_a_missing_guard(disk: FaultyDisk, root: str) -> None:
+def test_stale_epoch_is_refused_before_a_missing_guard(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     append(log, marker(7, epoch=3, commit=False))
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, produced(7, 0, epoch=2, transactional=True), guard=0)
@@ -134,8 +134,8 @@ def test_a_stale_epoch_is_told_before_a_missing_guard(disk: FaultyDisk, root: st
     assert caught.value.error is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_the_marker_of_one_transaction_keeps_the_guard_of_the_next(disk: FaultyDisk, root: str) -> None:
-    """KAFKA-18654: under TV2 the marker has the epoch that the next transaction writes with."""
+def test_marker_keeps_the_guard_of_the_next_transaction(disk: FaultyDisk, root: str) -> None:
+    """KAFKA-18654: with TV2 the marker has the epoch of the next transaction."""
     log = open_log(disk, root)
     append(log, produced(7, 0, transactional=True))
     guard = log.producers.start_verification(7, 1, 0, supports_epoch_bump=True)
@@ -166,7 +166,7 @@ def test_segments_roll_by_size_time_and_index(disk: FaultyDisk, root: str) -> No
     assert [segment.base_offset for segment in by_index.segments] == [0, 2, 4]
 
 
-def test_a_roll_snapshots_the_producers(disk: FaultyDisk, root: str) -> None:
+def test_roll_writes_a_producer_snapshot(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root, SMALL)
     for sequence in range(8):
         append(log, produced(7, sequence, size=200))
@@ -176,7 +176,7 @@ def test_a_roll_snapshots_the_producers(disk: FaultyDisk, root: str) -> None:
 # -- read
 
 
-def test_bounds(disk: FaultyDisk, root: str) -> None:
+def test_reads_are_bounded_by_offsets_limit_and_bytes(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     for _ in range(3):
         append(log, batch(2))
@@ -188,12 +188,12 @@ def test_bounds(disk: FaultyDisk, root: str) -> None:
     assert read(log, 4, limit=4) == b""
     size = len(batch(2))
     assert len(read(log, 0, limit=4)) == 2 * size
-    assert len(read(log, 1, max_bytes=1)) == size, "a first batch comes whole"
+    assert len(read(log, 1, max_bytes=1)) == size, "the first batch is returned whole"
     assert read(log, 1, max_bytes=1, min_one_batch=False) == b""
-    assert len(read(log, 0, max_bytes=size + 5)) == size + 5, "data may end inside of a batch"
+    assert len(read(log, 0, max_bytes=size + 5)) == size + 5, "the data may end within a batch"
 
 
-def test_one_of_the_last_batches_is_read_without_being_looked_for(disk: FaultyDisk, root: str) -> None:
+def test_recent_batch_is_read_without_an_index_look_up(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     count = RECENT_BATCHES_MAX + 2
     for _ in range(count):
@@ -222,7 +222,7 @@ def test_one_of_the_last_batches_is_read_without_being_looked_for(disk: FaultyDi
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-async def test_cold_reads_give_the_same(disk: FaultyDisk, root: str, sealed: bool) -> None:
+async def test_cold_read_returns_the_same_as_a_warm_read(disk: FaultyDisk, root: str, sealed: bool) -> None:
     log = open_log(disk, root, SMALL)
     for _ in range(20):
         append(log, batch(2, size=50))
@@ -239,7 +239,7 @@ async def test_cold_reads_give_the_same(disk: FaultyDisk, root: str, sealed: boo
         disk.cold = False
 
 
-async def test_a_cold_read_of_a_log_that_is_cut_meanwhile_is_refused(disk: FaultyDisk, root: str) -> None:
+async def test_cold_read_of_a_log_truncated_during_it_is_refused(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     append(log, batch(5))
     append(log, batch(5))
@@ -250,10 +250,10 @@ async def test_a_cold_read_of_a_log_that_is_cut_meanwhile_is_refused(disk: Fault
     log.truncate_to(5, now_ms=NOW_MS)
     with pytest.raises(Refusal) as caught:
         await found.resolve()
-    assert caught.value.error is ErrorCode.OFFSET_NOT_AVAILABLE, "it may still be there"
+    assert caught.value.error is ErrorCode.OFFSET_NOT_AVAILABLE, "the offset may still exist"
 
 
-async def test_a_cold_read_that_fails_raises_what_the_disk_raised(disk: FaultyDisk, root: str) -> None:
+async def test_cold_read_raises_the_error_of_the_disk(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     append(log, batch(5))
     log.segments.active.drop_recent()
@@ -265,7 +265,7 @@ async def test_a_cold_read_that_fails_raises_what_the_disk_raised(disk: FaultyDi
         await found.resolve()
 
 
-async def test_sealed_indexes_that_are_damaged_are_built_again(disk: FaultyDisk, root: str) -> None:
+async def test_damaged_indexes_of_sealed_segments_are_rebuilt(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root, SMALL)
     for _ in range(20):
         append(log, batch(2, size=50))
@@ -273,7 +273,7 @@ async def test_sealed_indexes_that_are_damaged_are_built_again(disk: FaultyDisk,
     log.close(clean=True)
     path = log.segments.first.path(".index")
     data = bytearray(disk.read_file(path))
-    data[:8], data[8:16] = data[8:16], data[:8]  # the last entry, which start-up looks at, stays right
+    data[:8], data[8:16] = data[8:16], data[:8]  # the last entry, which the start-up checks, stays valid
     disk.replace_file_now(path, bytes(data))
     log = open_log(disk, root, SMALL, clean=True)
     assert [header.base_offset for header in headers(log)] == expected
@@ -283,7 +283,7 @@ async def test_sealed_indexes_that_are_damaged_are_built_again(disk: FaultyDisk,
 # -- watermarks
 
 
-def test_high_watermark_stays_within_the_log_and_never_goes_back(disk: FaultyDisk, root: str) -> None:
+def test_high_watermark_stays_within_the_log_and_never_decreases(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     append(log, batch(5), commit=False)
     log.update_high_watermark(99)
@@ -292,7 +292,7 @@ def test_high_watermark_stays_within_the_log_and_never_goes_back(disk: FaultyDis
     assert log.high_watermark == 5
 
 
-def test_a_transaction_is_unstable_until_its_marker_is_committed(disk: FaultyDisk, root: str) -> None:
+def test_transaction_is_unstable_until_its_marker_is_committed(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     append(log, produced(7, 0, transactional=True))
     append(log, marker(7, commit=True), commit=False)
@@ -302,7 +302,7 @@ def test_a_transaction_is_unstable_until_its_marker_is_committed(disk: FaultyDis
     assert (log.last_stable_offset, log.first_unstable_offset) == (2, None)
 
 
-def test_an_empty_transaction_leaves_no_trace(disk: FaultyDisk, root: str) -> None:
+def test_empty_transaction_changes_neither_index_nor_stable_offset(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     append(log, marker(7, commit=False), commit=False)
     assert log.first_unstable_offset is None
@@ -313,7 +313,7 @@ def test_an_empty_transaction_leaves_no_trace(disk: FaultyDisk, root: str) -> No
 # -- the disk refuses
 
 
-def test_after_a_failed_data_write_nothing_has_moved(disk: FaultyDisk, root: str) -> None:
+def test_failed_write_of_batches_changes_no_offset(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     append(log, produced(7, 0))
     disk.refuse("write", ".log")
@@ -326,10 +326,8 @@ def test_after_a_failed_data_write_nothing_has_moved(disk: FaultyDisk, root: str
         append(log, produced(7, 1))
 
 
-def test_after_a_failed_txnindex_write_offsets_have_moved_and_the_stable_offset_has_not(
-    disk: FaultyDisk, root: str
-) -> None:
-    """KAFKA-7866, and recovery repairs it."""
+def test_failed_txnindex_write_advances_the_log_end_but_not_the_stable_offset(disk: FaultyDisk, root: str) -> None:
+    """KAFKA-7866: recovery writes the missing index entry."""
     log = open_log(disk, root)
     append(log, produced(7, 0, transactional=True))
     disk.refuse("write", ".txnindex")
@@ -347,7 +345,7 @@ def test_after_a_failed_txnindex_write_offsets_have_moved_and_the_stable_offset_
     assert log.aborted_transactions(0, result) == [(7, 0)]
 
 
-def test_a_roll_that_fails_fails_the_log(disk: FaultyDisk, root: str) -> None:
+def test_failed_roll_marks_the_log_as_failed(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root, SMALL)
     append(log, batch(1, size=600))
     disk.refuse("open", f"{1:020d}.log")
@@ -360,7 +358,7 @@ def test_a_roll_that_fails_fails_the_log(disk: FaultyDisk, root: str) -> None:
 # -- others than clients
 
 
-def test_followers_write_what_the_leader_wrote(disk: FaultyDisk, root: str) -> None:
+def test_follower_writes_the_batches_of_the_leader_unchanged(disk: FaultyDisk, root: str) -> None:
     leader = open_log(disk, f"{root}/leader")
     for number in range(3):
         append(leader, produced(7, number, transactional=True), leader_epoch=number)

@@ -35,7 +35,7 @@ def names(disk: FaultyDisk, root: Path) -> list[str]:
     return disk.list(f"{root}/t-0")
 
 
-def test_retention_takes_whole_segments_with_all_their_files(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_retention_removes_segments_with_all_their_files(disk: FaultyDisk, tmp_path: Path) -> None:
     log = open_log(disk, str(tmp_path), SMALL)
     for number in range(9):
         append(log, produced(7, number, size=200, timestamp=NOW_MS + 100 * number), leader_epoch=number // 4)
@@ -64,8 +64,10 @@ READERS: dict[str, Callable[[PartitionLog], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-async def test_files_stay_while_somebody_is_at_them(disk: FaultyDisk, tmp_path: Path, reader: str) -> None:
-    """Else whoever reads on would take it for a disk that refuses, and the partition goes offline."""
+async def test_removed_files_stay_while_a_read_or_flush_uses_them(
+    disk: FaultyDisk, tmp_path: Path, reader: str
+) -> None:
+    """Otherwise a read under way would fail, and its partition would go offline."""
     log = open_log(disk, str(tmp_path), replace(SMALL, file_delete_delay_ms=0))
     for number in range(9):
         append(log, batch(3, size=100, timestamp=NOW_MS + number))
@@ -83,8 +85,8 @@ async def test_files_stay_while_somebody_is_at_them(disk: FaultyDisk, tmp_path: 
     assert log.remove_deleted(NOW_MS) > 0
 
 
-def test_a_roll_by_age_comes_earlier_by_its_jitter(disk: FaultyDisk, tmp_path: Path) -> None:
-    """Spread over the logs, within segment.jitter.ms, and never later than segment.ms."""
+def test_roll_by_age_is_earlier_by_the_jitter(disk: FaultyDisk, tmp_path: Path) -> None:
+    """The jitter differs between logs, is at most segment.jitter.ms, and never delays a roll beyond segment.ms."""
     rolled = []
     for number in range(8):
         log = open_log(disk, f"{tmp_path}/{number}", LogConfig(segment_ms=1000, segment_jitter_ms=900))
@@ -96,7 +98,7 @@ def test_a_roll_by_age_comes_earlier_by_its_jitter(disk: FaultyDisk, tmp_path: P
     assert all(2 <= base_offset <= 21 for base_offset in rolled)
 
 
-def test_aborted_transactions_of_later_segments_are_not_told(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_aborted_transactions_of_later_segments_are_not_returned(disk: FaultyDisk, tmp_path: Path) -> None:
     log = open_log(disk, str(tmp_path), LogConfig(segment_bytes=400))
     for producer in (1, 2, 3):
         append(log, produced(producer, 0, size=200, transactional=True))
@@ -107,7 +109,7 @@ def test_aborted_transactions_of_later_segments_are_not_told(disk: FaultyDisk, t
     assert log.aborted_transactions(0, found) == [(1, 0)]
 
 
-def test_when_all_is_expired_an_empty_segment_stays(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_retention_of_all_segments_leaves_an_empty_one(disk: FaultyDisk, tmp_path: Path) -> None:
     log = open_log(disk, str(tmp_path), SMALL)
     for number in range(9):
         append(log, produced(7, number, size=200))
@@ -122,10 +124,10 @@ def test_when_all_is_expired_an_empty_segment_stays(disk: FaultyDisk, tmp_path: 
 
 
 @pytest.mark.parametrize("beginning_gone", [False, True])
-def test_who_wrote_below_the_log_start_is_known_after_a_restart(
+def test_producers_below_the_log_start_are_known_after_a_restart(
     disk: FaultyDisk, tmp_path: Path, *, beginning_gone: bool
 ) -> None:
-    """The log starts inside of its first segment, and the high watermark's checkpoint is older than the next one."""
+    """The log start is within the first segment, and the checkpointed high watermark is below the second segment."""
     log = open_log(disk, str(tmp_path))
     if beginning_gone:
         append(log, produced(4, 0))
@@ -147,13 +149,13 @@ def test_who_wrote_below_the_log_start_is_known_after_a_restart(
         recovery_point=first + 5,
     )
     assert (log.log_start_offset, log.log_end_offset) == (first + 2, first + 5)
-    assert log.last_stable_offset == first + 3, "the end of what 8 wrote is not known to be committed"
+    assert log.last_stable_offset == first + 3, "the marker of producer 8 is not known to be committed"
     assert append(log, produced(5, 0)).duplicate
     assert not append(log, produced(7, 1, transactional=True)).duplicate
     assert not beginning_gone or append(log, produced(4, 0)).duplicate
 
 
-def test_retention_waits_for_the_high_watermark(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_retention_keeps_segments_above_the_high_watermark(disk: FaultyDisk, tmp_path: Path) -> None:
     log = open_log(disk, str(tmp_path), SMALL)
     for _ in range(9):
         append(log, batch(1, size=200), commit=False)
@@ -161,7 +163,7 @@ def test_retention_waits_for_the_high_watermark(disk: FaultyDisk, tmp_path: Path
     assert log.delete_expired_segments(NOW_MS + 10**6) == 1
 
 
-def test_a_transaction_whose_beginning_is_gone_is_unstable_from_the_log_start(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_transaction_begun_below_the_log_start_is_unstable_from_the_log_start(disk: FaultyDisk, tmp_path: Path) -> None:
     log = open_log(disk, str(tmp_path), SMALL)
     append(log, produced(7, 0, transactional=True))
     for _ in range(9):
@@ -173,14 +175,14 @@ def test_a_transaction_whose_beginning_is_gone_is_unstable_from_the_log_start(di
     assert log.last_stable_offset == log.log_end_offset
 
 
-def test_truncation_forgets_what_is_cut(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_truncation_removes_batches_indexes_epochs_and_producers(disk: FaultyDisk, tmp_path: Path) -> None:
     log = open_log(disk, str(tmp_path), SMALL)
     for number in range(4):
         append(log, produced(7, number, size=200, transactional=True), leader_epoch=number)
     append(log, marker(7, commit=False), leader_epoch=4)
     append(log, batch(5), leader_epoch=5)
     assert not log.truncate_to(10, now_ms=NOW_MS)
-    assert log.truncate_to(7, now_ms=NOW_MS), "inside of a batch: the whole batch goes"
+    assert log.truncate_to(7, now_ms=NOW_MS), "an offset within a batch: the whole batch is removed"
     assert log.log_end_offset == 5
     assert log.truncate_to(4, now_ms=NOW_MS)
     assert len(log.segments.active.txn_index) == 0
@@ -209,11 +211,13 @@ def test_expiry_of_producers(disk: FaultyDisk, tmp_path: Path) -> None:
     assert [row.producer_id for row in log.producers.active()] == [2], "an open transaction keeps its producer"
     log.expire_producers(NOW_MS + 2 * DAY_MS)
     assert log.producers.verification_guard(3) == 0
-    assert append(log, produced(1, 5)).first_offset == 2, "an expired producer is unknown: any sequence will do"
+    assert append(log, produced(1, 5)).first_offset == 2, "an expired producer is unknown: any sequence is accepted"
 
 
 @pytest.mark.parametrize("codec", CODECS)
-async def test_look_ups_by_time_see_into_batches(disk: FaultyDisk, tmp_path: Path, codec: Compression) -> None:
+async def test_timestamp_look_up_finds_a_record_within_a_batch(
+    disk: FaultyDisk, tmp_path: Path, codec: Compression
+) -> None:
     log = open_log(disk, str(tmp_path), SMALL)
     for number in range(20):
         stamps = [NOW_MS + 100 * number, NOW_MS + 100 * number + 50, NOW_MS + 100 * number + 20]
@@ -246,7 +250,7 @@ async def test_logs_without_timestamps_have_no_newest_record(disk: FaultyDisk, t
     assert await log.offset_for_timestamp(0) is None
 
 
-def test_a_log_that_ends_below_its_start_begins_anew(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_log_that_ends_below_its_start_is_reset_to_the_start(disk: FaultyDisk, tmp_path: Path) -> None:
     log = open_log(disk, str(tmp_path))
     append(log, produced(7, 0))
     log.close(clean=False)

@@ -1,4 +1,4 @@
-"""The last bytes of a log are in memory."""
+"""Last bytes of a log in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_what_was_appended_last_is_read_without_the_file(tmp_path: Path) -> None:
+def test_recent_bytes_are_read_without_the_file(tmp_path: Path) -> None:
     disk = FaultyDisk()
     log = open_log(disk, str(tmp_path))
     count = 2 * RECENT_BYTES_MAX // 100
@@ -44,8 +44,8 @@ def test_what_was_appended_last_is_read_without_the_file(tmp_path: Path) -> None
     disk.close()
 
 
-def test_what_the_file_has_refused_is_not_in_memory(tmp_path: Path) -> None:
-    """Nobody may be given what a power cut could not have left, had it all been synced."""
+def test_failed_write_leaves_no_recent_bytes(tmp_path: Path) -> None:
+    """A reader must not receive bytes that a later sync could not make durable."""
     disk = FaultyDisk()
     log = open_log(disk, str(tmp_path))
     append(log, batch(1))
@@ -58,7 +58,7 @@ def test_what_the_file_has_refused_is_not_in_memory(tmp_path: Path) -> None:
     disk.close()
 
 
-def test_only_the_segment_that_is_written_has_recent_bytes(tmp_path: Path) -> None:
+def test_only_the_active_segment_has_recent_bytes(tmp_path: Path) -> None:
     disk = FaultyDisk()
     log = open_log(disk, str(tmp_path))
     append(log, batch(1))

@@ -59,14 +59,14 @@ def count(
         ({"log_start": 10, "retention_bytes": 150}, 2),
     ],
 )
-def test_how_many_go(options: dict[str, Any], expected: int) -> None:
+def test_number_of_deletable_segments(options: dict[str, Any], expected: int) -> None:
     assert count(**options) == expected
 
 
-def test_an_empty_active_segment_never_goes() -> None:
+def test_empty_active_segment_is_never_deleted() -> None:
     assert count([SegmentFacts(0, 100, 1000), SegmentFacts(40, 0, 4000)], retention_ms=0) == 1
     assert count([SegmentFacts(40, 0, 1000)], retention_ms=0) == 0
 
 
-def test_a_segment_from_the_future_holds_back_what_is_behind_it() -> None:
+def test_segment_with_a_future_timestamp_delays_deletion_of_later_ones() -> None:
     assert count([SegmentFacts(0, 100, 9000), SegmentFacts(10, 100, 1000)], retention_ms=100) == 0

@@ -1,4 +1,4 @@
-"""Every row of the producer tables, on one producer."""
+"""State of one producer: sequences, epochs, markers, verification and expiry."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ SEQUENCES: list[tuple[str, ProducerEntry | None, dict[str, Any], ErrorCode]] = [
     ("epoch below", entry(), {"epoch": 2, "sequence": 10}, ErrorCode.INVALID_PRODUCER_EPOCH),
     ("epoch below, coordinator", entry(), {"epoch": 2, "origin": Origin.COORDINATOR}, ErrorCode.INVALID_PRODUCER_EPOCH),
     (
-        "coordinators are not asked for sequences",
+        "sequences of coordinators are not checked",
         entry(),
         {"sequence": 99, "origin": Origin.COORDINATOR},
         ErrorCode.NONE,
     ),
     (
-        "replication refuses nothing",
+        "replicated batches are never refused",
         entry(),
         {"epoch": 1, "sequence": 99, "origin": Origin.REPLICATION},
         ErrorCode.NONE,
@@ -112,7 +112,7 @@ def test_data_batches(rule: str, current: ProducerEntry | None, options: dict[st
         refused(expected, current, **options)
 
 
-def test_nothing_changes_before_the_merge() -> None:
+def test_update_changes_nothing_before_the_merge() -> None:
     current = entry()
     update = data(current, sequence=10, transactional=True)
     assert current == entry()
@@ -121,13 +121,13 @@ def test_nothing_changes_before_the_merge() -> None:
     assert [batch.last_sequence for batch in current.batches] == [9, 10]
 
 
-def test_a_change_of_epoch_forgets_the_batches() -> None:
+def test_change_of_epoch_drops_the_cached_batches() -> None:
     current = entry()
     current.merge(data(current, epoch=4, sequence=0).entry)
     assert [batch.last_sequence for batch in current.batches] == [0]
 
 
-def test_five_batches_are_remembered() -> None:
+def test_five_batches_are_cached() -> None:
     current = entry(last_sequence=None)
     for sequence in range(8):
         current.merge(data(current, sequence=sequence, offset=200 + sequence).entry)
@@ -139,7 +139,7 @@ def test_five_batches_are_remembered() -> None:
     assert current.duplicate_of(3, 3, 4) is None
 
 
-def test_first_sequence_of_a_batch_that_wrapped() -> None:
+def test_first_sequence_of_a_batch_with_sequence_wrap() -> None:
     assert CachedBatch(last_sequence=1, last_offset=10, offset_delta=3, timestamp=0).first_sequence == SEQUENCE_MAX - 1
 
 
@@ -180,10 +180,10 @@ def test_markers(row: tuple[str, int, int, int, bool, int, ErrorCode]) -> None:
     current.merge(update.entry)
     assert (current.epoch, current.coordinator_epoch, current.last_timestamp) == (epoch, coordinator_epoch, 3000)
     assert current.transaction_first_offset is None
-    assert bool(current.batches) == (epoch == entry_epoch), "a marker adds no batch; a new epoch forgets the old ones"
+    assert bool(current.batches) == (epoch == entry_epoch), "a marker adds no batch; a new epoch drops the old ones"
 
 
-def test_verification_remembers_the_lowest_sequence() -> None:
+def test_verification_keeps_the_lowest_sequence() -> None:
     verification = Verification(1, 10, 3, supports_epoch_bump=False)
     verification.note_attempt(12, 3)
     assert verification.lowest_sequence == 10
@@ -195,7 +195,7 @@ def test_verification_remembers_the_lowest_sequence() -> None:
     assert (verification.epoch, verification.lowest_sequence) == (4, 20)
 
 
-def test_expiry_spares_open_transactions() -> None:
+def test_producer_with_an_open_transaction_does_not_expire() -> None:
     assert entry().expired(1000 + 50, 50)
     assert not entry().expired(1000 + 49, 50)
     assert not entry(opened=1).expired(10**12, 50)

@@ -37,18 +37,18 @@ def test_only_the_last_batch_is_kept() -> None:
 
 
 @pytest.mark.parametrize("size", range(len(VECTOR)))
-def test_cut_anywhere_is_corrupt(size: int) -> None:
+def test_snapshot_truncated_at_any_byte_is_corrupt(size: int) -> None:
     with pytest.raises(CorruptSnapshot):
         decode_snapshot(VECTOR[:size])
 
 
 @pytest.mark.parametrize("at", range(len(VECTOR)))
-def test_flipped_anywhere_is_corrupt(at: int) -> None:
+def test_snapshot_with_any_flipped_bit_is_corrupt(at: int) -> None:
     with pytest.raises(CorruptSnapshot):
         decode_snapshot(VECTOR[:at] + bytes([VECTOR[at] ^ 1]) + VECTOR[at + 1 :])
 
 
-def test_a_damaged_snapshot_gives_way_to_the_one_before(tmp_path: Path) -> None:
+def test_damaged_snapshot_is_replaced_by_the_previous_one(tmp_path: Path) -> None:
     files = SnapshotFiles(OsDisk(), str(tmp_path))
     files.take([ENTRY], 10)
     files.take([OPEN], 20)
@@ -62,7 +62,7 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before(tmp_path: Path) -> None:
     assert again.load_newest(9) is None
 
 
-def test_strays_go_but_for_the_one_of_the_last_stop(tmp_path: Path) -> None:
+def test_stray_snapshots_are_removed_except_the_one_of_the_last_shutdown(tmp_path: Path) -> None:
     files = SnapshotFiles(OsDisk(), str(tmp_path))
     for offset in (5, 10, 15, 30, 35):
         files.take([], offset)

@@ -1,4 +1,4 @@
-"""All producers of a partition: the maps behind the last stable offset."""
+"""Producer state of a partition: open transactions, the last stable offset, verifications, eviction."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def end(state: ProducerState, producer_id: int, offset: int, *, abort: bool = Tr
 
 
 def commit(state: ProducerState, plan: AppendPlan) -> list[int]:
-    """Last stable offsets at the end of each transaction that the plan completes."""
+    """Apply the plan. Return the last stable offset after each transaction that it completes."""
     state.commit(plan)
     stable = []
     for completed in plan.completed:
@@ -46,14 +46,14 @@ def commit(state: ProducerState, plan: AppendPlan) -> list[int]:
     return stable
 
 
-def test_a_plan_that_is_dropped_changes_nothing() -> None:
+def test_uncommitted_plan_changes_nothing() -> None:
     state = ProducerState()
     data(state, 1, 0)
     assert state.first_unstable_offset is None
     assert state.entries == {}
 
 
-def test_the_stable_offset_of_an_abort_is_the_next_open_transaction_or_past_the_marker() -> None:
+def test_stable_offset_after_an_abort_is_the_next_open_transaction_or_after_the_marker() -> None:
     state = ProducerState()
     for producer_id, offset in ((1, 10), (2, 20), (3, 30)):
         commit(state, data(state, producer_id, offset))
@@ -75,7 +75,7 @@ def test_completed_transactions_stay_unstable_until_their_marker_is_committed() 
     assert [each[:2] for each in state.ongoing_transactions()] == [(2, 20)]
 
 
-def test_one_append_may_begin_and_end_transactions() -> None:
+def test_one_append_can_begin_and_end_transactions() -> None:
     state = ProducerState()
     plan = AppendPlan(Origin.REPLICATION)
     state.plan(plan, read_header(produced(1, 0, transactional=True)), 0, marker=None)
@@ -85,7 +85,7 @@ def test_one_append_may_begin_and_end_transactions() -> None:
     assert [each[:2] for each in state.ongoing_transactions()] == [(1, 2)]
 
 
-def test_an_emptied_marker_ends_what_a_snapshot_calls_open() -> None:
+def test_emptied_marker_ends_an_open_transaction() -> None:
     state = ProducerState()
     commit(state, data(state, 1, 10))
     plan = AppendPlan(Origin.REPLICATION)
@@ -96,7 +96,7 @@ def test_an_emptied_marker_ends_what_a_snapshot_calls_open() -> None:
     assert (state.entries[1].epoch, state.entries[1].transaction_first_offset) == (1, None)
 
 
-def test_verifications_are_limited() -> None:
+def test_oldest_verification_is_dropped_beyond_the_limit() -> None:
     state = ProducerState()
     for producer_id in range(VERIFICATIONS_MAX + 1):
         state.start_verification(producer_id, 0, 0, supports_epoch_bump=False)
@@ -106,7 +106,7 @@ def test_verifications_are_limited() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["data", "end", "high watermark"])), max_size=40))
-def test_first_unstable_offset_against_a_list(steps: list[tuple[int, str]]) -> None:
+def test_first_unstable_offset_equals_a_model(steps: list[tuple[int, str]]) -> None:
     state = ProducerState()
     opened: dict[int, int] = {}
     ended: list[tuple[int, int]] = []  # first offset, marker offset
@@ -148,7 +148,7 @@ def append(
 
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> ProducerState:
-    """Full: producers 1, 2 and 3, of which 1 has a transaction open, and 2 has been heard of last."""
+    """Return a full state with producers 1, 2 and 3. Producer 1 has an open transaction; 2 was active last."""
     monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 3)
     state = ProducerState()
     append(state, 1, transactional=True)
@@ -158,17 +158,17 @@ def three(monkeypatch: pytest.MonkeyPatch) -> ProducerState:
     return state
 
 
-def test_a_new_producer_waits_while_the_others_may_repeat_themselves(three: ProducerState) -> None:
+def test_new_producer_is_refused_while_known_ones_can_send_duplicates(three: ProducerState) -> None:
     with pytest.raises(Refusal) as caught:
         append(three, 4, now_ms=EVICTION_IDLE_MS_MIN - 1)
     assert caught.value.error is ErrorCode.NOT_ENOUGH_REPLICAS
     assert list(three.entries) == [1, 3, 2]
     append(three, 3, sequence=1, now_ms=EVICTION_IDLE_MS_MIN - 1)
     append(three, 1, sequence=1, now_ms=EVICTION_IDLE_MS_MIN - 1, transactional=True)
-    assert len(three.entries) == 3, "those that are known go on"
+    assert len(three.entries) == 3, "known producers are accepted"
 
 
-def test_who_has_been_idle_longest_makes_room_unless_a_transaction_is_open(three: ProducerState) -> None:
+def test_longest_idle_producer_without_a_transaction_is_evicted(three: ProducerState) -> None:
     append(three, 4, now_ms=EVICTION_IDLE_MS_MIN)
     assert list(three.entries) == [1, 2, 4]
     assert three.duplicate_of(read_header(produced(2, 1))) is not None
@@ -179,17 +179,17 @@ def test_who_has_been_idle_longest_makes_room_unless_a_transaction_is_open(three
     assert list(three.entries) == [1, 4, 5]
 
 
-def test_nobody_makes_room_where_all_have_a_transaction_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_producer_is_evicted_if_all_have_open_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 1)
     state = ProducerState()
     append(state, 1, transactional=True)
     with pytest.raises(Refusal):
         append(state, 2, now_ms=10 * EVICTION_IDLE_MS_MIN)
     append(state, 2, origin=Origin.REPLICATION)
-    assert list(state.entries) == [1, 2], "what the leader has taken in is known"
+    assert list(state.entries) == [1, 2], "a follower accepts each producer that the leader has accepted"
 
 
-def test_open_transactions_in_front_hide_nobody_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_moves_checked_open_transactions_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_state, "EXAMINED_MAX", 2)
     monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 4)
     state = ProducerState()
@@ -203,39 +203,40 @@ def test_open_transactions_in_front_hide_nobody_for_ever(monkeypatch: pytest.Mon
     assert [each[:2] for each in state.ongoing_transactions()] == [(1, 0), (2, 1), (3, 2)]
 
 
-def test_followers_forget_in_the_leaders_order_but_later_and_refuse_nobody(three: ProducerState) -> None:
+def test_follower_evicts_in_the_order_of_the_leader_but_later(three: ProducerState) -> None:
     for producer_id in (4, 5, 6):
         append(three, producer_id, origin=Origin.REPLICATION)
-    assert list(three.entries) == [1, 3, 2, 4, 5, 6], "the leader may have had room: it expires at another moment"
+    assert list(three.entries) == [1, 3, 2, 4, 5, 6], (
+        "the leader may have fewer producers: it expires them at other times"
+    )
     append(three, 7, origin=Origin.REPLICATION)
     assert list(three.entries) == [1, 2, 4, 5, 6, 7]
 
 
-def test_batches_of_one_fetch_count_in_the_order_of_the_log(three: ProducerState) -> None:
+def test_batches_of_one_fetch_order_producers_by_their_last_batch(three: ProducerState) -> None:
     plan = AppendPlan(Origin.REPLICATION, 2)
     for number, batch in enumerate((produced(4, 0), produced(3, 1), produced(4, 1), produced(2, 2))):
-        state_of = read_header(batch)
-        three.plan(plan, state_of, three.end_offset + number, marker=None)
+        three.plan(plan, read_header(batch), three.end_offset + number, marker=None)
     three.commit(plan)
-    assert list(three.entries) == [1, 3, 4, 2], "4 was heard of again after 3"
+    assert list(three.entries) == [1, 3, 4, 2], "the last batch of producer 4 is after that of producer 3"
 
 
-def test_who_repeats_itself_is_not_silent(three: ProducerState) -> None:
+def test_duplicate_ends_the_idle_time_of_a_producer(three: ProducerState) -> None:
     append(three, 3, sequence=1, now_ms=1)
     three.touch(2, EVICTION_IDLE_MS_MIN)
     append(three, 4, now_ms=EVICTION_IDLE_MS_MIN + 1)
     assert list(three.entries) == [1, 2, 4]
 
 
-def test_a_marker_of_an_unknown_producer_takes_no_place(monkeypatch: pytest.MonkeyPatch, three: ProducerState) -> None:
+def test_marker_of_an_unknown_producer_adds_no_entry(monkeypatch: pytest.MonkeyPatch, three: ProducerState) -> None:
     monkeypatch.setattr(producer_state, "FOLLOWER_FACTOR", 1)
     assert commit(three, end(three, 9, 10)) == []
     assert list(three.entries) == [1, 3, 2]
     assert commit(three, end(three, 1, 11)) == [12]
-    assert list(three.entries) == [3, 2, 1], "who was silent is heard of by it"
+    assert list(three.entries) == [3, 2, 1], "the marker ends the idle time of producer 1"
 
 
-def test_what_is_read_from_a_snapshot_was_heard_of_just_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_time_begins_when_a_snapshot_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 1)
     before, state = ProducerState(), ProducerState()
     append(before, 1, now_ms=5)
@@ -246,7 +247,7 @@ def test_what_is_read_from_a_snapshot_was_heard_of_just_now(monkeypatch: pytest.
     assert list(state.entries) == [2]
 
 
-def test_a_producer_that_repeats_itself_makes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_producer_that_sends_duplicates_is_not_evicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 2)
     disk = FaultyDisk()
     log = open_log(disk, str(tmp_path))

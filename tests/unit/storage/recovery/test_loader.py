@@ -1,4 +1,4 @@
-"""Index files of a log that was stopped cleanly are trusted, unless they cannot belong to the log file."""
+"""Index files after a clean shutdown: they are trusted unless they do not fit the log file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONFIG = LogConfig(index_interval_bytes=100)
 
 
 @pytest.mark.parametrize(("suffix", "offset_at"), [("index", -8), ("timeindex", -4)])
-def test_index_entry_behind_the_log_end_makes_the_segment_be_recovered(
+def test_segment_with_an_index_entry_after_the_log_end_is_recovered(
     tmp_path: Path, suffix: str, offset_at: int
 ) -> None:
     disk = OsDisk()

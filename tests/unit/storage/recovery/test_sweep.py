@@ -23,19 +23,19 @@ def swept(directory: Path, *files: str) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_deleted_files_go_but_for_metadata_snapshots(tmp_path: Path) -> None:
+def test_deleted_files_are_removed_except_metadata_snapshots(tmp_path: Path) -> None:
     kept = [name(0, ".log"), "partition.metadata", f"{5:020d}-{1:010d}.checkpoint.deleted"]
     assert swept(tmp_path, *kept, name(0, ".index.deleted"), name(9, ".snapshot.deleted")) == sorted(kept)
 
 
-def test_cleaning_that_did_not_end_is_undone(tmp_path: Path) -> None:
-    """`.swap` files at or above the lowest `.cleaned` one belong to a swap that never began."""
+def test_incomplete_compaction_is_reverted(tmp_path: Path) -> None:
+    """`.swap` files at or above the lowest `.cleaned` file belong to an incomplete replacement."""
     found = swept(tmp_path, name(0, ".log"), name(5, ".log"), name(0, ".log.cleaned"), name(5, ".log.swap"))
     assert found == [name(0, ".log"), name(5, ".log")]
 
 
-def test_a_complete_swap_is_finished(tmp_path: Path) -> None:
-    """The new segment 0 replaces 0 and 5, whose range it covers, and not 20."""
+def test_complete_swap_is_finished(tmp_path: Path) -> None:
+    """The new segment 0 replaces the segments 0 and 5, whose range it covers, but not 20."""
     (tmp_path / name(0, ".log.swap")).write_bytes(batch(3, base_offset=0) + batch(10, base_offset=3))
     (tmp_path / name(5, ".log")).write_bytes(b"old")
     found = swept(
@@ -45,7 +45,7 @@ def test_a_complete_swap_is_finished(tmp_path: Path) -> None:
     assert (tmp_path / name(0, ".log")).read_bytes().startswith(batch(3, base_offset=0))
 
 
-def test_indexes_without_a_log_go(tmp_path: Path) -> None:
+def test_indexes_without_a_log_file_are_removed(tmp_path: Path) -> None:
     found = swept(
         tmp_path, name(0, ".log"), name(0, ".index"), name(7, ".index"), name(7, ".txnindex"), name(7, ".snapshot")
     )

@@ -52,7 +52,7 @@ def test_time_index_file_and_look_up(stamps: list[int], base: int, data: st.Data
     assert again.offset_for(target) == (below[-1] if below else base)
 
 
-def test_a_batch_of_this_process_is_found_by_its_first_offset() -> None:
+def test_batch_of_this_process_is_found_by_its_first_offset() -> None:
     index = OffsetIndex(100)
     index.append(119, 5000, 110)
     assert index.position_for(109) == (0, False)
@@ -92,7 +92,7 @@ def test_txn_index_vector() -> None:
         "zeros",
     ],
 )
-def test_txn_index_that_cannot_be_true(data: bytes) -> None:
+def test_txn_index_with_impossible_values_is_refused(data: bytes) -> None:
     with pytest.raises(CorruptIndex):
         TxnIndex(5, data)
 
@@ -100,13 +100,13 @@ def test_txn_index_that_cannot_be_true(data: bytes) -> None:
 @pytest.mark.parametrize(
     "data", [bytes(7), bytes(8) + bytes(8), struct.pack(">iiii", 5, 100, 4, 200), struct.pack(">ii", -1, 0)]
 )
-def test_offset_index_that_cannot_be_true(data: bytes) -> None:
+def test_offset_index_with_impossible_values_is_refused(data: bytes) -> None:
     with pytest.raises(CorruptIndex):
         OffsetIndex(0, data)
 
 
 @pytest.mark.parametrize("data", [bytes(11), bytes(24), struct.pack(">qiqi", 5, 100, 6, 99), struct.pack(">qi", -5, 0)])
-def test_time_index_that_cannot_be_true(data: bytes) -> None:
+def test_time_index_with_impossible_values_is_refused(data: bytes) -> None:
     with pytest.raises(CorruptIndex):
         TimeIndex(0, data)
 
@@ -140,7 +140,7 @@ def test_aborted_transactions_of_a_range(
     assert collected == found
 
 
-def test_txn_index_truncation_drops_the_first_that_reaches_the_end_and_all_behind() -> None:
+def test_txn_index_truncation_removes_markers_at_or_above_the_offset() -> None:
     index = TxnIndex(0)
     for entry in ENTRIES:
         index.append(entry)

@@ -1,7 +1,8 @@
 """One node as a process: `python -m odradek.broker --config FILE [--set name=value ...]`.
 
-Standard output carries one line, `ready host:port[,host:port...]`, once a transaction could commit. Logs go to standard error;
-when the start fails, the last line there is the reason. Exit code 2: the configuration; 1: anything else.
+When the node can commit transactions, it prints one line to standard output: `ready host:port[,host:port...]`. Logs go
+to standard error; if the start fails, the last line there is the reason. Exit code 2: invalid configuration. Exit
+code 1: any other failure.
 """
 
 import argparse
@@ -43,10 +44,15 @@ LOG: Final = structlog.get_logger("broker")
 
 EXIT_CONFIGURATION: Final = 2
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+"""File of the Linux kernel with a random id of the current boot."""
 EXIT_FAILURE: Final = 1
 COLLECT_AFTER_OBJECTS: Final = 50_000
-"""Garbage collection looks at young objects this seldom; nearly all of a request's objects die by reference counting."""
+"""Allocations between collections of the youngest generation (Python's default: 700).
+
+Reference counting frees nearly all objects of a request, so a collection finds little and delays requests.
+"""
 COLLECT_OLDER_AFTER: Final = 20
+"""Collections of one generation before the next older one is collected, too (Python's default: 10)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = _configuration(options)
         profiler = profile_command(Path(options.profile)) if options.profile else None
     except ConfigError as error:
-        print(error, file=sys.stderr)  # noqa: T201  the one line a person gets to read
+        print(error, file=sys.stderr)  # noqa: T201  for the operator
         return EXIT_CONFIGURATION
     log.configure(config)
     _allow_open_files()
@@ -70,13 +76,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):
             return runner.run(_run(config, options))
     except CannotStartError as error:
-        print(error, file=sys.stderr)  # noqa: T201  the one line a person gets to read
+        print(error, file=sys.stderr)  # noqa: T201  for the operator
         return EXIT_FAILURE
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m odradek.broker", description="Run one node in the foreground.")
-    parser.add_argument("--config", metavar="FILE", help="a .properties file with Kafka's dotted names")
+    parser.add_argument("--config", metavar="FILE", help="a .properties file with Kafka's property names")
     parser.add_argument(
         "--set", dest="assignments", metavar="NAME=VALUE", action="append", default=[], help="set one property"
     )
@@ -85,7 +91,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--profile", metavar="FILE", help=f"write a profile to this file when it stops: {', '.join(FORMATS)}"
     )
     parser.add_argument(
-        "--hold-unsynced", action="store_true", help="for tests: let kill -9 lose what a power cut would lose"
+        "--hold-unsynced",
+        action="store_true",
+        help="for tests: kill -9 loses unflushed bytes, as a power failure would",
     )
     return parser.parse_args(arguments)
 
@@ -113,7 +121,7 @@ async def _run(config: Config, options: argparse.Namespace) -> int:
     def stop(reason: str | None = None) -> None:
         if not end.done():
             end.set_result(reason)
-        # A node that waits for a majority of its cluster does so for as long as it takes, and can be told to give up.
+        # A start waits without a limit for a majority of the voters; a signal ends that wait.
         starting.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -132,19 +140,22 @@ async def _run(config: Config, options: argparse.Namespace) -> int:
             return 0
         _tune_garbage_collection()
         addresses = ",".join(f"{listener.advertised_host}:{listener.advertised_port}" for listener in node.listeners)
-        print(f"ready {addresses}", flush=True)  # noqa: T201  the one line on standard output
+        print(f"ready {addresses}", flush=True)  # noqa: T201  the line that the caller waits for
         reason = await end
     finally:
         await node.stop()
         disk.close()
     if reason is not None:
-        print(reason, file=sys.stderr)  # noqa: T201  the one line a person gets to read
+        print(reason, file=sys.stderr)  # noqa: T201  for the operator
         return EXIT_FAILURE
     return 0
 
 
 def _boot_id(rng: random.Random, *, kept: bool) -> str:
-    """Which boot of the machine this is; where that is not known, or killing is to look like a power cut, one never seen."""
+    """Return the id of the current boot of the machine.
+
+    Return a random id if the kernel does not provide one, or if not `kept`: kill -9 then simulates a power failure.
+    """
     try:
         return BOOT_ID.read_text(encoding="ascii").strip() if kept else str(rng.getrandbits(128))
     except OSError:
@@ -152,21 +163,24 @@ def _boot_id(rng: random.Random, *, kept: bool) -> str:
 
 
 def _allow_open_files() -> None:
-    """Every segment and every connection holds a descriptor: take what the system allows, not what a shell starts with."""
+    """Raise the limit of open files to the maximum that the system allows.
+
+    Each segment and each connection needs a file descriptor. Shells start processes with a much lower limit.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _tune_garbage_collection() -> None:
-    """What the start made lives as long as the process: take it out of every later collection."""
+    """Exclude the objects of the start from later collections: they exist as long as the process."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER_OBJECTS, COLLECT_OLDER_AFTER, COLLECT_OLDER_AFTER)
 
 
 class _UntilEnd(asyncio.Protocol):
-    """Stops the node when standard input has ended: whoever started it is gone."""
+    """Stop the node at the end of standard input: the process that started it has ended."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop

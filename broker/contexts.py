@@ -1,8 +1,8 @@
-"""What handlers use, in three contexts. Each is complete when it is made.
+"""Contexts of request handlers. A node makes them in this order; each is complete when it is made.
 
 1. `NodeContext`: identity, settings, committed metadata, authorizer and quotas.
-2. `QuorumContext`: this node in the quorum of the metadata log. The node votes and serves the controller's APIs from then on.
-3. `BrokerContext`: the registered broker with its partitions and coordinators. The node serves all APIs from then on.
+2. `QuorumContext`: this node in the metadata quorum. With it, the node votes and serves the controller's APIs.
+3. `BrokerContext`: the registered broker with its partitions and coordinators. With it, the node serves all APIs.
 
 A request carries contexts 1 and 2 in a `QuorumRequestContext`, and all three in a `BrokerRequestContext`.
 """
@@ -35,7 +35,7 @@ from odradek.runtime.clock import Clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeContext:
-    """The node's identity and settings, and the metadata of its cluster."""
+    """Identity and settings of the node, and the metadata of its cluster."""
 
     node_id: int
     cluster_id: str
@@ -49,18 +49,18 @@ class NodeContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumContext:
-    """The node as a member of the metadata quorum."""
+    """State of this node as a voter of the metadata quorum."""
 
     raft: RaftDriver
     network: PeerRaftNetwork
     controller: ControllerService
-    """The controller on this node. The controller of exactly one node is active."""
+    """The controller of this node. At most one node of the cluster has the active controller."""
     peers: Peers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerContext:
-    """The registered broker."""
+    """State of the registered broker."""
 
     apis: tuple[AnyApi, ...]
     budget: ByteBudget
@@ -77,7 +77,7 @@ class BrokerContext:
 
 @dataclass(slots=True)
 class QuorumRequestContext(RequestContext):
-    """A request to a node that votes, before and after its broker is registered."""
+    """Context of a request that is served before and after the broker is registered."""
 
     node: NodeContext
     quorum: QuorumContext
@@ -85,6 +85,6 @@ class QuorumRequestContext(RequestContext):
 
 @dataclass(slots=True)
 class BrokerRequestContext(QuorumRequestContext):
-    """A request to a registered broker."""
+    """Context of a request to a registered broker."""
 
     broker: BrokerContext

@@ -1,7 +1,8 @@
 """One node: a broker and a controller in one process.
 
-`start` performs its steps in order. Each step pushes its undo on a stack, and `stop` runs the stack in reverse order. So the steps alone
-determine what a failed start cleans up and what a stop does. The simulator runs this class unchanged.
+`start` performs its steps in order. Each step pushes its undo on a stack, and `stop` runs the stack in reverse order.
+So the steps alone determine what a failed start cleans up and what a stop does. The simulator runs this class
+unchanged.
 """
 
 from asyncio import CancelledError, Task, current_task
@@ -48,11 +49,14 @@ _logger = structlog.get_logger("broker.node")
 
 
 class CannotStartError(Exception):
-    """Report that the node did not start. The message is the one line that the operator reads."""
+    """Error of a node that did not start. The message is complete for the operator."""
 
 
 class Node:
-    """Call `start` once and `stop` once. The fields below are set in the order of the steps of `start`."""
+    """One node. Call `start` once and `stop` once.
+
+    The steps of `start` set the fields `logs` to `broker`, in this order.
+    """
 
     logs: LogManager
     quorum: QuorumServer
@@ -68,9 +72,11 @@ class Node:
         on_unexpected: Unexpected | None = None,
         leader_term: type[LeaderTerm] = LeaderTerm,
     ) -> None:
-        """`on_fatal(reason)` is called when the node cannot continue and must be stopped, `on_unexpected` for each bug.
+        """Prepare a node; `start` starts it.
 
-        `leader_term` is the class of leader terms; the simulator passes one that delays commits.
+        `on_fatal` receives the reason when the running node cannot continue; the caller must then call `stop`.
+        `on_unexpected` receives each exception that is a bug; by default it is logged. `leader_term` is the class of
+        leader terms; the simulator passes one that delays commits.
         """
         self.config = config
         self.env = env
@@ -87,8 +93,10 @@ class Node:
         self.quotas = ClientQuotas(config, env.clock)
         self.metadata.subscribe(self.quotas.on_metadata)
         self._voters = parse_voters(config)
-        self._between_brokers = next(each.name for each in parse_listeners(config) if BROKER in each.roles)
-        self._address_of = PeerAddresses(self.metadata, self._voters, self._between_brokers).address_of
+        self._inter_broker_listener = next(
+            listener.name for listener in parse_listeners(config) if BROKER in listener.roles
+        )
+        self._address_of = PeerAddresses(self.metadata, self._voters, self._inter_broker_listener).address_of
         self._incarnation_id = env.new_uuid()
         self.acceptor = Acceptor(config.socket_listen_backlog_size)
         self._request_metrics = api_metrics(API_TABLE)
@@ -107,7 +115,10 @@ class Node:
         return 0 if self._metrics is None else self._metrics.port
 
     async def start(self) -> None:
-        """Return when clients are served and a transaction could commit. Raise CannotStartError, after which `stop` must be called."""
+        """Return when the node serves clients and can commit transactions.
+
+        Raise CannotStartError if the node cannot start. The caller must call `stop` then, too.
+        """
         self._starting = current_task()
         try:
             self.logs = await self._open_directory()
@@ -122,28 +133,28 @@ class Node:
         except CancelledError:
             if self._fatal is None or self._starting is None:
                 raise
-            self._starting.uncancel()  # `fail` cancelled the start, to end any wait
+            self._starting.uncancel()  # `fail` cancelled the start to end its waits
             raise CannotStartError(self._fatal) from None
         except (CannotListenError, CannotBindError) as error:
             raise CannotStartError(str(error.args[-1])) from error
         except BadQuorumState as error:
             raise CannotStartError(f"{self.config.log_dirs}: {error}") from error
         except OSError as error:
-            # The error of a full disk names no file. The write that failed was one to the data directory.
+            # The error of a full disk names no file. The failed write was to the data directory.
             raise CannotStartError(f"{error.filename or self.config.log_dirs}: {error.strerror or error}") from error
         finally:
             self._starting = None
 
     async def stop(self) -> None:
-        """Stop, also after a failed start. After a fatal failure nothing is marked as cleanly stopped."""
+        """Stop the node, also after a failed start. After a fatal failure it leaves no clean shutdown marker."""
         await self._undo.aclose()
 
     def fail(self, where: str, failure: BaseException) -> None:
-        """Stop the node: it cannot continue without what failed."""
+        """Report a fatal failure: the node cannot continue and stops. `where` names the failed part."""
         if self._fatal is not None:
             return
         self._fatal = f"{where}: {failure}"
-        _logger.error("the node has to stop", where=where, reason=str(failure))
+        _logger.error("fatal failure, node stops", where=where, reason=str(failure))
         if self._starting is not None:
             self._starting.cancel()
         elif self._on_fatal is not None:
@@ -163,8 +174,8 @@ class Node:
         )
         self._undo.callback(self._close_logs, logs)
         self._undo.push_async_callback(self.tasks.cancel_all)
-        # A new directory is durable only after its parent was synced. Until then all files in it may be lost, flushed or not.
-        with suppress(PermissionError):  # then another user owns the parent, and the directory is not new
+        # A new directory is durable only after a sync of its parent. Until then a power failure can remove it.
+        with suppress(PermissionError):  # another user owns the parent, so the directory is not new
             await env.disk.sync_directory(dirname(config.log_dirs.rstrip("/")) or ".")
         return logs
 
@@ -182,7 +193,7 @@ class Node:
         )
 
     async def _bind(self) -> None:
-        """Bind the ports. Connections wait, unread, until the node serves them."""
+        """Bind the ports. Connections wait unread until the node serves them."""
         config = self.config
         shared: ServerState[Connection] = ServerState(
             config, self._budget, ConnectionLimits(self.topic_settings, self.quotas), self.tasks
@@ -193,7 +204,7 @@ class Node:
             await self._bind_metrics(shared, *parse_metrics_listener(config.odradek_metrics_listener))
 
     async def _bind_metrics(self, shared: ServerState[Connection], host: str, port: int) -> None:
-        # A node without a metrics listener runs without the library prometheus_client.
+        # Imported here: a node without a metrics listener runs without the library prometheus_client.
         from odradek.broker.metrics.endpoint import Endpoint as MetricsEndpoint
         from odradek.broker.metrics.scrape import server_samples
 
@@ -202,12 +213,12 @@ class Node:
         await metrics.open(host, port)
 
     def _load_logs(self) -> None:
-        """Recover each log of the directory, whether or not the metadata places it on this broker."""
+        """Recover each log of the directory, including logs that the metadata does not assign to this broker."""
         alone = [voter.node_id for voter in self._voters] in ([], [self.config.node_id])
         self.logs.load_all(self.env.clock.wall_ms(), refuse_loss=(CLUSTER_METADATA,) if alone else ())
 
     async def _join_quorum(self, node: NodeContext) -> QuorumServer:
-        """Take part in the metadata quorum, and serve the requests that other nodes need for it."""
+        """Take part in the metadata quorum, and serve the requests of other nodes for it."""
         quorum = QuorumServer(
             node,
             self.env,
@@ -232,7 +243,7 @@ class Node:
         return quorum
 
     async def _detect_failures(self, node: NodeContext) -> FailureDetector:
-        """Probe the other nodes, and answer their probes."""
+        """Start the failure detector."""
         quorum = self.quorum
         detector = FailureDetector(
             self.config,
@@ -248,12 +259,12 @@ class Node:
             suspected_leaders=quorum.suspected_leaders,
             tasks=self.tasks,
         )
-        listener = next(each for each in self.listeners if each.name == self._between_brokers)
+        listener = next(known for known in self.listeners if known.name == self._inter_broker_listener)
         self._undo.callback(await detector.start(listener.host, listener.port))
         return detector
 
     async def _register(self, node: NodeContext) -> Registration:
-        """Register with the controller, and wait until this broker may lead."""
+        """Register with the controller, and wait until this broker is unfenced."""
         registration = self._registration = Registration(
             node,
             self.env,
@@ -285,7 +296,7 @@ class Node:
         return broker
 
     def _serve(self, node: NodeContext, registration: Registration) -> None:
-        """Handle the requests that wait, and all that arrive."""
+        """Serve all requests, beginning with those that waited for the registration."""
         quorum, broker = self.quorum, self.broker
         self._undo.push_async_callback(self._close_network)
         self._undo.push_async_callback(self._leave, registration)
@@ -303,7 +314,9 @@ class Node:
             from odradek.broker.metrics.scrape import broker_samples
 
             self._metrics.sources.append(partial(broker_samples, node, quorum.context, broker.context))
-        listeners = [f"{each.name}://{each.advertised_host}:{each.advertised_port}" for each in self.listeners]
+        listeners = [
+            f"{listener.name}://{listener.advertised_host}:{listener.advertised_port}" for listener in self.listeners
+        ]
         _logger.info(
             "listening",
             listeners=", ".join(listeners),

@@ -1,6 +1,6 @@
 """Decode a request, run its handler, and encode the response.
 
-The dispatcher knows rows of APIs, versions and error codes. It knows neither sockets nor single APIs.
+The dispatcher uses the rows of the API table. It contains nothing about sockets or about a particular API.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ class Call:
 
 
 Unexpected = Callable[[str, BaseException], None]
-"""Report an exception that no handler should raise: (where, exception)."""
+"""Receives an exception that is a bug, and where it was raised: the name of an API or of a task."""
 
 Contexts = tuple[NodeContext, QuorumContext] | tuple[NodeContext, QuorumContext, BrokerContext]
 
@@ -60,7 +60,7 @@ class Dispatcher:
         metrics: Mapping[int, ApiMetrics],
         on_unexpected: Unexpected,
     ) -> None:
-        """`context_class` is the class of request contexts of the phase, and `contexts` are the parts that it carries."""
+        """Serve the APIs of `table`. Request contexts have the class `context_class` and carry `contexts`."""
         node, quorum = contexts[0], contexts[1]
         self.metrics = metrics
         self._rows = {api.key: api for api in table}
@@ -76,8 +76,8 @@ class Dispatcher:
     def open(self, frame: RequestFrame, session: Session) -> Call:
         """Decode the request in `frame`.
 
-        Raise `Malformed` if the connection must be closed: the API or its version is not served on this listener, or the body
-        does not begin with the request.
+        Raise Malformed if the API or its version is not served on this listener, or if the body does not begin with the
+        request. The connection must then be closed.
         """
         api = self._rows.get(frame.api_key)
         if api is None:
@@ -91,8 +91,8 @@ class Dispatcher:
         version = frame.api_version
         request: Any = None
         if api.serves(version):
-            # Bytes after the message are ignored, as in Kafka: librdkafka requests all topics (Metadata v9 on) with a null
-            # array of four bytes. Of these one is read, and three fields later three bytes are left.
+            # Bytes after the message are ignored, as in Kafka. librdkafka requests all topics (Metadata v9 and later)
+            # with a null array of four bytes; the decoder reads one of them, so three bytes remain after the message.
             request, _ = decode_prefix(api.request, version, frame.body)
         elif frame.api_key != API_VERSIONS_KEY:
             raise Malformed(f"{api.name} version {version} is not served")
@@ -118,7 +118,10 @@ class Dispatcher:
         return reopened
 
     def handle(self, call: Call) -> Any:
-        """Run the handler and return its result (see `odradek.broker.requests.api`), or the response that reports its exception."""
+        """Run the handler and return its result, or the response that reports its exception.
+
+        `odradek.broker.requests.api` lists the possible results.
+        """
         try:
             if call.request is None:
                 # ApiVersions in an unknown version: the response is a v0 body with the supported versions (KIP-511).
@@ -193,7 +196,7 @@ class Dispatcher:
         return call.api.refuse(context, call.request, error, message)
 
     def throttle(self, call: Call, response: Any) -> None:
-        """Count the request against the quotas; set `throttle_ms` of its context, and the throttle time of its response.
+        """Count the request against the quotas; set the throttle time of its context and of its response.
 
         The response to a forwarded request may carry the controller's throttle time already. The longer one counts.
         """
@@ -207,7 +210,7 @@ class Dispatcher:
     def count(self, call: Call, response: Any, size: int) -> None:
         """Count the response of `call`, which has `size` bytes, in the metrics."""
         took_us = self._clock.monotonic_us() - call.began_us
-        self.metrics[call.api.key].answered(response, bytes_in=call.frame.size, bytes_out=size, us=took_us)
+        self.metrics[call.api.key].count_response(response, bytes_in=call.frame.size, bytes_out=size, us=took_us)
 
     def encode(self, call: Call, response: Any) -> list[Buffer]:
         """Return header and body as buffers, without the size prefix."""
@@ -215,10 +218,11 @@ class Dispatcher:
         self.throttle(call, response)
         try:
             return encode_response(context.api_key, context.api_version, context.correlation_id, response)
-        except Exception as exception:  # noqa: BLE001  a response that does not fit its version is a bug of its handler
+        except Exception as exception:  # noqa: BLE001  a response that its version cannot encode is a bug of the handler
             instead = self.refused(call, exception)
             return encode_response(context.api_key, context.api_version, context.correlation_id, instead)
 
 
 def log_unexpected(where: str, exception: BaseException) -> None:
-    _logger.error("an unexpected exception was answered with UNKNOWN_SERVER_ERROR", where=where, exc_info=exception)
+    """Log an exception that is a bug: its traceback, and `where` (an API or a task) it was raised."""
+    _logger.error("unexpected exception in a request handler", where=where, exc_info=exception)

@@ -1,4 +1,4 @@
-"""How often which error stands in a response, for any class of message: every field that is an error code counts."""
+"""Counts of error codes in responses, for any message class: each field whose name ends in `error_code` counts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,20 +8,22 @@ from typing import Any, get_args, get_type_hints
 from odradek.protocol.schema import Message, Struct
 
 Counts = dict[int, int]
-"""Error code -> how often."""
+"""Number of occurrences by error code. NONE (0) is not counted."""
 CODE_SUFFIX = "error_code"
+"""End of the names of fields that hold an error code, as in Kafka's message schemas."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Where a class has error codes: in fields of its own, and in lists of structures that have some."""
+    """Error codes of a message or structure: its own fields, and lists of structures with such fields."""
 
     codes: tuple[str, ...]
     lists: "tuple[tuple[str, Fields], ...]"
     only: Callable[[Any], int] | None
-    """Reads the one code of a structure that has no more than that."""
+    """Return the error code of a structure that has exactly one; None for other structures."""
 
     def count(self, message: Any, counts: Counts) -> None:
+        """Add the error codes of `message` to `counts`."""
         for name in self.codes:
             code = getattr(message, name)
             if code:
@@ -29,12 +31,13 @@ class Fields:
         for name, inner in self.lists:
             rows = getattr(message, name)
             if not rows or (inner.only is not None and not any(map(inner.only, rows))):
-                continue  # in most answers nothing is refused, and a fetch has many partitions
-            for each in rows:
-                inner.count(each, counts)
+                continue  # the common case: a Fetch response has many partitions, and most have no error
+            for row in rows:
+                inner.count(row, counts)
 
 
 def fields_of(cls: type[Any]) -> Fields:
+    """Return the positions of the error codes in objects of the message class `cls`."""
     hints = get_type_hints(cls)
     codes, lists = [], []
     for name, hint in hints.items():
@@ -50,7 +53,7 @@ def fields_of(cls: type[Any]) -> Fields:
 
 
 def _parts(hint: Any) -> list[Any]:
-    """The T of list[T], also where it may be None."""
+    """Return T if `hint` is list[T] or list[T] | None, and nothing otherwise."""
     return [
         part
         for option in (hint, *get_args(hint))
@@ -63,8 +66,11 @@ _COUNTERS: dict[type[Any], Callable[[Any, Counts], None]] = {}
 
 
 def counter_of(response: type[Any]) -> Callable[[Any, Counts], None]:
-    """count(message, counts) for messages of this class: made when the first one is answered, for it takes a millisecond."""
-    found = _COUNTERS.get(response)
-    if found is None:
-        found = _COUNTERS[response] = fields_of(response).count
-    return found
+    """Return the function `count(message, counts)` for messages of the class `response`.
+
+    The first call for a class takes about a millisecond to inspect it; the result is kept.
+    """
+    counter = _COUNTERS.get(response)
+    if counter is None:
+        counter = _COUNTERS[response] = fields_of(response).count
+    return counter

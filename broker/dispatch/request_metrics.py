@@ -1,4 +1,4 @@
-"""What is counted for every request that is answered: a few additions to integers."""
+"""Metrics of requests by API: number, time, bytes and error codes."""
 
 from bisect import bisect_left
 from typing import Any, Final
@@ -21,11 +21,14 @@ BOUNDS_US: Final = (
     1_000_000,
     5_000_000,
 )
-"""Upper bounds of the buckets of times; the last bucket has none."""
+"""Upper bounds of the histogram buckets in microseconds, from a request without disk access to a time-out.
+
+A last bucket counts longer times.
+"""
 
 
 class Histogram:
-    """Times in microseconds, by `BOUNDS_US`."""
+    """Histogram of times in microseconds, with the buckets of `BOUNDS_US`."""
 
     __slots__ = ("buckets", "sum_us")
 
@@ -34,29 +37,35 @@ class Histogram:
         self.sum_us = 0
 
     def observe(self, us: int) -> None:
+        """Count one time of `us` microseconds."""
         self.buckets[bisect_left(BOUNDS_US, us)] += 1
         self.sum_us += us
 
     @property
     def count(self) -> int:
+        """Return the number of observed times."""
         return sum(self.buckets)
 
 
 class ApiMetrics:
-    """One API since the start."""
+    """Metrics of one API since the start of the process."""
 
     __slots__ = ("bytes_in", "bytes_out", "errors", "name", "times")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.times = Histogram()
-        """From the whole request to the answer, what it waited for included: Kafka's TotalTimeMs."""
+        """Times from the complete request to its response, including waits: TotalTimeMs of Kafka's RequestMetrics."""
         self.bytes_in = 0
         self.bytes_out = 0
         self.errors: Counts = {}
-        """Error code -> how often, in the response or anywhere inside; NONE is not counted."""
+        """Number of occurrences by error code, at all levels of the responses."""
 
-    def answered(self, response: Any, *, bytes_in: int, bytes_out: int, us: int) -> None:
+    def count_response(self, response: Any, *, bytes_in: int, bytes_out: int, us: int) -> None:
+        """Count a request with `bytes_in` bytes whose response, sent after `us` microseconds, has `bytes_out` bytes.
+
+        `response` is None for a request without a response (Produce with acks=0).
+        """
         self.times.observe(us)
         self.bytes_in += bytes_in
         self.bytes_out += bytes_out
@@ -65,5 +74,5 @@ class ApiMetrics:
 
 
 def api_metrics(table: tuple[AnyApi, ...]) -> dict[int, ApiMetrics]:
-    """By API key."""
+    """Return empty metrics for each row of `table`, by API key."""
     return {api.key: ApiMetrics(api.name) for api in table}

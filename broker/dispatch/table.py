@@ -1,6 +1,7 @@
 """The APIs that this broker serves, in the order of their keys.
 
-ApiVersions, the dispatchers and docs/apis.md derive from API_TABLE. A new API is a file in `odradek.broker.apis` and a line here.
+ApiVersions, the dispatchers and docs/apis.md derive from API_TABLE. To add an API, add a file to
+`odradek.broker.apis` and a row here.
 """
 
 from typing import Any, Final
@@ -159,14 +160,14 @@ QUORUM_APIS: Final[tuple[Api[QuorumRequestContext, Any, Any], ...]] = (
     allocate_producer_ids.API,
     controller_registration.API,
 )
-"""The rows that need no registered broker: early requests, and requests for the controller that arrive in an Envelope."""
+"""APIs that need no registered broker: early requests, and requests for the controller that arrive in an Envelope."""
 
 EARLY_TABLE: Final[tuple[AnyApi, ...]] = tuple({api.key: api for api in (*API_TABLE, *QUORUM_APIS)}.values())
 """API_TABLE before the broker is registered: requests of rows that are not in QUORUM_APIS wait."""
 
 
 def check(table: tuple[AnyApi, ...], quorum_apis: tuple[AnyApi, ...]) -> None:
-    """Check the rows. Raise AssertionError, at import, so that a wrong row never serves."""
+    """Raise AssertionError at import if a row contradicts its messages, its neighbors, or QUORUM_APIS."""
     keys = [api.key for api in table]
     assert keys == sorted(dict.fromkeys(keys)), "rows are in order of their keys, each key once"
     for api in table:

@@ -1,10 +1,10 @@
-"""The production clock: the one place of the broker that asks the operating system for the time."""
+"""The clock of a broker process. Other modules of the broker do not read the time from the operating system."""
 
 import time
 
 
 class SystemClock:
-    """Implements `odradek.runtime.clock.Clock`. Wall time may jump; monotonic time never goes back."""
+    """Clock of the operating system (`odradek.runtime.clock.Clock`). Wall time can jump; monotonic time cannot."""
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -1,6 +1,7 @@
-"""Everything that enters a node from outside, besides the event loop and its configuration.
+"""The inputs of a node: disk, clock, randomness and boot id. The event loop and the configuration are separate.
 
-Production builds one in `__main__`; the simulator builds its own over a simulated disk, clock and a seeded generator.
+`__main__` makes an `Env` of the operating system. The simulator makes one of a simulated disk, a simulated clock and a
+random generator with a seed.
 """
 
 import random
@@ -13,13 +14,18 @@ from odradek.storage.disk.port import Disk
 
 @dataclass(frozen=True)
 class Env:
+    """Inputs of one node."""
+
     disk: Disk
     clock: Clock
     rng: random.Random
-    """All randomness and all ids of a node come from here."""
+    """Source of all random numbers and ids of the node."""
     boot_id: str
-    """Another one whenever the machine may have lost what was written and not flushed (see `odradek.broker.quorum.boot_marker`)."""
+    """Id of the boot of the machine. It changes when written but unflushed bytes may be lost.
+
+    See `odradek.broker.quorum.boot_marker`.
+    """
 
     def new_uuid(self) -> UUID:
-        """A random id (RFC 4122, version 4) that is none of those reserved by Kafka, which have small values."""
+        """Return a random UUID (RFC 4122, version 4). Kafka's reserved UUIDs are not of version 4."""
         return UUID(int=self.rng.getrandbits(128), version=4)

@@ -1,4 +1,4 @@
-"""The program's own log: structlog to standard error, the node's id in every line."""
+"""The log of a broker process: structlog to standard error, with the node id in each line."""
 
 import logging
 import sys
@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from odradek.broker.config.properties import Config
 
-# structlog draws tracebacks with rich where it finds it, and imports all of it at once: a quarter of the time that a node
-# needs to start, for something that a log file has no use for. None is how Python marks a module as not to be found.
+# structlog imports rich, if installed, to format tracebacks. That import takes a quarter of a node's start time, and a
+# log file needs no such format. With None in sys.modules, Python treats the module as not installed.
 _WITHOUT_RICH: Final = "rich" not in sys.modules
 if _WITHOUT_RICH:
     sys.modules["rich"] = None  # type: ignore[assignment]  # documented, and typed too narrowly
@@ -20,7 +20,7 @@ _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": loggi
 
 
 def configure(config: Config) -> None:
-    """Set up structlog for this process. Standard output stays free: it carries the one line that says `ready`."""
+    """Configure structlog for this process. Standard output stays free for the line `ready ...`."""
     renderer: Any
     if config.odradek_log_format == "json":
         renderer = structlog.processors.JSONRenderer()
@@ -43,5 +43,5 @@ def configure(config: Config) -> None:
 
 
 def bind_node(node_id: int) -> None:
-    """Bind the node's id for everything that starts in the current context: tasks and callbacks inherit it."""
+    """Add the node id to each log line of the current context. Tasks and callbacks inherit the context."""
     structlog.contextvars.bind_contextvars(node=node_id)

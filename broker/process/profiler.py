@@ -1,4 +1,4 @@
-"""Profile of a broker process: py-spy samples it from a process of its own, so the broker does the same work as without."""
+"""Profile of a broker process by py-spy, which runs as a separate process and adds no work to the broker."""
 
 import ctypes
 import os
@@ -44,7 +44,7 @@ def profile_command(path: Path) -> list[str]:
 @contextmanager
 def profiling(command: Sequence[str]) -> Iterator[None]:
     """Run the command of `profile_command` beside the block; afterwards wait until it has written the file."""
-    # Yama (kernel.yama.ptrace_scope=1) lets a process read only its children, and py-spy is a child of the process that it reads.
+    # Yama (kernel.yama.ptrace_scope=1) lets a process trace only its descendants. py-spy traces its parent.
     ctypes.CDLL(None).prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0)
     # Not to standard error: the last line there is the reason when a start fails.
     with tempfile.TemporaryFile("w+") as output:
@@ -53,7 +53,7 @@ def profiling(command: Sequence[str]) -> Iterator[None]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            start_new_session=True,  # Ctrl-C reaches the broker alone, and the profile includes the stop
+            start_new_session=True,  # Ctrl-C signals the broker only, so the profile includes the stop
         )
         try:
             yield

@@ -25,7 +25,10 @@ _logger = structlog.get_logger("broker.node")
 
 
 class BrokerServer:
-    """Host partitions as the metadata says, and coordinate the transactions and groups of those that this broker leads."""
+    """Host the partitions that the metadata assigns to this broker, and coordinate transactions and groups.
+
+    This broker coordinates the partitions of `__transaction_state` and `__consumer_offsets` that it leads.
+    """
 
     def __init__(
         self,
@@ -41,7 +44,7 @@ class BrokerServer:
         tasks: Tasks,
         on_failure: Callable[[str, BaseException], None],
     ) -> None:
-        """Begin to follow the metadata. `on_failure` is called for bugs and for failed disks of coordinators."""
+        """Subscribe to the metadata. `on_failure` receives bugs and disk failures of the coordinators."""
         config, metadata, spawn = node.config, node.metadata, tasks.spawn
         hosted = _host(node, env, logs, quorum, registration, budget, leader_term, spawn)
         self.partitions, self._replication = hosted.partitions, hosted.replication
@@ -72,7 +75,7 @@ class BrokerServer:
         metadata.subscribe(self._replication.on_metadata)
         metadata.subscribe(transactions.on_metadata)
         metadata.subscribe(groups.on_metadata)
-        _warn_of_strays(node, logs)
+        _warn_of_unassigned_logs(node, logs)
         BackgroundJobs(config, env.clock, self.partitions, logs, tasks, node.topic_settings).start()
         self.context = BrokerContext(
             apis=API_TABLE,
@@ -96,10 +99,11 @@ class BrokerServer:
         self._replication.close()
 
 
-def _warn_of_strays(node: NodeContext, logs: LogManager) -> None:
-    """Warn of logs that the metadata does not place on this broker. They are kept: if the metadata is wrong, they are needed.
+def _warn_of_unassigned_logs(node: NodeContext, logs: LogManager) -> None:
+    """Log a warning for each log that the metadata does not assign to this broker.
 
-    The image of the registration decides, not the registry of partitions, which hosts many partitions in slices.
+    The log is kept: if the metadata is wrong, it can be the only copy. The check uses the metadata image, because the
+    registry creates a large number of partitions in several steps and may still lack some.
     """
     image = node.metadata.image
     for log in logs:

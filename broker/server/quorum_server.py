@@ -1,4 +1,4 @@
-"""The part of the node that votes: Raft on the metadata log, the controller, and connections to the other nodes."""
+"""The part of the node in the metadata quorum: Raft, the controller, and connections to the other nodes."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ from odradek.storage.data_directory.log_manager import LogManager
 
 
 class QuorumServer:
-    """Raft, the controller of this node, and the clients of the active controller. Nothing runs before `start`."""
+    """Raft, the controller of this node, and the clients of the active controller. It is passive until `start`."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class QuorumServer:
         tasks: Tasks,
         on_failure: FailureHandler,
     ) -> None:
-        """Open the metadata log. Raise OSError. `on_failure` is called if the node cannot continue."""
+        """Open the metadata log. Raise OSError if that fails. `on_failure` is called if the node cannot continue."""
         config = node.config
         self.peers = Peers(config.node_id, address_of, env.clock, tasks)
         voter_ids = [voter.node_id for voter in voters] or [config.node_id]
@@ -62,7 +62,7 @@ class QuorumServer:
         self.context = QuorumContext(raft=self.raft, network=network, controller=self.controller, peers=self.peers)
 
     async def start(self) -> None:
-        """Take part in elections. Raise OSError, BadQuorumState."""
+        """Take part in elections. Raise OSError or BadQuorumState if the file quorum-state cannot be read."""
         await self.raft.start()
         self.context.network.connect(self.raft.step)
 

@@ -1,7 +1,8 @@
-"""The registration of this broker, and the claim it makes about the data directory.
+"""The registration of this broker with the controller.
 
-A registration carries the previous broker epoch if the previous run can have lost nothing: it stopped cleanly, or only its process
-failed (see `odradek.broker.quorum.boot_marker`). The controller then keeps the broker's replicas eligible as leaders.
+The registration carries the previous broker epoch if the previous run cannot have lost records: it stopped cleanly, or
+only its process failed (see `odradek.broker.quorum.boot_marker`). The controller then does not treat the shutdown as
+unclean (KIP-966), so the broker's replicas stay eligible as leaders.
 """
 
 from asyncio import timeout
@@ -31,12 +32,12 @@ from odradek.runtime.tasks import Tasks
 from odradek.storage.data_directory.log_manager import LogManager
 
 CONTROLLED_SHUTDOWN_S: Final = 5.0
-"""Maximum seconds that a stop waits for the controller to move leaders to other brokers."""
+"""Maximum seconds that a controlled shutdown waits for the controller to move leaders to other brokers."""
 _logger = structlog.get_logger("broker.node")
 
 
 class Registration:
-    """Register this broker, keep the registration alive, and end it."""
+    """Register this broker, send its heartbeats, and leave the cluster in a controlled shutdown."""
 
     def __init__(
         self,
@@ -65,9 +66,9 @@ class Registration:
             logs.directory.cluster_id,
             incarnation_id,
             tuple(
-                Endpoint(each.name, each.advertised_host, each.advertised_port)
-                for each in listeners
-                if CLIENT in each.roles
+                Endpoint(listener.name, listener.advertised_host, listener.advertised_port)
+                for listener in listeners
+                if CLIENT in listener.roles
             ),
             SUPPORTED_FEATURES,
             (logs.directory.directory_id,),
@@ -86,20 +87,24 @@ class Registration:
             without_quorum=lambda: without_quorum(voters, quorum.peers, env.clock),
             on_registered=self._registered,
         )
-        self.log_start_checks = LogStartChecks(self._vouch, lambda error: on_failure(self._log_dirs, error))
+        self.log_start_checks = LogStartChecks(self._record_epoch, lambda error: on_failure(self._log_dirs, error))
 
     @property
     def broker_epoch(self) -> int:
+        """Return the broker epoch of the registration; -1 before it."""
         return self.lifecycle.broker_epoch
 
     async def register(self) -> None:
-        """Return when this broker is registered and unfenced. Raise OSError."""
+        """Return when this broker is registered and unfenced. Raise OSError if the boot marker cannot be written."""
         self.lifecycle.start()
         await self.lifecycle.wait_unfenced()
         self.log_start_checks.begin(self._logs, self._node.metadata.image, self._node.node_id, trusted=self._trusted)
 
     def disk_failed(self, what: str, others_can_serve: bool) -> None:
-        """Note that the disk refused `what`: a partition stays offline. Other brokers with replicas take over all partitions."""
+        """Report that the disk failed to write `what`; that partition stays offline until the next start.
+
+        If `others_can_serve`, this broker requests to be fenced, so that other brokers lead all its partitions.
+        """
         with suppress(OSError):
             self._boot_marker.remove()
         if others_can_serve:
@@ -107,20 +112,23 @@ class Registration:
             self.lifecycle.want_fence(f"{why}; free space or replace the disk, then restart this node")
 
     async def leave(self) -> None:
-        """Shut down in a controlled way: the leaders move first, so that clients connect to other brokers at once."""
+        """Shut down in a controlled way: the controller first moves all leaders to other brokers."""
         try:
             async with timeout(CONTROLLED_SHUTDOWN_S):
                 await self.lifecycle.stop()
         except TimeoutError:
-            _logger.warning("the controller did not let this broker go in time")
+            _logger.warning("controlled shutdown timed out")
 
     def _registered(self, epoch: int) -> None:
-        """Record the epoch before the broker acknowledges anything in it, unless `log_start_checks` has yet to run."""
+        """Record the broker epoch before the broker acknowledges records under it.
+
+        `log_start_checks` records it instead if the logs may lack records and are not checked yet.
+        """
         if self._trusted or self._boot_marker.recorded:
             try:
                 self._boot_marker.record(epoch)
             except OSError as error:
                 self._on_failure(self._log_dirs, error)
 
-    def _vouch(self) -> None:
+    def _record_epoch(self) -> None:
         self._boot_marker.record(self.broker_epoch)

@@ -102,8 +102,8 @@ async def test_a_replica_that_was_damaged_while_its_node_was_down_is_made_whole(
         with capture_logs() as logs:
             await nodes.start([3])
             await nodes.until_in_sync("t", [1, 2, 3])
-        [told] = [entry for entry in logs if entry.get("path") == str(path) and "dropped_bytes" in entry]
-        assert (told["log_level"], told["offset"], told["dropped_bytes"]) == ("warning", 0, len(damaged))
+        [told] = [entry for entry in logs if entry.get("path") == str(path) and "removed_bytes" in entry]
+        assert (told["log_level"], told["offset"], told["removed_bytes"]) == ("warning", 0, len(damaged))
         assert told["reason"]
         assert path.read_bytes() == log_file(nodes, 1).read_bytes()
 

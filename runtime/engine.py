@@ -362,7 +362,7 @@ class Engine(Generic[C, R]):
             while self.state is EngineState.ACTIVE:
                 high_watermark = self._log.high_watermark
                 if high_watermark > self._committed:
-                    if high_watermark > self._log.log_end_offset:
+                    if CHECKS.expensive and high_watermark > self._log.log_end_offset:
                         raise ENGINE_COMMITTED.violated(
                             engine=self.name, high_watermark=high_watermark, log_end_offset=self._log.log_end_offset
                         )

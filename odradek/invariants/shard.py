@@ -29,6 +29,7 @@ ENGINE_COMMITTED: Final = Invariant(
     "Engine",
     "The committed offset is at most the log end offset.",
     "Kafka's CoordinatorRuntime (SnapshottableCoordinator.updateLastCommittedOffset)",
+    Cost.EXPENSIVE,
 )
 ENGINE_REPLY_COMMITTED: Final = Invariant(
     "engine-reply-committed",

@@ -32,6 +32,15 @@ The broker handles a violation as it handles the failures that it already knows:
 Cheap invariants are always checked. Expensive ones are checked in tests and in the simulator only (`CHECKS.expensive`). Invariants of the
 whole cluster, such as "one leader per epoch", are not in this table: the checkers of the simulator judge them
 ([tests/sim](../tests/sim/README.md)). State machines raise `TransitionBug` for events that cannot occur.
+
+`python -m benchmarks.invariants` measures the cost of the checks that are always on. It compares the product with a copy from whose source
+they were removed. Per operation, the fastest of 150 rounds and the executed Python instructions were:
+
+| operation | without | with | instructions without | with |
+|---|---|---|---|---|
+| append of a batch, and advance of the high watermark | 34.2 us | 34.5 us | 1,964 | 2,043 |
+| read of 4,000 bytes from a log | 18.0 us | 18.0 us | 1,909 | 1,911 |
+| command of a shard: decide, append in memory, apply, reply | 16.0 us | 15.4 us | 1,221 | 1,236 |
 """
 _COLUMNS: Final = """
 | invariant | statement | source | checked by | when | broken by |

@@ -90,13 +90,13 @@ def _transactions(
 ) -> Sequence[AddPartitionsToTxnTransaction]:
     if context.api_version >= BATCHED_MIN_VERSION:
         return request.transactions
-    only = AddPartitionsToTxnTransaction(
+    transaction = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    return (only,)
+    return (transaction,)
 
 
 def _start(context: BrokerRequestContext, transaction: AddPartitionsToTxnTransaction) -> _Transaction:

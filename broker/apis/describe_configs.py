@@ -94,9 +94,10 @@ def _topic(
 
 
 def _listed_synonyms(prop: Property, synonyms: list[Synonym]) -> list[Synonym]:
-    """Return the synonyms that Kafka lists.
+    """Return the synonyms that Kafka lists for a topic's property.
 
-    Properties in coarser units (`log.retention.hours`) do not precede `prop`.
+    They are the topic's own value, then `prop` and the synonyms after it. Synonyms in coarser units that precede `prop`
+    (`log.retention.hours`) are omitted.
     """
     own = [synonym for synonym in synonyms if synonym.source is Source.TOPIC]
     return own + list(dropwhile(lambda synonym: synonym.name != prop.name, synonyms[len(own) :]))

@@ -9,7 +9,7 @@ Behavior:
 
 Errors:
 * INVALID_REQUEST for a cursor with a negative partition, or with a topic that the request does not name.
-* Per named topic: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION. Per partition:
+* Per requested topic: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION. Per partition:
   LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND.
 """
 
@@ -34,13 +34,13 @@ from odradek.protocol.messages.describe_topic_partitions import (
 
 def handle(context: BrokerRequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     image = context.node.metadata.image
-    named = [topic.name for topic in request.topics]
-    first_topic, first_partition = _start(request, named)
-    candidates = sorted(dict.fromkeys(named or image.topics))
+    requested_names = [topic.name for topic in request.topics]
+    first_topic, first_partition = _start(request, requested_names)
+    candidates = sorted(dict.fromkeys(requested_names or image.topics))
     requested = [name for name in candidates if name >= first_topic]
     allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, requested)
     response = DescribeTopicPartitionsResponse()
-    if named:
+    if requested_names:
         response.topics = [_topic_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in denied]
     view = MetadataView(image, context.session.listener.name)
     limit = context.node.config.max_request_partition_size_limit
@@ -65,12 +65,12 @@ def handle(context: BrokerRequestContext, request: DescribeTopicPartitionsReques
     return response
 
 
-def _start(request: DescribeTopicPartitionsRequest, named: list[str]) -> tuple[str, int]:
+def _start(request: DescribeTopicPartitionsRequest, requested_names: list[str]) -> tuple[str, int]:
     """Return the (topic name, partition) of the first partition of the page. Raise Refusal for an invalid cursor."""
     cursor = request.cursor
     if cursor is None:
         return "", 0
-    if named and cursor.topic_name not in named:
+    if requested_names and cursor.topic_name not in requested_names:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Cursor topic {cursor.topic_name} is not among the requested topics.")
     if cursor.partition_index < 0:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Cursor partition {cursor.partition_index} must be 0 or above.")

@@ -59,8 +59,10 @@ def handle(
     context: BrokerRequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     key_type = request.key_type if context.api_version >= KEY_TYPE_MIN_VERSION else GROUP
-    known = key_type in {GROUP, TRANSACTION} or (key_type == SHARE and context.api_version >= SHARE_GROUPS_MIN_VERSION)
-    if not known:
+    supported = key_type in {GROUP, TRANSACTION} or (
+        key_type == SHARE and context.api_version >= SHARE_GROUPS_MIN_VERSION
+    )
+    if not supported:
         return refuse(context, request, ErrorCode.INVALID_REQUEST, f"Unknown key type {key_type}")
     if context.broker.suspected_leaders.any():
         return _when_decided(context, request, key_type)

@@ -44,10 +44,10 @@ RESOURCE_TYPES: Final = (
 def handle(context: BrokerRequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE_CONFIGS):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    known = RESOURCE_TYPES if context.api_version >= RESOURCE_TYPES_MIN_VERSION else (RESOURCE_CLIENT_METRICS,)
-    if any(kind not in known for kind in request.resource_types):
+    supported = RESOURCE_TYPES if context.api_version >= RESOURCE_TYPES_MIN_VERSION else (RESOURCE_CLIENT_METRICS,)
+    if any(kind not in supported for kind in request.resource_types):
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
-    requested = [kind for kind in known if not request.resource_types or kind in request.resource_types]
+    requested = [kind for kind in supported if not request.resource_types or kind in request.resource_types]
     image = context.node.metadata.image
     return ListConfigResourcesResponse(
         config_resources=[

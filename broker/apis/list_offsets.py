@@ -159,28 +159,32 @@ async def _search(
         newest = search.timestamp == MAX_TIMESTAMP
         reading = log.max_timestamp_offset() if newest else log.offset_for_timestamp(search.timestamp)
         try:
-            found = await partition.complete_read(reading)
+            position = await partition.complete_read(reading)
             partition.check_readable()  # the partition can have changed its role during the read
-            _set_result(context, search.result, _visible(partition, request, found))
+            _set_result(context, search.result, _visible(partition, request, position))
         except Refusal as refusal:
             search.result.error_code = wire_error(context.api_key, context.api_version, refusal.error)
     return response
 
 
-def _visible(partition: Partition, request: ListOffsetsRequest, found: TimestampAndOffset | None) -> TimestampAndOffset:
-    """Return `found` if its offset is visible to the reader, and NOT_FOUND otherwise.
+def _visible(
+    partition: Partition, request: ListOffsetsRequest, position: TimestampAndOffset | None
+) -> TimestampAndOffset:
+    """Return `position` if its offset is visible to the reader, and NOT_FOUND otherwise.
 
     Raise Refusal(OFFSET_NOT_AVAILABLE) if the high watermark is not known yet.
     """
-    if found is not None and found[1] < _visible_end(partition, request):
-        return found
+    if position is not None and position[1] < _visible_end(partition, request):
+        return position
     if request.replica_id == CONSUMER_REPLICA_ID:
         partition.check_high_watermark_known()
     return NOT_FOUND
 
 
-def _set_result(context: BrokerRequestContext, result: ListOffsetsPartitionResponse, found: TimestampAndOffset) -> None:
-    result.timestamp, result.offset, epoch = found
+def _set_result(
+    context: BrokerRequestContext, result: ListOffsetsPartitionResponse, position: TimestampAndOffset
+) -> None:
+    result.timestamp, result.offset, epoch = position
     if context.api_version >= LEADER_EPOCH_MIN_VERSION:
         result.leader_epoch = epoch
 

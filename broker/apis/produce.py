@@ -69,7 +69,7 @@ VALID_ACKS: Final = (ACKS_ALL, ACKS_NONE, 1)
 TOPIC_ID_MIN_VERSION: Final = 13
 LEADER_HINT_MIN_VERSION: Final = 10
 ADMIN_CLIENT_ID: Final = "__admin_client"
-"""Client id that may write to internal topics, as in Kafka (AdminUtils.ADMIN_CLIENT_ID)."""
+"""Client id that may write to internal topics, as in Kafka (KafkaApis.handleProduceRequest)."""
 NO_LEADER_KNOWN: Final = LeaderIdAndEpoch()
 WITHOUT_LOG_START: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -5,8 +5,8 @@ Behavior:
 * The response to a granted vote is sent when the vote is durable.
 
 Errors:
-* CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION, then the error of the Raft core (FENCED_LEADER_EPOCH,
-  INCONSISTENT_VOTER_SET and others).
+* CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION, then the error of the Raft core (FENCED_LEADER_EPOCH
+  and others).
 
 Version notes:
 * v1 has the voter id and directory ids (KIP-853). v2 has the pre-vote (KIP-996).

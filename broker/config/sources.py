@@ -32,14 +32,14 @@ def load(
     environment variables. `assignments`: the values of `--set`. Later sources take precedence.
     """
     values: dict[str, Any] = {}
-    for name, text, place in _all_settings(properties, properties_name, environment, assignments):
+    for name, text, source in _all_settings(properties, properties_name, environment, assignments):
         prop = PROPERTIES.get(name)
         if prop is None:
-            raise ConfigError(f"{name}: no such property ({place}){_suggestion(name, PROPERTIES)}")
+            raise ConfigError(f"{name}: no such property ({source}){_suggestion(name, PROPERTIES)}")
         try:
             values[name] = prop.parse_static(text)
         except ConfigError as error:
-            raise ConfigError(f"{error} ({place})") from None
+            raise ConfigError(f"{error} ({source})") from None
     config = Config(**{PROPERTIES[name].attribute: value for name, value in values.items()}, given=frozenset(values))
     check(config)
     return config

@@ -1,4 +1,4 @@
-"""Listeners, what they are for, and the voters."""
+"""Parsing of listeners, of their roles, and of controller.quorum.voters."""
 
 import pytest
 
@@ -6,46 +6,44 @@ from odradek.broker.config.addresses import Voter, parse_listeners, parse_voters
 from odradek.broker.config.property import ConfigError
 from tests.support.broker_context import config
 
-EVERYBODY = ("client", "broker", "controller")
-TWO = "listeners=A://:1,B://:2"
+ALL_ROLES = ("client", "broker", "controller")
+TWO_LISTENERS = "listeners=A://:1,B://:2"
 
 
 @pytest.mark.parametrize(
     ("settings", "roles"),
     [
-        ([TWO], {"A": EVERYBODY, "B": EVERYBODY}),
-        ([TWO, "inter.broker.listener.name=B"], {"A": ("client",), "B": EVERYBODY}),
-        ([TWO, "controller.listener.names=B"], {"A": ("client", "broker"), "B": ("controller",)}),
+        ([TWO_LISTENERS], {"A": ALL_ROLES, "B": ALL_ROLES}),
+        ([TWO_LISTENERS, "inter.broker.listener.name=B"], {"A": ("client",), "B": ALL_ROLES}),
+        ([TWO_LISTENERS, "controller.listener.names=B"], {"A": ("client", "broker"), "B": ("controller",)}),
         (
             ["listeners=A://:1,B://:2,C://:3", "inter.broker.listener.name=B", "controller.listener.names=C"],
             {"A": ("client",), "B": ("client", "broker"), "C": ("controller",)},
         ),
     ],
 )
-def test_a_listener_is_for_those_that_the_configuration_names(
+def test_roles_of_listeners_follow_the_names_in_the_configuration(
     settings: list[str], roles: dict[str, tuple[str, ...]]
 ) -> None:
-    assert {each.name: each.roles for each in parse_listeners(config(*settings))} == roles
+    assert {listener.name: listener.roles for listener in parse_listeners(config(*settings))} == roles
 
 
 @pytest.mark.parametrize(
     ("settings", "protected"),
     [
         (["listeners=A://:1", "inter.broker.listener.name=A"], []),
-        ([TWO], []),
-        ([TWO, "inter.broker.listener.name=B"], ["B"]),
-        ([TWO, "controller.listener.names=B"], ["B"]),
-        ([TWO, "inter.broker.listener.name=A", "controller.listener.names=B"], ["B"]),
+        ([TWO_LISTENERS], []),
+        ([TWO_LISTENERS, "inter.broker.listener.name=B"], ["B"]),
+        ([TWO_LISTENERS, "controller.listener.names=B"], ["B"]),
+        ([TWO_LISTENERS, "inter.broker.listener.name=A", "controller.listener.names=B"], ["B"]),
         (
             ["listeners=A://:1,B://:2,C://:3", "inter.broker.listener.name=B", "controller.listener.names=C"],
             ["B", "C"],
         ),
     ],
 )
-def test_a_listener_of_the_nodes_own_is_protected_where_clients_have_another(
-    settings: list[str], protected: list[str]
-) -> None:
-    assert [each.name for each in parse_listeners(config(*settings)) if each.protected] == protected
+def test_listener_for_nodes_is_protected_if_clients_have_another(settings: list[str], protected: list[str]) -> None:
+    assert [listener.name for listener in parse_listeners(config(*settings)) if listener.protected] == protected
 
 
 @pytest.mark.parametrize(
@@ -64,18 +62,18 @@ def test_a_listener_of_the_nodes_own_is_protected_where_clients_have_another(
         ("odradek.cluster.id=short", "odradek.cluster.id: 'short' is not 22 characters of base64url"),
     ],
 )
-def test_what_cannot_be_is_one_line(setting: str, message: str) -> None:
+def test_invalid_address_raises_one_line_with_the_property(setting: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
-        config(TWO, setting)
+        config(TWO_LISTENERS, setting)
     assert str(error.value) == message
 
 
-def test_a_listener_for_both_brokers_and_controllers_alone_is_refused() -> None:
+def test_listener_for_brokers_cannot_be_for_controllers_only() -> None:
     with pytest.raises(ConfigError, match="B is the listener for brokers"):
-        config(TWO, "inter.broker.listener.name=B", "controller.listener.names=B")
+        config(TWO_LISTENERS, "inter.broker.listener.name=B", "controller.listener.names=B")
 
 
-def test_voters_come_in_order_of_their_ids() -> None:
+def test_voters_are_sorted_by_node_id() -> None:
     assert parse_voters(config("controller.quorum.voters=3@[::1]:9,1@a.b:8")) == (
         Voter(1, "a.b", 8),
         Voter(3, "::1", 9),

@@ -1,3 +1,5 @@
+"""Configuration of a node: sources, precedence, validation, and the format of .properties files."""
+
 import dataclasses
 
 import pytest
@@ -8,30 +10,30 @@ from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.sources import load, parse_properties, variable_name, with_host_name
 
-NEEDED = "log.dirs=/data"
+REQUIRED = "log.dirs=/data"
 
 
 def loaded(*assignments: str, properties: str = "", environment: dict[str, str] | None = None) -> Config:
-    return load(properties=properties, environment=environment or {}, assignments=(NEEDED, *assignments))
+    return load(properties=properties, environment=environment or {}, assignments=(REQUIRED, *assignments))
 
 
-def test_every_default_is_valid_by_its_own_row() -> None:
+def test_default_of_each_property_is_valid() -> None:
     for prop in PROPERTIES.values():
         text = prop.render(prop.default)
         if text:
             assert prop.parse(text) == prop.default, prop.name
 
 
-def test_every_row_is_a_typed_attribute_of_the_snapshot() -> None:
+def test_each_property_is_an_attribute_of_config() -> None:
     fields = {field.name for field in dataclasses.fields(Config)} - {"given"}
     assert fields == {prop.attribute for prop in PROPERTIES.values()}
 
 
-def test_variables_of_the_command_line_are_not_properties() -> None:
+def test_environment_variables_of_the_command_line_are_ignored() -> None:
     assert loaded(environment={"ODRADEK_BOOTSTRAP": "127.0.0.1:9092"}).given == frozenset({"log.dirs"})
 
 
-def test_the_environment_wins_over_the_file_and_assignments_over_both() -> None:
+def test_environment_takes_precedence_over_the_file_and_assignments_over_both() -> None:
     config = loaded(
         "num.partitions=7",
         properties="num.partitions=5\nmessage.max.bytes=1000\nlog.segment.bytes=2000",
@@ -41,13 +43,13 @@ def test_the_environment_wins_over_the_file_and_assignments_over_both() -> None:
     assert config.given == {"log.dirs", "num.partitions", "message.max.bytes", "log.segment.bytes"}
 
 
-def test_names_of_variables_are_unique() -> None:
+def test_names_of_environment_variables_are_unique() -> None:
     assert len({variable_name(name) for name in PROPERTIES}) == len(PROPERTIES)
     assert variable_name("odradek.validate.records") == "ODRADEK_VALIDATE_RECORDS"
 
 
 @pytest.mark.parametrize(
-    ("assignment", "complaint"),
+    ("assignment", "message"),
     [
         ("num.partitions=abc", "num.partitions: 'abc' is not an integer of 32 bits (--set)"),
         ("num.partitions=0", "num.partitions: 0 is below the smallest allowed value, 1 (--set)"),
@@ -81,19 +83,19 @@ def test_names_of_variables_are_unique() -> None:
         ("broker.heartbeat.interval.ms=9000", "broker.heartbeat.interval.ms: must be less than"),
     ],
 )
-def test_a_bad_value_or_name_is_one_clear_line(assignment: str, complaint: str) -> None:
+def test_invalid_value_or_name_raises_one_line(assignment: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(assignment)
-    assert str(caught.value).startswith(complaint)
+    assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
 
-def test_a_bad_line_of_a_file_is_named() -> None:
+def test_error_in_a_file_names_file_and_line() -> None:
     with pytest.raises(ConfigError, match=r"num\.partitions: 'x' is not .* \(server\.properties line 3\)"):
         load(properties="# c\nlog.dirs=/d\nnum.partitions=x", properties_name="server.properties", environment={})
 
 
-def test_an_unknown_variable_is_named() -> None:
+def test_unknown_environment_variable_raises_with_a_suggestion() -> None:
     with pytest.raises(
         ConfigError,
         match=r"ODRADEK_NUM_PARTITION: no such property \(environment\); did you mean ODRADEK_NUM_PARTITIONS\?",
@@ -117,11 +119,11 @@ def test_an_unknown_variable_is_named() -> None:
         ("a=1\\", [(1, "a", "1")]),
     ],
 )
-def test_properties_files_are_read_as_java_reads_them(text: str, expected: list[tuple[int, str, str]]) -> None:
+def test_properties_files_are_parsed_as_in_java(text: str, expected: list[tuple[int, str, str]]) -> None:
     assert list(parse_properties(text)) == expected
 
 
-def test_addresses_are_advertised_as_bound_unless_told_otherwise() -> None:
+def test_advertised_address_defaults_to_the_address_of_the_listener() -> None:
     config = loaded("listeners=A://127.0.0.1:1,B://[::1]:0,C://0.0.0.0:3", "advertised.listeners=C://host:33")
     a, b, c = parse_listeners(config)
     assert (a.host, a.port, a.advertised_host, a.advertised_port) == ("127.0.0.1", 1, "127.0.0.1", 1)
@@ -129,15 +131,15 @@ def test_addresses_are_advertised_as_bound_unless_told_otherwise() -> None:
     assert (c.host, c.advertised_host, c.advertised_port) == ("", "host", 33)
 
 
-def test_all_interfaces_are_advertised_by_the_name_of_the_host() -> None:
+def test_listener_on_all_interfaces_advertises_the_host_name() -> None:
     config = with_host_name(loaded("listeners=PLAINTEXT://:9092"), "box")
     assert parse_listeners(config)[0].advertised_host == "box"
     mixed = with_host_name(loaded("listeners=A://[::1]:1,B://:2,C://:3", "advertised.listeners=C://c:4"), "box")
-    told = [(each.advertised_host, each.advertised_port) for each in parse_listeners(mixed)]
-    assert told == [("::1", 1), ("box", 2), ("c", 4)]
-    named = loaded("listeners=PLAINTEXT://127.0.0.1:9092")
-    assert with_host_name(named, "box") is named
+    advertised = [(listener.advertised_host, listener.advertised_port) for listener in parse_listeners(mixed)]
+    assert advertised == [("::1", 1), ("box", 2), ("c", 4)]
+    with_address = loaded("listeners=PLAINTEXT://127.0.0.1:9092")
+    assert with_host_name(with_address, "box") is with_address
 
 
-def test_the_documentation_is_fresh() -> None:
+def test_generated_documentation_is_current() -> None:
     assert config_doc.PATH.read_text() == config_doc.render(), "python -m odradek.broker.config.doc --write"

@@ -1,4 +1,4 @@
-"""What the settings of topics may be: levels of compression, and what is accepted only where it is off."""
+"""Validation of configurations of topics and brokers, with Kafka's error messages."""
 
 import pytest
 
@@ -9,11 +9,13 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from tests.support.broker_context import config
 
 E = ErrorCode
-NO_TIERS = "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+NO_TIERED_STORAGE = (
+    "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+)
 
 
 @pytest.mark.parametrize(
-    ("name", "good", "bad", "message"),
+    ("name", "valid", "invalid", "message"),
     [
         ("compression.gzip.level", "-1", "0", "Value must be between 1 and 9 or equal to -1"),
         ("compression.gzip.level", "9", "10", "Value must be between 1 and 9 or equal to -1"),
@@ -23,23 +25,23 @@ NO_TIERS = "Tiered Storage functionality is disabled in the broker. Topic cannot
         ("preallocate", "false", "maybe", "Expected value to be either true or false"),
     ],
 )
-def test_values_of_topics_are_checked_in_kafkas_words(name: str, good: str, bad: str, message: str) -> None:
-    made = TopicSettings(config())
-    made.validate("t", {name: good})
-    made.log_config({name: good})
+def test_invalid_topic_value_is_refused_with_kafkas_message(name: str, valid: str, invalid: str, message: str) -> None:
+    settings = TopicSettings(config())
+    settings.validate("t", {name: valid})
+    settings.log_config({name: valid})
     with pytest.raises(Refusal) as caught:
-        made.validate("t", {name: bad})
-    assert caught.value.message == f"Invalid value {bad} for configuration {name}: {message}"
+        settings.validate("t", {name: invalid})
+    assert caught.value.message == f"Invalid value {invalid} for configuration {name}: {message}"
 
 
 @pytest.mark.parametrize(
     ("name", "default", "other", "message"),
     [
-        ("remote.storage.enable", "false", "true", NO_TIERS),
-        ("remote.log.copy.disable", "false", "true", NO_TIERS),
-        ("remote.log.delete.on.disable", "false", "true", NO_TIERS),
-        ("local.retention.ms", "-2", "1000", NO_TIERS),
-        ("local.retention.bytes", "-2", "1000", NO_TIERS),
+        ("remote.storage.enable", "false", "true", NO_TIERED_STORAGE),
+        ("remote.log.copy.disable", "false", "true", NO_TIERED_STORAGE),
+        ("remote.log.delete.on.disable", "false", "true", NO_TIERED_STORAGE),
+        ("local.retention.ms", "-2", "1000", NO_TIERED_STORAGE),
+        ("local.retention.bytes", "-2", "1000", NO_TIERED_STORAGE),
         (
             "preallocate",
             "false",
@@ -48,29 +50,29 @@ def test_values_of_topics_are_checked_in_kafkas_words(name: str, good: str, bad:
         ),
     ],
 )
-def test_what_does_not_exist_here_can_be_said_to_be_off(name: str, default: str, other: str, message: str) -> None:
-    made = TopicSettings(config())
-    made.validate("t", {name: default})
-    made.log_config({name: default})
-    assert made.text(name, {}) == default
+def test_unsupported_property_accepts_only_its_default(name: str, default: str, other: str, message: str) -> None:
+    settings = TopicSettings(config())
+    settings.validate("t", {name: default})
+    settings.log_config({name: default})
+    assert settings.text(name, {}) == default
     with pytest.raises(Refusal) as caught:
-        made.validate("t", {name: other})
+        settings.validate("t", {name: other})
     assert (caught.value.error, caught.value.message) == (E.INVALID_CONFIG, message)
 
 
-def test_a_node_cannot_be_told_to_preallocate() -> None:
+def test_preallocation_in_a_node_configuration_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"log\.preallocate: 'true' is refused: Preallocation of segments is not supported"
     ):
         config("log.preallocate=true")
 
 
-def test_storage_gets_the_levels_of_compression() -> None:
-    made = TopicSettings(config("compression.zstd.level=5"))
-    assert made.log_config({"compression.type": "zstd"}).compression_level == 5
-    assert made.log_config({"compression.type": "lz4", "compression.lz4.level": "3"}).compression_level == 3
-    assert made.log_config({"compression.type": "snappy"}).compression_level is None
-    assert made.log_config({"compression.gzip.level": "9"}).compression_level is None
+def test_log_config_has_the_level_of_the_compression_type() -> None:
+    settings = TopicSettings(config("compression.zstd.level=5"))
+    assert settings.log_config({"compression.type": "zstd"}).compression_level == 5
+    assert settings.log_config({"compression.type": "lz4", "compression.lz4.level": "3"}).compression_level == 3
+    assert settings.log_config({"compression.type": "snappy"}).compression_level is None
+    assert settings.log_config({"compression.gzip.level": "9"}).compression_level is None
 
 
 EMPTY = "Configuration 'cleanup.policy' values must not be empty."
@@ -89,31 +91,31 @@ UNKNOWN = "Invalid value x for configuration cleanup.policy: String must be one 
         ("delete,x,", UNKNOWN),
     ],
 )
-def test_items_of_lists_are_not_empty(text: str, message: str) -> None:
-    """KIP-1161, as Apache Kafka 4.3.1 puts it; of what was set before, the items that there are hold."""
-    made = TopicSettings(config())
+def test_list_with_an_empty_item_is_refused(text: str, message: str) -> None:
+    """The messages are those of Apache Kafka 4.3.1 (KIP-1161). In a stored list, empty items are ignored."""
+    settings = TopicSettings(config())
     with pytest.raises(Refusal) as caught:
-        made.validate("t", {"cleanup.policy": text})
+        settings.validate("t", {"cleanup.policy": text})
     assert (caught.value.error, caught.value.message) == (E.INVALID_CONFIG, message)
     with pytest.raises(Refusal) as caught:
-        made.validate_broker({"log.cleanup.policy": text})
-    said = message.replace("cleanup.policy", "log.cleanup.policy")
-    assert (caught.value.error, caught.value.message) == (E.INVALID_REQUEST, said)
+        settings.validate_broker({"log.cleanup.policy": text})
+    broker_message = message.replace("cleanup.policy", "log.cleanup.policy")
+    assert (caught.value.error, caught.value.message) == (E.INVALID_REQUEST, broker_message)
     if message is EMPTY and "x" not in text:
-        held = tuple(item for item in ("delete", "compact") if item in text)
-        assert made.log_config({"cleanup.policy": text}).cleanup_policy == held
+        remaining = tuple(item for item in ("delete", "compact") if item in text)
+        assert settings.log_config({"cleanup.policy": text}).cleanup_policy == remaining
 
 
 @pytest.mark.parametrize("text", ["0:1,,1:2", "0:1,", ",", "*,", "0:1,0:1"])
-def test_throttled_replicas_are_kept_as_they_were_given(text: str) -> None:
-    made, name = TopicSettings(config()), "leader.replication.throttled.replicas"
-    made.validate("t", {name: text})
-    assert made.text(name, {name: text}) == text
-    assert is_listed(made.log_config({name: text}).leader_replication_throttled_replicas, 0, 1) is (text != ",")
+def test_throttled_replicas_are_stored_unchanged(text: str) -> None:
+    settings, name = TopicSettings(config()), "leader.replication.throttled.replicas"
+    settings.validate("t", {name: text})
+    assert settings.text(name, {name: text}) == text
+    assert is_listed(settings.log_config({name: text}).leader_replication_throttled_replicas, 0, 1) is (text != ",")
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "rendered"),
     [
         ("0.25f", "0.25"),
         ("1d", "1.0"),
@@ -129,14 +131,14 @@ def test_throttled_replicas_are_kept_as_they_were_given(text: str) -> None:
         ("+NaN", "NaN"),
     ],
 )
-def test_doubles_are_read_as_java_reads_them(text: str, shown: str) -> None:
-    made, name = TopicSettings(config()), "min.cleanable.dirty.ratio"
-    made.validate("t", {name: text})
-    assert made.text(name, {name: text}) == shown
+def test_doubles_are_parsed_and_rendered_as_in_java(text: str, rendered: str) -> None:
+    settings, name = TopicSettings(config()), "min.cleanable.dirty.ratio"
+    settings.validate("t", {name: text})
+    assert settings.text(name, {name: text}) == rendered
 
 
 @pytest.mark.parametrize(
-    ("text", "shown", "reason"),
+    ("text", "rendered", "reason"),
     [
         ("1e3f", "1000.0", "Value must be no more than 1"),
         ("12345678d", "1.2345678E7", "Value must be no more than 1"),
@@ -145,22 +147,23 @@ def test_doubles_are_read_as_java_reads_them(text: str, shown: str) -> None:
         ("-0x1p1024", "-Infinity", "Value must be at least 0"),
         ("Infinity", "Infinity", "Value must be no more than 1"),
         *((text, text, "Not a number of type DOUBLE") for text in (
-            "inf", "nan", "NaNd", "infinity", "1_0", "0x1", "0x.p1", "0.5ff", "0.5 f", "0.5L", "1e", "", "\u0661", "\u00a00.5",
+            "inf", "nan", "NaNd", "infinity", "1_0", "0x1", "0x.p1", "0.5ff", "0.5 f", "0.5L", "1e", "", "\u0661",
+            "\u00a00.5",
         )),
     ],
 )  # fmt: skip
-def test_doubles_that_are_refused(text: str, shown: str, reason: str) -> None:
+def test_invalid_double_is_refused_with_kafkas_message(text: str, rendered: str, reason: str) -> None:
     with pytest.raises(Refusal) as caught:
         TopicSettings(config()).validate("t", {"min.cleanable.dirty.ratio": text})
-    assert caught.value.message == f"Invalid value {shown} for configuration min.cleanable.dirty.ratio: {reason}"
+    assert caught.value.message == f"Invalid value {rendered} for configuration min.cleanable.dirty.ratio: {reason}"
 
 
-def test_a_bound_that_kafka_does_not_have_is_one_for_nan_too() -> None:
-    """Kafka takes it, and its cleaner has no room for a single key from then on."""
-    made = TopicSettings(config())
-    made.validate_broker({"log.cleaner.io.max.bytes.per.second": "Infinity"})
-    made.validate_broker({"log.cleaner.io.max.bytes.per.second": "NaN"})
+def test_nan_is_refused_as_a_load_factor_but_not_as_a_rate() -> None:
+    """Kafka accepts NaN as a load factor. Its cleaner then has no capacity for any key."""
+    settings = TopicSettings(config())
+    settings.validate_broker({"log.cleaner.io.max.bytes.per.second": "Infinity"})
+    settings.validate_broker({"log.cleaner.io.max.bytes.per.second": "NaN"})
     with pytest.raises(Refusal) as caught:
-        made.validate_broker({"log.cleaner.io.buffer.load.factor": "NaN"})
-    told = "Invalid value NaN for configuration log.cleaner.io.buffer.load.factor: Value must be at least 0.01"
-    assert caught.value.message == told
+        settings.validate_broker({"log.cleaner.io.buffer.load.factor": "NaN"})
+    message = "Invalid value NaN for configuration log.cleaner.io.buffer.load.factor: Value must be at least 0.01"
+    assert caught.value.message == message

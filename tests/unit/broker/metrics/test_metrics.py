@@ -1,4 +1,4 @@
-"""What a node tells of itself: counted errors, times, the text for Prometheus, bounded rows; and how late the loop is."""
+"""Metrics: counts of errors, histograms, lag of the event loop, the Prometheus text and its bounds."""
 
 import asyncio
 from pathlib import Path
@@ -42,7 +42,7 @@ def counted(response: Any) -> dict[int, int]:
     return counts
 
 
-def test_errors_are_counted_wherever_they_stand() -> None:
+def test_errors_are_counted_at_every_level_of_a_response() -> None:
     assert counted(HeartbeatResponse(error_code=27)) == {27: 1}
     rows = [PartitionData(0, 0), PartitionData(1, 3), PartitionData(2, 3)]
     assert counted(FetchResponse(error_code=70, responses=[FetchableTopicResponse("t", partitions=rows)])) == {
@@ -50,12 +50,12 @@ def test_errors_are_counted_wherever_they_stand() -> None:
         3: 2,
     }
     inner = AddPartitionsToTxnTopicResult("t", [AddPartitionsToTxnPartitionResult(0, 48)])
-    answer = AddPartitionsToTxnResponse(results_by_transaction=[AddPartitionsToTxnResult("id", [inner])])
-    assert counted(answer) == {48: 1}
+    response = AddPartitionsToTxnResponse(results_by_transaction=[AddPartitionsToTxnResult("id", [inner])])
+    assert counted(response) == {48: 1}
     assert counted(FetchResponse()) == {}
 
 
-def test_times_fall_into_the_bucket_whose_bound_they_do_not_pass() -> None:
+def test_time_equal_to_a_bound_is_in_the_bucket_of_that_bound() -> None:
     histogram = Histogram()
     for us in (0, BOUNDS_US[0], BOUNDS_US[0] + 1, BOUNDS_US[-1] + 1):
         histogram.observe(us)
@@ -64,14 +64,14 @@ def test_times_fall_into_the_bucket_whose_bound_they_do_not_pass() -> None:
     assert (histogram.count, histogram.sum_us) == (4, 2 * BOUNDS_US[0] + BOUNDS_US[-1] + 2)
 
 
-def test_a_callback_that_blocks_shows_as_lag() -> None:
+def test_blocking_callback_is_measured_as_lag() -> None:
     blocked_s = 3.0
     loop = SimLoop(Random(7))
 
     def block() -> None:
-        loop._now += blocked_s  # nothing else runs meanwhile
+        loop._now += blocked_s  # time passes without a turn of the event loop
 
-    async def story() -> LoopLag:
+    async def measure() -> LoopLag:
         lag = LoopLag()
         await asyncio.sleep(INTERVAL_S * 2.5)
         assert lag.times.count == 2
@@ -82,15 +82,15 @@ def test_a_callback_that_blocks_shows_as_lag() -> None:
         await asyncio.sleep(INTERVAL_S * 5)
         return lag
 
-    lag = loop.run_until_complete(story())
+    lag = loop.run_until_complete(measure())
     loop.close()
-    late_us = lag.take_max()
-    assert (blocked_s - INTERVAL_S) * 1e6 <= late_us <= blocked_s * 1e6
-    assert lag.times.count == 3, "one look was late; after the close there was none"
+    lag_us = lag.take_max()
+    assert (blocked_s - INTERVAL_S) * 1e6 <= lag_us <= blocked_s * 1e6
+    assert lag.times.count == 3, "one measurement was late, and there was none after close"
     assert lag.take_max() == 0
 
 
-def test_decisions_about_transactions_are_counted() -> None:
+def test_decisions_of_the_coordinator_are_counted_by_outcome() -> None:
     stats = TxnStats()
     new = Transaction("id")
     ongoing = Transaction("id", 7, 0, 1_000, TxnState.ONGOING, start_ms=0)
@@ -109,18 +109,18 @@ def test_decisions_about_transactions_are_counted() -> None:
     assert stats == TxnStats(committed=1, aborted=2, timed_out=1, fenced=1)
 
 
-def test_names_follow_the_conventions_of_prometheus() -> None:
+def test_names_follow_the_conventions_of_prometheus_and_kafka() -> None:
     for family in FAMILIES.values():
         assert family.name.endswith("_total") == (family.kind is Kind.COUNTER), family.name
         assert family.name.startswith("kafka_") == (family.kafka is not None), family.name
 
 
-def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+def test_dashboard_contains_only_existing_metrics() -> None:
     assert dashboard.unknown_names() == []
 
 
 async def get(port: int, request: bytes = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n") -> tuple[bytes, str]:
-    """Status line and body."""
+    """Return the status line and the body of a response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
@@ -132,7 +132,7 @@ def rows_of(text: str) -> dict[str, float]:
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
 
 
-async def test_a_node_tells_of_what_it_has_done(tmp_path: Path) -> None:
+async def test_scrape_returns_the_requests_records_and_roles_of_a_node(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, 1, odradek_metrics_listener="127.0.0.1:0")
     try:
         await nodes.start()
@@ -157,9 +157,9 @@ async def test_a_node_tells_of_what_it_has_done(tmp_path: Path) -> None:
         assert rows['kafka_cluster_partition_laststableoffsetlag{partition="0",topic="t"}'] == 0
         assert rows["kafka_controller_kafkacontroller_activecontrollercount"] == 1
         assert rows['odradek_transactions{state="Ongoing"}'] == 0
-        said = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+        names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
         for family in FAMILIES.values():
-            if family.labels and family.name not in said:
+            if family.labels and family.name not in names:
                 assert "error" in family.labels or "group" in family.labels or "protocol" in family.labels, family.name
     finally:
         await nodes.stop()
@@ -174,17 +174,19 @@ async def test_a_node_tells_of_what_it_has_done(tmp_path: Path) -> None:
         (b"x" * (REQUEST_BYTES_MAX + 1), b"400"),
     ],
 )
-async def test_anything_but_a_scrape_is_refused(tmp_path: Path, request_bytes: bytes, status: bytes) -> None:
+async def test_request_other_than_a_scrape_is_refused_with_its_status(
+    tmp_path: Path, request_bytes: bytes, status: bytes
+) -> None:
     nodes = Nodes(tmp_path, 1, odradek_metrics_listener="127.0.0.1:0")
     try:
         await nodes.start()
-        said, _ = await get(nodes.nodes[1].metrics_port, request_bytes)
-        assert said.split()[1] == status
+        status_line, _ = await get(nodes.nodes[1].metrics_port, request_bytes)
+        assert status_line.split()[1] == status
     finally:
         await nodes.stop()
 
 
-async def test_a_taken_port_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+async def test_occupied_port_raises_an_error_with_the_property_to_change(tmp_path: Path) -> None:
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     nodes = Nodes(tmp_path, 1, odradek_metrics_listener=f"127.0.0.1:{port}")
@@ -198,9 +200,7 @@ async def test_a_taken_port_is_one_line_with_the_remedy(tmp_path: Path) -> None:
         server.close()
 
 
-async def test_rows_of_topics_partitions_and_groups_are_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_rows_of_topics_and_partitions_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scrape, "TOPICS_MAX", 1)
     monkeypatch.setattr(scrape, "PARTITIONS_MAX", 2)
     nodes = Nodes(tmp_path, 1, odradek_metrics_listener="127.0.0.1:0")
@@ -213,7 +213,7 @@ async def test_rows_of_topics_partitions_and_groups_are_bounded(
         rows = rows_of((await get(nodes.nodes[1].metrics_port))[1])
         topics = [name for name in rows if name.startswith("kafka_server_brokertopicmetrics_messagesin_total")]
         assert len(topics) == 2
-        assert sum(rows[name] for name in topics) == 2, "nothing is lost in the sum of the others"
+        assert sum(rows[name] for name in topics) == 2, "the sum of the remaining topics is complete"
         assert any(scrape.OTHERS in name for name in topics)
         assert len([name for name in rows if name.startswith("kafka_log_log_size")]) == 2
         assert rows['odradek_metrics_left_out{kind="topic"}'] == 2

@@ -1,4 +1,4 @@
-"""What a node leaves behind says whether anything can have been lost since."""
+"""BootMarker: evidence that a previous run ended without loss of records (decision 0061)."""
 
 from pathlib import Path
 
@@ -12,18 +12,18 @@ def marker(path: Path, boot: str = "a boot") -> BootMarker:
     return BootMarker(OsDisk(), str(path), boot)
 
 
-def test_a_process_that_was_killed_has_lost_nothing(tmp_path: Path) -> None:
+def test_broker_epoch_is_known_after_a_restart_in_the_same_boot(tmp_path: Path) -> None:
     assert marker(tmp_path).previous_broker_epoch() == -1
     marker(tmp_path).record(17)
     assert marker(tmp_path).previous_broker_epoch() == 17
 
 
-def test_another_boot_may_have_lost_what_was_not_flushed(tmp_path: Path) -> None:
+def test_broker_epoch_is_unknown_after_another_boot(tmp_path: Path) -> None:
     marker(tmp_path).record(17)
     assert marker(tmp_path, "another boot").previous_broker_epoch() == -1
 
 
-def test_a_disk_that_has_refused_vouches_for_nothing(tmp_path: Path) -> None:
+def test_broker_epoch_is_unknown_after_removal_of_the_marker(tmp_path: Path) -> None:
     marker(tmp_path).record(17)
     marker(tmp_path).remove()
     assert marker(tmp_path).previous_broker_epoch() == -1
@@ -32,14 +32,14 @@ def test_a_disk_that_has_refused_vouches_for_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"bootId": "a boot"}', b'{"bootId": "a boot", "brokerEpoch": "x"}', b"\xff"]
 )
-def test_what_cannot_be_read_vouches_for_nothing(tmp_path: Path, content: bytes) -> None:
+def test_broker_epoch_is_unknown_if_the_marker_is_malformed(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     assert marker(tmp_path).previous_broker_epoch() == -1
 
 
-def test_after_a_refusal_another_registration_does_not_vouch_again(tmp_path: Path) -> None:
-    left = marker(tmp_path)
-    left.record(17)
-    left.remove()
-    left.record(18)
+def test_record_has_no_effect_after_remove(tmp_path: Path) -> None:
+    removed = marker(tmp_path)
+    removed.record(17)
+    removed.remove()
+    removed.record(18)
     assert marker(tmp_path).previous_broker_epoch() == -1

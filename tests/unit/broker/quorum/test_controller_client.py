@@ -1,4 +1,4 @@
-"""What a broker asks of a controller elsewhere: how long it waits, and what it makes of silence."""
+"""ControllerClient: time limits of requests to a controller on another node. Voters: detection of a lost quorum."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -33,38 +33,38 @@ CALLS: dict[str, tuple[Channel, Call]] = {
 
 
 class SilentController:
-    """The peers of a broker whose controller, node 2, says nothing."""
+    """Fake Peers of a broker whose controller, node 2, does not respond."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int, Channel, int]] = []
+        self.requests: list[tuple[int, Channel, int]] = []
 
     def request(self, node: int, channel: Channel, *_: object, timeout_ms: int) -> "asyncio.Future[Any]":
-        self.asked.append((node, channel, timeout_ms))
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        answer.set_exception(TimeoutError("node 2 did not answer in time"))
-        return answer
+        self.requests.append((node, channel, timeout_ms))
+        response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        response.set_exception(TimeoutError("node 2 did not respond in time"))
+        return response
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_a_silent_controller_is_given_up_before_a_session_is_over(name: str) -> None:
-    """Or the next try goes into the same connection, which may be dead, until the session is over."""
+async def test_request_to_a_silent_controller_times_out_within_the_session(name: str) -> None:
+    """The time-out closes the connection. Otherwise the next attempts would use the failed connection, too."""
     peers = SilentController()
     client = ControllerClient(
-        SimpleNamespace(is_active=False),  # type: ignore[arg-type]  # what is needed of it
+        SimpleNamespace(is_active=False),  # type: ignore[arg-type]  # the attribute that is used
         lambda: 2,
-        peers,  # type: ignore[arg-type]  # likewise
-        None,  # type: ignore[arg-type]  # nothing is forwarded
+        peers,  # type: ignore[arg-type]  # the method that is used
+        None,  # type: ignore[arg-type]  # no request is forwarded
         request_timeout_ms=CONFIG.request_timeout_ms,
         response_timeout_ms=controller_response_timeout_ms(CONFIG),
     )
     channel, call = CALLS[name]
     with pytest.raises(Refusal) as refused:
         await call(client)
-    assert refused.value.error is ErrorCode.REQUEST_TIMED_OUT, "it may have been done"
-    assert peers.asked == [(2, channel, controller_response_timeout_ms(CONFIG))]
+    assert refused.value.error is ErrorCode.REQUEST_TIMED_OUT, "the controller may have carried out the request"
+    assert peers.requests == [(2, channel, controller_response_timeout_ms(CONFIG))]
 
 
-def test_two_tries_fit_into_the_time_that_a_life_cycle_waits() -> None:
+def test_two_requests_time_out_within_the_time_limit_of_a_heartbeat() -> None:
     assert (
         2 * controller_response_timeout_ms(CONFIG)
         <= lifecycle_config(CONFIG).request_timeout_ms
@@ -73,7 +73,7 @@ def test_two_tries_fit_into_the_time_that_a_life_cycle_waits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refused", "heard", "without"),
+    ("refusals_ms", "contacts_ms", "expected"),
     [
         ({}, {}, False),
         ({2: 9_000}, {}, False),
@@ -83,11 +83,12 @@ def test_two_tries_fit_into_the_time_that_a_life_cycle_waits() -> None:
         ({2: 9_000, 3: 10_000 - RECENT_MS}, {}, False),
     ],
 )
-def test_controllers_whose_hosts_refuse_cannot_elect(
-    refused: dict[int, int], heard: dict[int, int], without: bool
+def test_quorum_is_lost_if_the_hosts_of_a_majority_refuse_connections(
+    refusals_ms: dict[int, int], contacts_ms: dict[int, int], expected: bool
 ) -> None:
     peers: Any = SimpleNamespace(
-        last_refusal_ms=lambda node: refused.get(node, NEVER_MS), last_contact_ms=lambda node: heard.get(node, NEVER_MS)
+        last_refusal_ms=lambda node: refusals_ms.get(node, NEVER_MS),
+        last_contact_ms=lambda node: contacts_ms.get(node, NEVER_MS),
     )
     clock: Any = SimpleNamespace(monotonic_ms=lambda: 10_000)
-    assert without_quorum([Voter(node, "h", 9) for node in (1, 2, 3)], peers, clock) is without
+    assert without_quorum([Voter(node, "h", 9) for node in (1, 2, 3)], peers, clock) is expected

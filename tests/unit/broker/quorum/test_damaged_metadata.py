@@ -1,4 +1,4 @@
-"""Rot in a log that only this node has: it is named and refused, never cut away or believed in silence."""
+"""Damage in a log of a single node: the start fails with its place, and no committed record is truncated."""
 
 import shutil
 from pathlib import Path
@@ -18,7 +18,7 @@ LOG = "__cluster_metadata-0/00000000000000000000.log"
 
 
 def damage(path: Path, batch_number: int) -> int:
-    """Flip a bit in a record of that batch (negative: from the end); the batch's offset."""
+    """Flip a bit in a record of a batch; return the base offset. A negative number counts from the end."""
     content = bytearray(path.read_bytes())
     batches = [(header, len(batch)) for header, batch in iter_batches(bytes(content))]
     ends = [sum(size for _, size in batches[: number + 1]) for number in range(len(batches))]
@@ -27,7 +27,7 @@ def damage(path: Path, batch_number: int) -> int:
     return batches[batch_number][0].base_offset
 
 
-async def refusal(path: Path) -> str:
+async def start_error(path: Path) -> str:
     node, _ = make(path)
     try:
         with pytest.raises(CannotStartError) as caught:
@@ -37,16 +37,16 @@ async def refusal(path: Path) -> str:
     return str(caught.value)
 
 
-async def test_rot_in_the_metadata_is_found_after_a_clean_stop(tmp_path: Path) -> None:
+async def test_start_fails_if_the_metadata_log_is_damaged_after_a_clean_shutdown(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         await node.metadata("t")
     offset = damage(tmp_path / LOG, 1)
-    reason = await refusal(tmp_path)
+    reason = await start_error(tmp_path)
     assert "__cluster_metadata-0" in reason
     assert f"offset {offset}" in reason
 
 
-async def test_committed_metadata_is_not_cut_away_after_a_crash(tmp_path: Path) -> None:
+async def test_start_fails_if_committed_metadata_is_damaged_after_a_crash(tmp_path: Path) -> None:
     crashed = tmp_path / "crashed"
     async with running(tmp_path / "running") as node:
         await node.metadata("t")
@@ -54,14 +54,14 @@ async def test_committed_metadata_is_not_cut_away_after_a_crash(tmp_path: Path) 
         committed = node.node.quorum.raft.high_watermark
         shutil.copytree(tmp_path / "running", crashed)
     offset = damage(crashed / LOG, 1)
-    reason = await refusal(crashed)
+    reason = await start_error(crashed)
     assert "__cluster_metadata-0" in reason
     assert f"offset {offset}" in reason
     assert f"{committed} " in reason
 
 
 @pytest.mark.usefixtures("from_the_file")
-async def test_rot_in_a_log_of_transactions_is_found_when_it_is_loaded(tmp_path: Path) -> None:
+async def test_replay_of_a_damaged_log_raises_malformed_with_its_offset(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     port = PartitionLogPort(rig.partition(), read_bytes=1_000_000, turns=Turns(1))

@@ -1,4 +1,4 @@
-"""A voter whose disk was replaced, or whose metadata rotted, is made whole by the others; nothing that was agreed is lost."""
+"""A voter with a replaced disk or a damaged metadata log fetches the log from the other voters (decision 0040)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ def log_of(nodes: Nodes, node_id: int) -> Path:
     return nodes.directory / f"node-{node_id}" / f"{CLUSTER_METADATA}-0" / f"{0:020d}.log"
 
 
-async def brought_up_again(nodes: Nodes, lost: int, log: Path, agreed: bytes) -> None:
-    """Start the node, and let the others go on without the controller that they had. `agreed` was in its log once."""
-    assert not log.exists() or not log.read_bytes().startswith(agreed)
+async def restart_and_verify(nodes: Nodes, lost: int, log: Path, committed: bytes) -> None:
+    """Start node `lost`, verify that its log has the `committed` bytes again, and stop the controller.
+
+    The remaining nodes must elect another controller.
+    """
+    assert not log.exists() or not log.read_bytes().startswith(committed)
     await nodes.start([lost])
     await nodes.create("after", [lost])
     core = nodes.nodes[lost].quorum.raft.core
@@ -28,36 +31,36 @@ async def brought_up_again(nodes: Nodes, lost: int, log: Path, agreed: bytes) ->
     assert {"before", "after"} <= set(nodes.nodes[lost].metadata.image.topics)
     state = (nodes.directory / f"node-{lost}" / f"{CLUSTER_METADATA}-0" / FILE_NAME).read_text()
     assert STANDING not in state
-    assert log.read_bytes().startswith(agreed)
+    assert log.read_bytes().startswith(committed)
     await nodes.nodes.pop(nodes.controller).stop()
-    rest = sorted(nodes.nodes)
-    await nodes.create("at-last", rest)
-    assert nodes.leader("at-last") in rest
+    remaining = sorted(nodes.nodes)
+    await nodes.create("final", remaining)
+    assert nodes.leader("final") in remaining
 
 
-async def test_a_voter_that_has_lost_its_disk(tmp_path: Path) -> None:
+async def test_voter_with_a_replaced_disk_recovers_the_metadata_log(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, 3)
     await nodes.start()
     await nodes.create("before", [1, 2, 3])
     lost = next(node_id for node_id in nodes.ids if node_id != nodes.controller)
     await nodes.nodes.pop(lost).stop()
     log = log_of(nodes, lost)
-    agreed = log.read_bytes()
+    committed = log.read_bytes()
     shutil.rmtree(tmp_path / f"node-{lost}")
-    await brought_up_again(nodes, lost, log, agreed)
+    await restart_and_verify(nodes, lost, log, committed)
     await nodes.stop()
 
 
-async def test_a_voter_whose_metadata_log_has_rotted(tmp_path: Path) -> None:
+async def test_voter_with_a_damaged_metadata_log_recovers_it(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, 3)
     await nodes.start()
     await nodes.create("before", [1, 2, 3])
     lost = next(node_id for node_id in nodes.ids if node_id != nodes.controller)
     await nodes.nodes.pop(lost).stop()
     log = log_of(nodes, lost)
-    agreed = log.read_bytes()
-    rotten = bytearray(agreed)
-    rotten[len(rotten) // 2] ^= 0x20
-    log.write_bytes(rotten)
-    await brought_up_again(nodes, lost, log, agreed)
+    committed = log.read_bytes()
+    damaged = bytearray(committed)
+    damaged[len(damaged) // 2] ^= 0x20
+    log.write_bytes(damaged)
+    await restart_and_verify(nodes, lost, log, committed)
     await nodes.stop()

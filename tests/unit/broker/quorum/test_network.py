@@ -1,4 +1,4 @@
-"""What the answers of other nodes say about this node itself."""
+"""PeerRaftNetwork: detection of a second process with the same node id."""
 
 import asyncio
 from typing import Any
@@ -11,28 +11,28 @@ from odradek.cluster.raft import messages as core
 from odradek.protocol.messages.vote import ResponsePartitionData, ResponseTopicData, VoteResponse
 
 
-class PeersOf:
-    """Answers every request at once: node `leader` leads."""
+class FakePeers:
+    """Responds to each request immediately: node `leader` is the leader."""
 
     def __init__(self) -> None:
         self.leader = -1
 
     def request(self, *_: Any, **__: Any) -> "asyncio.Future[Any]":
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         partition = ResponsePartitionData(leader_id=self.leader, leader_epoch=1)
-        answer.set_result(VoteResponse(topics=[ResponseTopicData("__cluster_metadata", [partition])]))
-        return answer
+        response.set_result(VoteResponse(topics=[ResponseTopicData("__cluster_metadata", [partition])]))
+        return response
 
 
-async def asked(monkeypatch: pytest.MonkeyPatch, *leaders: int, patience_s: float) -> list[BaseException]:
-    """What node 2 fails with when its requests for votes are answered with these leaders."""
-    monkeypatch.setattr(raft_network, "DUPLICATE_AFTER_S", patience_s)
-    peers = PeersOf()
+async def failures_of_votes(monkeypatch: pytest.MonkeyPatch, *leaders: int, limit_s: float) -> list[BaseException]:
+    """Return the failures of node 2 if the responses to its Vote requests name these leaders."""
+    monkeypatch.setattr(raft_network, "DUPLICATE_AFTER_S", limit_s)
+    peers = FakePeers()
     failures: list[BaseException] = []
     network = PeerRaftNetwork(
         2,
         "cluster",
-        peers,  # type: ignore[arg-type]  # what is needed of them
+        peers,  # type: ignore[arg-type]  # the method that is used
         voters=[1, 2, 3],
         on_failure=lambda _, failure: failures.append(failure),
         request_timeout_ms=1_000,
@@ -47,16 +47,16 @@ async def asked(monkeypatch: pytest.MonkeyPatch, *leaders: int, patience_s: floa
     return failures
 
 
-async def test_who_is_told_again_and_again_that_it_leads_though_it_does_not_has_a_twin(
+async def test_node_that_others_follow_although_it_does_not_lead_fails_with_duplicate_node_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    [failure] = await asked(monkeypatch, 2, 2, patience_s=-1.0)
+    [failure] = await failures_of_votes(monkeypatch, 2, 2, limit_s=-1.0)
     assert isinstance(failure, DuplicateNodeId)
     assert str(failure) == (
         "node 1 follows another process with node.id 2 as its controller: every node needs an id of its own"
     )
 
 
-async def test_an_earlier_life_of_this_node_is_no_twin(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await asked(monkeypatch, 2, 3, 2, patience_s=-1.0) == []
-    assert await asked(monkeypatch, 2, 2, 2, patience_s=1_000.0) == []
+async def test_brief_responses_about_the_previous_incarnation_are_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await failures_of_votes(monkeypatch, 2, 3, 2, limit_s=-1.0) == []
+    assert await failures_of_votes(monkeypatch, 2, 2, 2, limit_s=1_000.0) == []

@@ -1,4 +1,4 @@
-"""Connections between nodes: answers in order, losses told at once, nothing tried again."""
+"""Peers: responses in order, immediate reports of lost connections, no retries."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +15,7 @@ from odradek.protocol.messages.vote import VoteRequest, VoteResponse
 from odradek.runtime.tasks import Tasks
 from tests.support.ports import free_ports
 
-Answer = Callable[[int, asyncio.StreamWriter], None]
+Respond = Callable[[int, asyncio.StreamWriter], None]
 
 
 def numbered(correlation_id: int, writer: asyncio.StreamWriter) -> None:
@@ -29,17 +29,19 @@ class Rig:
         self.tasks = Tasks(lambda name, error: self.failures.append((name, error)))
         self.lost: list[tuple[int, bool]] = []
         self.serving: list[asyncio.Task[Any] | None] = []
-        self.names: list[str | None] = []
+        self.client_ids: list[str | None] = []
         self.peers = Peers(1, lambda node, _: ("127.0.0.1", port) if node == 2 else None, SystemClock(), self.tasks)
         self.peers.on_lost(lambda node_id, refused: self.lost.append((node_id, refused)))
 
-    def ask(self, node_id: int = 2, channel: Channel = Channel.RAFT, timeout_ms: int = 10_000) -> "asyncio.Future[Any]":
+    def request(
+        self, node_id: int = 2, channel: Channel = Channel.RAFT, timeout_ms: int = 10_000
+    ) -> "asyncio.Future[Any]":
         return self.peers.request(node_id, channel, VoteRequest(), 2, timeout_ms=timeout_ms)
 
 
 @asynccontextmanager
-async def served(answer: Answer) -> AsyncIterator[Rig]:
-    """A node 2 that answers every request by `answer`."""
+async def served(respond: Respond) -> AsyncIterator[Rig]:
+    """Run a node 2 that calls `respond` with each correlation id."""
     [port] = free_ports(1)
     rig = Rig(port)
 
@@ -49,8 +51,8 @@ async def served(answer: Answer) -> AsyncIterator[Rig]:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
                 frame = parse_request(await reader.readexactly(size))
-                rig.names.append(frame.client_id)
-                answer(frame.correlation_id, writer)
+                rig.client_ids.append(frame.client_id)
+                respond(frame.correlation_id, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
             await writer.wait_closed()
@@ -69,88 +71,88 @@ async def served(answer: Answer) -> AsyncIterator[Rig]:
         assert not rig.failures
 
 
-async def test_answers_belong_to_their_requests_and_purposes_have_their_own_connection() -> None:
+async def test_responses_match_their_requests_and_each_purpose_has_a_connection() -> None:
     async with served(numbered) as rig:
         assert rig.peers.last_contact_ms(2) == NEVER_MS
-        asked = [rig.ask() for _ in range(3)] + [rig.ask(channel=Channel.MARKERS)]
-        assert [(await each).error_code for each in asked] == [0, 1, 2, 0]
+        responses = [rig.request() for _ in range(3)] + [rig.request(channel=Channel.MARKERS)]
+        assert [(await response).error_code for response in responses] == [0, 1, 2, 0]
         assert len(rig.serving) == 2
-        assert sorted(rig.names, key=str) == ["broker-1-markers"] + ["broker-1-raft"] * 3
+        assert sorted(rig.client_ids, key=str) == ["broker-1-markers"] + ["broker-1-raft"] * 3
         assert rig.peers.last_contact_ms(2) > NEVER_MS
         assert rig.peers.last_refusal_ms(2) == NEVER_MS
         assert rig.lost == []
 
 
-async def test_a_node_that_ends_the_connection_fails_all_that_waits_and_is_reached_anew() -> None:
+async def test_closed_connection_fails_all_pending_requests_and_the_next_request_reconnects() -> None:
     async with served(lambda number, writer: numbered(number, writer) if number else writer.close()) as rig:
-        first, second = rig.ask(), rig.ask()
+        first, second = rig.request(), rig.request()
         with pytest.raises(ConnectionError, match="node 2 was lost"):
             await first
         with pytest.raises(ConnectionError):
             await second
         assert rig.lost == [(2, False)]
         with pytest.raises(ConnectionError):
-            await rig.ask()
+            await rig.request()
         assert len(rig.serving) == 2
 
 
-async def test_where_nobody_listens_is_told_at_once() -> None:
+async def test_refused_connection_unknown_address_and_shutdown_fail_the_request_immediately() -> None:
     [port] = free_ports(1)
     rig = Rig(port)
     with pytest.raises(ConnectionError, match=r"node 2 at 127\.0\.0\.1:"):
-        await rig.ask()
+        await rig.request()
     assert rig.lost == [(2, True)]
     assert rig.peers.last_refusal_ms(2) > NEVER_MS
     with pytest.raises(ConnectionError, match="no address is known for node 3"):
-        await rig.ask(3)
+        await rig.request(3)
     rig.peers.close()
     with pytest.raises(ConnectionError, match="this node is shutting down"):
-        await rig.ask()
+        await rig.request()
     await rig.tasks.cancel_all()
 
 
-async def test_an_answer_that_does_not_come_ends_the_connection_for_those_behind_it() -> None:
+async def test_timeout_of_a_request_fails_the_requests_after_it() -> None:
     async with served(lambda *_: None) as rig:
-        first, second = rig.ask(timeout_ms=1), rig.ask()
+        first, second = rig.request(timeout_ms=1), rig.request()
         with pytest.raises(TimeoutError):
             await first
         with pytest.raises(ConnectionError, match="did not respond to an earlier request"):
             await second
 
 
-async def test_a_connection_that_is_silent_is_ended_although_nobody_waits_for_the_answer_any_more() -> None:
-    """A machine that lost its power says nothing: who gave up and asks again must not ask into the same void."""
+async def test_timeout_of_a_cancelled_request_closes_the_connection() -> None:
+    """A machine without power closes no connection. The next request must not use the connection to it."""
 
     def once(correlation_id: int, writer: asyncio.StreamWriter) -> None:
         if correlation_id == 0:
             numbered(correlation_id, writer)
 
     async with served(once) as rig:
-        await rig.ask()
-        first, second = rig.ask(timeout_ms=1), rig.ask()
+        await rig.request()
+        first, second = rig.request(timeout_ms=1), rig.request()
         first.cancel()
         with pytest.raises(ConnectionError):
             await second
 
 
-async def test_an_answer_that_comes_too_late_is_not_taken_for_that_to_the_next_request() -> None:
-    asked: list[tuple[int, asyncio.StreamWriter]] = []
+async def test_late_response_is_not_matched_with_the_next_request() -> None:
+    received: list[tuple[int, asyncio.StreamWriter]] = []
 
-    def held_back(correlation_id: int, writer: asyncio.StreamWriter) -> None:
-        """The second request is answered no sooner than the third."""
-        asked.append((correlation_id, writer))
-        for each in {1: asked, 2: [], 3: asked[1:]}[len(asked)]:
-            numbered(*each)
+    def delay_second(correlation_id: int, writer: asyncio.StreamWriter) -> None:
+        """Respond to the second request together with the third."""
+        received.append((correlation_id, writer))
+        for request in {1: received, 2: [], 3: received[1:]}[len(received)]:
+            numbered(*request)
 
-    async with served(held_back) as rig:
-        await rig.ask()
+    async with served(delay_second) as rig:
+        await rig.request()
         with pytest.raises(TimeoutError):
-            await rig.ask(timeout_ms=1)
-        assert (await rig.ask()).error_code == 0, "the first answer of a new connection"
+            await rig.request(timeout_ms=1)
+        assert (await rig.request()).error_code == 0, "the first response of a new connection"
         assert len(rig.serving) == 2
 
 
-async def test_garbage_ends_the_connection() -> None:
+async def test_malformed_response_closes_the_connection() -> None:
     async with served(lambda _, writer: writer.write(b"\x00\x00\x00\x05\x00\x00\x00\x63x")) as rig:
         with pytest.raises(ConnectionError, match="malformed response"):
-            await rig.ask()
+            await rig.request()

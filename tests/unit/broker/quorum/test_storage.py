@@ -1,4 +1,4 @@
-"""The files of the metadata log: what survives, what is noticed, and what becomes of log and snapshots that do not fit."""
+"""PartitionRaftStorage: restarts, missing entries, and logs that do not match their snapshots."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ CONFIG = replace(LogConfig(), retention_ms=-1, retention_bytes=-1)
 
 
 class Replica:
-    """One replica's directory. `reopened` is its next life, after a stop that was clean or not."""
+    """The directory of one replica. `reopened` returns the replica after a clean or unclean shutdown."""
 
-    def __init__(self, path: Path, *, alone: bool = False) -> None:
-        self.path, self.alone = path, alone
+    def __init__(self, path: Path, *, sole_voter: bool = False) -> None:
+        self.path, self.sole_voter = path, sole_voter
         self.logs = LogManager(OsDisk(), str(path), CONFIG)
         self.logs.directory.claim(node_id=1, rng=random.Random(1), cluster_id=CLUSTER_ID)
-        self.logs.load_all(0, refuse_loss=(CLUSTER_METADATA,) if alone else ())
+        self.logs.load_all(0, refuse_loss=(CLUSTER_METADATA,) if sole_voter else ())
         self.log = self.logs.create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, CONFIG, 0)
-        voters = [1] if alone else [1, 2, 3]
+        voters = [1] if sole_voter else [1, 2, 3]
         self.storage = PartitionRaftStorage(
-            self.logs, self.log, self.logs.disk, voters, SystemClock(), sole_voter=alone
+            self.logs, self.log, self.logs.disk, voters, SystemClock(), sole_voter=sole_voter
         )
 
     @property
@@ -70,17 +70,17 @@ class Replica:
 
     def reopened(self, *, clean: bool = False) -> Replica:
         self.logs.close(clean=clean)
-        return Replica(self.path, alone=self.alone)
+        return Replica(self.path, sole_voter=self.sole_voter)
 
 
-def test_names_of_snapshots() -> None:
+def test_file_names_of_snapshots() -> None:
     assert file_name(EpochEnd(3, 154)) == "00000000000000000154-0000000003.checkpoint"
     assert parse_file_name("00000000000000000154-0000000003.checkpoint") == EpochEnd(3, 154)
     for name in ("1-2.checkpoint", file_name(EpochEnd(3, 154)) + ".part", f"{2**63:020d}-0000000003.checkpoint"):
         assert parse_file_name(name) is None
 
 
-async def test_what_was_written_is_there_again(tmp_path: Path) -> None:
+async def test_log_and_hard_state_are_unchanged_after_a_restart(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
     assert await replica.storage.open()
     await replica.append(3)
@@ -93,7 +93,7 @@ async def test_what_was_written_is_there_again(tmp_path: Path) -> None:
     assert again.load_hard_state() == state
 
 
-async def test_an_unfinished_snapshot_is_gone(tmp_path: Path) -> None:
+async def test_unfinished_snapshot_is_removed_at_the_start(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
     await replica.append(5)
     replica.storage.begin_snapshot(EpochEnd(1, 3)).append(b"half")
@@ -103,7 +103,7 @@ async def test_an_unfinished_snapshot_is_gone(tmp_path: Path) -> None:
     assert not list(replica.folder.glob("*.part"))
 
 
-async def test_the_log_begins_with_the_older_of_two_snapshots(tmp_path: Path) -> None:
+async def test_log_begins_at_the_end_of_the_older_of_two_snapshots(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
     await replica.append(10)
     await replica.commit(10)
@@ -111,7 +111,7 @@ async def test_the_log_begins_with_the_older_of_two_snapshots(tmp_path: Path) ->
     second = await replica.snapshot(8)
     await replica.storage.forget_before(first)
     assert (replica.storage.log_start_offset, list(replica.storage.snapshots())) == (4, [first, second])
-    again = replica.reopened()  # nobody has written down where the log starts
+    again = replica.reopened()  # the log start offset is in no checkpoint
     assert await again.storage.open()
     assert (again.storage.log_start_offset, again.storage.log_end_offset) == (4, 10)
     await again.append(5)
@@ -120,7 +120,7 @@ async def test_the_log_begins_with_the_older_of_two_snapshots(tmp_path: Path) ->
     assert (again.storage.log_start_offset, list(again.storage.snapshots())) == (8, [second, third])
 
 
-async def test_files_of_the_log_go_when_a_snapshot_has_taken_their_place(tmp_path: Path) -> None:
+async def test_segments_below_the_older_snapshot_are_deleted(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
     for round_ in range(1, 5):
         await replica.append(10)
@@ -132,7 +132,7 @@ async def test_files_of_the_log_go_when_a_snapshot_has_taken_their_place(tmp_pat
     assert len(list(replica.folder.glob("*.checkpoint"))) == 2
 
 
-async def test_power_is_cut_between_the_snapshot_of_the_leader_and_the_new_log(tmp_path: Path) -> None:
+async def test_log_restarts_at_a_leaders_snapshot_after_a_power_failure(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
     await replica.append(5)
     await replica.commit(5)
@@ -146,7 +146,7 @@ async def test_power_is_cut_between_the_snapshot_of_the_leader_and_the_new_log(t
     assert (last.log_start_offset, last.log_end_offset, list(last.snapshots())) == (100, 102, [snapshot])
 
 
-async def test_a_snapshot_of_the_leader_makes_everything_else_obsolete(tmp_path: Path) -> None:
+async def test_restart_at_a_snapshot_removes_the_log_and_all_other_snapshots(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
     await replica.append(10)
     await replica.snapshot(5)
@@ -154,18 +154,18 @@ async def test_a_snapshot_of_the_leader_makes_everything_else_obsolete(tmp_path:
     await replica.storage.restart_at(snapshot)
     assert list(replica.storage.snapshots()) == [snapshot]
     assert (replica.storage.log_end_offset, list(replica.storage.epochs())) == (100, [])
-    found = await replica.storage.read_snapshot(snapshot, 0, 10)
-    assert found is not None
-    assert (len(found.data), found.size) == (10, (replica.folder / file_name(snapshot)).stat().st_size)
+    chunk = await replica.storage.read_snapshot(snapshot, 0, 10)
+    assert chunk is not None
+    assert (len(chunk.data), chunk.size) == (10, (replica.folder / file_name(snapshot)).stat().st_size)
     assert await replica.storage.read_snapshot(EpochEnd(7, 99), 0, 10) is None
-    for position in (-1, found.size, found.size + 5):
+    for position in (-1, chunk.size, chunk.size + 5):
         beyond = await replica.storage.read_snapshot(snapshot, position, 10)
         assert beyond is not None
         assert beyond.data == b""
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_what_was_cut_is_durable_before_anything_is_written_behind_it(tmp_path: Path, *, restarted: bool) -> None:
+async def test_truncation_is_durable_on_return(tmp_path: Path, *, restarted: bool) -> None:
     replica = Replica(tmp_path)
     await replica.append(10)
     snapshot = await replica.snapshot(5)
@@ -177,10 +177,10 @@ async def test_what_was_cut_is_durable_before_anything_is_written_behind_it(tmp_
     )
 
 
-# ---- loss -------------------------------------------------------------------------------------------------------------
+# ---- loss -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_log_that_ends_below_what_was_committed_is_noticed(tmp_path: Path) -> None:
+async def test_open_reports_a_log_that_ends_below_the_high_watermark(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
     await replica.append(10)
     await replica.commit(10)
@@ -191,7 +191,7 @@ async def test_a_log_that_ends_below_what_was_committed_is_noticed(tmp_path: Pat
     assert again.log_end_offset < 10
 
 
-async def test_what_had_been_flushed_counts_as_acknowledged_even_if_it_was_not_known_to_be_committed(
+async def test_open_reports_a_log_that_ends_below_the_recovery_point(
     tmp_path: Path,
 ) -> None:
     replica = Replica(tmp_path)
@@ -202,8 +202,8 @@ async def test_what_had_been_flushed_counts_as_acknowledged_even_if_it_was_not_k
     assert not await replica.reopened().storage.open()
 
 
-async def test_alone_such_a_log_is_refused(tmp_path: Path) -> None:
-    replica = Replica(tmp_path, alone=True)
+async def test_sole_voter_refuses_a_log_that_ends_below_the_high_watermark(tmp_path: Path) -> None:
+    replica = Replica(tmp_path, sole_voter=True)
     await replica.append(10)
     await replica.commit(10)
     with replica.log_file.open("r+b") as file:
@@ -212,20 +212,20 @@ async def test_alone_such_a_log_is_refused(tmp_path: Path) -> None:
         replica.reopened()
 
 
-@pytest.mark.parametrize("at", [0.02, 0.3, 0.6, 0.97])
-async def test_a_rotted_batch_and_all_behind_it_is_cut(tmp_path: Path, at: float) -> None:
+@pytest.mark.parametrize("position", [0.02, 0.3, 0.6, 0.97])
+async def test_log_is_truncated_at_its_first_damaged_batch(tmp_path: Path, position: float) -> None:
     replica = Replica(tmp_path)
     await replica.append(10)
-    replica.logs.close(clean=True)  # so that the files are believed
+    replica.logs.close(clean=True)  # a start after a clean shutdown skips recovery
     content = bytearray(replica.log_file.read_bytes())
-    content[int(len(content) * at)] ^= 0x40
+    content[int(len(content) * position)] ^= 0x40
     replica.log_file.write_bytes(content)
     again = Replica(tmp_path).storage
     assert not await again.open()
-    assert again.log_end_offset <= int(10 * at)
+    assert again.log_end_offset <= int(10 * position)
 
 
-async def test_a_damaged_snapshot_is_set_aside_and_the_older_one_takes_its_place(tmp_path: Path) -> None:
+async def test_damaged_snapshot_is_renamed_and_the_older_one_is_used(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
     await replica.append(10)
     await replica.commit(10)
@@ -241,7 +241,7 @@ async def test_a_damaged_snapshot_is_set_aside_and_the_older_one_takes_its_place
     assert path.with_name(path.name + DAMAGED_SUFFIX).exists()
 
 
-async def test_without_its_snapshot_a_log_that_does_not_begin_at_0_is_fetched_anew(tmp_path: Path) -> None:
+async def test_log_that_begins_after_0_without_a_snapshot_is_replaced_by_an_empty_one(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
     await replica.append(10)
     await replica.commit(10)

@@ -1,4 +1,4 @@
-"""Answers that would name a broker that has just been lost wait until it is known what has become of it."""
+"""SuspectedLeaders: delay of Metadata responses after the loss of a connection to a broker."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from tests.support.broker_context import broker, image
 class Rig:
     def __init__(self) -> None:
         self.now_ms = 1_000_000
-        self.heard = {1: 0, 2: 0}
+        self.contacts_ms = {1: 0, 2: 0}
         self.lose: Callable[[int, bool], None]
         self.publish: Callable[[Any, Any], None]
         self.metadata = SimpleNamespace(image=image(brokers=(broker(1), broker(2))), subscribe=self._subscribe)
-        peers = SimpleNamespace(on_lost=self._on_lost, last_contact_ms=self.heard.__getitem__)
+        peers = SimpleNamespace(on_lost=self._on_lost, last_contact_ms=self.contacts_ms.__getitem__)
         clock = SimpleNamespace(monotonic_ms=lambda: self.now_ms)
-        self.suspected = SuspectedLeaders(peers, self.metadata, clock)  # type: ignore[arg-type]  # what is needed of them
+        self.suspected = SuspectedLeaders(peers, self.metadata, clock)  # type: ignore[arg-type]  # the methods that are used
 
     def _on_lost(self, callback: Callable[[int, bool], None]) -> None:
         self.lose = callback
@@ -33,24 +33,24 @@ class Rig:
         self.publish(None, self.metadata.image)
 
 
-async def waits(rig: Rig) -> "asyncio.Task[None]":
+async def start_waiting(rig: Rig) -> "asyncio.Task[None]":
     task = asyncio.get_running_loop().create_task(rig.suspected.decided())
     await asyncio.sleep(0)
     return task
 
 
-async def test_without_a_lost_connection_nobody_waits() -> None:
+async def test_no_response_is_delayed_without_a_lost_connection() -> None:
     rig = Rig()
     assert not rig.suspected.any()
     await rig.suspected.decided()
 
 
-async def test_the_verdict_in_the_metadata_ends_the_waiting() -> None:
+async def test_delay_ends_when_the_broker_is_fenced() -> None:
     rig = Rig()
     rig.lose(2, False)
     assert rig.suspected.any()
-    task = await waits(rig)
-    rig.publish(None, rig.metadata.image)  # news of something else
+    task = await start_waiting(rig)
+    rig.publish(None, rig.metadata.image)  # an unrelated change
     await asyncio.sleep(0)
     assert not task.done()
     rig.fence(2)
@@ -58,17 +58,17 @@ async def test_the_verdict_in_the_metadata_ends_the_waiting() -> None:
     assert not rig.suspected.any()
 
 
-async def test_a_node_that_is_heard_again_ends_it_too() -> None:
+async def test_delay_ends_after_contact_with_the_broker() -> None:
     rig = Rig()
     rig.lose(2, False)
-    task = await waits(rig)
-    rig.heard[2] = rig.now_ms + 1
+    task = await start_waiting(rig)
+    rig.contacts_ms[2] = rig.now_ms + 1
     rig.suspected.recheck()
     await task
     assert not rig.suspected.any()
 
 
-async def test_the_time_is_bounded_and_does_not_begin_anew_with_every_failure_to_connect() -> None:
+async def test_delay_is_bounded_from_the_first_of_several_failed_connections() -> None:
     rig = Rig()
     rig.lose(2, True)
     rig.now_ms += SUSPICION_MS_MAX - 1
@@ -80,9 +80,9 @@ async def test_the_time_is_bounded_and_does_not_begin_anew_with_every_failure_to
     assert not rig.suspected.any()
 
 
-async def test_a_node_that_is_no_broker_or_is_fenced_already_is_no_reason_to_wait() -> None:
+async def test_unregistered_and_fenced_brokers_cause_no_delay() -> None:
     rig = Rig()
-    rig.heard[3] = 0
+    rig.contacts_ms[3] = 0
     rig.lose(3, True)
     assert not rig.suspected.any()
     rig.fence(2)

@@ -1,4 +1,4 @@
-"""One broker and one Spark session for all tests of the pipeline: a JVM takes seconds to start."""
+"""Fixtures of the pipeline tests. All tests share one broker and one Spark session, because a JVM starts slowly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """pyspark leaves the socket of every collect to the garbage collector; this is not ours to close."""
+    """Ignore the ResourceWarning of pyspark, which leaves the socket of each `collect` to the garbage collector."""
     for item in items:
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"))
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker process: Odradek by its command line, or Apache Kafka when the tests themselves are to be judged."""
+    """Start a broker process: Odradek, or Apache Kafka with `--broker kafka`. Return its address."""
     directory = tmp_path_factory.mktemp("broker")
     if request.config.getoption("--broker") == "kafka":
         from tests.support.kafka_broker import KafkaBroker
@@ -34,11 +34,11 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         return
     from odradek.pipeline.cluster.demo_cluster import DemoCluster
 
-    own = DemoCluster(directory / "data", directory / "broker.log", brokers=1)
+    cluster = DemoCluster(directory / "data", directory / "broker.log", brokers=1)
     try:
-        yield own.bootstrap
+        yield cluster.bootstrap
     finally:
-        own.stop()
+        cluster.stop()
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +53,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def topics(bootstrap: str, request: pytest.FixtureRequest) -> Topics:
-    """Topics whose names no other test uses."""
+    """Topics with names that no other test uses."""
     return Topics(bootstrap, request.node.name)
 
 

@@ -1,4 +1,4 @@
-"""Whom the breaker hits when the cluster does not answer at once."""
+"""BrokerKiller: queries of the cluster that fail are repeated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from odradek.pipeline.cluster import lookup
-from odradek.pipeline.faults import broker_kills as breaker
+from odradek.pipeline.faults import broker_kills
 from odradek.pipeline.faults.broker_kills import BrokerKiller
 from odradek.pipeline.flights.plan import BrokerKill, Target
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 KILL = BrokerKill(Target.LEADER, 0, 0.0, 3)
 
 
-class Cluster:
-    """Does not answer the first questions, as many of each as are given."""
+class FailingCluster:
+    """Fake of DemoCluster. The first `failures` queries of each kind fail."""
 
     bootstrap = "127.0.0.1:1"
 
-    def __init__(self, silences: int) -> None:
-        self._silences = {"pids": silences, "leader": silences}
+    def __init__(self, failures: int) -> None:
+        self._failures_left = {"pids": failures, "leader": failures}
         self.killed: list[tuple[int, Mapping[int, int]]] = []
 
-    def _silence(self, question: str, failure: Exception) -> None:
-        if self._silences[question]:
-            self._silences[question] -= 1
-            raise failure
+    def _fail(self, query: str, error: Exception) -> None:
+        if self._failures_left[query]:
+            self._failures_left[query] -= 1
+            raise error
 
     def pids(self) -> dict[int, int]:
-        self._silence("pids", RuntimeError("no broker answers"))
+        self._fail("pids", RuntimeError("no broker responds"))
         return {2: 77}
 
     def leader(self, *_: object) -> int:
-        self._silence("leader", ConnectionError("nobody knows the leader"))
+        self._fail("leader", ConnectionError("no leader is known"))
         return 2
 
     def kill(self, node_id: int, pids: Mapping[int, int]) -> None:
@@ -50,25 +50,25 @@ class Cluster:
         assert not stopped.is_set()
 
 
-def run(monkeypatch: pytest.MonkeyPatch, silences: int) -> Cluster:
-    cluster = Cluster(silences)
-    monkeypatch.setattr(breaker, "DOWN_SECONDS", 0.0)
-    monkeypatch.setattr(breaker, "RETRY_INTERVAL_SECONDS", 0.0)
+def run(monkeypatch: pytest.MonkeyPatch, failures: int) -> FailingCluster:
+    cluster = FailingCluster(failures)
+    monkeypatch.setattr(broker_kills, "DOWN_SECONDS", 0.0)
+    monkeypatch.setattr(broker_kills, "RETRY_INTERVAL_SECONDS", 0.0)
     monkeypatch.setattr(lookup, "leader", cluster.leader)
     events: list[Any] = []
-    made = BrokerKiller(cluster, [KILL], "flights", "id", events.append)  # type: ignore[arg-type]
-    made.committed(0)
-    made.run(lambda: None)
+    killer = BrokerKiller(cluster, [KILL], "flights", "id", events.append)  # type: ignore[arg-type]
+    killer.committed(0)
+    killer.run(lambda: None)
     assert [event["event"] for event in events] == ["broker killed", "broker in sync"]
     return cluster
 
 
-@pytest.mark.parametrize("silences", [0, 1, 3])
-def test_what_nobody_knows_at_the_moment_is_asked_again(monkeypatch: pytest.MonkeyPatch, silences: int) -> None:
-    assert run(monkeypatch, silences).killed == [(2, {2: 77})]
+@pytest.mark.parametrize("failures", [0, 1, 3])
+def test_failed_query_is_repeated_until_it_succeeds(monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+    assert run(monkeypatch, failures).killed == [(2, {2: 77})]
 
 
-def test_what_nobody_ever_knows_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breaker, "RETRY_SECONDS_MAX", -1.0)
-    with pytest.raises(RuntimeError, match="no broker answers"):
+def test_query_that_keeps_failing_raises_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_kills, "RETRY_SECONDS_MAX", -1.0)
+    with pytest.raises(RuntimeError, match="no broker responds"):
         run(monkeypatch, 1)

@@ -1,4 +1,4 @@
-"""The relay must stay in the path whatever version a client speaks, and know a commit when it sees one."""
+"""Frames of the relay: broker addresses are replaced in all versions of responses, and EndTxn is decoded."""
 
 from __future__ import annotations
 
@@ -31,20 +31,22 @@ def request_frame(message: Message, version: int) -> bytes:
     return encode(header, request_header_version(message.API_KEY, version)) + encode(message, version)
 
 
-def answer_frame(message: Message, version: int) -> bytes:
+def response_frame(message: Message, version: int) -> bytes:
     return encode(ResponseHeader(42), response_header_version(message.API_KEY, version)) + encode(message, version)
 
 
-def cluster(*places: tuple[str, int]) -> list[tuple[Message, int]]:
-    """Every naming answer in every version, saying these places."""
-    host, port = places[0]
-    metadata = MetadataResponse(brokers=[MetadataResponseBroker(node, *place) for node, place in enumerate(places)])
+def responses_with(*addresses: tuple[str, int]) -> list[tuple[Message, int]]:
+    """Return each response that contains broker addresses, in each version, with these addresses."""
+    host, port = addresses[0]
+    metadata = MetadataResponse(
+        brokers=[MetadataResponseBroker(node, *address) for node, address in enumerate(addresses)]
+    )
     described = DescribeClusterResponse(
-        brokers=[DescribeClusterBroker(node, *place) for node, place in enumerate(places)]
+        brokers=[DescribeClusterBroker(node, *address) for node, address in enumerate(addresses)]
     )
     single = FindCoordinatorResponse(host=host, port=port)
     several = FindCoordinatorResponse(
-        coordinators=[Coordinator("x", node, *place) for node, place in enumerate(places)]
+        coordinators=[Coordinator("x", node, *address) for node, address in enumerate(addresses)]
     )
     return [
         *((metadata, version) for version in range(MetadataResponse.MIN_VERSION, MetadataResponse.MAX_VERSION + 1)),
@@ -54,40 +56,40 @@ def cluster(*places: tuple[str, int]) -> list[tuple[Message, int]]:
     ]
 
 
-ANSWERS = cluster(("one", 9092), ("two", 9093))
+RESPONSES = responses_with(("one", 9092), ("two", 9093))
 
 
-@pytest.mark.parametrize("number", range(len(ANSWERS)))
-def test_answers_that_name_brokers_are_redirected_and_nothing_else_changes(number: int) -> None:
-    message, version = ANSWERS[number]
-    frame = answer_frame(message, version)
-    sent = read_request(struct.pack(">hhi", message.API_KEY, version, 42))
-    before = addresses(frame, sent)
+@pytest.mark.parametrize("number", range(len(RESPONSES)))
+def test_replacement_changes_only_the_broker_addresses_of_a_response(number: int) -> None:
+    message, version = RESPONSES[number]
+    frame = response_frame(message, version)
+    request = read_request(struct.pack(">hhi", message.API_KEY, version, 42))
+    before = addresses(frame, request)
     assert set(before) <= {("one", 9092), ("two", 9093)}
     assert ("one", 9092) in before
-    changed = replace_addresses(frame, sent, lambda address: (f"relay-{address[0]}", address[1] + 1000))
-    assert addresses(changed, sent) == [(f"relay-{host}", port + 1000) for host, port in before]
+    changed = replace_addresses(frame, request, lambda address: (f"relay-{address[0]}", address[1] + 1000))
+    assert addresses(changed, request) == [(f"relay-{host}", port + 1000) for host, port in before]
     assert (
-        replace_addresses(changed, sent, lambda address: (address[0].removeprefix("relay-"), address[1] - 1000))
+        replace_addresses(changed, request, lambda address: (address[0].removeprefix("relay-"), address[1] - 1000))
         == frame
     )
     assert read_correlation_id(changed) == 42
 
 
-def test_an_unknown_coordinator_is_no_place() -> None:
+def test_unknown_coordinator_is_no_broker_address() -> None:
     for message, version in (
         (FindCoordinatorResponse(error_code=15, host="", port=-1), 2),
         (FindCoordinatorResponse(), 4),
     ):
-        sent = read_request(struct.pack(">hhi", message.API_KEY, version, 42))
-        assert addresses(answer_frame(message, version), sent) == []
+        request = read_request(struct.pack(">hhi", message.API_KEY, version, 42))
+        assert addresses(response_frame(message, version), request) == []
 
 
 @pytest.mark.parametrize("version", range(EndTxnRequest.MAX_VERSION + 1))
-def test_an_end_txn_and_its_answer_are_understood(version: int) -> None:
+def test_end_txn_request_and_response_are_decoded(version: int) -> None:
     for committed in (True, False):
         frame = request_frame(EndTxnRequest("id", 7, 3, committed), version)
-        sent = read_request(frame)
-        assert (sent.api_key, sent.version, sent.correlation_id) == (26, version, 42)
-        assert read_end_txn(frame, sent) == EndTxnRequest("id", 7, 3, committed)
-        assert read_end_txn_error(answer_frame(EndTxnResponse(error_code=47), version), sent) == 47
+        request = read_request(frame)
+        assert (request.api_key, request.version, request.correlation_id) == (26, version, 42)
+        assert read_end_txn(frame, request) == EndTxnRequest("id", 7, 3, committed)
+        assert read_end_txn_error(response_frame(EndTxnResponse(error_code=47), version), request) == 47

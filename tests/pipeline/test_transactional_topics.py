@@ -1,6 +1,6 @@
-"""Offsets of a transactional topic that no reader of committed data sees: markers and aborted rows.
+"""Spark's Kafka connector with transactions: offsets of markers and aborted records are invisible with read_committed.
 
-The stock source plans by offsets and reads by offsets; each case is a batch whose range has its hole elsewhere.
+The connector plans its batches by offset. In each case, the invisible offsets are at another position of a batch.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-OFFSETS_A_BATCH = 3
+OFFSETS_PER_BATCH = 3
 CASES = {
-    # name: plan, and the batches of three offsets each as a reader sees them (x: visible, -: not)
+    # name: plan of the topic (see Topics.layout), and the offsets of each batch (x: visible, -: invisible)
     "whole batch invisible": ("C2 A5 C2", ["xx-", "---", "---", "xx-"]),
     "last offset invisible": ("C2 C2", ["xx-", "xx-"]),
     "last offsets invisible": ("N1 A1 N3", ["x--", "xxx"]),
@@ -34,7 +34,7 @@ CASES = {
     "gap of aborted rows in the middle": ("N4 A1 N1", ["xxx", "x--", "x"]),
     "transaction across batches": ("C8", ["xxx", "xxx", "xx-"]),
     "aborted transaction across batches": ("A8 N1", ["---", "---", "---", "x"]),
-    "nothing but markers between": ("C1 C1 C1", ["x-x", "-x-"]),
+    "only markers between": ("C1 C1 C1", ["x-x", "-x-"]),
 }
 
 
@@ -52,7 +52,7 @@ def values(table: DataFrame) -> list[str]:
 def stream(
     spark: SparkSession, topics: Topics, topic: str, checkpoint: str, batches: list[list[str]], **options: Any
 ) -> StreamingQuery:
-    """Read what is there, now; each batch's values go to ``batches``."""
+    """Read all present records in a query, and append the values of each batch to `batches`."""
     rows = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", topics.bootstrap)
@@ -63,49 +63,54 @@ def stream(
         .load()
     )
 
-    def keep(batch: DataFrame, _: int) -> None:
+    def collect(batch: DataFrame, _: int) -> None:
         batches.append(values(batch))
 
     query = (
-        rows.writeStream.foreachBatch(keep).option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        rows.writeStream.foreachBatch(collect)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
     )
     return ended(query)
 
 
 def ends(query: StreamingQuery, topic: str) -> list[int]:
-    """Where in partition 0 each batch ended."""
+    """Return the end offset of each batch in partition 0."""
     sources = [progress.sources[0] for progress in query.recentProgress]
     return [int(json.loads(source.endOffset)[topic]["0"]) for source in sources]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_batch_sees_its_committed_rows_and_no_others(
+def test_each_batch_reads_exactly_its_committed_records(
     spark: SparkSession, topics: Topics, checkpoint: str, case: str
 ) -> None:
     plan, picture = CASES[case]
     topic = topics.new()
     offsets = topics.layout(topic, plan)
-    cut = [offsets[start : start + OFFSETS_A_BATCH] for start in range(0, len(offsets), OFFSETS_A_BATCH)]
-    assert ["".join("x" if value else "-" for value in batch) for batch in cut] == picture, (
-        "the case is not what it says"
+    expected = [offsets[start : start + OFFSETS_PER_BATCH] for start in range(0, len(offsets), OFFSETS_PER_BATCH)]
+    assert ["".join("x" if value else "-" for value in batch) for batch in expected] == picture, (
+        "the topic does not have the layout of the case"
     )
 
     batches: list[list[str]] = []
-    query = stream(spark, topics, topic, checkpoint, batches, maxOffsetsPerTrigger=OFFSETS_A_BATCH)
-    assert batches == [sorted(filter(None, batch)) for batch in cut]
-    assert ends(query, topic) == [min(start + OFFSETS_A_BATCH, len(offsets)) for start in range(0, len(offsets), 3)]
+    query = stream(spark, topics, topic, checkpoint, batches, maxOffsetsPerTrigger=OFFSETS_PER_BATCH)
+    assert batches == [sorted(filter(None, batch)) for batch in expected]
+    assert ends(query, topic) == [min(start + OFFSETS_PER_BATCH, len(offsets)) for start in range(0, len(offsets), 3)]
     assert values(records(spark, topics, topic)) == sorted(filter(None, offsets))
 
 
-def test_a_reader_of_uncommitted_data_sees_aborted_rows_and_never_markers(spark: SparkSession, topics: Topics) -> None:
+def test_read_uncommitted_returns_aborted_records_and_no_markers(spark: SparkSession, topics: Topics) -> None:
     topic = topics.new()
     offsets = topics.layout(topic, "C2 A5 C2")
-    found = values(records(spark, topics, topic, "read_uncommitted"))
-    assert len(found) == 9
-    assert set(filter(None, offsets)) < set(found)
+    read = values(records(spark, topics, topic, "read_uncommitted"))
+    assert len(read) == 9
+    assert set(filter(None, offsets)) < set(read)
 
 
-def test_every_offset_range_of_a_batch_read_is_exact(spark: SparkSession, topics: Topics) -> None:
+def test_batch_read_of_an_offset_range_returns_exactly_its_committed_records(
+    spark: SparkSession, topics: Topics
+) -> None:
     topic = topics.new()
     offsets = topics.layout(topic, "C2 A2 N1 C1")
     for start, end in ((2, 3), (3, 5), (3, 7), (1, 6), (7, 9)):
@@ -116,13 +121,15 @@ def test_every_offset_range_of_a_batch_read_is_exact(spark: SparkSession, topics
         assert values(records(spark, topics, topic, **bounds)) == sorted(filter(None, offsets[start:end])), (start, end)
 
 
-def test_min_partitions_may_cut_a_transaction_anywhere(spark: SparkSession, topics: Topics) -> None:
+def test_min_partitions_may_split_a_transaction_at_any_offset(spark: SparkSession, topics: Topics) -> None:
     topic = topics.new()
     offsets = topics.layout(topic, "C5 A5 C3 A1 C4 N3")
     assert values(records(spark, topics, topic, minPartitions=9)) == sorted(filter(None, offsets))
 
 
-def test_a_partition_of_aborted_rows_only_ends(spark: SparkSession, topics: Topics, checkpoint: str) -> None:
+def test_query_ends_with_a_partition_of_aborted_records_only(
+    spark: SparkSession, topics: Topics, checkpoint: str
+) -> None:
     topic = topics.new(2)
     aborted = topics.layout(topic, "A4 A1 A3")
     kept = topics.layout(topic, "C3", partition=1)
@@ -133,7 +140,7 @@ def test_a_partition_of_aborted_rows_only_ends(spark: SparkSession, topics: Topi
     assert values(records(spark, topics, topic)) == sorted(filter(None, kept))
 
 
-def test_an_open_transaction_holds_back_what_follows_it_and_nothing_else(
+def test_open_transaction_holds_back_only_records_after_its_first_offset(
     spark: SparkSession, topics: Topics, checkpoint: str
 ) -> None:
     topic = topics.new()
@@ -159,7 +166,7 @@ def test_an_open_transaction_holds_back_what_follows_it_and_nothing_else(
     assert batches == [before, ["follower", "held", "plain"]]
 
 
-def test_an_open_transaction_that_aborts_leaves_nothing_behind(
+def test_records_of_an_open_transaction_that_aborts_are_never_read(
     spark: SparkSession, topics: Topics, checkpoint: str
 ) -> None:
     topic = topics.new()
@@ -169,14 +176,14 @@ def test_an_open_transaction_that_aborts_leaves_nothing_behind(
     topics.write(topic, ["plain"])
     batches: list[list[str]] = []
     stream(spark, topics, topic, checkpoint, batches)
-    assert batches in ([], [[]]), "the open transaction is the first thing in the log: nothing is stable"
+    assert batches in ([], [[]]), "the open transaction is at the log start: the last stable offset is 0"
     holder.abort_transaction(SECONDS_MAX)
     topics.settle(topic)
     stream(spark, topics, topic, checkpoint, batches)
     assert batches[-1] == ["plain"]
 
 
-def test_interleaved_transactions_of_two_producers_are_told_apart(spark: SparkSession, topics: Topics) -> None:
+def test_interleaved_transactions_of_two_producers_are_distinguished(spark: SparkSession, topics: Topics) -> None:
     topic = topics.new()
     kept, dropped = topics.producer("kept"), topics.producer("dropped")
     for producer in (kept, dropped):

@@ -76,8 +76,8 @@ class Dispatcher:
     def open(self, frame: RequestFrame, session: Session) -> Call:
         """Decode the request in `frame`.
 
-        Raise Malformed if the API or its version is not served on this listener, or if the body does not begin with the
-        request. The connection must then be closed.
+        Raise Malformed if the API or its version is not served on this listener, or if the body cannot be decoded. The
+        connection must then be closed.
         """
         api = self._rows.get(frame.api_key)
         if api is None:

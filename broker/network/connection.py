@@ -231,7 +231,7 @@ class Connection(BufferedProtocol):
         return budget.used_bytes < budget.limit_bytes or budget.may_read(self, held_bytes, self._budget_freed)
 
     def _is_self_limited(self) -> bool:
-        """Return True if the connection itself prevents that it takes a request, whatever the byte budget allows."""
+        """Return True if a limit of this connection prevents the next request. The byte budget is no such limit."""
         blocked = self._intake is not OPEN or self._client_is_slow or self._muting.muted
         return blocked or self._in_flight >= self._in_flight_max
 

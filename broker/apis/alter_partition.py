@@ -10,8 +10,8 @@ Errors:
   FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION (a stale partition epoch), INELIGIBLE_REPLICA, and others.
 
 Version notes:
-* v2 names topics by id. v3 names each member of the ISR with its broker epoch (KIP-903). The controller so refuses a
-  restarted replica that has lost records since the leader counted it as caught up.
+* v2 names topics by id. v3 names each member of the ISR with its broker epoch (KIP-903). The epoch lets
+  the controller refuse a replica that has restarted, and lost records, since the leader counted it as caught up.
 """
 
 from typing import Final

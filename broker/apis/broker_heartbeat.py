@@ -1,9 +1,8 @@
 """BrokerHeartbeat: keep a broker's session with the active controller (KIP-631).
 
 Behavior:
-* The request reports the offset of the broker's metadata image. It can request that the controller
-  fences the broker, or starts its controlled shutdown. The response says whether the broker has caught up, is fenced,
-  and may stop.
+* The request reports the offset of the broker's metadata image. It can request that the controller fences the broker,
+  or starts its controlled shutdown. The response says whether the broker has caught up, is fenced, and may stop.
 
 Errors:
 * CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION, then the error of the controller (NOT_CONTROLLER,

@@ -10,6 +10,7 @@ from odradek.coordinator.txn.commands import TV2, ProducerIdentity
 from odradek.coordinator.txn.epochs import NO_EPOCH, is_exhausted, is_highest, next_epoch
 from odradek.coordinator.txn.ports import TopicPartition
 from odradek.coordinator.txn.state import Partitions, Transaction, TxnState
+from odradek.invariants.coordinator import TXN_IDENTITY, TXN_PARTITIONS, TXN_TIMES
 from odradek.protocol.batch import NO_PRODUCER_ID, NO_TIMESTAMP
 
 
@@ -128,36 +129,38 @@ def next_identity(txn: Transaction) -> ProducerIdentity:
 
 
 def check_step(before: Transaction, after: Transaction) -> None:
-    """Assert that `after` is a valid next value for the id. The caller checks this before the record is written."""
-    same_id = after.producer_id == before.producer_id
-    same_epoch = after.producer_epoch == before.producer_epoch
+    """Check that `after` is a valid next value for the id, before its record is written.
+
+    Raise InvariantViolation for TXN_IDENTITY, TXN_PARTITIONS or TXN_TIMES.
+    """
     state = after.state
+    is_ongoing = before.state is TxnState.ONGOING
+    same_id = after.producer_id == before.producer_id
+    identity = same_id and after.producer_epoch == before.producer_epoch
+    partitions = not after.partitions
+    times = after.start_ms != NO_TIMESTAMP and after.timeout_ms == before.timeout_ms
     if state is TxnState.EMPTY:
-        is_next = same_id and after.producer_epoch == before.producer_epoch + 1
-        assert (same_id and same_epoch) or is_next or after.producer_epoch == 0, "Empty: invalid epoch"
-        assert not after.partitions, "Empty: has partitions"
-        assert after.start_ms == NO_TIMESTAMP, "Empty: has a start time"
-        return
-    assert after.timeout_ms == before.timeout_ms, f"{state.kafka_name}: time-out has changed"
-    assert after.start_ms != NO_TIMESTAMP, f"{state.kafka_name}: start time is missing"
-    if state is TxnState.ONGOING:
-        assert same_id, "Ongoing: producer id has changed"
-        assert same_epoch, "Ongoing: epoch has changed"
-        if before.state is TxnState.ONGOING:
-            assert before.partitions.keys() <= after.partitions.keys(), "Ongoing: partitions were removed"
+        identity = (
+            identity or after.producer_epoch == 0 or (same_id and after.producer_epoch == before.producer_epoch + 1)
+        )
+        times = after.start_ms == NO_TIMESTAMP
+    elif state is TxnState.ONGOING:
+        partitions = not is_ongoing or before.partitions.keys() <= after.partitions.keys()
     elif state.is_prepared:
-        assert same_id, "Prepare: producer id has changed"
-        assert same_epoch or after.producer_epoch == next_epoch(before.producer_epoch), "Prepare: invalid epoch"
-        expected = before.partitions if before.state is TxnState.ONGOING else {}
-        assert after.partitions == expected, "Prepare: partitions have changed"
-        if before.state is TxnState.ONGOING:
-            assert after.start_ms == before.start_ms, "Prepare: start time has changed"
+        identity = identity or (same_id and after.producer_epoch == next_epoch(before.producer_epoch))
         if after.client_version >= TV2:
-            assert after.last_producer_epoch == before.producer_epoch, "Prepare: invalid last epoch"
+            identity = identity and after.last_producer_epoch == before.producer_epoch
+        if is_ongoing:
+            partitions = after.partitions == before.partitions
+            times = times and after.start_ms == before.start_ms
     else:
         assert state.is_complete, f"{state.kafka_name}: this state is never written"
-        assert after.start_ms == before.start_ms, "Complete: start time has changed"
-        assert not after.partitions, "Complete: has partitions"
         rotated = after.producer_epoch == 0 and after.prev_producer_id == before.producer_id
-        kept_last_epoch = after.last_producer_epoch == before.last_producer_epoch
-        assert (same_id and same_epoch) or (rotated and kept_last_epoch), "Complete: invalid identity"
+        identity = identity or (rotated and after.last_producer_epoch == before.last_producer_epoch)
+        times = times and after.start_ms == before.start_ms
+    if not identity:
+        raise TXN_IDENTITY.violated(before=before, after=after)
+    if not partitions:
+        raise TXN_PARTITIONS.violated(before=before, after=after)
+    if not times:
+        raise TXN_TIMES.violated(before=before, after=after)

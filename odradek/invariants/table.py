@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from odradek.invariants import partition, raft, shard, storage
+from odradek.invariants import coordinator, partition, raft, shard, storage
 from odradek.invariants.invariant import Invariant
 
-MODULES: Final = (storage, partition, raft, shard)
+MODULES: Final = (storage, partition, raft, shard, coordinator)
 INVARIANTS: Final = {
     constant: value for module in MODULES for constant, value in vars(module).items() if isinstance(value, Invariant)
 }

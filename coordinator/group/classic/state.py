@@ -16,6 +16,8 @@ from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
 from odradek.coordinator.group.records import to_record
 from odradek.coordinator.group.state import CONSUMER_PROTOCOL, GroupKind
 from odradek.coordinator.overlay import Overlay
+from odradek.invariants.coordinator import CLASSIC_GROUP_COUNTS, CLASSIC_GROUP_MEMBERS, CLASSIC_GROUP_STATE
+from odradek.invariants.invariant import CHECKS
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.join_group import JoinGroupResponseMember
 from odradek.protocol.records.group_metadata import GroupMetadataKey
@@ -214,22 +216,34 @@ class ClassicGroup:
             setattr(self, name, getattr(draft, name))
         for name in _CONTAINERS:
             getattr(draft, name).commit()
+        if CHECKS.expensive:
+            waiting = sum(member.join_waiter is not None for member in self.members.values())
+            if waiting != self.joined_count:
+                raise CLASSIC_GROUP_COUNTS.violated(
+                    group_id=self.group_id, joined_count=self.joined_count, waiting=waiting
+                )
 
     # ---- changes ----------------------------------------------------------------------------------------------------
 
     def enter(self, state: ClassicState, now_ms: int) -> None:
-        assert self.state in MAY_FOLLOW[state], f"{self.group_id}: {state.value} cannot follow {self.state.value}"
+        if self.state not in MAY_FOLLOW[state]:
+            raise CLASSIC_GROUP_STATE.violated(group_id=self.group_id, state=self.state, next_state=state)
         self.previous_state, self.state, self.state_ms = self.state, state, now_ms
 
     def add(self, member: Member, protocol_type: str) -> None:
         """Add a new member. The first one determines the protocol type and becomes the leader."""
-        assert member.member_id not in self.members, member.member_id
+        if (
+            member.member_id in self.members
+            or member.instance_id in self.instances
+            or (self.members and self.protocol_type != protocol_type)
+        ):
+            raise CLASSIC_GROUP_MEMBERS.violated(
+                group_id=self.group_id, group_type=self.protocol_type, member=member, protocol_type=protocol_type
+            )
         if member.instance_id is not None:
-            assert member.instance_id not in self.instances, member.instance_id
             self.instances[member.instance_id] = member.member_id
         if not self.members:
             self.protocol_type = protocol_type
-        assert self.protocol_type == protocol_type, protocol_type
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member

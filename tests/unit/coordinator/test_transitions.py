@@ -14,6 +14,7 @@ from odradek.coordinator.txn.transitions import (
     Outcome,
     look_up,
 )
+from odradek.invariants.invariant import InvariantViolation
 from odradek.runtime.machine import (
     BUG,
     InvalidTable,
@@ -24,6 +25,7 @@ from odradek.runtime.machine import (
     check_successors,
 )
 from tests.support.cell_counts import count
+from tests.support.invariants import checked
 from tests.support.txn_rig import ID, NOW_MS, PID, T0, CoreRig, transaction
 
 S = TxnState
@@ -131,7 +133,7 @@ def test_a_prepare_that_does_not_fit_its_transaction_is_not_written(change: dict
     before = transaction(S.ONGOING)
     after = replace(before, state=S.PREPARE_COMMIT, producer_epoch=6, last_producer_epoch=5)
     check_step(before, after)
-    with pytest.raises(AssertionError):
+    with checked(), pytest.raises(InvariantViolation):
         check_step(before, replace(after, **change))  # type: ignore[arg-type]
 
 
@@ -153,7 +155,7 @@ def test_a_prepare_that_does_not_fit_its_transaction_is_not_written(change: dict
 def test_other_steps_that_do_not_fit(state: TxnState, change: dict[str, object]) -> None:
     before = transaction(S.ONGOING)
     after = replace(before, state=state, **change)  # type: ignore[arg-type]
-    with pytest.raises(AssertionError):
+    with checked(), pytest.raises(AssertionError):
         check_step(before, after)
 
 

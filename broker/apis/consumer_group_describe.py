@@ -16,7 +16,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.coordinators.group_requests import allowed_topics, answers_of, ask_each
+from odradek.broker.coordinators.group_requests import allowed_topics, request_each, responses_of
 from odradek.broker.requests.api import Api
 from odradek.broker.security.authorized_operations import group_operations
 from odradek.cluster.authorizer import AclOperation, ResourceType
@@ -49,9 +49,9 @@ async def _describe(
     context: BrokerRequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, request.group_ids)
-    pending = ask_each(allowed, context.broker.groups.describe_consumer)
+    pending = request_each(allowed, context.broker.groups.describe_consumer)
     groups = [_refused(group, ErrorCode.GROUP_AUTHORIZATION_FAILED, None) for group in denied]
-    for group in await answers_of(context, pending, _refused):
+    for group in await responses_of(context, pending, _refused):
         if request.include_authorized_operations and not group.error_code:
             group.authorized_operations = group_operations(context, group.group_id)
         topics = _topics(group)

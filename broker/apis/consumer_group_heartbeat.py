@@ -16,7 +16,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.coordinators.group_requests import allowed_topics, caller_of, check_group, now_or_later
+from odradek.broker.coordinators.group_requests import allowed_topics, caller_of, check_group, result_or_future
 from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.metadata.image import GROUP_VERSION
@@ -36,7 +36,7 @@ def handle(
     topics = dict.fromkeys(request.subscribed_topic_names or ())
     if len(allowed_topics(context, AclOperation.DESCRIBE, list(topics))) < len(topics):
         raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return now_or_later(context.broker.groups.consumer_heartbeat(request, caller_of(context)))
+    return result_or_future(context.broker.groups.consumer_heartbeat(request, caller_of(context)))
 
 
 def refuse(

@@ -16,7 +16,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.coordinators.group_requests import answers_of, ask_each
+from odradek.broker.coordinators.group_requests import request_each, responses_of
 from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -26,7 +26,7 @@ from odradek.protocol.messages.delete_groups import DeletableGroupResult, Delete
 def handle(context: BrokerRequestContext, request: DeleteGroupsRequest) -> Awaitable[DeleteGroupsResponse]:
     names = list(dict.fromkeys(request.groups_names))
     allowed, denied = context.split_allowed(AclOperation.DELETE, ResourceType.GROUP, names)
-    pending = ask_each(allowed, context.broker.groups.delete)
+    pending = request_each(allowed, context.broker.groups.delete)
     return _delete(context, pending, [_result(group, ErrorCode.GROUP_AUTHORIZATION_FAILED) for group in denied])
 
 
@@ -39,7 +39,7 @@ def refuse(
 async def _delete(
     context: BrokerRequestContext, pending: list[tuple[str, Future[None] | Refusal]], denied: list[DeletableGroupResult]
 ) -> DeleteGroupsResponse:
-    errors = await answers_of(context, pending, lambda _group, error, _message: error)
+    errors = await responses_of(context, pending, lambda _group, error, _message: error)
     return DeleteGroupsResponse(
         results=[_result(group, error or ErrorCode.NONE) for (group, _), error in zip(pending, errors, strict=True)]
         + denied

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.coordinators.group_requests import answers_of, ask_each
+from odradek.broker.coordinators.group_requests import request_each, responses_of
 from odradek.broker.requests.api import Api
 from odradek.broker.security.authorized_operations import group_operations
 from odradek.cluster.authorizer import AclOperation, ResourceType
@@ -40,9 +40,9 @@ def refuse(
 
 async def _describe(context: BrokerRequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, request.groups)
-    pending = ask_each(allowed, lambda group: context.broker.groups.describe(group, context.api_version))
+    pending = request_each(allowed, lambda group: context.broker.groups.describe(group, context.api_version))
     groups = [_refused(context, group, ErrorCode.GROUP_AUTHORIZATION_FAILED, None) for group in denied]
-    for group in await answers_of(context, pending, partial(_refused, context)):
+    for group in await responses_of(context, pending, partial(_refused, context)):
         if (
             request.include_authorized_operations
             and context.api_version >= OPERATIONS_MIN_VERSION

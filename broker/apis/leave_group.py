@@ -16,7 +16,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.coordinators.group_requests import caller_of, check_group, now_or_later
+from odradek.broker.coordinators.group_requests import caller_of, check_group, result_or_future
 from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode
@@ -27,7 +27,7 @@ def handle(
     context: BrokerRequestContext, request: LeaveGroupRequest
 ) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
     check_group(context, AclOperation.READ, request.group_id)
-    return now_or_later(context.broker.groups.leave(request, caller_of(context)))
+    return result_or_future(context.broker.groups.leave(request, caller_of(context)))
 
 
 def refuse(

@@ -26,12 +26,12 @@ from typing import Final
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import (
     allowed_topics,
-    answers_of,
-    ask_each,
     caller_of,
     check_group,
-    joined,
-    now_or_later,
+    merge_topics,
+    request_each,
+    responses_of,
+    result_or_future,
     split_existing,
     topic_error,
 )
@@ -81,11 +81,11 @@ def handle(
         if existing:
             accepted.append(replace(topic, partitions=existing))
     if not accepted:
-        return OffsetCommitResponse(topics=joined(refused, (), _key))
+        return OffsetCommitResponse(topics=merge_topics(refused, (), _key))
     caller, groups = caller_of(context), context.broker.groups
     if accepted == request.topics:
-        return now_or_later(groups.commit_offsets(request, caller))
-    pending = ask_each([replace(request, topics=accepted)], lambda reduced: groups.commit_offsets(reduced, caller))
+        return result_or_future(groups.commit_offsets(request, caller))
+    pending = request_each([replace(request, topics=accepted)], lambda reduced: groups.commit_offsets(reduced, caller))
     return _merged(context, pending, refused)
 
 
@@ -100,10 +100,10 @@ async def _merged(
     pending: list[tuple[OffsetCommitRequest, Future[OffsetCommitResponse] | Refusal]],
     refused: list[OffsetCommitResponseTopic],
 ) -> OffsetCommitResponse:
-    (response,) = await answers_of(
+    (response,) = await responses_of(
         context, pending, lambda request, error, message: refuse(context, request, error, message)
     )
-    return OffsetCommitResponse(topics=joined(refused, response.topics, _key))
+    return OffsetCommitResponse(topics=merge_topics(refused, response.topics, _key))
 
 
 def _key(topic: OffsetCommitResponseTopic) -> Hashable:

@@ -15,7 +15,13 @@ from dataclasses import replace
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.coordinators.group_requests import allowed_topics, check_group, joined, split_existing, topic_error
+from odradek.broker.coordinators.group_requests import (
+    allowed_topics,
+    check_group,
+    merge_topics,
+    split_existing,
+    topic_error,
+)
 from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode
@@ -59,7 +65,7 @@ async def _merged(
     response = await deleted
     if response.error_code:
         return response
-    return replace(response, topics=joined(refused, response.topics, lambda topic: topic.name))
+    return replace(response, topics=merge_topics(refused, response.topics, lambda topic: topic.name))
 
 
 def _refused(name: str, partitions: list[OffsetDeleteRequestPartition], error: ErrorCode) -> OffsetDeleteResponseTopic:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.coordinators.group_requests import allowed_topics, answers_of, ask_each, caller_of
+from odradek.broker.coordinators.group_requests import allowed_topics, caller_of, request_each, responses_of
 from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -67,7 +67,7 @@ def handle(context: BrokerRequestContext, request: OffsetFetchRequest) -> Awaita
         _prepare(context, group_request)
         return context.broker.groups.fetch_offsets(group_request.group, caller, require_stable=request.require_stable)
 
-    return _respond(context, ask_each(group_requests, fetch))
+    return _respond(context, request_each(group_requests, fetch))
 
 
 def refuse(
@@ -120,7 +120,7 @@ def _prepare(context: BrokerRequestContext, group_request: _GroupRequest) -> Non
 async def _respond(
     context: BrokerRequestContext, pending: list[tuple[_GroupRequest, Future[OffsetFetchResponseGroup] | Refusal]]
 ) -> OffsetFetchResponse:
-    results = await answers_of(
+    results = await responses_of(
         context, pending, lambda group_request, error, _message: _group_error(context, group_request.group, error)
     )
     for (group_request, _), result in zip(pending, results, strict=True):

@@ -31,7 +31,7 @@ from odradek.broker.coordinators.group_requests import (
     allowed_topics,
     caller_of,
     check_group,
-    joined,
+    merge_topics,
     split_existing,
     topic_error,
 )
@@ -88,7 +88,7 @@ def handle(
         if existing:
             accepted.append(replace(topic, partitions=existing))
     if not accepted:
-        return TxnOffsetCommitResponse(topics=joined(refused, (), _name))
+        return TxnOffsetCommitResponse(topics=merge_topics(refused, (), _name))
     return _commit(context, replace(request, topics=accepted), _verify(context, request), refused)
 
 
@@ -129,7 +129,7 @@ async def _commit(
     except Refusal as refusal:
         error = wire_error(context.api_key, context.api_version, refusal.error)
         response = refuse(context, request, error, refusal.message)
-    return replace(response, topics=joined(refused, response.topics, _name))
+    return replace(response, topics=merge_topics(refused, response.topics, _name))
 
 
 def _name(topic: TxnOffsetCommitResponseTopic) -> str:

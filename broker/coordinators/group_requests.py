@@ -1,4 +1,4 @@
-"""What requests about groups have in common: who asks, which of the topics count, many groups in one request."""
+"""Common parts of the handlers of group requests: caller, authorization, topics, and several groups in one request."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -19,32 +19,32 @@ T = TypeVar("T")
 
 
 def caller_of(context: RequestContext) -> Caller:
-    """The client, with its address as Java writes it (which is what tools show)."""
+    """Return the client, with its address as Java formats it (`/127.0.0.1`): tools print it."""
     return Caller(context.client_id or "", f"/{context.session.client_host}", context.api_version)
 
 
 def check_group(context: RequestContext, operation: AclOperation, group_id: str) -> None:
-    """Raises Refusal(GROUP_AUTHORIZATION_FAILED)."""
+    """Raise Refusal(GROUP_AUTHORIZATION_FAILED) if the client lacks `operation` on the group."""
     if not context.allowed(operation, ResourceType.GROUP, group_id):
         raise Refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
-def now_or_later(answer: "Future[T]") -> "T | Future[T]":
-    """What a handler returns: no task is made for what is there already. Raises Refusal."""
-    return answer.result() if answer.done() else answer
+def result_or_future(response: "Future[T]") -> "T | Future[T]":
+    """Return the result of a done future, so that no task is created for it, or else the future. Raise its Refusal."""
+    return response.result() if response.done() else response
 
 
-def while_connected(context: RequestContext, answer: "Future[T]") -> "T | Future[T]":
-    """As `now_or_later`, for an answer that other clients may keep away for long: nobody waits for a client that is gone."""
-    if answer.done():
-        return answer.result()
-    take_back = context.session.on_end(answer.cancel)
-    answer.add_done_callback(lambda _answer: take_back())
-    return answer
+def while_connected(context: RequestContext, response: "Future[T]") -> "T | Future[T]":
+    """Return like `result_or_future`, and cancel the future if the connection closes."""
+    if response.done():
+        return response.result()
+    unsubscribe = context.session.on_end(response.cancel)
+    response.add_done_callback(lambda _response: unsubscribe())
+    return response
 
 
 def topic_error(image: MetadataImage, allowed: dict[str, None], topic: str) -> ErrorCode:
-    """Return NONE for a topic that exists and is among `allowed`."""
+    """Return NONE if the topic exists and is in `allowed`; otherwise the error for the client."""
     if topic not in allowed:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     exists = image.topic(topic) is not None
@@ -52,6 +52,7 @@ def topic_error(image: MetadataImage, allowed: dict[str, None], topic: str) -> E
 
 
 def allowed_topics(context: RequestContext, operation: AclOperation, topics: Sequence[str]) -> dict[str, None]:
+    """Return the distinct names in `topics` on which the client has `operation`."""
     names = list(dict.fromkeys(topics))
     return dict.fromkeys(context.split_allowed(operation, ResourceType.TOPIC, names)[0])
 
@@ -64,11 +65,11 @@ P = TypeVar("P", bound=_Indexed)
 
 
 def split_existing(image: MetadataImage, topic: str, partitions: Sequence[P]) -> tuple[list[P], list[P]]:
-    """Return (partitions that the topic has, partitions that it does not have)."""
-    found = image.topic(topic)
-    known = {} if found is None else found.partitions
-    there = [partition for partition in partitions if partition.partition_index in known]
-    return there, [partition for partition in partitions if partition.partition_index not in known]
+    """Split `partitions` into those that exist in the topic and those that do not."""
+    existing = image.topic(topic)
+    known = {} if existing is None else existing.partitions
+    present = [partition for partition in partitions if partition.partition_index in known]
+    return present, [partition for partition in partitions if partition.partition_index not in known]
 
 
 class _ByPartition(Protocol):
@@ -78,44 +79,45 @@ class _ByPartition(Protocol):
 B = TypeVar("B", bound=_ByPartition)
 
 
-def joined(refused: Sequence[B], answered: Iterable[B], key: Callable[[B], Hashable]) -> list[B]:
-    """What was refused here and what the coordinator has said, a topic once, however often it was named. Where nothing was refused,
-    as the coordinator has said it.
+def merge_topics(refused: Sequence[B], completed: Iterable[B], key: Callable[[B], Hashable]) -> list[B]:
+    """Merge the refused topics and the topics of the coordinator's response, so that each topic occurs once.
+
+    `key` returns the name or id of a topic. Without refused topics, the response is returned unchanged.
     """
     if not refused:
-        return list(answered)
+        return list(completed)
     topics: dict[Hashable, B] = {}
-    for answer in (*refused, *answered):
-        known = topics.setdefault(key(answer), answer)
-        if known is not answer:
-            known.partitions += answer.partitions
+    for response in (*refused, *completed):
+        known = topics.setdefault(key(response), response)
+        if known is not response:
+            known.partitions += response.partitions
     return list(topics.values())
 
 
-def ask_each(items: Sequence[K], ask: Callable[[K], "Future[T]"]) -> "list[tuple[K, Future[T] | Refusal]]":
-    """Ask for each group, now and in order."""
-    asked: list[tuple[K, Future[T] | Refusal]] = []
+def request_each(items: Sequence[K], request: Callable[[K], "Future[T]"]) -> "list[tuple[K, Future[T] | Refusal]]":
+    """Call `request` for each item, in order. Return each item with its future, or with the Refusal that was raised."""
+    requested: list[tuple[K, Future[T] | Refusal]] = []
     for item in items:
         try:
-            asked.append((item, ask(item)))
+            requested.append((item, request(item)))
         except Refusal as refusal:
-            asked.append((item, refusal))
-    return asked
+            requested.append((item, refusal))
+    return requested
 
 
-async def answers_of(
+async def responses_of(
     context: RequestContext,
-    asked: "Sequence[tuple[K, Future[T] | Refusal]]",
+    requested: "Sequence[tuple[K, Future[T] | Refusal]]",
     refused: Callable[[K, ErrorCode, str | None], R],
 ) -> list[T | R]:
-    """One answer for each group; `refused(item, error, message)` makes that of one that is refused."""
-    found: list[T | R] = []
-    for item, answer in asked:
+    """Return one response per item of `requested`; `refused(item, error, message)` creates that of a refused item."""
+    responses: list[T | R] = []
+    for item, response in requested:
         try:
-            if isinstance(answer, Refusal):
-                raise answer
-            found.append(await answer)
+            if isinstance(response, Refusal):
+                raise response
+            responses.append(await response)
         except Refusal as refusal:
             error = wire_error(context.api_key, context.api_version, refusal.error)
-            found.append(refused(item, error, refusal.message))
-    return found
+            responses.append(refused(item, error, refusal.message))
+    return responses

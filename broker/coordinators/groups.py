@@ -8,7 +8,7 @@ from odradek.broker.config.properties import Config
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.coordinators.image_ports import CoordinatorTopic, ImageFeatures, ImageTopics
 from odradek.broker.coordinators.marker_writer import MarkerWriter
-from odradek.broker.coordinators.shard_loader import FOLLOW_INTERVAL_MS, CoordinatorShards
+from odradek.broker.coordinators.shard_loader import STANDBY_INTERVAL_MS, CoordinatorShards
 from odradek.broker.partition.background_jobs import repeat
 from odradek.broker.partition.registry import Partitions
 from odradek.broker.process.env import Env
@@ -21,7 +21,7 @@ from odradek.protocol.internal_topics import CONSUMER_OFFSETS
 from odradek.runtime.tasks import Spawn
 
 BASE_SEQUENCE: Final = 0
-"""Of every batch that Kafka's group coordinator writes."""
+"""Base sequence of every batch of the group coordinator. Kafka's group coordinator writes 0 as well."""
 
 
 class Groups:
@@ -39,7 +39,7 @@ class Groups:
         markers: MarkerWriter,
         on_failure: Callable[[str, BaseException], None],
     ) -> None:
-        """`on_failure` is called for bugs and for failed disks."""
+        """`on_failure` receives a description and the exception of bugs and failed disks."""
         topic = CoordinatorTopic(CONSUMER_OFFSETS, metadata, config.offsets_topic_num_partitions)
         self._topics = ImageTopics(metadata)
         self.coordinator = GroupCoordinator(
@@ -64,10 +64,12 @@ class Groups:
         )
         partitions.listen(CONSUMER_OFFSETS, shards)
         markers.apply_with(CONSUMER_OFFSETS, self.coordinator.mark)
-        spawn(repeat(shards.follow, FOLLOW_INTERVAL_MS, FOLLOW_INTERVAL_MS), "follow other group coordinators")
+        spawn(
+            repeat(shards.update_standby, STANDBY_INTERVAL_MS, STANDBY_INTERVAL_MS), "update standby caches of groups"
+        )
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Follow the topics that groups read. To be told after the partitions."""
+        """Apply changes of topics to the groups. Call it after `Partitions.on_metadata`."""
         self._topics.on_metadata(delta, image)
         deleted = tuple(DeletedTopic(topic.topic_id.bytes, topic.name) for topic in delta.deleted_topics())
         if deleted:

@@ -1,4 +1,4 @@
-"""What the coordinators ask of the cluster, answered from this broker's metadata and its controller."""
+"""Implement the cluster ports of the coordinators with this broker's metadata image and the controller."""
 
 from collections.abc import Callable, Sequence
 from uuid import UUID
@@ -11,40 +11,43 @@ from odradek.coordinator.group.ports import TopicInfo
 
 
 class ImageLeaders:
-    """`odradek.coordinator.txn.ports.Leaders`."""
+    """Leaders of partitions in the metadata image (`odradek.coordinator.txn.ports.Leaders`)."""
 
     def __init__(self, metadata: MetadataCache) -> None:
         self._metadata = metadata
 
     def leader_of(self, topic: str, partition: int) -> int | None:
+        """Return the leader of a partition; None if the partition does not exist or has no leader."""
         return self._metadata.image.leader_of(topic, partition)
 
 
 class ImageFeatures:
-    """`odradek.coordinator.txn.ports.FeatureLevels` and `odradek.coordinator.group.ports.FeatureLevels`."""
+    """Finalized feature levels in the metadata image (`FeatureLevels` of both coordinators)."""
 
     def __init__(self, metadata: MetadataCache) -> None:
         self._metadata = metadata
 
     def transaction_version(self) -> int:
+        """Return the level of transaction.version."""
         return self._metadata.image.feature(TRANSACTION_VERSION)
 
     def group_version(self) -> int:
+        """Return the level of group.version."""
         return self._metadata.image.feature(GROUP_VERSION)
 
 
 class ImageTopics:
-    """`odradek.coordinator.group.ports.Topics`."""
+    """Topics of the metadata image for the group coordinator (`odradek.coordinator.group.ports.Topics`)."""
 
     def __init__(self, metadata: MetadataCache) -> None:
-        """`on_metadata` has to be subscribed to `metadata`."""
+        """The owner of `metadata` calls `on_metadata` for each change."""
         self._metadata = metadata
         self._version = metadata.image.offset
         self._known: dict[UUID, TopicInfo] = {}
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Has anything changed that an assignment may depend on? Most changes are of leaders and of in-sync replicas."""
-        if delta.changed_brokers():  # a rack may be another one
+        """Advance `version` if a change concerns assignments: topics, replicas or racks, but not leaders or ISRs."""
+        if delta.changed_brokers():  # A rack may have changed.
             self._known.clear()
             self._version = image.offset
         changed = dict.fromkeys(topic.topic_id for topic in delta.deleted_topics())
@@ -58,18 +61,21 @@ class ImageTopics:
             self._version = image.offset
 
     def version(self) -> int:
-        """The offset of the last change in the metadata log."""
+        """Return the offset in the metadata log of the last change that concerns assignments."""
         return self._version
 
     def by_name(self, name: str) -> TopicInfo | None:
+        """Return a topic by name, or None if it does not exist."""
         topic = self._metadata.image.topic(name)
         return None if topic is None else self._info(topic)
 
     def by_id(self, topic_id: bytes) -> TopicInfo | None:
+        """Return a topic by the bytes of its id, or None if it does not exist."""
         topic = self._metadata.image.topic_by_id(UUID(bytes=topic_id))
         return None if topic is None else self._info(topic)
 
     def names(self) -> Sequence[str]:
+        """Return the names of all topics."""
         return list(self._metadata.image.topics)
 
     def _info(self, topic: TopicImage) -> TopicInfo:
@@ -90,10 +96,10 @@ class ImageTopics:
 
 
 class CoordinatorTopic:
-    """A topic that holds the state of coordinators, as the metadata has it."""
+    """The internal topic of a coordinator in the metadata image."""
 
     def __init__(self, name: str, metadata: MetadataCache, partitions: int) -> None:
-        """`partitions`: how many it will have where it is not there yet."""
+        """`partitions` is the number of partitions that the topic gets when it is created."""
         self._name = name
         self._metadata = metadata
         self._partitions = partitions
@@ -101,25 +107,29 @@ class CoordinatorTopic:
         self._leaders: tuple[int, ...] = ()
 
     def partitions(self) -> int:
-        """The partition of a name must not move: once the topic is there, its own size counts."""
+        """Return the number of partitions that maps ids to partitions.
+
+        It is that of the topic if it exists, even if the property differs: an id must not move to another partition.
+        """
         return len(self.leaders()) or self._partitions
 
     def leads(self, node_id: int, shard: int) -> bool:
+        """Return True if broker `node_id` leads partition `shard` of the topic."""
         leaders = self.leaders()
         return shard < len(leaders) and leaders[shard] == node_id
 
     def leaders(self) -> tuple[int, ...]:
-        """Who leads each partition, NO_LEADER for nobody; empty while the topic is not there."""
+        """Return the leader of each partition, or NO_LEADER; an empty tuple while the topic does not exist."""
         image = self._metadata.image
         if image is not self._image:
             topic = image.topic(self._name)
-            self._leaders = () if topic is None else tuple(each.leader for each in topic.partitions.values())
+            self._leaders = () if topic is None else tuple(partition.leader for partition in topic.partitions.values())
             self._image = image
         return self._leaders
 
 
 class ProducerIdBlocks:
-    """Blocks of producer ids for this broker, as long as its registration holds."""
+    """Allocation of producer id blocks for this broker (KIP-730)."""
 
     def __init__(self, controller: ControllerClient, node_id: int, broker_epoch: Callable[[], int]) -> None:
         self._controller = controller
@@ -127,6 +137,6 @@ class ProducerIdBlocks:
         self._broker_epoch = broker_epoch
 
     async def allocate(self) -> tuple[int, int]:
-        """(first id, length). Raises Refusal."""
+        """Return first id and length of a new block. Raise Refusal if the controller refuses, or cannot be reached."""
         block = await self._controller.allocate_producer_ids(self._node_id, self._broker_epoch())
         return block.first, block.length

@@ -1,4 +1,4 @@
-"""Reading a hosted partition's log from one offset to another, record by record, beside everything else the loop does."""
+"""Read a range of offsets of a partition's log, record by record, in slices between which other tasks run."""
 
 from asyncio import Future, get_running_loop, sleep
 from heapq import heappop, heappush
@@ -22,17 +22,19 @@ from odradek.runtime.log_port import ReplayVisitor
 from odradek.runtime.shard import Marker, ShardRecord
 from odradek.storage.log.reads import ColdRead
 
-RECORDS_AT_A_TIME: Final = 200
-"""Records between two looks at the rest of the loop: some 2 ms."""
+RECORDS_PER_SLICE: Final = 200
+"""Records that are visited before the event loop runs other tasks (about 2 ms)."""
 BATCH_BYTES_MAX: Final = 128 * 1024 * 1024
-"""What one batch of a coordinator's own log may decompress to; it writes none compressed itself."""
+"""Maximum decompressed size of one batch, in bytes. This broker's coordinators write no compressed batches; Kafka's
+may."""
 
 
 async def replay(partition: Partition, start: int, end: int, visit: ReplayVisitor, *, read_bytes: int) -> None:
-    """Visit every data record and marker from `start` to below `end`, in order; `read_bytes` are read at a time.
+    """Visit all data records and markers from `start` to below `end`, in order, with reads of `read_bytes`.
 
-    What `visit` raises ends it. Raises Malformed for bytes that are not what was written, and Refusal: OFFSET_OUT_OF_RANGE or
-    OFFSET_NOT_AVAILABLE when the log was cut meanwhile, KAFKA_STORAGE_ERROR when the disk refuses.
+    An exception of `visit` ends the replay. Raise Malformed if a batch is damaged, Refusal(OFFSET_OUT_OF_RANGE) or
+    Refusal(OFFSET_NOT_AVAILABLE) if the log was truncated meanwhile, and Refusal(KAFKA_STORAGE_ERROR) if the disk
+    fails.
     """
     offset = start
     visited = 0
@@ -44,19 +46,19 @@ async def replay(partition: Partition, start: int, end: int, visit: ReplayVisito
         for header, batch in iter_batches(read.records):
             if not verify_crc(batch, 0, header):
                 directory = partition.log.directory
-                raise Malformed(f"{directory}: the checksum of the batch at offset {header.base_offset} is wrong")
+                raise Malformed(f"{directory}: the batch at offset {header.base_offset} has a wrong checksum")
             _visit_batch(header, batch, visit, offset)
             offset = header.last_offset + 1
             visited += header.record_count
-            if visited >= RECORDS_AT_A_TIME:
+            if visited >= RECORDS_PER_SLICE:
                 visited = 0
                 await sleep(0)
         if offset == before:
-            return  # a gap up to the end, left by the cleaner or by a crash (KAFKA-9065)
+            return  # Compaction or a crash left no record between here and `end` (KAFKA-9065).
 
 
 def _visit_batch(header: BatchHeader, batch: memoryview, visit: ReplayVisitor, start: int) -> None:
-    """Visit what `batch` holds from offset `start` on; the first batch of a read may begin below it."""
+    """Visit the records of `batch` at or above `start`. The first batch of a read may start below it."""
     if header.record_count == 1 and not header.attributes and start <= header.base_offset:
         plain = plain_record(batch[HEADER_BYTES:])
         if plain is not None:
@@ -82,34 +84,37 @@ def _marker(header: BatchHeader, record: Record) -> Marker | None:
     return Marker(header.producer_id, header.producer_epoch, coordinator_epoch, kind is ControlType.COMMIT)
 
 
-class Turns:
-    """Who may replay: a few at a time, the shortest first, so that one long log holds up nobody else's."""
+class LoadQueue:
+    """Limit of concurrent replays.
 
-    def __init__(self, at_a_time: int) -> None:
-        self._free = at_a_time
+    The shortest replay runs first, so that one long log does not delay all short ones.
+    """
+
+    def __init__(self, concurrent_max: int) -> None:
+        self._free = concurrent_max
         self._waiting: list[tuple[int, int, Future[None]]] = []
         self._number = 0
 
-    async def take(self, records: int) -> None:
-        """Returns when `records` may be replayed; `give` has to follow."""
+    async def acquire(self, records: int) -> None:
+        """Wait until a log of `records` records may be replayed. The caller calls `release` after the replay."""
         if self._free:
             self._free -= 1
             return
         self._number += 1
-        turn: Future[None] = get_running_loop().create_future()
-        heappush(self._waiting, (records, self._number, turn))
+        permit: Future[None] = get_running_loop().create_future()
+        heappush(self._waiting, (records, self._number, permit))
         try:
-            await turn
+            await permit
         except BaseException:
-            if turn.done() and not turn.cancelled():
-                self.give()  # it was given and can not be used
+            if permit.done() and not permit.cancelled():
+                self.release()  # The task was cancelled after it obtained the permission.
             raise
 
-    def give(self) -> None:
-        """The replay has ended, one way or another."""
+    def release(self) -> None:
+        """End a replay that `acquire` permitted, and start the shortest waiting one."""
         while self._waiting:
-            _, _, turn = heappop(self._waiting)
-            if not turn.done():
-                turn.set_result(None)
+            _, _, permit = heappop(self._waiting)
+            if not permit.done():
+                permit.set_result(None)
                 return
         self._free += 1

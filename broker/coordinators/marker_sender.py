@@ -1,6 +1,6 @@
-"""The transaction coordinator's way to the leaders of the partitions it ends transactions on.
+"""Send transaction markers from the transaction coordinator to the leaders of the partitions.
 
-The coordinator groups its markers by leader and has one request in flight per broker; here the request finds its way.
+The coordinator groups its markers by leader and has at most one request in flight per broker.
 """
 
 from asyncio import Future, get_running_loop
@@ -21,10 +21,11 @@ from odradek.protocol.messages.write_txn_markers import (
 )
 
 WRITE_TXN_MARKERS_VERSION: Final = 2
+"""Version of the WriteTxnMarkers requests between brokers: the first with `transaction_version`."""
 
 
 class MarkerSender:
-    """`odradek.coordinator.txn.ports.MarkerSender`: what this broker leads is written on the spot, the rest goes out."""
+    """Append markers directly if this broker is the leader, otherwise send them (`MarkerSender` of the core)."""
 
     def __init__(self, node_id: int, local: MarkerWriter, remote: "RemoteMarkerSender") -> None:
         self._node_id = node_id
@@ -32,26 +33,27 @@ class MarkerSender:
         self._remote = remote
 
     def write_markers(self, broker_id: int, markers: Sequence[Marker]) -> Future[MarkerResults]:
+        """Write the markers on broker `broker_id`. The future yields the error of each marker in each partition."""
         if broker_id == self._node_id:
             return self._local.write(markers)
         return self._remote.write_markers(broker_id, markers)
 
 
 class RemoteMarkerSender:
-    """WriteTxnMarkers to other brokers."""
+    """Send WriteTxnMarkers to other brokers."""
 
     def __init__(self, peers: Peers, timeout_ms: int) -> None:
-        """`timeout_ms` is how long the answer of a broker is waited for, whose connection stands."""
+        """`timeout_ms` bounds the wait for a response."""
         self._peers = peers
         self._timeout_ms = timeout_ms
 
     def write_markers(self, broker_id: int, markers: Sequence[Marker]) -> Future[MarkerResults]:
-        """As `odradek.coordinator.txn.ports.MarkerSender`."""
+        """Send the markers. The future yields the error of each marker in each partition, or an OSError."""
         results: Future[MarkerResults] = get_running_loop().create_future()
-        answer = self._peers.request(
+        response = self._peers.request(
             broker_id, Channel.MARKERS, _request(markers), WRITE_TXN_MARKERS_VERSION, timeout_ms=self._timeout_ms
         )
-        answer.add_done_callback(partial(_answered, broker_id, markers, results))
+        response.add_done_callback(partial(_complete, broker_id, markers, results))
         return results
 
 
@@ -78,30 +80,34 @@ def _topics(partitions: Sequence[TopicPartition]) -> list[WritableTxnMarkerTopic
     return [WritableTxnMarkerTopic(topic, indexes) for topic, indexes in topics.items()]
 
 
-def _answered(broker_id: int, markers: Sequence[Marker], results: Future[MarkerResults], answer: "Future[Any]") -> None:
+def _complete(
+    broker_id: int, markers: Sequence[Marker], results: Future[MarkerResults], response: "Future[Any]"
+) -> None:
     if results.done():
         return
-    if answer.cancelled():
+    if response.cancelled():
         results.cancel()
-    elif (failure := answer.exception()) is not None:
+    elif (failure := response.exception()) is not None:
         results.set_exception(failure)
     else:
-        told = _told(answer.result())
-        if [producer_id for producer_id, _ in told] == [marker.producer_id for marker in markers]:
-            results.set_result([outcome for _, outcome in told])
+        received = _results(response.result())
+        if [producer_id for producer_id, _ in received] == [marker.producer_id for marker in markers]:
+            results.set_result([errors for _, errors in received])
         else:
-            results.set_exception(ConnectionError(f"broker {broker_id} answers markers that it was not asked for"))
+            results.set_exception(
+                ConnectionError(f"broker {broker_id} returned results of other markers than it received")
+            )
 
 
-def _told(response: WriteTxnMarkersResponse) -> list[tuple[int, dict[TopicPartition, ErrorCode]]]:
-    """(producer id, outcome per partition) of each marker."""
+def _results(response: WriteTxnMarkersResponse) -> list[tuple[int, dict[TopicPartition, ErrorCode]]]:
+    """Return producer id and errors by partition of each marker of a response."""
     return [
         (
             marker.producer_id,
             {
-                TopicPartition(topic.name, answer.partition_index): known_error(answer.error_code)
+                TopicPartition(topic.name, partition.partition_index): known_error(partition.error_code)
                 for topic in marker.topics
-                for answer in topic.partitions
+                for partition in topic.partitions
             },
         )
         for marker in response.markers

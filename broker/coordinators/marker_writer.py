@@ -1,9 +1,10 @@
-"""Writing the ends of transactions to partitions that this broker leads.
+"""Append transaction markers to partitions that this broker leads.
 
-Used by WriteTxnMarkers and, without any network, by this broker's own coordinator.
+The handler of WriteTxnMarkers uses it, and this broker's transaction coordinator, which calls it directly.
 
-A topic may hold the state of a coordinator (`__consumer_offsets`): it takes each marker in as it is written, so that whoever
-is told of the marker finds what the transaction has brought (KAFKA-17507).
+A partition of `__consumer_offsets` holds the state of a group coordinator. The coordinator applies a marker in the same
+step in which the marker is appended. So once the marker is acknowledged, a fetch of offsets returns those of the
+transaction (KAFKA-17507).
 """
 
 from asyncio import Future
@@ -21,40 +22,48 @@ from odradek.runtime.clock import Clock
 from odradek.storage.producers.entry import Origin
 
 COMMIT_MS_MAX: Final = 1_000
-"""How long the commit of a marker is waited for. Its coordinator asks again; meanwhile the partition holds up the markers of
-all others that were asked for with it.
-"""
-STUCK_MAX: Final = 10_000
-"""Markers that are remembered because they were not committed in time."""
+"""Maximum wait for the commit of a marker, in milliseconds. A partition that cannot commit delays the response for
+all other markers of the request; the coordinator retries the marker, so a short wait costs little."""
+UNCOMMITTED_MAX: Final = 10_000
+"""Maximum appended but uncommitted markers that a broker remembers after their timeout (about 3 MiB)."""
 
-_StuckKey = tuple[Partition, int, int, int, int, bool]
+_MarkerKey = tuple[Partition, int, int, int, int, bool]
 
 
 ApplyMarker = Callable[[int, shard.Marker, Callable[[], int]], None]
-"""Have a marker written by the given function, which returns its offset, and apply it, in the order of the log.
+"""Append a marker and apply it to the coordinator's state, in the order of the log.
 
-The arguments are (partition, marker, write). Raise Refusal: those of `write`, and COORDINATOR_LOAD_IN_PROGRESS while the log is read.
+The arguments are the partition index, the marker, and a function that appends the marker and returns its offset. Raise
+the Refusal of that function, or Refusal(COORDINATOR_LOAD_IN_PROGRESS) while the coordinator loads the partition.
 """
 
 
 class MarkerWriter:
-    """Appends markers, and tells per partition when each one is committed."""
+    """Writer of transaction markers to the partitions of one broker."""
 
     def __init__(self, partitions: Partitions, clock: Clock, timeout_ms: int) -> None:
-        """`timeout_ms`: a marker that is not committed by then is answered REQUEST_TIMED_OUT, and stays appended."""
+        """`timeout_ms` bounds the wait for a commit, together with COMMIT_MS_MAX.
+
+        A marker that is not committed by then results in REQUEST_TIMED_OUT, and stays appended.
+        """
         self._partitions = partitions
         self._clock = clock
         self._timeout_ms = min(timeout_ms, COMMIT_MS_MAX)
-        self._stuck: dict[_StuckKey, int] = {}
+        self._uncommitted: dict[_MarkerKey, int] = {}
         self._appliers: dict[str, ApplyMarker] = {}
 
     def apply_with(self, topic: str, apply: ApplyMarker) -> None:
-        """Apply each marker that is written to `topic` from now on by `apply`."""
+        """Pass each marker for `topic` to `apply` from now on. A topic has at most one such function."""
         assert topic not in self._appliers
         self._appliers[topic] = apply
 
     def write(self, markers: Sequence[Marker]) -> Future[MarkerResults]:
-        """The outcome of every marker on each of its partitions; done on return when all are committed already."""
+        """Append the markers.
+
+        The future yields the error of each marker in each of its partitions, when all are committed.
+
+        The future is already done if no marker has to wait for its commit.
+        """
         results: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
         wait: CommitWait[MarkerResults] = CommitWait(results)
         now_ms = self._clock.wall_ms()
@@ -74,16 +83,16 @@ class MarkerWriter:
                     outcome[key] = refusal.error
                     continue
                 if partition.log.high_watermark < end:
-                    partition.await_commit(wait, end, self._settler(outcome, key, _stuck_key(partition, marker), end))
+                    partition.await_commit(wait, end, self._settler(outcome, key, _marker_key(partition, marker), end))
         return wait.start(self._timeout_ms)
 
     def _append(self, marker: Marker, key: TopicPartition, batch: bytes, now_ms: int) -> tuple[Partition, int]:
         partition = self._partitions.get(key.topic, key.partition)
         if partition is None or not partition.online:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        end = self._in_the_log(partition, marker) if self._stuck else None
+        end = self._uncommitted_end(partition, marker) if self._uncommitted else None
         if end is not None:
-            return partition, end  # another one would not be committed any sooner
+            return partition, end  # A second copy of the marker would not be committed earlier.
         apply = self._appliers.get(key.topic)
 
         def write() -> int:
@@ -98,39 +107,47 @@ class MarkerWriter:
         if apply is None:
             return partition, write() + 1
         partition.check_leader()
-        taken = shard.Marker(marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.commit)
-        apply(key.partition, taken, write)
+        shard_marker = shard.Marker(marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.commit)
+        apply(key.partition, shard_marker, write)
         return partition, partition.log.log_end_offset
 
-    def _in_the_log(self, partition: Partition, marker: Marker) -> int | None:
-        """Where the marker ends that was not committed in time, if this is the same one."""
-        stuck = _stuck_key(partition, marker)
-        end = self._stuck.get(stuck)
+    def _uncommitted_end(self, partition: Partition, marker: Marker) -> int | None:
+        """Return the end offset of an earlier append of the same marker that is not committed yet, or None.
+
+        1. A marker is appended, but followers are slow, and it is not committed within `timeout_ms`.
+        2. The coordinator retries the marker. Without this check, each retry would append another copy.
+        """
+        marker_key = _marker_key(partition, marker)
+        end = self._uncommitted.get(marker_key)
         if end is None or not partition.leads:
             return None
-        begun = partition.log.producers.has_ongoing_transaction(marker.producer_id, marker.producer_epoch)
-        if begun or partition.log.high_watermark >= end:
-            del self._stuck[stuck]
-        return None if begun else end  # a classic producer's next transaction has the epoch of the one before
+        next_is_open = partition.log.producers.has_ongoing_transaction(marker.producer_id, marker.producer_epoch)
+        if next_is_open or partition.log.high_watermark >= end:
+            del self._uncommitted[marker_key]
+        # A producer before transaction version 2 keeps its epoch for the next transaction, which needs a marker of its
+        # own.
+        return None if next_is_open else end
 
     def _settler(
-        self, outcome: dict[TopicPartition, ErrorCode], key: TopicPartition, stuck: _StuckKey, end: int
+        self, outcome: dict[TopicPartition, ErrorCode], key: TopicPartition, marker_key: _MarkerKey, end: int
     ) -> Callable[[ErrorCode], None]:
         def settle(error: ErrorCode) -> None:
             outcome[key] = error
             if error is not ErrorCode.REQUEST_TIMED_OUT:
-                self._stuck.pop(stuck, None)
+                self._uncommitted.pop(marker_key, None)
                 return
-            if len(self._stuck) >= STUCK_MAX:
-                self._stuck = {known: at for known, at in self._stuck.items() if _is_stuck(known, at)}
-            if len(self._stuck) < STUCK_MAX:
-                self._stuck[stuck] = end
+            if len(self._uncommitted) >= UNCOMMITTED_MAX:
+                self._uncommitted = {
+                    known: offset for known, offset in self._uncommitted.items() if _is_uncommitted(known, offset)
+                }
+            if len(self._uncommitted) < UNCOMMITTED_MAX:
+                self._uncommitted[marker_key] = end
 
         return settle
 
 
-def _stuck_key(partition: Partition, marker: Marker) -> _StuckKey:
-    """The leader epoch is part of it: what one leader has written may be lost with the next."""
+def _marker_key(partition: Partition, marker: Marker) -> _MarkerKey:
+    """Return the identity of a marker in one leader term: a new leader may have truncated a marker of an older term."""
     return (
         partition,
         partition.leader_epoch,
@@ -141,6 +158,6 @@ def _stuck_key(partition: Partition, marker: Marker) -> _StuckKey:
     )
 
 
-def _is_stuck(key: _StuckKey, end: int) -> bool:
+def _is_uncommitted(key: _MarkerKey, end: int) -> bool:
     partition, leader_epoch = key[0], key[1]
     return partition.leads and partition.leader_epoch == leader_epoch and partition.log.high_watermark < end

@@ -1,9 +1,9 @@
-"""`odradek.runtime.log_port.ShardLog` over a partition: how a coordinator's engine reaches its log."""
+"""Give a coordinator's engine access to the log of its partition (`odradek.runtime.log_port.ShardLog`)."""
 
 from collections.abc import Sequence
 
-from odradek.broker.coordinators.log_replay import Turns, replay
-from odradek.broker.coordinators.standby_cache import LatestRecords
+from odradek.broker.coordinators.log_replay import LoadQueue, replay
+from odradek.broker.coordinators.standby_cache import StandbyCache
 from odradek.broker.partition.partition import Partition
 from odradek.protocol.batch import build_batch
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -13,41 +13,45 @@ from odradek.storage.producers.entry import Origin
 
 
 class PartitionLogPort:
-    """One leadership of one partition, as a shard's log."""
+    """The log of one shard, for one leader epoch of its partition."""
 
     def __init__(
         self,
         partition: Partition,
         *,
         read_bytes: int,
-        turns: Turns,
-        latest: LatestRecords | None = None,
+        load_queue: LoadQueue,
+        standby: StandbyCache | None = None,
         base_sequence: int = -1,
     ) -> None:
-        """`read_bytes`: what is read at a time at a replay. `latest`: what this broker has kept of the log while it followed,
-        if it has: it is for the first replay alone. `base_sequence`: what is written into each batch.
+        """Create the log of the present leader epoch.
+
+        `read_bytes` is the size of one read of a replay. `standby` holds the records that this broker cached as a
+        follower; only the first replay uses it. `base_sequence` is the sequence number of each written batch.
         """
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
         self._read_bytes = read_bytes
-        self._turns = turns
-        self._latest = latest
+        self._load_queue = load_queue
+        self._standby = standby
         self._base_sequence = base_sequence
 
     @property
     def log_end_offset(self) -> int:
+        """Return the offset of the next record."""
         return self._partition.log.log_end_offset
 
     @property
     def high_watermark(self) -> int:
+        """Return the offset below which all records are committed."""
         return self._partition.log.high_watermark
 
     def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0, *, deferred: bool = False) -> int:
-        """One atomic batch; returns the log end offset behind it.
+        """Append `records` as one batch, and return the log end offset after it.
 
         Raises:
-            Refusal: nothing was written.
-            OSError: it is not known what was written; the partition is offline.
+            Refusal: Nothing was written, for example because the leader epoch ended.
+            OSError: The disk failed. It is unknown how much was written, and the partition is offline.
         """
         partition = self._partition
         if partition.leader_epoch != self._leader_epoch:
@@ -63,28 +67,34 @@ class PartitionLogPort:
         try:
             partition.append(batch, origin=Origin.COORDINATOR, now_ms=now_ms, guard=guard, deferred=deferred)
         except Refusal as refusal:
-            # A client is told KAFKA_STORAGE_ERROR. A shard has to know that log and memory are apart now.
+            # A client receives KAFKA_STORAGE_ERROR. The shard receives the OSError: its state and its log may differ
+            # now.
             if isinstance(refusal.__cause__, OSError):
                 raise refusal.__cause__ from None
             raise
         return partition.log.log_end_offset
 
     async def replay(self, visit: ReplayVisitor) -> None:
-        """Every data record and marker from log start to log end, in order; of what was kept, what has not been overwritten."""
+        """Visit all data records and markers from log start to log end, in order.
+
+        Records of the standby cache omit values that newer records replaced.
+        """
         log = self._partition.log
-        latest, self._latest = self._latest, None  # compaction may have been here before another one
-        kept_to = 0 if latest is None else latest.kept_to()
-        await self._turns.take(log.log_end_offset - max(kept_to, log.log_start_offset))
+        standby, self._standby = self._standby, None  # Compaction may remove tombstones before a second replay.
+        cached_end = 0 if standby is None else standby.cached_end()
+        await self._load_queue.acquire(log.log_end_offset - max(cached_end, log.log_start_offset))
         try:
             start = log.log_start_offset
-            if latest is not None:
-                start = await latest.replay(visit)
+            if standby is not None:
+                start = await standby.replay(visit)
             await replay(self._partition, start, log.log_end_offset, visit, read_bytes=self._read_bytes)
         finally:
-            self._turns.give()
+            self._load_queue.release()
 
     def subscribe(self, callback: WatermarkCallback) -> None:
+        """Call `callback` with the high watermark after each advance."""
         self._partition.watermarks.subscribe(callback)
 
     def unsubscribe(self, callback: WatermarkCallback) -> None:
+        """Stop calling `callback`."""
         self._partition.watermarks.unsubscribe(callback)

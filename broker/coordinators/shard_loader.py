@@ -1,14 +1,15 @@
-"""The partitions of a coordinator's topic that this broker leads become shards of that coordinator.
+"""Load a shard of a coordinator for each partition of its topic that this broker leads.
 
-Those that it follows are read along, so that an election finds little to load.
+For the partitions that this broker follows, a standby cache keeps the newest records. So a shard is loaded quickly
+after an election.
 """
 
 from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
-from odradek.broker.coordinators.log_replay import Turns
+from odradek.broker.coordinators.log_replay import LoadQueue
 from odradek.broker.coordinators.partition_log import PartitionLogPort
-from odradek.broker.coordinators.standby_cache import LatestRecords
+from odradek.broker.coordinators.standby_cache import StandbyCache
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.registry import Partitions
 from odradek.protocol.batch import NO_SEQUENCE
@@ -16,22 +17,26 @@ from odradek.runtime.clock import Clock
 from odradek.runtime.log_port import ShardLog
 from odradek.runtime.tasks import Spawn
 
-LOADS_AT_A_TIME: Final = 2
-"""Logs that are read beside each other; each one's slice is some 2 ms of the loop."""
-FOLLOW_INTERVAL_MS: Final = 500
-"""How often what has been replicated is taken in: what an election is left with."""
+CONCURRENT_LOADS_MAX: Final = 2
+"""Maximum shards of one coordinator that are loaded concurrently. Each occupies the event loop for about 2 ms at a
+time."""
+STANDBY_INTERVAL_MS: Final = 500
+"""Interval in which the standby caches read replicated records, in milliseconds. After an election, the records of
+at most one interval remain to be read."""
 
 
 class Coordinator(Protocol):
-    """Whose state lies in the topic (see `odradek.runtime.shards.LedShards`)."""
+    """The coordinator whose state is in the topic (`odradek.runtime.shards.LedShards`)."""
 
-    def on_leadership(self, shard: int, leader_epoch: int, log: ShardLog) -> Coroutine[Any, Any, None]: ...
+    def on_leadership(self, shard: int, leader_epoch: int, log: ShardLog) -> Coroutine[Any, Any, None]:
+        """Return the coroutine that loads the shard from `log`."""
 
-    def on_resignation(self, shard: int, leader_epoch: int | None = None) -> None: ...
+    def on_resignation(self, shard: int, leader_epoch: int | None = None) -> None:
+        """Unload the shard of `leader_epoch`, or of any epoch if it is None."""
 
 
 class CoordinatorShards:
-    """Listens to the elections of one topic (see `odradek.broker.partition.registry.LeadershipListener`)."""
+    """The shards of one coordinator on this broker. It receives the elections of the coordinator's topic."""
 
     def __init__(
         self,
@@ -44,8 +49,10 @@ class CoordinatorShards:
         load_bytes: int,
         base_sequence: int = NO_SEQUENCE,
     ) -> None:
-        """`load_bytes` is what is read at a time (`transaction.state.log.load.buffer.size`, `offsets.load.buffer.size`);
-        `base_sequence` is what Kafka's coordinator of this topic writes into its batches.
+        """Create the shards of `topic`; the caller passes this object to `Partitions.listen`.
+
+        `load_bytes` is the size of one read (transaction.state.log.load.buffer.size or offsets.load.buffer.size).
+        `base_sequence` is the sequence number that Kafka's coordinator of this topic writes into its batches.
         """
         self._topic = topic
         self._coordinator = coordinator
@@ -54,34 +61,36 @@ class CoordinatorShards:
         self._clock = clock
         self._load_bytes = load_bytes
         self._base_sequence = base_sequence
-        self._turns = Turns(LOADS_AT_A_TIME)
-        self._latest: dict[Partition, LatestRecords] = {}
+        self._load_queue = LoadQueue(CONCURRENT_LOADS_MAX)
+        self._standby: dict[Partition, StandbyCache] = {}
 
     def elected(self, partition: Partition) -> None:
-        # It is not read on while this broker leads, and compaction goes on: it is not for another election.
-        latest = self._latest.pop(partition, None)
+        """Load the shard of `partition`."""
+        # The cache is not updated while this broker leads, so it is of no use for a later election.
+        standby = self._standby.pop(partition, None)
         log = PartitionLogPort(
             partition,
             read_bytes=self._load_bytes,
-            turns=self._turns,
-            latest=latest,
+            load_queue=self._load_queue,
+            standby=standby,
             base_sequence=self._base_sequence,
         )
         loading = self._coordinator.on_leadership(partition.index, partition.leader_epoch, log)
         self._spawn(loading, f"load {partition.topic}-{partition.index}")
 
     def resigned(self, partition: Partition) -> None:
-        # None, where the partition is not just led elsewhere: its replica is gone, whatever the epoch.
+        """Unload the shard of `partition`."""
+        # If the replica is offline or deleted, the shard is unloaded whatever its leader epoch.
         self._coordinator.on_resignation(partition.index, partition.leader_epoch if partition.online else None)
 
-    async def follow(self) -> None:
-        """Read on in every partition that this broker follows."""
-        known = self._latest
-        self._latest = {
-            partition: known[partition] if partition in known else LatestRecords(partition, self._clock)
+    async def update_standby(self) -> None:
+        """Read the newly replicated records of all partitions of the topic that this broker follows."""
+        known = self._standby
+        self._standby = {
+            partition: known[partition] if partition in known else StandbyCache(partition, self._clock)
             for partition in self._partitions.hosted(self._topic)
             if partition.follows
         }
-        for partition, latest in list(self._latest.items()):  # elections come in between
+        for partition, standby in list(self._standby.items()):  # An election during an await removes entries.
             if partition.follows:
-                await latest.read_on(read_bytes=self._load_bytes)
+                await standby.catch_up(read_bytes=self._load_bytes)

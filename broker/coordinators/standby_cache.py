@@ -1,14 +1,23 @@
-"""What a follower keeps of a coordinator's log: what a cleaner would have left of it.
+"""Standby cache: the last committed record of each key of a coordinator's log, records by a follower of the partition.
 
-A coordinator that is elected would have to read its log from the start; nobody is coordinated until it has. So every replica
-reads on while it follows, and at election only what came last is left to read. Nothing is decoded here.
+A new coordinator has to read its log before it serves requests. A follower therefore caches the records that compaction
+would retain. After an election it reads only the records since the last update of the cache. The cache does not decode
+keys and values.
 
-Records of a transaction count from its commit marker on, but at their own offset: what was written outside of it meanwhile is
-newer. A tombstone outside of it takes what it would have brought for the same key, too (as OffsetMetadataManager in Kafka).
+Records of a transaction take effect with its commit marker, but at their own offsets. Two cases follow, as in Kafka's
+OffsetMetadataManager:
 
-Whoever reads a compacted log has delete.retention.ms to come to its end, or misses tombstones and markers that compaction has
-taken meanwhile, of what it has read before. Half of that is for reading along, and what has not come to the end by then is
-read anew: the other half is for the load, and for the cleaning, which counts from its own beginning.
+- A record outside the transaction with a higher offset is newer than the transaction's record of the same key.
+- A non-transactional tombstone also removes the pending records of the same key.
+
+A reader of a compacted log has to reach its end within delete.retention.ms:
+
+1. The cache reads a record, and falls behind.
+2. A tombstone of the same key is appended, and compaction removes it after delete.retention.ms.
+3. The cache continues behind it, and keeps a record that no longer exists.
+
+So a cache that did not reach the end of the log for half of delete.retention.ms is discarded. The other half remains
+for the load after an election, and for a compaction that started earlier.
 """
 
 from asyncio import sleep
@@ -16,7 +25,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
 
-from odradek.broker.coordinators.log_replay import RECORDS_AT_A_TIME, replay
+from odradek.broker.coordinators.log_replay import RECORDS_PER_SLICE, replay
 from odradek.broker.partition.partition import Partition
 from odradek.protocol.errors import Malformed, Refusal
 from odradek.runtime.clock import Clock
@@ -24,87 +33,92 @@ from odradek.runtime.log_port import ReplayVisitor
 from odradek.runtime.shard import Marker, ShardRecord
 
 NO_EPOCH: Final = -1
+"""The leader epoch of an empty cache."""
 DELETE_RETENTION_MS_MIN: Final = 10_000
-"""Where delete.retention.ms is less, nothing is read along: it would be read anew all the time."""
+"""Minimum delete.retention.ms of a topic with a standby cache, in milliseconds. With a lower value, the cache would
+be discarded repeatedly."""
 
-Kept = tuple[int, bytes, int]
-"""offset, value, leader epoch"""
+CachedRecord = tuple[int, bytes, int]
+"""Offset, value, leader epoch."""
 
 
-class LatestRecords:
-    """The last record of each key of one log below the high watermark, up to `kept_to`, and those of open transactions.
+class StandbyCache:
+    """Last record of each key of one log up to `cached_end`, and the records of open transactions.
 
-    What is above the high watermark may be cut off again.
+    The cache reads only below the high watermark, because records above it may be truncated.
     """
 
     def __init__(self, partition: Partition, clock: Clock) -> None:
         self.partition = partition
         self._clock = clock
-        self._latest: dict[bytes, Kept] = {}
-        self._open: dict[int, _Open] = {}
-        """By producer id."""
+        self._latest: dict[bytes, CachedRecord] = {}
+        self._open: dict[int, _OpenTransaction] = {}
+        """Open transactions by producer id."""
         self._next = 0
         self._epoch = NO_EPOCH
-        self._whole_ms = 0
-        """Nothing is missing that was in the log then: wall clock, as delete horizons are."""
+        self._complete_ms = 0
+        """Wall-clock time up to which the cache is complete. Delete horizons use wall-clock time as well."""
 
     def __len__(self) -> int:
-        """Records that are kept."""
+        """Return the number of cached records."""
         return len(self._latest) + sum(len(transaction.records) for transaction in self._open.values())
 
-    def kept_to(self) -> int:
-        """The offset from which on the log has to be read."""
+    def cached_end(self) -> int:
+        """Return the offset from which the log has to be read.
+
+        Discard a cache that is too old or does not match the log.
+        """
         log = self.partition.log
-        # Below the high watermark a log is never cut, unless data was lost with more replicas than the settings allow for.
+        # A log is truncated below the high watermark only if more replicas failed than min.insync.replicas tolerates.
         fits = self._next <= log.log_end_offset and log.epochs.epoch_for(self._next - 1) == self._epoch
-        in_time = self._clock.wall_ms() - self._whole_ms <= log.config.delete_retention_ms // 2
+        in_time = self._clock.wall_ms() - self._complete_ms <= log.config.delete_retention_ms // 2
         if self._next and not (fits and in_time):
             self._latest.clear()
             self._open.clear()
             self._next, self._epoch = 0, NO_EPOCH
         return self._next
 
-    async def read_on(self, *, read_bytes: int) -> None:
-        """Take in what has been committed since."""
+    async def catch_up(self, *, read_bytes: int) -> None:
+        """Read the records that were committed since the last call."""
         log = self.partition.log
         if log.config.delete_retention_ms < DELETE_RETENTION_MS_MIN:
             return
-        begun_ms = self._clock.wall_ms()
-        start, end = max(self.kept_to(), log.log_start_offset), log.high_watermark
+        started_ms = self._clock.wall_ms()
+        start, end = max(self.cached_end(), log.log_start_offset), log.high_watermark
         if not self._next:
-            self._whole_ms = begun_ms
+            self._complete_ms = started_ms
         if start < end:
             try:
-                await replay(self.partition, start, end, self._take, read_bytes=read_bytes)
+                await replay(self.partition, start, end, self._add, read_bytes=read_bytes)
             except (Malformed, Refusal):
-                return  # whoever is elected meets it too, and says so
-        self.kept_to()  # it may have taken too long
-        self._whole_ms = begun_ms
+                return  # The load after an election fails for the same reason, and reports it.
+        self.cached_end()  # Discard the cache if this read took too long.
+        self._complete_ms = started_ms
 
     async def replay(self, visit: ReplayVisitor) -> int:
-        """Visit what is kept; the offset from which on the log has to be read."""
-        kept_to, start = self.kept_to(), self.partition.log.log_start_offset
-        kept = [(offset, ShardRecord(key, value), epoch) for key, (offset, value, epoch) in self._latest.items()]
+        """Visit the cached records. Return the offset from which the log has to be read."""
+        cached_end, start = self.cached_end(), self.partition.log.log_start_offset
+        records = [(offset, ShardRecord(key, value), epoch) for key, (offset, value, epoch) in self._latest.items()]
         for producer_id, transaction in self._open.items():
-            kept += [
+            records += [
                 (offset, ShardRecord(key, value, producer_id, transaction.producer_epoch), epoch)
                 for offset, key, value, epoch in transaction.records
             ]
-        kept.sort(key=itemgetter(0))
-        for number, (offset, record, epoch) in enumerate(kept, 1):
+        records.sort(key=itemgetter(0))
+        for number, (offset, record, epoch) in enumerate(records, 1):
             if offset >= start:
                 visit(offset, record, epoch)
-            if number % RECORDS_AT_A_TIME == 0:
+            if number % RECORDS_PER_SLICE == 0:
                 await sleep(0)
-        return max(kept_to, start)
+        return max(cached_end, start)
 
-    def _take(self, offset: int, entry: ShardRecord | Marker, leader_epoch: int) -> None:
+    def _add(self, offset: int, entry: ShardRecord | Marker, leader_epoch: int) -> None:
         if isinstance(entry, Marker):
-            self._end(entry)
+            self._end_transaction(entry)
         elif entry.key is None:
-            raise Malformed(f"{self.partition.log.directory}: a record without a key at offset {offset}")
+            raise Malformed(f"{self.partition.log.directory}: the record at offset {offset} has no key")
         elif entry.producer_id >= 0:
-            transaction = self._open.setdefault(entry.producer_id, _Open())
+            transaction = self._open.setdefault(entry.producer_id, _OpenTransaction())
             transaction.producer_epoch = entry.producer_epoch
             transaction.records.append((offset, entry.key, entry.value, leader_epoch))
         else:
@@ -116,7 +130,7 @@ class LatestRecords:
                     transaction.records = [record for record in transaction.records if record[1] != entry.key]
         self._next, self._epoch = offset + 1, leader_epoch
 
-    def _end(self, marker: Marker) -> None:
+    def _end_transaction(self, marker: Marker) -> None:
         transaction = self._open.pop(marker.producer_id, None)
         if transaction is None or not marker.commit:
             return
@@ -130,9 +144,9 @@ class LatestRecords:
 
 
 @dataclass(slots=True)
-class _Open:
-    """One transaction that has not ended."""
+class _OpenTransaction:
+    """One open transaction."""
 
     producer_epoch: int = -1
     records: list[tuple[int, bytes, bytes | None, int]] = field(default_factory=list)
-    """(offset, key, value, leader epoch), in order of the offsets"""
+    """Offset, key, value and leader epoch of each record, in order of the offsets."""

@@ -8,7 +8,7 @@ from odradek.broker.coordinators.image_ports import CoordinatorTopic, ImageFeatu
 from odradek.broker.coordinators.marker_sender import MarkerSender, RemoteMarkerSender
 from odradek.broker.coordinators.marker_writer import COMMIT_MS_MAX, MarkerWriter
 from odradek.broker.coordinators.remote_txn_coordinator import Coordinators
-from odradek.broker.coordinators.shard_loader import FOLLOW_INTERVAL_MS, CoordinatorShards
+from odradek.broker.coordinators.shard_loader import STANDBY_INTERVAL_MS, CoordinatorShards
 from odradek.broker.coordinators.txn_verification import TransactionVerifier
 from odradek.broker.partition.background_jobs import repeat
 from odradek.broker.partition.registry import Partitions
@@ -25,12 +25,13 @@ from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
 
-MARKER_ANSWER_MS: Final = 5 * COMMIT_MS_MAX
-"""How long the answer of a leader is waited for whose connection stands; it gives it within a COMMIT_MS_MAX."""
+MARKER_RESPONSE_MS: Final = 5 * COMMIT_MS_MAX
+"""Maximum wait for the response to WriteTxnMarkers, in milliseconds. A leader responds within COMMIT_MS_MAX; the
+factor 5 allows for a busy leader."""
 
 
 class Transactions:
-    """The transaction coordinator of this broker, its access to the others, and the markers that it writes."""
+    """The transaction coordinator of this broker, with its verifier and its marker writer."""
 
     def __init__(
         self,
@@ -45,12 +46,15 @@ class Transactions:
         broker_epoch: Callable[[], int],
         on_failure: Callable[[str, BaseException], None],
     ) -> None:
-        """`broker_epoch()` is the epoch of this broker's registration. `on_failure` is called for bugs and for failed disks."""
+        """`broker_epoch` returns the epoch of this broker's registration.
+
+        `on_failure` receives a description and the exception of bugs and failed disks.
+        """
         topic = CoordinatorTopic(TRANSACTION_STATE, metadata, config.transaction_state_log_num_partitions)
         blocks = ProducerIdBlocks(controller, config.node_id, broker_epoch)
         producer_ids = ProducerIdPool(blocks.allocate, spawn)
         self.markers = MarkerWriter(partitions, clock, config.request_timeout_ms)
-        remote = RemoteMarkerSender(peers, MARKER_ANSWER_MS)
+        remote = RemoteMarkerSender(peers, MARKER_RESPONSE_MS)
         self.coordinator = TransactionCoordinator(
             clock=clock,
             config=_txn_config(config),
@@ -74,31 +78,37 @@ class Transactions:
         load_bytes = config.transaction_state_log_load_buffer_size
         shards = CoordinatorShards(TRANSACTION_STATE, self.coordinator, partitions, spawn, clock, load_bytes=load_bytes)
         partitions.listen(TRANSACTION_STATE, shards)
-        spawn(repeat(shards.follow, FOLLOW_INTERVAL_MS, FOLLOW_INTERVAL_MS), "follow other coordinators")
+        spawn(
+            repeat(shards.update_standby, STANDBY_INTERVAL_MS, STANDBY_INTERVAL_MS),
+            "update standby caches of transactions",
+        )
         producer_ids.prefetch()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Follow the leaders of the partitions that transactions are written to. To be told after the partitions."""
-        changed = led_anew(delta, image)
+        """Pass changed leaders to the coordinator, which sends markers again.
+
+        Call it after `Partitions.on_metadata`.
+        """
+        changed = changed_leaders(delta, image)
         if changed:
             self.coordinator.leaders_changed(changed)
             if any(partition.topic == TRANSACTION_STATE for partition in changed):
                 self._coordinators.leaders_changed()
 
 
-def led_anew(delta: MetadataDelta, image: MetadataImage) -> TopicPartitions:
-    """The partitions that have another leader or leader epoch than before, or are gone."""
-    found: TopicPartitions = {}
+def changed_leaders(delta: MetadataDelta, image: MetadataImage) -> TopicPartitions:
+    """Return the partitions with a new leader or leader epoch, and the deleted partitions."""
+    changed: TopicPartitions = {}
     for topic_id, index in delta.changed_partitions():
         topic, before = image.topic_by_id(topic_id), delta.base.topic_by_id(topic_id)
         if topic is None:
             continue
         old, new = None if before is None else before.partitions.get(index), topic.partitions[index]
         if old is None or (old.leader, old.leader_epoch) != (new.leader, new.leader_epoch):
-            found[TopicPartition(topic.name, index)] = None
+            changed[TopicPartition(topic.name, index)] = None
     for deleted in delta.deleted_topics():
-        found.update(dict.fromkeys(TopicPartition(deleted.name, index) for index in deleted.partitions))
-    return found
+        changed.update(dict.fromkeys(TopicPartition(deleted.name, index) for index in deleted.partitions))
+    return changed
 
 
 def _txn_config(config: Config) -> TxnConfig:

@@ -174,7 +174,7 @@ def test_a_month_of_transactions_leaves_the_logs_of_the_coordinators_as_a_week_d
         odradek.broker.coordinators.groups,
         odradek.broker.coordinators.transactions,
     ):  # there is nobody to follow
-        monkeypatch.setattr(module, "FOLLOW_INTERVAL_MS", STEP_MS)
+        monkeypatch.setattr(module, "STANDBY_INTERVAL_MS", STEP_MS)
     options = replace(draw(1, brokers=1, groups=False), durability=KILL, faults=[], overflow=False, limits={})
     rng = Random(1)
     network = Network(rng, latency=Latency(slow_probability=0.0))

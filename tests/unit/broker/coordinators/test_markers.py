@@ -229,7 +229,7 @@ async def test_a_marker_that_was_not_committed_in_time_is_not_written_again_by_t
         written = rig.services.markers.write([marker(7, 0, coordinator_epoch=coordinator_epoch)])
         assert written.result() == [{key: E.NONE}]
     assert rig.partition().log.log_end_offset == 3
-    assert rig.services.markers._stuck == {}
+    assert rig.services.markers._uncommitted == {}
     gates[0].open(0)
     assert (await rig.services.markers.write([marker(7, 0, coordinator_epoch=1)])) == [{key: E.REQUEST_TIMED_OUT}]
     assert rig.partition().log.log_end_offset == 4  # asked for once more after it was done: the answer was lost
@@ -250,7 +250,7 @@ async def test_a_marker_that_nobody_asked_for_again_is_not_that_of_the_next_tran
         gates[0].open()
         assert (written.result(), log.log_end_offset, log.last_stable_offset) == ([{key: E.NONE}], end, end)
         open_transaction(rig, 7, sequence=end // 2)
-    assert rig.services.markers._stuck == {}
+    assert rig.services.markers._uncommitted == {}
 
 
 class StateOf:

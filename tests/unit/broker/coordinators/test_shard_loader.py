@@ -6,7 +6,7 @@ from asyncio import ensure_future, sleep
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.broker.coordinators.log_replay import RECORDS_AT_A_TIME, Turns
+from odradek.broker.coordinators.log_replay import RECORDS_PER_SLICE, LoadQueue
 from odradek.broker.coordinators.partition_log import PartitionLogPort
 from odradek.broker.coordinators.shard_loader import CoordinatorShards
 from odradek.cluster.metadata.image import DIRECTORY_UNASSIGNED
@@ -79,7 +79,7 @@ class Elections(Rig):
 
     def write(self, key: bytes, value: bytes | None, producer_id: int = -1) -> None:
         partition = self.partition()
-        port = PartitionLogPort(partition, read_bytes=1, turns=Turns(1), base_sequence=0)
+        port = PartitionLogPort(partition, read_bytes=1, load_queue=LoadQueue(1), base_sequence=0)
         if producer_id < 0:
             port.append([ShardRecord(key, value)], NOW_MS)
         else:
@@ -94,7 +94,7 @@ async def test_a_broker_that_has_led_begins_with_nothing_of_before(tmp_path: Pat
     rig.write(b"deleted", b"1")
     rig.write(b"moved", b"of a transaction", 7)
     rig.led_by(2)
-    await rig.shards.follow()
+    await rig.shards.update_standby()
     rig.led_by(NODE)
     marker = end_txn_marker(producer_id=7, producer_epoch=0, coordinator_epoch=0, commit=True, timestamp=NOW_MS)
     rig.partition().append(marker, origin=Origin.COORDINATOR, now_ms=NOW_MS)
@@ -104,9 +104,9 @@ async def test_a_broker_that_has_led_begins_with_nothing_of_before(tmp_path: Pat
             rig.write(b"moved", b"%d" % number)
         log.producers.expire(NOW_MS + 2 * DAY_MS, DAY_MS)
         await clean(log, now_ms=NOW_MS + day * DAY_MS)
-        await rig.shards.follow()
+        await rig.shards.update_standby()
     rig.led_by(2)
-    await rig.shards.follow()
+    await rig.shards.update_standby()
     rig.led_by(NODE)
     loaded = await rig.coordinator_of_t.loaded()
     assert loaded == [(b"moved", b"5")]
@@ -114,11 +114,11 @@ async def test_a_broker_that_has_led_begins_with_nothing_of_before(tmp_path: Pat
 
 async def test_an_election_while_the_logs_are_read_along(tmp_path: Path) -> None:
     rig = Elections(tmp_path)
-    for number in range(RECORDS_AT_A_TIME + 1):
+    for number in range(RECORDS_PER_SLICE + 1):
         rig.write(b"k%d" % number, b"1")
     rig.led_by(2)
-    following = ensure_future(rig.shards.follow())
+    following = ensure_future(rig.shards.update_standby())
     await sleep(0)
     rig.led_by(NODE)
-    assert len(await rig.coordinator_of_t.loaded()) == RECORDS_AT_A_TIME + 1
+    assert len(await rig.coordinator_of_t.loaded()) == RECORDS_PER_SLICE + 1
     await following

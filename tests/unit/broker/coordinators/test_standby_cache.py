@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.coordinators.log_replay import RECORDS_AT_A_TIME, Turns
+from odradek.broker.coordinators.log_replay import RECORDS_PER_SLICE, LoadQueue
 from odradek.broker.coordinators.partition_log import PartitionLogPort
-from odradek.broker.coordinators.standby_cache import DELETE_RETENTION_MS_MIN, LatestRecords
+from odradek.broker.coordinators.standby_cache import DELETE_RETENTION_MS_MIN, StandbyCache
 from odradek.protocol.batch import end_txn_marker
 from odradek.runtime.shard import Marker, ShardRecord
 from odradek.storage.config import DAY_MS, LogConfig
@@ -27,11 +27,11 @@ class Kept(Rig):
         self.gates: list[Gate] = []
         super().__init__(folder, gate=self._gate, config=config)
         self.topic("t")
-        self.latest = LatestRecords(self.partition(), self.clock)
+        self.latest = StandbyCache(self.partition(), self.clock)
 
     def elected(self) -> PartitionLogPort:
         """What an election gives to the coordinator."""
-        return PartitionLogPort(self.partition(), read_bytes=1_000, turns=Turns(1), latest=self.latest)
+        return PartitionLogPort(self.partition(), read_bytes=1_000, load_queue=LoadQueue(1), standby=self.latest)
 
     def _gate(self, topic: str, index: int, advance: Callable[[int], None]) -> Gate:
         self.gates.append(Gate(topic, index, advance))
@@ -39,10 +39,10 @@ class Kept(Rig):
 
     def write(self, key: str, value: str | None) -> None:
         record = ShardRecord(key.encode(), None if value is None else value.encode())
-        PartitionLogPort(self.partition(), read_bytes=1, turns=Turns(1)).append([record], NOW_MS)
+        PartitionLogPort(self.partition(), read_bytes=1, load_queue=LoadQueue(1)).append([record], NOW_MS)
 
     async def read_on(self) -> None:
-        await self.latest.read_on(read_bytes=200)
+        await self.latest.catch_up(read_bytes=200)
 
     async def loaded(self) -> dict[int, tuple[bytes | None, bytes | None]]:
         """What an election reads: {offset: (key, value)}."""
@@ -90,7 +90,7 @@ async def test_the_last_record_of_each_key_is_kept_and_the_rest_read(tmp_path: P
         rig.write(key, value)
     rig.gates[0].open()
     await rig.read_on()
-    assert (len(rig.latest), rig.latest.kept_to()) == (2, 5)
+    assert (len(rig.latest), rig.latest.cached_end()) == (2, 5)
     rig.write("a", "3")
     rig.write("d", "1")
     found = await rig.loaded()
@@ -104,7 +104,7 @@ async def test_only_what_is_committed_is_kept(tmp_path: Path) -> None:
     rig.gates[0].open()
     rig.write("a", "2")
     await rig.read_on()
-    assert rig.latest.kept_to() == 1
+    assert rig.latest.cached_end() == 1
     assert await rig.loaded() == {0: (b"a", b"1"), 1: (b"a", b"2")}
     rig.gates[0].open()
     await rig.read_on()
@@ -120,7 +120,7 @@ async def test_a_log_that_was_cut_below_what_is_kept_is_read_anew(tmp_path: Path
     await rig.read_on()
     rig.partition().log.truncate_to(1, now_ms=NOW_MS)
     assert await rig.loaded() == {0: (b"a", b"1")}
-    assert (len(rig.latest), rig.latest.kept_to()) == (0, 0)
+    assert (len(rig.latest), rig.latest.cached_end()) == (0, 0)
 
 
 async def test_what_lies_below_the_start_of_the_log_is_not_there(tmp_path: Path) -> None:
@@ -156,25 +156,25 @@ async def test_what_has_not_been_read_on_before_compaction_takes_tombstones_is_r
     await take_the_tombstones(rig)
     await rig.read_on()
     assert b"deleted" not in {key for key, _ in (await rig.loaded()).values()}
-    assert (len(rig.latest), rig.latest.kept_to()) == (1, 13 + 1)
+    assert (len(rig.latest), rig.latest.cached_end()) == (1, 13 + 1)
     rig.clock.now_ms += DAY_MS // 2
-    assert rig.latest.kept_to() == 14
+    assert rig.latest.cached_end() == 14
     await rig.read_on()  # nothing new, but that is known now
     rig.clock.now_ms += DAY_MS // 2 + 1
-    assert rig.latest.kept_to() == 0
+    assert rig.latest.cached_end() == 0
 
 
 async def test_a_reading_that_took_too_long_counts_for_nothing(tmp_path: Path) -> None:
     rig = Kept(tmp_path)
-    for number in range(RECORDS_AT_A_TIME + 1):
+    for number in range(RECORDS_PER_SLICE + 1):
         rig.write(f"k{number}", "1")
     rig.gates[0].open()
     reading = asyncio.ensure_future(rig.read_on())
     await asyncio.sleep(0)
-    assert rig.latest.kept_to() > 0
+    assert rig.latest.cached_end() > 0
     rig.clock.now_ms += DAY_MS // 2 + 1
     await reading
-    assert (len(rig.latest), rig.latest.kept_to()) == (0, 0)
+    assert (len(rig.latest), rig.latest.cached_end()) == (0, 0)
 
 
 async def test_nothing_is_kept_where_tombstones_stay_for_seconds(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ async def test_nothing_is_kept_where_tombstones_stay_for_seconds(tmp_path: Path)
     rig.write("a", "1")
     rig.gates[0].open()
     await rig.read_on()
-    assert rig.latest.kept_to() == 0
+    assert rig.latest.cached_end() == 0
     assert await rig.loaded() == {0: (b"a", b"1")}
 
 
@@ -201,7 +201,7 @@ async def test_a_shard_that_is_loaded_again_does_not_begin_with_what_was_kept_at
 
 async def test_a_long_log_is_read_beside_everything_else(tmp_path: Path) -> None:
     rig = Kept(tmp_path)
-    for number in range(3 * RECORDS_AT_A_TIME):
+    for number in range(3 * RECORDS_PER_SLICE):
         rig.write(f"k{number}", "1")
     rig.gates[0].open()
     loading = asyncio.ensure_future(rig.loaded())
@@ -210,31 +210,31 @@ async def test_a_long_log_is_read_beside_everything_else(tmp_path: Path) -> None
         turns += 1
         await asyncio.sleep(0)
     assert turns >= 3
-    assert len(loading.result()) == 3 * RECORDS_AT_A_TIME
+    assert len(loading.result()) == 3 * RECORDS_PER_SLICE
     await rig.read_on()
-    assert len(await rig.loaded()) == 3 * RECORDS_AT_A_TIME
+    assert len(await rig.loaded()) == 3 * RECORDS_PER_SLICE
 
 
 async def test_the_shortest_goes_first_and_a_turn_that_nobody_takes_is_passed_on() -> None:
-    turns = Turns(1)
-    await turns.take(1)
+    turns = LoadQueue(1)
+    await turns.acquire(1)
     order: list[str] = []
 
     async def waits(name: str, records: int) -> None:
-        await turns.take(records)
+        await turns.acquire(records)
         order.append(name)
 
     tasks = [asyncio.ensure_future(waits(name, size)) for name, size in (("long", 9), ("gone", 1), ("short", 2))]
     await asyncio.sleep(0)
-    turns.give()
+    turns.release()
     tasks[1].cancel()  # it has been given the turn, and does not come any more
     for _ in range(3):
         await asyncio.sleep(0)
     assert order == ["short"]
-    turns.give()
+    turns.release()
     await tasks[0]
-    turns.give()
-    await turns.take(5)
+    turns.release()
+    await turns.acquire(5)
     assert order == ["short", "long"]
 
 
@@ -244,7 +244,7 @@ class Transacted(Kept):
     def transact(self, producer_id: int, key: str, value: str) -> None:
         guard = self.partition().log.producers.start_verification(producer_id, 0, 0, supports_epoch_bump=False)
         record = ShardRecord(key.encode(), value.encode(), producer_id, 0)
-        port = PartitionLogPort(self.partition(), read_bytes=1, turns=Turns(1), base_sequence=0)
+        port = PartitionLogPort(self.partition(), read_bytes=1, load_queue=LoadQueue(1), base_sequence=0)
         port.append([record], NOW_MS, guard)
 
     def end(self, producer_id: int, *, commit: bool) -> None:
@@ -262,7 +262,7 @@ async def test_records_of_transactions_count_from_the_end_of_their_transaction(t
     rig.end(7, commit=True)
     rig.gates[0].open()
     await rig.read_on()
-    assert (len(rig.latest), rig.latest.kept_to()) == (2, 4)
+    assert (len(rig.latest), rig.latest.cached_end()) == (2, 4)
     assert await rig.state(rig.elected()) == ({b"a": b"newer than what 7 brings"}, {8: {b"b": b"in 8"}})
     rig.end(8, commit=False)
     assert await rig.state(rig.elected()) == ({b"a": b"newer than what 7 brings"}, {})
@@ -272,7 +272,7 @@ async def test_records_of_transactions_count_from_the_end_of_their_transaction(t
 async def test_what_is_kept_and_the_rest_make_the_state_that_the_whole_log_makes(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     rig = Transacted(tmp_path)
-    whole = PartitionLogPort(rig.partition(), read_bytes=1_000, turns=Turns(1))
+    whole = PartitionLogPort(rig.partition(), read_bytes=1_000, load_queue=LoadQueue(1))
     for number in range(60):
         key, producer_id = rng.choice("abc"), rng.choice((7, 8))
         action = rng.random()
@@ -288,4 +288,4 @@ async def test_what_is_kept_and_the_rest_make_the_state_that_the_whole_log_makes
                 await rig.read_on()
         if number % 5 == 0:
             assert await rig.state(rig.elected()) == await rig.state(whole)
-    assert rig.latest.kept_to() > 0
+    assert rig.latest.cached_end() > 0

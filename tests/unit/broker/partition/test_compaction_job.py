@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.coordinators.log_replay import replay
-from odradek.broker.coordinators.standby_cache import LatestRecords
+from odradek.broker.coordinators.standby_cache import StandbyCache
 from odradek.broker.partition.compaction_job import pacing
 from odradek.protocol.batch import Compression, build_batch
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -199,8 +199,8 @@ async def test_an_engine_replays_what_is_left_over_the_gaps(tmp_path: Path) -> N
 
     await replay(partition, log.log_start_offset, log.log_end_offset, visit, read_bytes=100)
     assert visited == expected
-    kept = LatestRecords(partition, bench.rig.clock)
-    await kept.read_on(read_bytes=100)
+    kept = StandbyCache(partition, bench.rig.clock)
+    await kept.catch_up(read_bytes=100)
     assert await kept.replay(lambda *_: None) == log.log_end_offset
     assert len(kept) == 7
 

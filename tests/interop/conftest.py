@@ -1,4 +1,4 @@
-"""Real clients, real processes, real sockets; and the table of what works, made from the results."""
+"""Fixtures of tests with real clients and broker processes. The results are the input of docs/clients.md."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DRIVERS: dict[str, Callable[[], Driver]] = {
     "Java 4.3": JavaDriver,
 }
 EXTRA_DRIVERS: dict[str, Callable[[], Driver]] = {"franz-go": GoDriver}
-"""Clients that a machine may lack; they are not in the table."""
+"""Clients that need not be installed. They have no column in docs/clients.md."""
 
 
 @pytest.fixture(scope="session")
@@ -52,33 +52,33 @@ def odradek_cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[KafkaBroker]:
-    """Apache Kafka as the referee, for tests that compare."""
+    """Start Apache Kafka as the referee of tests that compare both brokers."""
     with KafkaBroker(overrides=SETTINGS) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
 def pair(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> SideBySide:
-    """The same command on both brokers."""
+    """Return both brokers, for commands that run on each of them."""
     return SideBySide(tool_jvm(), {"odradek": odradek_cluster.bootstrap, "kafka": kafka_broker.bootstrap})
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    """A broker that the tests of one file have to themselves."""
+    """Start a broker for the tests of one file."""
     with LocalCluster(settings=SETTINGS) as running:
         yield running
 
 
 @pytest.fixture
 def there(cluster: LocalCluster) -> tuple[str, str]:
-    """Tells our own commands where that broker is."""
+    """Return the options of `odradek` commands that select the broker of the file."""
     return "--bootstrap", cluster.bootstrap
 
 
 @pytest.fixture
 def name() -> str:
-    """For topics, groups and ids of one test, the same on both brokers."""
+    """Return a name for topics, groups and ids of one test, which is the same on both brokers."""
     return f"tool-{time.time_ns():x}"
 
 
@@ -92,7 +92,7 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def drivers() -> Iterator[Callable[[str], Driver]]:
-    """Drivers by name, each made once: a JVM is dear."""
+    """Return drivers by name. All tests share each driver, because a JVM starts slowly."""
     made: dict[str, Driver] = {}
 
     def get(name: str) -> Driver:
@@ -112,13 +112,13 @@ def driver(request: pytest.FixtureRequest, drivers: Callable[[str], Driver]) -> 
 
 @pytest.fixture
 def topic(bootstrap: str, request: pytest.FixtureRequest) -> str:
-    """A new topic of two partitions for each test."""
+    """Create a topic with two partitions for each test."""
     return make_topic(bootstrap, f"t-{abs(hash(request.node.nodeid)):x}-{time.time_ns():x}")
 
 
 @pytest.fixture
 def other_topic(bootstrap: str, topic: str) -> str:
-    """Another one, for what comes out of the first."""
+    """Create a second topic with two partitions, for the output of a test."""
     return make_topic(bootstrap, f"{topic}-out")
 
 
@@ -135,6 +135,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     if feature is not None and (report.when == "call" or report.failed):
         params: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
         client = feature.kwargs.get("client") or params.get("driver")
-        if client is not None:  # a driver that is no parameter is an extra one
+        if client is not None:  # a driver that is not a parameter of the test is an additional one
             client_table.record(str(client), str(feature.args[0]), passed=bool(report.passed))
     return report

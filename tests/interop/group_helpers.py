@@ -1,4 +1,4 @@
-"""Topics, records and members that tests of tools make on both brokers."""
+"""Topics, records and group members on both brokers, for tests of Kafka's tools."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 PROTOCOLS = ("classic", "consumer")
 BOTH = [0, 1]
 WRITTEN_MS = 1_750_000_000_000
-"""Records are a second apart from here on."""
+"""Timestamp of the first record in milliseconds. Each further record is one second later."""
 
 
 def make_topic(pair: SideBySide, name: str) -> None:
-    kept = ("--config", "retention.ms=-1")  # the records are dated in the past
+    kept = ("--config", "retention.ms=-1")  # the timestamps of the records are in the past
     assert pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "2", *kept)[0] == "exit 0"
 
 

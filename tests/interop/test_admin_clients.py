@@ -1,4 +1,4 @@
-"""What administrative clients of other libraries ask for: how each spells "all topics" is its own."""
+"""Admin clients of other libraries: their requests for all topics, and for the configuration of a topic."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def by_kafka_python(bootstrap: str) -> list[str]:
 
 
 def by_aiokafka(bootstrap: str) -> list[str]:
-    async def ask() -> list[str]:
+    async def list_topics() -> list[str]:
         client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
         await client.start()
         try:
@@ -42,15 +42,15 @@ def by_aiokafka(bootstrap: str) -> list[str]:
         finally:
             await client.close()
 
-    return asyncio.run(ask())
+    return asyncio.run(list_topics())
 
 
 @pytest.mark.parametrize("listing", [by_confluent, by_kafka_python, by_aiokafka])
-def test_all_topics_are_listed(listing: Callable[[str], list[str]], bootstrap: str, topic: str) -> None:
+def test_request_for_all_topics_lists_them(listing: Callable[[str], list[str]], bootstrap: str, topic: str) -> None:
     assert topic in listing(bootstrap)
 
 
-def test_a_topic_is_described_with_its_settings(bootstrap: str, topic: str) -> None:
+def test_topic_is_described_with_its_configuration(bootstrap: str, topic: str) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     settings = client.describe_configs([resource])[resource].result(TIMEOUT_S)

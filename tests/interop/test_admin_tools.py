@@ -1,4 +1,4 @@
-"""The rest of Kafka's tools for administration, on one broker: the same command against both prints the same."""
+"""Kafka's admin tools: a command prints the same output with Odradek and with Apache Kafka."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def versions(printed: str) -> dict[str, str]:
 
 
 @pytest.mark.feature("kafka-broker-api-versions", client=TOOLS)
-def test_versions_of_apis(pair: SideBySide) -> None:
+def test_broker_api_versions_tool_prints_the_same(pair: SideBySide) -> None:
     finished = pair.finished("kafka-broker-api-versions")
     found = {broker: versions(each.stdout) for broker, each in finished.items()}
     ours, kafkas = found["odradek"], found["kafka"]
@@ -39,7 +39,7 @@ def test_versions_of_apis(pair: SideBySide) -> None:
 
 
 def log_dirs(lines: list[str]) -> object:
-    """Less the directories, and the sizes, which depend on how clients cut their batches."""
+    """Return the output without directories and sizes. Sizes depend on the batches of the client."""
     [text] = [line for line in lines if line.startswith("{")]
     found = json.loads(text)
     for broker in found["brokers"]:
@@ -52,7 +52,7 @@ def log_dirs(lines: list[str]) -> object:
 
 
 @pytest.mark.feature("kafka-log-dirs", client=TOOLS)
-def test_log_dirs(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
+def test_log_dirs_tool_prints_the_same(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
     make_topic(pair, name)
     for bootstrap in pair.bootstraps.values():
         write(drivers, bootstrap, name, 20)
@@ -65,7 +65,7 @@ def test_log_dirs(pair: SideBySide, drivers: Callable[[str], Driver], name: str)
 @pytest.mark.feature(
     "kafka-reassign-partitions, kafka-leader-election: operations possible with one broker", client=TOOLS
 )
-def test_reassignments_and_elections(pair: SideBySide, name: str, tmp_path: Path) -> None:
+def test_reassignment_and_election_tools_print_the_same(pair: SideBySide, name: str, tmp_path: Path) -> None:
     make_topic(pair, name)
     topics, goal = tmp_path / "topics.json", tmp_path / "goal.json"
     topics.write_text(json.dumps({"version": 1, "topics": [{"topic": name}]}))

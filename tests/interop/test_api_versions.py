@@ -1,4 +1,4 @@
-"""What both brokers announce to clients: the same APIs in the same versions, but for a short list with reasons."""
+"""ApiVersions: both brokers announce the same APIs in the same versions, except for a list with reasons."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 
 
 def announced(bootstrap: str) -> dict[str, tuple[int, int]]:
-    """API name to (lowest, highest) version."""
+    """Return the announced (minimum, maximum) version by API name."""
 
-    async def ask() -> ApiVersionsResponse:
+    async def fetch_versions() -> ApiVersionsResponse:
         host, _, port = bootstrap.partition(",")[0].rpartition(":")
         client = await RawClient.connect(host, int(port))
         response: ApiVersionsResponse = await client.call(
@@ -31,10 +31,10 @@ def announced(bootstrap: str) -> dict[str, tuple[int, int]]:
         client.close()
         return response
 
-    return {APIS[each.api_key][1]: (each.min_version, each.max_version) for each in asyncio.run(ask()).api_keys}
+    return {APIS[api.api_key][1]: (api.min_version, api.max_version) for api in asyncio.run(fetch_versions()).api_keys}
 
 
-def test_what_is_announced(pair: SideBySide) -> None:
+def test_announced_versions_equal_those_of_apache_kafka(pair: SideBySide) -> None:
     ours, kafkas = (announced(pair.bootstraps[name]) for name in ("odradek", "kafka"))
     assert {name: versions for name, versions in ours.items() if kafkas.get(name) != versions} == {}
     reasons = [name for names in LEFT_OUT.values() for name in names]

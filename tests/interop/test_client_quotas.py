@@ -1,6 +1,7 @@
-"""Quotas that kafka-configs sets are felt by real clients while they hold, and not afterwards: on both brokers alike.
+"""Client quotas that kafka-configs sets throttle clients while they are set, on both brokers.
 
-What a client is told to wait it keeps in a metric of its own. How long that is depends on how its batches fall; whether it has to wait does not.
+The throttle time is in a metric of the client. Its length depends on the batches of the client, so that the tests compare
+only whether a client is throttled.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ PRODUCER, CONSUMER = "kafka-producer-perf-test", "kafka-consumer-perf-test"
 RATE = 50_000
 RECORD_BYTES = 1_000
 RECORDS = 540
-"""What may be used in ten seconds passes at once; four fifths of a second's worth is beyond that."""
+"""Bytes of a test. A quota permits the bytes of ten seconds without throttling; the test sends 0.8 s more."""
 PATIENCE_MS = 10_000
 FEW = 2
-"""Records of somebody who has to wait a second after every request."""
+"""Records of a client that is throttled for a second after each request."""
 
 
 class Client:
-    """A program of Kafka's under a client id of its own."""
+    """One of Kafka's performance tools, with its own client id."""
 
     def __init__(self, pair: SideBySide, name: str) -> None:
         self._pair = pair
@@ -56,7 +57,10 @@ class Client:
         return self._waits("produce", PRODUCER, *load, *more)
 
     def waits_to_read(self) -> dict[str, bool]:
-        """In several fetches. The tool ends with its last record; its patience is for a group that is slow to come together."""
+        """Return the throttle times of a consumer with several fetches. The tool ends with its last record.
+
+        Its time-out allows for a slow rebalance.
+        """
         patience = ("--timeout", str(PATIENCE_MS))
         load = ("--topic", self._name, "--num-records", str(RECORDS), "--fetch-size", str(RATE), *patience)
         return self._waits("fetch", CONSUMER, *load, "--print-metrics", "--command-property", f"client.id={self._name}")
@@ -68,7 +72,7 @@ class Client:
 
 
 def longest(what: str, printed: str) -> float:
-    """The longest wait, in milliseconds."""
+    """Return the longest throttle time in milliseconds."""
     found = re.search(rf"{what}-throttle-time-max:\S*\s+: ([\d.]+)", printed)
     assert found is not None, printed
     return float(found[1])
@@ -84,7 +88,7 @@ EACH, NEITHER = {"odradek": True, "kafka": True}, {"odradek": False, "kafka": Fa
 
 
 @pytest.mark.feature("quotas: producer_byte_rate, consumer_byte_rate, request_percentage", client="Java 4.3")
-def test_bytes_that_are_written_and_read(client: Client) -> None:
+def test_producer_and_consumer_byte_rates_throttle_clients(client: Client) -> None:
     with client.limited("producer_byte_rate", str(RATE)):
         assert client.waits_to_write(RECORDS) == EACH
     assert client.waits_to_write(RECORDS) == NEITHER
@@ -94,7 +98,7 @@ def test_bytes_that_are_written_and_read(client: Client) -> None:
 
 
 @pytest.mark.feature("quotas: producer_byte_rate, consumer_byte_rate, request_percentage", client="Java 4.3")
-def test_time_that_requests_take(client: Client) -> None:
+def test_request_percentage_throttles_clients(client: Client) -> None:
     with client.limited("request_percentage", "0.001"):
         assert client.waits_to_write(FEW) == EACH
     assert client.waits_to_write(FEW) == NEITHER

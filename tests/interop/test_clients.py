@@ -1,4 +1,4 @@
-"""Each client library, asked for each feature. The same tests run against Apache Kafka: ``--broker=kafka``."""
+"""Each feature with each client library. With `--broker=kafka`, the tests run against Apache Kafka."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(driver: Driver, bootstrap: str, topic: str, contents: list[bytes], opt
 
 
 @pytest.mark.feature("produce and consume, assigned partitions")
-def test_records_come_back_in_order(driver: Driver, bootstrap: str, topic: str) -> None:
+def test_records_are_consumed_in_order(driver: Driver, bootstrap: str, topic: str) -> None:
     contents = [b"%06d" % number for number in range(2_000)]
     write(driver, bootstrap, topic, contents, ProducerOptions())
     for partition in BOTH:
@@ -45,7 +45,7 @@ def test_records_come_back_in_order(driver: Driver, bootstrap: str, topic: str) 
 
 @pytest.mark.feature("codecs: gzip, snappy, lz4, zstd")
 @pytest.mark.parametrize("codec", CODECS)
-def test_codecs_are_read_by_this_client_and_by_others(
+def test_compressed_records_are_read_by_all_clients(
     driver: Driver, drivers: Callable[[str], Driver], bootstrap: str, topic: str, codec: str
 ) -> None:
     contents = [b"%06d" % number * 40 for number in range(300)]
@@ -56,7 +56,7 @@ def test_codecs_are_read_by_this_client_and_by_others(
 
 
 @pytest.mark.feature("headers, null keys and null values")
-def test_headers_keys_and_nulls(driver: Driver, bootstrap: str, topic: str) -> None:
+def test_headers_keys_and_null_values_are_preserved(driver: Driver, bootstrap: str, topic: str) -> None:
     headers = (("trace", b"\x00\xff"), ("trace", b""), ("é", "ü".encode()))
     producer = driver.producer(bootstrap, ProducerOptions())
     producer.send(topic, b"with", key=b"k", headers=headers)
@@ -73,7 +73,7 @@ def test_headers_keys_and_nulls(driver: Driver, bootstrap: str, topic: str) -> N
 
 
 @pytest.mark.feature("producer timestamps")
-def test_timestamps_are_kept(driver: Driver, bootstrap: str, topic: str) -> None:
+def test_timestamps_are_preserved(driver: Driver, bootstrap: str, topic: str) -> None:
     stamps = [NOW_MS, NOW_MS - 5_000, NOW_MS + 7]
     producer = driver.producer(bootstrap, ProducerOptions())
     for stamp in stamps:
@@ -84,14 +84,14 @@ def test_timestamps_are_kept(driver: Driver, bootstrap: str, topic: str) -> None
 
 
 @pytest.mark.feature("idempotent producer")
-def test_idempotent_producer(driver: Driver, bootstrap: str, topic: str) -> None:
+def test_idempotent_producer_writes_each_record_once(driver: Driver, bootstrap: str, topic: str) -> None:
     contents = [b"%06d" % number for number in range(3_000)]
     write(driver, bootstrap, topic, contents, ProducerOptions(idempotent=True))
     assert values(driver.consume(bootstrap, topic, [0], COMMITTED)) == contents[0::2]
 
 
 @pytest.mark.feature("transactions: commit and abort, read_committed and read_uncommitted")
-def test_only_committed_transactions_are_read(driver: Driver, bootstrap: str, topic: str) -> None:
+def test_read_committed_returns_only_committed_transactions(driver: Driver, bootstrap: str, topic: str) -> None:
     producer = driver.producer(bootstrap, ProducerOptions(transactional_id=f"id-{topic}"))
     producer.init()
     for number in range(12):
@@ -110,7 +110,7 @@ def test_only_committed_transactions_are_read(driver: Driver, bootstrap: str, to
 
 
 @pytest.mark.feature("transactions: read_committed stops before an open transaction")
-def test_an_open_transaction_holds_back_committed_readers(driver: Driver, bootstrap: str, topic: str) -> None:
+def test_open_transaction_holds_back_read_committed_consumers(driver: Driver, bootstrap: str, topic: str) -> None:
     write(driver, bootstrap, topic, [b"before"], ProducerOptions())
     producer = driver.producer(bootstrap, ProducerOptions(transactional_id=f"id-{topic}"))
     producer.init()
@@ -124,12 +124,14 @@ def test_an_open_transaction_holds_back_committed_readers(driver: Driver, bootst
     producer.close()
     deadline = time.monotonic() + TIMEOUT_S
     while (found := values(driver.consume(bootstrap, topic, [0], COMMITTED))) == [b"before"]:
-        assert time.monotonic() < deadline  # the answer to EndTxn precedes the markers: readers are told a moment later
+        assert (
+            time.monotonic() < deadline
+        )  # the EndTxn response precedes the markers; readers see the records after the markers
     assert found == [b"before", b"open", b"behind"]
 
 
 @pytest.mark.feature("transactions: a second producer with the same id fences the first")
-def test_a_second_producer_fences_the_first(driver: Driver, bootstrap: str, topic: str) -> None:
+def test_newer_producer_fences_the_older_one(driver: Driver, bootstrap: str, topic: str) -> None:
     options = ProducerOptions(transactional_id=f"id-{topic}")
     zombie = driver.producer(bootstrap, options)
     zombie.init()
@@ -155,7 +157,7 @@ def zombie_goes_on(zombie: ProducerDriver, topic: str) -> None:
 
 
 def committed_soon(driver: Driver, bootstrap: str, topic: str, count: int) -> list[bytes | None]:
-    """What committed readers see once ``count`` messages are there (markers follow the answer to EndTxn)."""
+    """Return what a read_committed consumer reads when `count` messages are visible. Markers follow EndTxn."""
     deadline = time.monotonic() + TIMEOUT_S
     while len(found := values(driver.consume(bootstrap, topic, [0], COMMITTED))) < count:
         assert time.monotonic() < deadline, found
@@ -163,15 +165,17 @@ def committed_soon(driver: Driver, bootstrap: str, topic: str, count: int) -> li
 
 
 @pytest.mark.feature("transactions: time-out")
-def test_a_transaction_that_takes_too_long_is_aborted(driver: Driver, bootstrap: str, topic: str) -> None:
+def test_transaction_is_aborted_after_its_time_out(driver: Driver, bootstrap: str, topic: str) -> None:
     producer = driver.producer(bootstrap, ProducerOptions(transactional_id=f"id-{topic}", transaction_timeout_ms=1_500))
     producer.init()
     producer.begin()
     producer.send(topic, b"too slow")
     producer.flush()
     write(driver, bootstrap, topic, [b"behind"], ProducerOptions())
-    assert committed_soon(driver, bootstrap, topic, 1) == [b"behind"]  # comes only when the open one has been aborted
-    with pytest.raises(Exception):  # noqa: B017  each client has its own name for it; none may succeed
+    assert committed_soon(driver, bootstrap, topic, 1) == [
+        b"behind"
+    ]  # is visible only after the open transaction was aborted
+    with pytest.raises(Exception):  # noqa: B017  each client has another exception; no client may succeed
         producer.commit()
     producer.close()
     assert values(driver.consume(bootstrap, topic, [0], COMMITTED)) == [b"behind"]

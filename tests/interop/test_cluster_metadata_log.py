@@ -1,4 +1,4 @@
-"""Kafka's own tool reads the metadata log that a controller of ours wrote, and says what we meant."""
+"""Kafka's tool decodes a metadata log that Odradek wrote to the same metadata."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def open_log(directory: Path) -> tuple[LogManager, PartitionLog]:
 
 
 async def live(directory: Path, incarnation: int, topics: list[NewTopic]) -> MetadataImage:
-    """One life of a node on `directory`: start, change the metadata, die without a good-bye."""
+    """Start a controller on `directory`, change the metadata, and end without a clean shutdown."""
     logs, log = open_log(directory)
     storage = PartitionRaftStorage(logs, log, logs.disk, [1], SystemClock(), sole_voter=True)
     node = ControllerNode(storage, incarnation)
@@ -84,7 +84,7 @@ def dump(folder: Path) -> str:
     return done.stdout
 
 
-def test_kafka_reads_the_metadata_log(written: tuple[Path, MetadataImage]) -> None:
+def test_kafka_decodes_the_metadata_log(written: tuple[Path, MetadataImage]) -> None:
     folder, image = written
     text = dump(folder)
     offsets = [int(found) for found in re.findall(r"^\| offset: (\d+) ", text, re.MULTILINE)]
@@ -97,7 +97,7 @@ def test_kafka_reads_the_metadata_log(written: tuple[Path, MetadataImage]) -> No
 
 
 def replayed(payloads: list[dict[str, Any]]) -> dict[str, Any]:
-    """The metadata as Kafka's decoder tells it, in a few lines that share nothing with the product."""
+    """Build the metadata from the output of Kafka's decoder. It uses no code of the product."""
     topics: dict[str, dict[str, Any]] = {}
     features, configs, broker, next_id = {}, {}, {}, 0
     for payload in payloads:
@@ -150,7 +150,7 @@ def text_of(uuid: UUID) -> str:
     return base64.urlsafe_b64encode(uuid.bytes).decode().rstrip("=")
 
 
-def test_the_quorum_state_is_what_kafka_writes(written: tuple[Path, MetadataImage]) -> None:
+def test_quorum_state_file_equals_that_of_kafka(written: tuple[Path, MetadataImage]) -> None:
     folder, _ = written
     # what a 4.3.1 controller with one voter writes after its second start
     expected = (

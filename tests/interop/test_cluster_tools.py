@@ -1,4 +1,4 @@
-"""kafka-cluster, kafka-metadata-quorum, kafka-features: the same command against both brokers prints the same."""
+"""kafka-cluster, kafka-metadata-quorum and kafka-features print the same output with both brokers."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ OF_ITS_OWN = (
     "DirectoryId",
     "ClusterId",
 )
-"""Each log has its length, each broker its directory; when one was asked is chance."""
+"""Values that differ between brokers: log lengths, directories, and times of requests."""
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 
 @pytest.mark.feature("kafka-cluster: cluster-id, list-endpoints, unregister", client=TOOLS)
-def test_kafka_cluster(pair: SideBySide, odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> None:
+def test_kafka_cluster_prints_the_same(
+    pair: SideBySide, odradek_cluster: LocalCluster, kafka_broker: KafkaBroker
+) -> None:
     where = ("--bootstrap-server", ADDRESS)
     finished = pair.finished(CLUSTER, "cluster-id", *where)
-    told = {name: re.fullmatch(r"Cluster ID: (\S{22})\n", each.stdout) for name, each in finished.items()}
-    assert all(told.values()), finished
-    assert [each.returncode for each in finished.values()] == [0, 0]
-    assert told["kafka"] is not None
-    assert told["kafka"][1] == CLUSTER_ID
+    cluster_ids = {name: re.fullmatch(r"Cluster ID: (\S{22})\n", process.stdout) for name, process in finished.items()}
+    assert all(cluster_ids.values()), finished
+    assert [process.returncode for process in finished.values()] == [0, 0]
+    assert cluster_ids["kafka"] is not None
+    assert cluster_ids["kafka"][1] == CLUSTER_ID
     ports = {"odradek": odradek_cluster.bootstrap, "kafka": kafka_broker.bootstrap}
     for more in ((), ("--include-fenced-brokers",)):
         endpoints = pair.both(CLUSTER, "list-endpoints", *where, *more)
@@ -53,7 +55,10 @@ def test_kafka_cluster(pair: SideBySide, odradek_cluster: LocalCluster, kafka_br
 
 
 def table(finished: Finished) -> list[dict[str, str]]:
-    """Rows of a table by its titles, less what each broker has of its own. Columns are two blanks apart, or a tab."""
+    """Return the rows of a table by title, without values that differ between brokers.
+
+    Columns are separated by two blanks or a tab.
+    """
     assert finished.returncode == 0, finished.stderr
     titles, *rows = [
         re.split(r"\s*\t\s*|\s{2,}", line.strip()) for line in finished.stdout.splitlines() if line.strip()
@@ -64,7 +69,7 @@ def table(finished: Finished) -> list[dict[str, str]]:
 
 
 @pytest.mark.feature("kafka-metadata-quorum: describe --status, --replication", client=TOOLS)
-def test_the_quorum(pair: SideBySide) -> None:
+def test_metadata_quorum_tool_prints_the_same(pair: SideBySide) -> None:
     found = pair.both(QUORUM, "describe", "--status")
     status = {name: [label(line) for line in lines] for name, lines in found.items()}
     assert status["odradek"] == status["kafka"]
@@ -78,13 +83,13 @@ def test_the_quorum(pair: SideBySide) -> None:
 
 
 def label(line: str) -> str:
-    """A line of the status, less the values that are each cluster's own."""
+    """Return a line of the status without values that differ between clusters."""
     title = line.split(":", maxsplit=1)[0]
     return title if title in OF_ITS_OWN else line
 
 
 @pytest.mark.feature("kafka-features: describe, upgrade, downgrade", client=TOOLS)
-def test_features(pair: SideBySide) -> None:
+def test_features_tool_prints_the_same(pair: SideBySide) -> None:
     found = pair.both(FEATURES, "describe")
     levels = {
         name: [

@@ -1,4 +1,4 @@
-"""The command line as a person uses it: processes, exit codes, one clear line when something is wrong."""
+"""Command line: processes, exit codes, and errors of one line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cluster() -> Iterator[LocalCluster]:
         yield running
 
 
-def test_up_detached_serves_and_down_stops_it(tmp_path: Path) -> None:
+def test_up_detach_starts_a_broker_and_down_stops_it(tmp_path: Path) -> None:
     started = odradek("up", "--brokers", "1", "--dir", str(tmp_path), "--port", "0", "--detach")
     assert started.returncode == 0, started.stderr
     word, endpoint = started.stdout.split()
@@ -55,7 +55,7 @@ def test_up_detached_serves_and_down_stops_it(tmp_path: Path) -> None:
     assert odradek("status", "--dir", str(tmp_path)).returncode == 1
 
 
-def test_up_in_the_foreground_stops_cleanly_on_interrupt(tmp_path: Path) -> None:
+def test_up_in_the_foreground_stops_the_broker_on_interrupt(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [str(ODRADEK), "up", "--dir", str(tmp_path), "--port", "0"],
         stdout=subprocess.PIPE,
@@ -70,7 +70,7 @@ def test_up_in_the_foreground_stops_cleanly_on_interrupt(tmp_path: Path) -> None
     assert (tmp_path / "broker-1" / ".kafka_cleanshutdown").exists()
 
 
-def test_brokers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+def test_brokers_of_local_cluster_end_when_its_process_is_killed(tmp_path: Path) -> None:
     script = (
         "import sys, time; from odradek import LocalCluster\n"
         f"cluster = LocalCluster(directory={str(tmp_path)!r}); cluster.start()\n"
@@ -86,7 +86,7 @@ def test_brokers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     assert broker.wait_ended(TIMEOUT_S)
 
 
-def test_a_port_in_use_says_so(tmp_path: Path) -> None:
+def test_up_on_a_port_in_use_is_refused_with_one_line(tmp_path: Path) -> None:
     with one_taken(BROKERS_DEFAULT, 0) as ports:
         port = ports[0]
         finished = odradek("up", "--dir", str(tmp_path / "new"), "--port", str(port), "--detach")
@@ -97,7 +97,7 @@ def test_a_port_in_use_says_so(tmp_path: Path) -> None:
     assert len(list(without_progress(finished.stderr.splitlines()))) == 1
 
 
-def test_a_data_directory_in_use_says_so(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_data_directory_in_use_is_refused(cluster: LocalCluster, tmp_path: Path) -> None:
     data = cluster.directory.data(1)
     with pytest.raises(BrokerFailed) as failed:
         LocalCluster(directory=tmp_path, settings={"log.dirs": data}).start()
@@ -106,7 +106,7 @@ def test_a_data_directory_in_use_says_so(cluster: LocalCluster, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("setting", ["num.partitions=many", "no.such.property=1", "log.segment.bytes=-5", "nonsense"])
-def test_a_bad_configuration_is_one_line_and_exit_code_2(tmp_path: Path, setting: str) -> None:
+def test_broker_refuses_invalid_configuration_with_one_line_and_exit_code_2(tmp_path: Path, setting: str) -> None:
     config = tmp_path / "broker.properties"
     config.write_text(f"node.id=1\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path / 'data'}\n")
     finished = odradek("broker", "--config", str(config), "--set", setting)
@@ -116,7 +116,7 @@ def test_a_bad_configuration_is_one_line_and_exit_code_2(tmp_path: Path, setting
 
 
 @pytest.mark.parametrize("setting", ["num.partitions=many", "no.such.property=1", "nonsense"])
-def test_up_passes_on_what_is_wrong_with_the_configuration(tmp_path: Path, setting: str) -> None:
+def test_up_prints_the_broker_error_of_an_invalid_configuration(tmp_path: Path, setting: str) -> None:
     finished = odradek("up", "--dir", str(tmp_path), "--port", "0", "--detach", "--set", setting)
     assert finished.returncode == 2
     [reason] = without_progress(finished.stderr.splitlines())
@@ -124,7 +124,7 @@ def test_up_passes_on_what_is_wrong_with_the_configuration(tmp_path: Path, setti
 
 
 @pytest.mark.parametrize("command", [("up", "--port", "0", "--detach"), ("status",), ("down",)])
-def test_a_directory_that_is_none_is_one_line(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_file_as_directory_is_refused_with_one_line(tmp_path: Path, command: tuple[str, ...]) -> None:
     file = tmp_path / ("a file with a name that is longer than a narrow terminal is wide, which must " + "not wrap it")
     file.touch()
     finished = odradek(*command, "--dir", str(file), columns=40)
@@ -133,19 +133,19 @@ def test_a_directory_that_is_none_is_one_line(tmp_path: Path, command: tuple[str
     assert len(finished.stderr.strip().splitlines()) == 1
 
 
-def test_options_before_a_subcommand_hold_for_it(cluster: LocalCluster) -> None:
+def test_options_before_a_subcommand_apply_to_it(cluster: LocalCluster) -> None:
     finished = odradek("txns", "--bootstrap", cluster.bootstrap, "--json", "list")
     assert (finished.returncode, finished.stderr) == (0, "")
     assert isinstance(json.loads(finished.stdout), list)
 
 
-def test_a_row_is_a_line_however_narrow_the_terminal(cluster: LocalCluster) -> None:
+def test_each_row_is_one_line_on_a_narrow_terminal(cluster: LocalCluster) -> None:
     assert odradek("topics", "create", "a-topic", "--bootstrap", cluster.bootstrap).returncode == 0
     finished = odradek("topics", "describe", "a-topic", "--bootstrap", cluster.bootstrap, columns=30)
     assert len(finished.stdout.splitlines()) == 1 + 2  # titles and partitions
 
 
-def test_local_cluster_kills_pauses_and_restarts(tmp_path: Path) -> None:
+def test_local_cluster_kills_pauses_and_restarts_a_broker(tmp_path: Path) -> None:
     with LocalCluster(directory=tmp_path) as running:
         port = running.bootstrap
         running.pause(1)
@@ -167,14 +167,14 @@ async def test_local_cluster_is_an_async_context_manager() -> None:
     assert not pid.alive()
 
 
-def test_topics(cluster: LocalCluster) -> None:
+def test_topics_are_created_listed_described_and_deleted(cluster: LocalCluster) -> None:
     name = f"topic-{time.time_ns():x}"
     there = ("--bootstrap", cluster.bootstrap)
     sizes = ("--partitions", "3", "--replication-factor", "1")
-    more = odradek("topics", "create", name, "--replication-factor", "2", *there)
-    assert (more.returncode, "INVALID_REPLICATION_FACTOR" in more.stderr) == (1, True)
-    made = answer("topics", "create", name, *sizes, "--config", "retention.ms=1000", *there)
-    assert (made["partitions"], made["replication_factor"]) == (3, 1)
+    refused = odradek("topics", "create", name, "--replication-factor", "2", *there)
+    assert (refused.returncode, "INVALID_REPLICATION_FACTOR" in refused.stderr) == (1, True)
+    created = answer("topics", "create", name, *sizes, "--config", "retention.ms=1000", *there)
+    assert (created["partitions"], created["replication_factor"]) == (3, 1)
     assert (name, 3, 1) in [
         (row["name"], row["partitions"], row["replication_factor"]) for row in answer("topics", "list", *there)
     ]
@@ -187,8 +187,7 @@ def test_topics(cluster: LocalCluster) -> None:
     assert (gone.returncode, gone.stderr.startswith(f"topic {name} does not exist")) == (1, True)
 
 
-def test_what_cannot_be_written_or_read_is_one_line(cluster: LocalCluster) -> None:
-    """A full disk behind standard output, and no standard input at all."""
+def test_full_disk_and_closed_standard_input_are_errors_of_one_line(cluster: LocalCluster) -> None:
     there = f"--bootstrap {cluster.bootstrap}"
     for words in (f"topics list {there} --internal >/dev/full", f"produce t {there} <&-"):
         finished = subprocess.run(
@@ -197,14 +196,14 @@ def test_what_cannot_be_written_or_read_is_one_line(cluster: LocalCluster) -> No
         assert (finished.returncode, len(finished.stderr.splitlines())) == (1, 1), finished.stderr
 
 
-def test_no_broker_says_what_to_do() -> None:
+def test_error_without_a_broker_has_the_next_command() -> None:
     finished = odradek("topics", "list", "--bootstrap", "127.0.0.1:1")
     assert finished.returncode == 1
     assert "127.0.0.1:1" in finished.stderr
     assert "odradek up" in finished.stderr
 
 
-def test_an_address_that_is_dead_does_not_hide_one_that_lives(cluster: LocalCluster) -> None:
+def test_bootstrap_uses_the_first_address_that_responds(cluster: LocalCluster) -> None:
     finished = odradek("topics", "list", "--bootstrap", f"127.0.0.1:1,{cluster.bootstrap}")
     assert (finished.returncode, finished.stderr) == (0, "")
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -229,7 +228,7 @@ def open_transaction(cluster: LocalCluster, topic: str) -> Producer:
     return producer
 
 
-def test_txns_names_what_holds_back_a_partition_and_abort_ends_it(cluster: LocalCluster) -> None:
+def test_txns_blocking_shows_the_open_transaction_and_abort_ends_it(cluster: LocalCluster) -> None:
     topic = f"held-{time.time_ns():x}"
     there = ("--bootstrap", cluster.bootstrap)
     answer("topics", "create", topic, "--partitions", "2", *there)
@@ -253,7 +252,7 @@ def test_txns_names_what_holds_back_a_partition_and_abort_ends_it(cluster: Local
     del producer
 
 
-def test_dump_shows_what_the_files_hold(cluster: LocalCluster) -> None:
+def test_dump_decodes_all_files_of_a_partition(cluster: LocalCluster) -> None:
     topic = f"dump-{time.time_ns():x}"
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": topic})
     producer.init_transactions(TIMEOUT_S)

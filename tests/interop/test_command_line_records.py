@@ -1,4 +1,4 @@
-"""``odradek produce``, ``consume``, ``groups`` and ``configs`` as a person uses them, beside real clients."""
+"""Commands `odradek produce`, `consume`, `groups` and `configs`, beside other clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.interop
 
 @pytest.fixture
 def topic(there: tuple[str, str]) -> str:
-    """A new topic of three partitions."""
+    """Create a topic with three partitions, and return its name."""
     name = f"records-{time.time_ns():x}"
     answer("topics", "create", name, "--partitions", "3", *there)
     return name
@@ -41,7 +41,7 @@ def consumed(*arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in finished.stdout.splitlines()]
 
 
-def test_what_is_produced_is_consumed(topic: str, there: tuple[str, str]) -> None:
+def test_produced_records_are_consumed(topic: str, there: tuple[str, str]) -> None:
     header = ("--header", "source=shell", "--header", "empty")
     sent = answer("produce", topic, "hello", "--key", "k", "--partition", "1", *header, *there)
     assert sent["records"] == 1
@@ -52,7 +52,9 @@ def test_what_is_produced_is_consumed(topic: str, there: tuple[str, str]) -> Non
     assert "1@0" in odradek("consume", topic, *there).stdout
 
 
-def test_keys_go_where_a_java_client_sends_them(topic: str, there: tuple[str, str], cluster: LocalCluster) -> None:
+def test_partition_of_a_key_is_that_of_the_java_client(
+    topic: str, there: tuple[str, str], cluster: LocalCluster
+) -> None:
     keys = ["", "a", "key-1", "ключ", "longer than one word"]
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "partitioner": "murmur2"})
     for key in keys:
@@ -68,9 +70,7 @@ def test_keys_go_where_a_java_client_sends_them(topic: str, there: tuple[str, st
     assert sorted(placed) == sorted(keys)
 
 
-def test_an_aborted_transaction_is_seen_by_nobody_who_reads_what_is_committed(
-    topic: str, there: tuple[str, str]
-) -> None:
+def test_aborted_transaction_is_not_consumed_without_uncommitted(topic: str, there: tuple[str, str]) -> None:
     lines = "".join(f"{number}\n" for number in range(2500))
     aborted = piped(lines, "produce", topic, "--abort", "--json", *there)
     assert json.loads(aborted.stdout)["transaction"] == "aborted", aborted.stderr
@@ -81,7 +81,9 @@ def test_an_aborted_transaction_is_seen_by_nobody_who_reads_what_is_committed(
     assert answer("txns", "blocking", "--topic", topic, *there) == []
 
 
-def test_copies_through_a_pipe_keep_every_byte(topic: str, there: tuple[str, str], cluster: LocalCluster) -> None:
+def test_copy_from_consume_to_produce_preserves_all_bytes(
+    topic: str, there: tuple[str, str], cluster: LocalCluster
+) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     producer.produce(topic, value=b"\xff\x00", key=b"\xfe", headers=[("h", b"\x80"), ("h", None)], partition=0)
     producer.produce(topic, value=None, key=b"gone", partition=0)
@@ -98,7 +100,7 @@ def test_copies_through_a_pipe_keep_every_byte(topic: str, there: tuple[str, str
     assert content("0")[0] == ({"base64": "/g=="}, {"base64": "/wA="}, [["h", {"base64": "gA=="}], ["h", None]])
 
 
-def test_consume_begins_and_ends_where_it_is_told(topic: str, there: tuple[str, str]) -> None:
+def test_consume_respects_from_and_max(topic: str, there: tuple[str, str]) -> None:
     piped("".join(f"{number}\n" for number in range(9)), "produce", topic, "--partition", "0", *there)
     first = ("--partition", "0")
     assert [row["value"] for row in consumed(topic, *first, "--from", "6", *there)] == ["6", "7", "8"]
@@ -106,7 +108,7 @@ def test_consume_begins_and_ends_where_it_is_told(topic: str, there: tuple[str, 
     assert consumed(topic, "--from", "latest", *there) == []
 
 
-def test_consume_follows_until_it_is_interrupted(topic: str, there: tuple[str, str]) -> None:
+def test_consume_follow_prints_new_records_until_interrupted(topic: str, there: tuple[str, str]) -> None:
     following = subprocess.Popen(
         [str(ODRADEK), "consume", topic, "--follow", "--json", *there],
         stdout=subprocess.PIPE,
@@ -118,12 +120,12 @@ def test_consume_follows_until_it_is_interrupted(topic: str, there: tuple[str, s
     for value in ("first", "second"):
         assert odradek("produce", topic, value, *there).returncode == 0
         assert json.loads(following.stdout.readline())["value"] == value
-    os.killpg(following.pid, signal.SIGINT)  # as a terminal does: to the whole of what runs in it
+    os.killpg(following.pid, signal.SIGINT)  # Ctrl-C signals all processes of the group
     assert following.wait(TIMEOUT_S) == 130
     following.stdout.close()
 
 
-def test_an_interrupted_transaction_is_aborted(topic: str, there: tuple[str, str]) -> None:
+def test_interrupted_produce_aborts_its_transaction(topic: str, there: tuple[str, str]) -> None:
     identity = f"{topic}-interrupted"
     sending = subprocess.Popen(
         [str(ODRADEK), "produce", topic, "--transactional-id", identity, *there],
@@ -174,7 +176,7 @@ def test_an_interrupted_transaction_is_aborted(topic: str, there: tuple[str, str
         (("configs", "describe", "broker", "77"), 1, "broker 77"),
     ],
 )
-def test_what_cannot_be_is_one_line_with_the_remedy(
+def test_invalid_operation_is_an_error_of_one_line_with_the_next_step(
     there: tuple[str, str], arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     finished = odradek(*arguments, *there)
@@ -183,7 +185,7 @@ def test_what_cannot_be_is_one_line_with_the_remedy(
 
 
 def member(cluster: LocalCluster, group: str, topic: str, protocol: str) -> Consumer:
-    """In the group, with everything read and committed that there is now."""
+    """Return a member of the group that has consumed and committed all present records."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -204,7 +206,7 @@ def member(cluster: LocalCluster, group: str, topic: str, protocol: str) -> Cons
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_groups_with_members_and_without(
+def test_groups_are_listed_described_reset_and_deleted(
     cluster: LocalCluster, topic: str, there: tuple[str, str], protocol: str
 ) -> None:
     group = f"{topic}-{protocol}"
@@ -259,7 +261,7 @@ def test_groups_with_members_and_without(
         (("--from-file",), [2, 4]),
     ],
 )
-def test_reset_by_every_specification(
+def test_reset_accepts_each_specification(
     topic: str, there: tuple[str, str], tmp_path: Path, specification: tuple[str, ...], expected: list[int]
 ) -> None:
     for partition in "01":
@@ -278,7 +280,7 @@ def test_reset_by_every_specification(
     assert [row["lag"] for row in rows] == [4 - offset for offset in expected]
 
 
-def test_configs_of_a_topic(topic: str, there: tuple[str, str]) -> None:
+def test_topic_configurations_are_described_and_altered(topic: str, there: tuple[str, str]) -> None:
     rows = answer("configs", "describe", "topic", topic, *there)
     assert [row["name"] for row in rows if row["source"] == "topic"] == []
     changed = answer(
@@ -301,7 +303,7 @@ def test_configs_of_a_topic(topic: str, there: tuple[str, str]) -> None:
     assert next(row for row in everything if row["name"] == "retention.ms")["source"] == "default"
 
 
-def test_configs_of_brokers(there: tuple[str, str], cluster: LocalCluster) -> None:
+def test_broker_configurations_are_described_and_altered(there: tuple[str, str], cluster: LocalCluster) -> None:
     answer("configs", "alter", "broker", "--set", "log.retention.ms=86400000", *there)
     try:
         rows = {row["name"]: row for row in answer("configs", "describe", "broker", "1", *there)}
@@ -314,7 +316,7 @@ def test_configs_of_brokers(there: tuple[str, str], cluster: LocalCluster) -> No
         answer("configs", "alter", "broker", "--delete", "log.retention.ms", *there)
 
 
-def test_the_same_commands_work_with_apache_kafka(kafka_broker: KafkaBroker) -> None:
+def test_commands_work_with_apache_kafka(kafka_broker: KafkaBroker) -> None:
     there = ("--bootstrap", kafka_broker.bootstrap)
     topic = f"kafka-{time.time_ns():x}"
     answer("topics", "create", topic, "--partitions", "1", *there)

@@ -1,4 +1,4 @@
-"""Compaction beside Apache Kafka's: its own cleaner on a copy of the same files, and DumpLogSegments over what ours has left."""
+"""Compaction compared with Kafka's LogCleaner on a copy of the files, and checked by DumpLogSegments."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONFIG = LogConfig(
     segment_bytes=3_000, index_interval_bytes=300, cleanup_policy=("compact",), delete_retention_ms=RETENTION_MS
 )
 PASSES = (NOW_MS + 1_000, NOW_MS + 1_000 + RETENTION_MS, NOW_MS + 1_000 + 2 * RETENTION_MS)
-"""The second one meets delete horizons that have passed; the third what was left of markers and empty batches."""
+"""Compaction runs. The second one has delete horizons that have passed, the third remaining markers and empty batches."""
 
 
 def write_everything(log: PartitionLog, codec: Compression) -> None:
@@ -89,7 +89,7 @@ def kafkas(directory: Path, passes: int) -> list[int]:
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP, Compression.ZSTD])
 @pytest.mark.parametrize("passes", [1, 2, 3])
-def test_what_is_left_is_what_kafkas_cleaner_leaves(tmp_path: Path, codec: Compression, passes: int) -> None:
+def test_compacted_log_equals_that_of_kafkas_cleaner(tmp_path: Path, codec: Compression, passes: int) -> None:
     disk = OsDisk()
     log = open_log(disk, str(tmp_path / "ours"), CONFIG)
     write_everything(log, codec)
@@ -101,7 +101,7 @@ def test_what_is_left_is_what_kafkas_cleaner_leaves(tmp_path: Path, codec: Compr
     found = [clean_all(log, time) for time in PASSES[:passes]]
     log.close(clean=True)
     assert found == ends
-    here, there = (files(tmp_path / who / "t-0") for who in ("ours", "kafkas"))
+    here, there = (files(tmp_path / owner / "t-0") for owner in ("ours", "kafkas"))
     assert sorted(here) == sorted(there)
     for name, content in here.items():
         if codec is Compression.NONE or not name.endswith(".log"):
@@ -126,7 +126,7 @@ def files(directory: Path) -> dict[str, bytes]:
 
 
 def unpacked(log: bytes) -> list[object]:
-    """Everything but the compressed bytes."""
+    """Return all fields and records of a log, without compressed bytes, lengths and checksums."""
     found: list[object] = []
     for header, batch in iter_batches(log):
         fields = [value for name, value in vars_of(header).items() if name not in {"crc", "batch_length"}]
@@ -139,7 +139,7 @@ def vars_of(header: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("passes", [1, 3])
-def test_kafkas_tool_has_nothing_to_complain_about(tmp_path: Path, passes: int) -> None:
+def test_dump_log_segments_reports_no_error_in_a_compacted_log(tmp_path: Path, passes: int) -> None:
     log = open_log(OsDisk(), str(tmp_path), CONFIG)
     write_everything(log, Compression.NONE)
     for time in PASSES[:passes]:

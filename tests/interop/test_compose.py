@@ -1,4 +1,4 @@
-"""docker-compose.yml without an engine: the very command line, environment and health check of each service, as processes."""
+"""docker-compose.yml without Docker: command line, environment and health check of each service as processes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.interop
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60.0
 INTERNAL_PORT, CLIENT_PORT = "9091", "9092"
-"""In the network of the containers: for brokers, and for their clients."""
+"""Ports in the network of the containers: for brokers and for clients."""
 HOST, CONTAINERS = "the host", "containers"
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSE["services"]
 
 
 class ThisMachine:
-    """What differs here: free ports, folders for the volumes, and no containers' names to look up."""
+    """Replacements on this machine: free ports, directories for volumes, and addresses for host names of containers."""
 
     def __init__(self, directory: Path, ports: list[int]) -> None:
         published = [service["ports"][0].partition(":")[0] for service in SERVICES.values()]
@@ -82,7 +82,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThisMachine]:
 
 
 @pytest.mark.parametrize("seen_from", [HOST, CONTAINERS])
-def test_a_transaction_commits_on_three_replicas_of_each_partition(machine: ThisMachine, seen_from: str) -> None:
+def test_transaction_commits_on_three_replicas_of_each_partition(machine: ThisMachine, seen_from: str) -> None:
     bootstrap = machine.bootstrap(seen_from)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "compose"})
     producer.init_transactions(TIMEOUT_S)
@@ -98,7 +98,7 @@ def test_a_transaction_commits_on_three_replicas_of_each_partition(machine: This
 
 
 @pytest.mark.parametrize("service", list(SERVICES))
-def test_the_health_check_of_a_service_passes(machine: ThisMachine, service: str) -> None:
+def test_health_check_of_each_service_passes(machine: ThisMachine, service: str) -> None:
     [word, *check] = [machine.rewritten(word, service) for word in SERVICES[service]["healthcheck"]["test"]]
     assert word == "CMD"
     healthy = subprocess.run(
@@ -112,14 +112,14 @@ def test_the_health_check_of_a_service_passes(machine: ThisMachine, service: str
     assert healthy.returncode == 0, healthy.stderr
 
 
-def test_everything_that_the_image_copies_is_there() -> None:
+def test_all_files_that_the_image_copies_exist() -> None:
     copied = [line.split()[1:-1] for line in (ROOT / "Dockerfile").read_text().splitlines() if line.startswith("COPY")]
     names = [name for names in copied for name in names]
     assert [name for name in names if not (ROOT / name).exists()] == []
     assert {"broker", "cluster", "coordinator", "odradek", "protocol", "runtime", "storage"} <= set(names)
 
 
-def test_every_volume_and_port_is_declared_and_nobody_shares_one() -> None:
+def test_each_volume_and_port_is_declared_and_used_once() -> None:
     volumes = [volume.partition(":")[0] for service in SERVICES.values() for volume in service["volumes"]]
     assert volumes == list(COMPOSE["volumes"])
     ports = [port for service in SERVICES.values() for port in service["ports"]]
@@ -130,7 +130,7 @@ def test_every_volume_and_port_is_declared_and_nobody_shares_one() -> None:
         assert f"EXTERNAL://localhost:{outside}" in service["environment"]["ODRADEK_ADVERTISED_LISTENERS"]
 
 
-def test_the_voters_are_the_services() -> None:
+def test_voters_are_the_services() -> None:
     for number, (name, service) in enumerate(SERVICES.items(), 1):
         environment = service["environment"]
         assert environment["ODRADEK_NODE_ID"] == str(number)
@@ -141,7 +141,7 @@ def test_the_voters_are_the_services() -> None:
         assert environment["ODRADEK_INTER_BROKER_LISTENER_NAME"] == "INTERNAL"
 
 
-def test_the_compose_client_accepts_the_file() -> None:
+def test_docker_compose_accepts_the_file() -> None:
     try:
         there = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=TIMEOUT_S, check=False)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Kafka's administrative tools and an AdminClient: settings, quotas, records that are deleted, the same on both brokers."""
+"""Configurations, quotas and DeleteRecords by Kafka's tools and AdminClient, with equal results on both brokers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fill(pair: SideBySide, topic: str, count: int) -> None:
 
 
 @pytest.mark.feature("kafka-delete-records", client=TOOLS)
-def test_delete_records(pair: SideBySide, name: str, tmp_path: Path) -> None:
+def test_delete_records_tool_prints_the_same(pair: SideBySide, name: str, tmp_path: Path) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     pair.same(
         "kafka-topics", "--create", "--topic", f"{name}-c", "--partitions", "1", "--config", "cleanup.policy=compact"
@@ -45,7 +45,7 @@ def test_delete_records(pair: SideBySide, name: str, tmp_path: Path) -> None:
             pair.same("kafka-get-offsets", "--topic", name, "--time", "earliest")
 
 
-def test_readers_below_the_start_are_told(pair: SideBySide, name: str) -> None:
+def test_fetch_below_the_log_start_is_out_of_range(pair: SideBySide, name: str) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     fill(pair, name, 5)
     for bootstrap in pair.bootstraps.values():
@@ -64,7 +64,7 @@ def test_readers_below_the_start_are_told(pair: SideBySide, name: str) -> None:
 
 
 @pytest.mark.feature("kafka-configs: topics, brokers, groups", client=TOOLS)
-def test_settings(pair: SideBySide, name: str) -> None:
+def test_topic_and_broker_configurations_print_the_same(pair: SideBySide, name: str) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     topic = ("--entity-type", "topics", "--entity-name", name)
     for change in (
@@ -103,15 +103,15 @@ def test_settings(pair: SideBySide, name: str) -> None:
         "max.connections.per.ip=1000",
     ):
         pair.same("kafka-configs", *one, "--alter", "--add-config", change)
-    heard = "max.connections.per.ip=1000 sensitive"  # a broker obeys a little after the controller has answered
-    pair.until(lambda lines: any(heard in line for line in lines), "kafka-configs", *one, "--describe")
+    applied = "max.connections.per.ip=1000 sensitive"  # a broker applies it after the response of the controller
+    pair.until(lambda lines: any(applied in line for line in lines), "kafka-configs", *one, "--describe")
     assert len(pair.same("kafka-configs", *one, "--describe", ordered=False)) == 4
     pair.same("kafka-configs", *one, "--alter", "--delete-config", "log.retention.bytes,max.connections.per.ip")
     assert len(pair.same("kafka-configs", *one, "--describe", ordered=False)) == 2
 
 
 @pytest.mark.feature("kafka-configs: groups", client=TOOLS)
-def test_settings_of_groups(pair: SideBySide, name: str) -> None:
+def test_group_configurations_print_the_same(pair: SideBySide, name: str) -> None:
     group = ("--entity-type", "groups", "--entity-name", name)
     for change in (
         "consumer.session.timeout.ms=50000",
@@ -127,7 +127,7 @@ def test_settings_of_groups(pair: SideBySide, name: str) -> None:
 
 
 @pytest.mark.feature("kafka-configs: quotas of users, clients, addresses", client=TOOLS)
-def test_quotas(pair: SideBySide, name: str) -> None:
+def test_quota_commands_print_the_same(pair: SideBySide, name: str) -> None:
     user, client = ("--entity-type", "users"), ("--entity-type", "clients")
     named_user, named_client = (*user, "--entity-name", name), (*client, "--entity-name", name)
     change = (
@@ -150,8 +150,8 @@ def test_quotas(pair: SideBySide, name: str) -> None:
     pair.same("kafka-configs", *address, "--alter", "--delete-config", "connection_creation_rate")
 
 
-def test_a_producer_over_its_quota_is_slowed_down(pair: SideBySide, name: str) -> None:
-    """What it may use in ten seconds passes at once; ten seconds' worth more takes about ten seconds, here two of them."""
+def test_producer_over_its_quota_is_throttled(pair: SideBySide, name: str) -> None:
+    """The quota permits the bytes of ten seconds without throttling. The bytes of two more seconds take two seconds."""
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     client = ("--entity-type", "clients", "--entity-name", name)
     pair.same("kafka-configs", *client, "--alter", "--add-config", "producer_byte_rate=100000")

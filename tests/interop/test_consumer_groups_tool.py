@@ -1,4 +1,4 @@
-"""kafka-consumer-groups and kafka-groups, of both protocols: the same command against both brokers prints the same."""
+"""kafka-consumer-groups and kafka-groups print the same output with both brokers, for groups of both protocols."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 
 class Members:
-    """One member of a group on each broker; it has read and committed 20 records, and 10 more have come since."""
+    """One group member on each broker. It has committed 20 records; the topic has 10 more records."""
 
     def __init__(self, pair: SideBySide, drivers: Callable[[str], Driver], name: str, protocol: str) -> None:
         self.group = f"g-{name}"
@@ -57,7 +57,7 @@ def living(pair: SideBySide, drivers: Callable[[str], Driver], name: str, protoc
 
 
 @pytest.mark.feature("kafka-consumer-groups: list, describe (offsets, members, state)", client=TOOLS)
-def test_a_group_with_a_member(pair: SideBySide, living: Members, protocol: str) -> None:
+def test_group_with_a_member_is_described_the_same(pair: SideBySide, living: Members, protocol: str) -> None:
     group = ("--group", living.group)
     for more in ((), ("--offsets",), ("--offsets", "--verbose"), ("--members",), ("--members", "--verbose")):
         found = pair.same(GROUPS, "--describe", *group, *more, ordered=False)
@@ -76,7 +76,7 @@ def test_a_group_with_a_member(pair: SideBySide, living: Members, protocol: str)
 
 
 @pytest.mark.feature("kafka-consumer-groups: operations refused while the group has members", client=TOOLS)
-def test_what_living_members_forbid(pair: SideBySide, living: Members) -> None:
+def test_reset_and_deletion_of_a_group_with_members_are_refused_the_same(pair: SideBySide, living: Members) -> None:
     group = ("--group", living.group)
     assert any("is not empty" in line for line in pair.same(GROUPS, "--delete", *group))
     pair.same(GROUPS, "--reset-offsets", *group, "--topic", living.topic, "--to-earliest", "--execute")
@@ -84,7 +84,7 @@ def test_what_living_members_forbid(pair: SideBySide, living: Members) -> None:
 
 
 @pytest.mark.feature("kafka-consumer-groups: reset-offsets, all forms", client=TOOLS)
-def test_reset_offsets(pair: SideBySide, living: Members, tmp_path: Path) -> None:
+def test_offset_resets_print_the_same(pair: SideBySide, living: Members, tmp_path: Path) -> None:
     living.close()
     group, topic = ("--group", living.group), ("--topic", living.topic)
     assert pair.same(GROUPS, "--describe", *group, "--state")[0] == "exit 0"
@@ -127,7 +127,7 @@ def test_reset_offsets(pair: SideBySide, living: Members, tmp_path: Path) -> Non
 
 
 @pytest.mark.feature("kafka-consumer-groups: delete-offsets, delete", client=TOOLS)
-def test_offsets_and_groups_are_deleted(pair: SideBySide, living: Members) -> None:
+def test_deletion_of_offsets_and_groups_prints_the_same(pair: SideBySide, living: Members) -> None:
     living.close()
     group = ("--group", living.group)
     for topic in (f"{living.topic}:0", f"{living.topic}:0", "no-such-topic", f"{living.topic}:7"):

@@ -1,5 +1,7 @@
-"""What groups and transactions leave in the topics of their coordinators, as Kafka's own readers decode it: kafka-dump-log over the
-files, and the console consumer's formatters over the wire. The same work on both brokers must leave the same.
+"""Records of groups and transactions in the topics of their coordinators, decoded by Kafka's tools.
+
+The tools are kafka-dump-log and the formatters of the console consumer. The same work on both brokers must produce the same
+records.
 """
 
 from __future__ import annotations
@@ -38,15 +40,15 @@ VARYING = [
     (re.compile(rf'("(?:{IDS})":)"[^"]*"'), r'\1"ID"'),
 ]
 SET = re.compile(r'(?<="transactionPartitions":\[)[^]].*?}(?=])')
-"""Kafka's has the order of a hash table."""
+"""Fields whose order in Kafka is that of a hash table."""
 FORMATTERS = {
     "__consumer_offsets": ("OffsetsMessageFormatter", "GroupMetadataMessageFormatter"),
     "__transaction_state": ("TransactionLogMessageFormatter",),
 }
 ROW = re.compile(r'\n|(?<=})(?={"key":)')
-"""Formatters write one object behind the other."""
+"""Formatters write objects without a separator."""
 QUIET_MS = 1_500
-"""The console consumer ends when nothing has come for so long."""
+"""Milliseconds without a record after which the console consumer ends."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def directories(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> dic
 
 
 def work(drivers: Callable[[str], Driver], bootstrap: str, name: str, protocol: str) -> None:
-    """A group that commits by itself, then within a transaction that commits and one that aborts, and goes."""
+    """Run a group that commits offsets, then commits in a transaction, aborts a transaction, and leaves."""
     java = drivers("Java 4.3")
     write(drivers, bootstrap, name, 20)
     member = java.member(bootstrap, name, GroupOptions(f"g-{name}", protocol))
@@ -76,7 +78,7 @@ def work(drivers: Callable[[str], Driver], bootstrap: str, name: str, protocol: 
 
 
 def about(name: str, printed: str) -> list[str]:
-    """The lines about one test, in order, without what must differ."""
+    """Return the lines about one test in order, without values that must differ."""
     lines = [line[line.find("key:") :] for line in ROW.split(printed) if name in line]
     assert lines, printed
     text = SET.sub(lambda found: ",".join(sorted(re.split(",(?={)", found[0]))), "\n".join(lines))
@@ -87,7 +89,7 @@ def about(name: str, printed: str) -> list[str]:
 
 @pytest.mark.feature("kafka-dump-log: --offsets-decoder, --transaction-log-decoder", client=TOOLS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_is_kept(
+def test_records_of_coordinators_equal_those_of_kafka(
     pair: SideBySide, directories: dict[str, Path], drivers: Callable[[str], Driver], name: str, protocol: str
 ) -> None:
     make_topic(pair, name)
@@ -107,7 +109,9 @@ def test_what_is_kept(
 
 
 @pytest.mark.feature("kafka-console-consumer: formatters of the coordinators' topics", client=TOOLS)
-def test_formatters(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
+def test_formatters_of_the_console_consumer_print_the_same(
+    pair: SideBySide, drivers: Callable[[str], Driver], name: str
+) -> None:
     make_topic(pair, name)
     for bootstrap in pair.bootstraps.values():
         work(drivers, bootstrap, name, "classic")

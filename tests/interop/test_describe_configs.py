@@ -1,4 +1,4 @@
-"""DescribeConfigs beside Apache Kafka's: the same defaults, changed alike; and nothing is left out without a reason."""
+"""DescribeConfigs compared with Apache Kafka: equal defaults and changes; each missing property has a reason."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ OWN_DEFAULTS = {
     "listeners": "each has its port",
     "log.dirs": "each has its directory",
     "node.id": "each has its id",
-    "offsets.topic.replication.factor": "fits the cluster by itself",
-    "transaction.state.log.min.isr": "fits the cluster by itself",
-    "transaction.state.log.replication.factor": "fits the cluster by itself",
+    "offsets.topic.replication.factor": "follows the number of brokers",
+    "transaction.state.log.min.isr": "follows the number of brokers",
+    "transaction.state.log.replication.factor": "follows the number of brokers",
 }
 ONLY_AT_START = ("listeners",)
-"""Kafka can change these while it runs."""
+"""Properties that only Kafka can change dynamically."""
 NOT_HERE = {
     "alter.log.dirs.": "a node has one data directory",
     "authorizer.": "the authorizer allows everything",
@@ -42,7 +42,7 @@ NOT_HERE = {
     "connection.failed.authentication.delay.ms": "clients are not authenticated",
     "connections.max.reauth.ms": "clients are not authenticated",
     "controlled.shutdown.enable": "always on",
-    "controller.quorum.append.linger.ms": "appended at once",
+    "controller.quorum.append.linger.ms": "appends are not delayed",
     "controller.quorum.auto.join.enable": "voters are those that were configured",
     "controller.quorum.bootstrap.servers": "voters are those that were configured",
     "controller.quorum.fetch.": "named limits",
@@ -53,7 +53,7 @@ NOT_HERE = {
     "delegation.token.": "clients are not authenticated",
     "early.start.listeners": "all listeners start together",
     "follower.fetch.last.tiered.offset.enable": "no tiered storage",
-    "group.coordinator.": "one event loop; appended at once; the protocols are on by group.version",
+    "group.coordinator.": "one event loop; appends are not delayed; the protocols are on by group.version",
     "group.share.": "no share groups",
     "group.streams.": "no streams groups",
     "initial.broker.registration.timeout.ms": "a node waits until it is registered, and says so",
@@ -64,10 +64,10 @@ NOT_HERE = {
     "max.connections.per.ip.overrides": "quotas of addresses (KIP-612) are set while it runs",
     "metadata.log.dir": "in the data directory",
     "metadata.log.segment.ms": "segments of metadata roll by size",
-    "metadata.max.": "the metadata log is cut at its snapshots, and writes nothing when idle",
+    "metadata.max.": "the metadata log is truncated at its snapshots, and writes nothing when idle",
     "metric": "Prometheus alone",
     "num.": "one event loop",
-    "offsets.topic.compression.codec": "offsets are written as they are",
+    "offsets.topic.compression.codec": "offsets are written uncompressed",
     "principal.builder.class": "no classes are loaded",
     "process.roles": "by controller.quorum.voters",
     "queued.max.requests": "by bytes: queued.max.request.bytes",
@@ -84,7 +84,7 @@ NOT_HERE = {
     "telemetry.max.bytes": "clients do not push metrics here",
     "transaction.two.phase.commit.enable": "unstable in Kafka 4.3",
 }
-"""Properties of Kafka's brokers, or the beginnings of their names, that nothing would obey here, and why."""
+"""Properties of Kafka, or prefixes of their names, that Odradek does not have, with the reason."""
 HIDDEN = (
     "group.consumer.regex.refresh.interval.ms",
     "leader.imbalance.per.broker.percentage",
@@ -92,11 +92,11 @@ HIDDEN = (
     "producer.id.expiration.check.interval.ms",
     "unclean.leader.election.interval.ms",
 )
-"""Kafka has them, and tells nobody; the share of imbalance it had until 4.0."""
+"""Internal properties that Kafka does not describe, and one that it removed in 4.0."""
 PURGATORY = ".purgatory.purge.interval.requests"
-"""Of Kafka's own data structure: what waits here is taken out when it is done."""
+"""Properties of Kafka's purgatory. Odradek removes a parked request when it is completed."""
 POLICY = ".policy.class.name"
-"""No classes are loaded."""
+"""Properties with names of classes. Odradek loads no classes."""
 
 
 def described(bootstrap: str, kind: ResourceType, name: str) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def described(bootstrap: str, kind: ResourceType, name: str) -> dict[str, Any]:
     return entries
 
 
-def test_properties_of_a_broker(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> None:
+def test_broker_properties_equal_those_of_kafka(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> None:
     ours = described(odradek_cluster.bootstrap, ResourceType.BROKER, "1")
     kafkas = described(kafka_broker.bootstrap, ResourceType.BROKER, "1")
     both = [name for name in ours if name in kafkas]
@@ -131,7 +131,7 @@ def row(entry: Any, name: str) -> tuple[object, ...]:
     return entry.is_sensitive, read_only, None if own else (entry.value, entry.is_default)
 
 
-def test_properties_of_a_topic(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> None:
+def test_topic_properties_equal_those_of_kafka(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> None:
     found = []
     for bootstrap in (odradek_cluster.bootstrap, kafka_broker.bootstrap):
         topic = NewTopic("described-configs", 1, 1, config={"retention.ms": "-1", "max.message.bytes": "2000"})

@@ -1,6 +1,6 @@
-"""Kafka's DumpLogSegments reads every file that the storage writes, has nothing to complain about, and sees our numbers.
+"""Kafka's DumpLogSegments decodes all files of the storage without errors and with the expected values.
 
-Its outcome is never stored: it runs here, on files written here.
+Its output is not stored: the tool runs in the test, on files of the test.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ DUMP = "org.apache.kafka.tools.DumpLogSegments"
 SEGMENT_BYTES = 9_000
 FILES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 FIELD = re.compile(r"(\w+): (OptionalLong\.empty|OptionalLong\[-?\d+\]|\S+)")
-# The tool expects offset 0 first in every file, and says so of each file that begins elsewhere.
+# The tool reports each file that does not begin at offset 0.
 FIRST_OFFSET_COMPLAINT = re.compile(r"Non-consecutive offsets in \S+/(\d{20})\.log\s+-1 is followed by (\d+)\n")
 
 
-# And so it does of each gap that compaction has left.
+# The tool reports each gap of offsets after compaction.
 GAP_COMPLAINT = re.compile(r"Non-consecutive offsets in \S+\.log\n((?:\s+-?\d+ is followed by \d+\n)+)")
 
 
 def dump(directory: str, *options: str, gaps: bool = False) -> dict[str, list[str]]:
-    """Lines of the tool's output by file; fails if it complains, but for gaps where there may be some."""
+    """Return the lines of the output by file. Fail on errors other than permitted gaps."""
     disk = OsDisk()
     files = [f"{directory}/{name}" for name in disk.list(directory) if name.endswith(FILES)]
     finished = run_class(DUMP, "--files", ",".join(files), *options)
@@ -77,8 +77,10 @@ def ours(directory: str, name: str, *, records: bool = False) -> list[dict[str, 
 
 
 def write_everything(log: PartitionLog) -> None:
-    """Several segments, all codecs, headers of time out of order, transactions committed, aborted, open, empty, and a roll
-    inside of one."""
+    """Write several segments with all codecs, timestamps out of order, and transactions.
+
+    Transactions are committed, aborted, open, empty, and across segments.
+    """
     sequences = [0, 0, 0]
     for number in range(240):
         producer_id, timestamp = number % 3, NOW_MS + number * 1000
@@ -107,7 +109,7 @@ def write_everything(log: PartitionLog) -> None:
 
 @pytest.fixture(scope="module", params=["closed", "recovered"])
 def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A log as a clean stop leaves it, and one that was killed and recovered first."""
+    """Return the directory of a log after a clean shutdown, or after recovery from an unclean one."""
     root, disk = str(tmp_path_factory.mktemp("dump")), OsDisk()
     config = LogConfig(segment_bytes=SEGMENT_BYTES, index_interval_bytes=500)
     log = open_log(disk, root, config)
@@ -120,13 +122,13 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return f"{root}/t-0"
 
 
-def test_indexes_are_sane(directory: str) -> None:
+def test_index_sanity_check_passes(directory: str) -> None:
     for name, lines in dump(directory, "--index-sanity-check").items():
         if name.endswith((".index", ".timeindex")):
             assert any("passed sanity check" in line for line in lines), (name, lines)
 
 
-def test_every_number_agrees(directory: str) -> None:
+def test_decoded_values_equal_the_written_ones(directory: str) -> None:
     for name, lines in dump(directory, "--deep-iteration", "--print-data-log").items():
         if name.endswith(".log"):
             compare_segment(directory, name, lines)

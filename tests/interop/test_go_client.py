@@ -1,4 +1,4 @@
-"""franz-go, asked for what every other client is asked for; it has no column in docs/clients.md, since users need no Go."""
+"""All features of test_clients.py with franz-go. It has no column in docs/clients.md, because Go is optional."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.interop.test_clients import (  # noqa: F401  collected here too, with this module's driver
-    test_a_second_producer_fences_the_first,
-    test_a_transaction_that_takes_too_long_is_aborted,
-    test_an_open_transaction_holds_back_committed_readers,
-    test_codecs_are_read_by_this_client_and_by_others,
-    test_headers_keys_and_nulls,
-    test_idempotent_producer,
-    test_only_committed_transactions_are_read,
-    test_records_come_back_in_order,
-    test_timestamps_are_kept,
+from tests.interop.test_clients import (  # noqa: F401  collected here with the driver of this module
+    test_compressed_records_are_read_by_all_clients,
+    test_headers_keys_and_null_values_are_preserved,
+    test_idempotent_producer_writes_each_record_once,
+    test_newer_producer_fences_the_older_one,
+    test_open_transaction_holds_back_read_committed_consumers,
+    test_read_committed_returns_only_committed_transactions,
+    test_records_are_consumed_in_order,
+    test_timestamps_are_preserved,
+    test_transaction_is_aborted_after_its_time_out,
 )
 
 if TYPE_CHECKING:

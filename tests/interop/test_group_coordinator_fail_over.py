@@ -1,4 +1,4 @@
-"""Groups on three real brokers: members go on, and transactions stay whole, when the broker dies that coordinates them."""
+"""Groups on three brokers whose coordinators are killed: members continue, and transactions stay atomic."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def three(cluster: LocalCluster) -> LocalCluster:
-    """All brokers run."""
+    """Start all brokers that do not run."""
     for node_id in cluster.node_ids:
         if not cluster.is_running(node_id):
             cluster.start(node_id)
@@ -62,7 +62,7 @@ def make_topic(cluster: LocalCluster, name: str) -> str:
 
 
 def coordinator_of(cluster: LocalCluster, group: str) -> int:
-    """The broker that leads the group's partition of `__consumer_offsets`."""
+    """Return the leader of the group's partition of `__consumer_offsets`."""
     metadata = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0}).list_topics(timeout=TIMEOUT_S)
     partitions = metadata.topics["__consumer_offsets"].partitions
     leader: int = partitions[partition_for(group, len(partitions))].leader
@@ -79,7 +79,7 @@ def write(cluster: LocalCluster, topic: str, first: int = 0, count: int = RECORD
 
 
 class Processor:
-    """Reads one topic and writes another, with the offsets of its group in each transaction."""
+    """Reads one topic and writes another in transactions with the offsets of its group."""
 
     def __init__(self, driver: Driver, cluster: LocalCluster, source: str, output: str, protocol: str) -> None:
         self._driver = driver
@@ -92,7 +92,7 @@ class Processor:
         self.failures = 0
 
     def step(self) -> None:
-        """One transaction, if there is something to process. After a failure everything begins anew from what is committed."""
+        """Process available records in one transaction. After a failure, restart from the committed offsets."""
         try:
             if self._producer is None:
                 options = ProducerOptions(transactional_id=f"id-{self._source}")
@@ -116,7 +116,7 @@ class Processor:
         producer.commit()
 
     def processed(self) -> int:
-        """Inputs whose outputs are committed, as the offsets of the group say."""
+        """Return the number of processed inputs, from the committed offsets of the group."""
         if self._member is None:
             return 0
         try:
@@ -133,10 +133,10 @@ class Processor:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_each_input_makes_one_output_through_the_death_of_the_coordinator(
+def test_each_input_has_one_output_when_the_coordinator_is_killed(
     three: LocalCluster, drivers: Callable[[str], Driver], protocol: str
 ) -> None:
-    """With the Java client: librdkafka 2.16 waits for ever in send_offsets_to_transaction (docs/clients.md)."""
+    """Use the Java client: librdkafka 2.16 may wait without end in send_offsets_to_transaction (docs/clients.md)."""
     source = make_topic(three, f"in-{protocol}-{time.time_ns():x}")
     output = make_topic(three, f"out-{protocol}-{time.time_ns():x}")
     processor = Processor(drivers("Java 4.3"), three, source, output, protocol)
@@ -160,7 +160,7 @@ def test_each_input_makes_one_output_through_the_death_of_the_coordinator(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_members_go_on_when_their_coordinator_dies(three: LocalCluster, protocol: str) -> None:
+def test_members_continue_when_their_coordinator_is_killed(three: LocalCluster, protocol: str) -> None:
     source = make_topic(three, f"shared-{protocol}-{time.time_ns():x}")
     driver, group = ConfluentDriver(), f"g-{source}"
     commit_beginnings(three, group, source)
@@ -186,8 +186,9 @@ def test_members_go_on_when_their_coordinator_dies(three: LocalCluster, protocol
 
 
 def commit_beginnings(cluster: LocalCluster, group: str, topic: str) -> None:
-    """So that no member asks for the beginning of a partition: librdkafka 2.16 goes on asking when the partition has been taken
-    from it meanwhile, and fetches it from there on (docs/clients.md).
+    """Commit an offset for each partition, so that no member requests the beginning of a partition.
+
+    librdkafka 2.16 repeats that request after the partition was revoked, and fetches from there (docs/clients.md).
     """
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
     consumer.commit(offsets=[TopicPartition(topic, partition, 0) for partition in BOTH], asynchronous=False)
@@ -195,7 +196,7 @@ def commit_beginnings(cluster: LocalCluster, group: str, topic: str) -> None:
 
 
 def until_shared(members: list[ConfluentMember]) -> None:
-    """Every partition has one member, and every member as many as the next."""
+    """Poll until the partitions are distributed evenly over the members."""
     deadline = time.monotonic() + LONGEST_S
     while (
         sorted(partition for member in members for partition in member.assigned()) != BOTH

@@ -1,4 +1,4 @@
-"""Groups of both protocols, and offsets inside of transactions, asked of each client library."""
+"""Groups of both protocols, and offsets in transactions, with each client library."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write(driver: Driver, bootstrap: str, topic: str, first: int, count: int) ->
 
 
 def read(members: list[GroupConsumer], count: int) -> list[Message]:
-    """Let all members poll until they have `count` records between them, and then once more."""
+    """Poll with all members until they have received `count` records in total, and then once more."""
     found: list[Message] = []
     deadline = time.monotonic() + TIMEOUT_S
     while len(found) < count:
@@ -46,7 +46,7 @@ def poll(members: list[GroupConsumer]) -> list[Message]:
 
 
 def until_assigned(members: list[GroupConsumer], wanted: list[list[int]]) -> list[Message]:
-    """Let all poll until each has as many partitions as wanted, in whatever order; what they have read meanwhile."""
+    """Poll with all members until their partition counts are those of `wanted` in any order. Return the records."""
     found: list[Message] = []
     deadline = time.monotonic() + TIMEOUT_S
     while sorted(member.assigned() for member in members) != wanted:
@@ -68,7 +68,7 @@ def members_share_a_topic(driver: Driver, bootstrap: str, topic: str, protocol: 
     first.commit()
     assert first.committed(BOTH) == [50, 50]
     second = driver.member(bootstrap, topic, options)
-    assert until_assigned([first, second], [[0], [1]]) == []  # nothing that is committed comes again
+    assert until_assigned([first, second], [[0], [1]]) == []  # committed records are not received again
     more = write(driver, bootstrap, topic, 100, 100)
     assert values(read([first, second], 100)) == more
     for member in (first, second):
@@ -77,20 +77,20 @@ def members_share_a_topic(driver: Driver, bootstrap: str, topic: str, protocol: 
     assert until_assigned([second], [BOTH]) == []
     last = write(driver, bootstrap, topic, 200, 10)
     assert values(read([second], 10)) == last
-    second.close()  # without having committed
+    second.close()  # without a commit
     third = driver.member(bootstrap, topic, options)
     assert values(read([third], 10)) == last
     third.close()
 
 
 @pytest.mark.feature("groups, classic protocol: members join, leave, and continue at the committed offsets")
-def test_a_classic_group(driver: Driver, bootstrap: str, topic: str) -> None:
+def test_classic_group_rebalances_and_commits(driver: Driver, bootstrap: str, topic: str) -> None:
     members_share_a_topic(driver, bootstrap, topic, "classic")
 
 
 @pytest.mark.feature("groups, consumer protocol (KIP-848): members join, leave, and continue at the committed offsets")
 @pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
-def test_a_group_of_the_consumer_protocol(driver: Driver, bootstrap: str, topic: str) -> None:
+def test_consumer_group_rebalances_and_commits(driver: Driver, bootstrap: str, topic: str) -> None:
     members_share_a_topic(driver, bootstrap, topic, "consumer")
 
 
@@ -110,13 +110,13 @@ def static_members_come_back(driver: Driver, bootstrap: str, topic: str, protoco
 
 
 @pytest.mark.feature("groups, classic protocol: a static member returns to its partitions")
-def test_a_static_member_comes_back(driver: Driver, bootstrap: str, topic: str) -> None:
+def test_static_member_of_a_classic_group_keeps_its_partitions(driver: Driver, bootstrap: str, topic: str) -> None:
     static_members_come_back(driver, bootstrap, topic, "classic")
 
 
 @pytest.mark.feature("groups, consumer protocol (KIP-848): a static member returns to its partitions")
 @pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
-def test_a_static_member_of_the_consumer_protocol_comes_back(driver: Driver, bootstrap: str, topic: str) -> None:
+def test_static_member_of_a_consumer_group_keeps_its_partitions(driver: Driver, bootstrap: str, topic: str) -> None:
     static_members_come_back(driver, bootstrap, topic, "consumer")
 
 
@@ -151,7 +151,7 @@ def read_process_write(driver: Driver, bootstrap: str, topic: str, output: str, 
 
 
 @pytest.mark.feature("transactions: read-process-write with offsets of a classic group")
-def test_offsets_of_a_classic_group_share_the_fate_of_the_transaction(
+def test_offsets_of_a_classic_group_commit_or_abort_with_the_transaction(
     driver: Driver, bootstrap: str, topic: str, other_topic: str
 ) -> None:
     read_process_write(driver, bootstrap, topic, other_topic, "classic")
@@ -159,16 +159,16 @@ def test_offsets_of_a_classic_group_share_the_fate_of_the_transaction(
 
 @pytest.mark.feature("transactions: read-process-write with offsets of a consumer group (KIP-848)")
 @pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
-def test_offsets_of_a_group_of_the_consumer_protocol_share_the_fate_of_the_transaction(
+def test_offsets_of_a_consumer_group_commit_or_abort_with_the_transaction(
     driver: Driver, bootstrap: str, topic: str, other_topic: str
 ) -> None:
     read_process_write(driver, bootstrap, topic, other_topic, "consumer")
 
 
-def test_clients_of_all_kinds_share_a_classic_group(
+def test_members_of_all_clients_share_a_classic_group(
     drivers: Callable[[str], Driver], bootstrap: str, topic: str
 ) -> None:
-    """Their assignors are the same ones by name and by bytes, so one client's leader assigns to another's members."""
+    """Assignors have the same names and formats in all clients: the leader assigns partitions to members of others."""
     contents = write(drivers("Java 4.3"), bootstrap, topic, 0, 100)
     for name in ("kafka-python", "aiokafka", "confluent-kafka", "Java 4.3"):
         member = drivers(name).member(bootstrap, topic, GroupOptions(f"g-{topic}"))

@@ -1,4 +1,4 @@
-"""kafka-configs --describe of everything that may have settings, and the kinds that have none here: beside Apache Kafka."""
+"""kafka-configs --describe for each resource type, compared with Apache Kafka."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ KAFKA_HIDES = (
     "producer.id.expiration.check.interval.ms",
     "unclean.leader.election.interval.ms",
 )
-"""It has them, and names them to nobody."""
+"""Internal properties, which Kafka does not describe."""
 OTHER_GROUPS = ("share.", "streams.")
-"""Share groups and streams groups are not served."""
+"""Prefixes of properties of share groups and streams groups, which Odradek does not support."""
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 
 def settings(lines: list[str]) -> dict[str, str]:
-    """By name: the value, whether it is secret, and where it comes from."""
+    """Return value, sensitivity and source by name."""
     assert lines[0] == "exit 0"
     rows = dict(line.split("=", 1) for line in lines[2:])
     assert list(rows) == sorted(rows)
@@ -37,14 +37,14 @@ def settings(lines: list[str]) -> dict[str, str]:
 
 
 def described(pair: SideBySide, *entity: str) -> tuple[dict[str, str], dict[str, str]]:
-    """What Odradek says, and Kafka."""
+    """Return the descriptions by Odradek and by Kafka."""
     found = pair.both(CONFIGS, *entity, "--describe", "--all")
     assert found["odradek"][1] == found["kafka"][1]
     return settings(found["odradek"]), settings(found["kafka"])
 
 
 @pytest.mark.feature("kafka-configs: --describe --all of topics, brokers, groups", client=TOOLS)
-def test_everything_of_a_topic(pair: SideBySide, name: str) -> None:
+def test_description_of_a_topic_equals_that_of_kafka(pair: SideBySide, name: str) -> None:
     changes = ("--config", "retention.ms=60000", "--config", "cleanup.policy=compact,delete")
     assert pair.same("kafka-topics", "--create", "--topic", name, *changes)[0] == "exit 0"
     ours, kafkas = described(pair, "--entity-type", "topics", "--entity-name", name)
@@ -53,7 +53,7 @@ def test_everything_of_a_topic(pair: SideBySide, name: str) -> None:
 
 
 @pytest.mark.feature("kafka-configs: --describe --all of topics, brokers, groups", client=TOOLS)
-def test_everything_of_a_broker(pair: SideBySide) -> None:
+def test_description_of_a_broker_equals_that_of_kafka(pair: SideBySide) -> None:
     ours, kafkas = described(pair, "--entity-type", "brokers", "--entity-name", "1")
     both = [each for each in ours if each in kafkas and each not in OWN_DEFAULTS]
     assert len(both) > 50
@@ -65,7 +65,7 @@ def test_everything_of_a_broker(pair: SideBySide) -> None:
 
 
 @pytest.mark.feature("kafka-configs: --describe --all of topics, brokers, groups", client=TOOLS)
-def test_everything_of_a_group(pair: SideBySide, name: str) -> None:
+def test_description_of_a_group_equals_that_of_kafka(pair: SideBySide, name: str) -> None:
     group = ("--entity-type", "groups", "--entity-name", name)
     for change in ((), ("--alter", "--add-config", "consumer.session.timeout.ms=50000")):
         if change:
@@ -78,8 +78,8 @@ def test_everything_of_a_group(pair: SideBySide, name: str) -> None:
 
 
 @pytest.mark.feature("kafka-configs: broker-loggers, client-metrics: refused with a reason", client=TOOLS)
-def test_kinds_that_have_no_settings_here(pair: SideBySide, name: str) -> None:
-    """There is no log4j whose loggers could be set, and clients are not asked for metrics (KIP-714)."""
+def test_resource_types_without_configurations_are_empty_or_refused(pair: SideBySide, name: str) -> None:
+    """Odradek has no log4j loggers, and requests no client metrics (KIP-714)."""
     metrics, logger = ("--entity-type", "client-metrics"), ("--entity-type", "broker-loggers", "--entity-name", "1")
     named = (*metrics, "--entity-name", name)
     pair.same(CONFIGS, *metrics, "--describe", about=name)
@@ -96,7 +96,7 @@ def test_kinds_that_have_no_settings_here(pair: SideBySide, name: str) -> None:
 
 
 @pytest.mark.feature("kafka-acls: list, add, remove: refused as without an authorizer", client=TOOLS)
-def test_access_control_lists(pair: SideBySide, name: str) -> None:
+def test_acls_are_refused_without_an_authorizer(pair: SideBySide, name: str) -> None:
     rule = ("--allow-principal", "User:alice", "--operation", "Read", "--topic", name)
     for arguments in (("--list",), ("--add", *rule), ("--remove", "--force", *rule)):
         both = pair.same("kafka-acls", *arguments)

@@ -1,6 +1,7 @@
-"""Kafka's own tools, the same command against both brokers in the same run: what they print must be the same.
+"""Kafka's tools: a command prints the same output with Odradek and with Apache Kafka.
 
-Nothing that Kafka prints is stored. What must differ (topic ids, producer ids, times) is rubbed out of both.
+The output of Kafka is not stored: both brokers run in the test. Values that must differ (topic ids, producer ids, times)
+are removed from both outputs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 
 @pytest.mark.feature("kafka-topics: create, alter, describe, list, delete", client=TOOLS)
-def test_kafka_topics(pair: SideBySide, name: str) -> None:
+def test_kafka_topics_prints_the_same(pair: SideBySide, name: str) -> None:
     create = ("--create", "--topic", name, "--partitions", "3", "--config", "retention.ms=60000")
     assert pair.same("kafka-topics", *create)[0] == "exit 0"
     assert len(pair.same("kafka-topics", "--describe", "--topic", name)) == 5
@@ -48,7 +49,9 @@ def test_kafka_topics(pair: SideBySide, name: str) -> None:
 
 
 @pytest.mark.feature("kafka-console-producer", client=TOOLS)
-def test_console_producer_and_get_offsets(pair: SideBySide, name: str, drivers: Callable[[str], Driver]) -> None:
+def test_get_offsets_after_console_producer_prints_the_same(
+    pair: SideBySide, name: str, drivers: Callable[[str], Driver]
+) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     lines = "".join(f"key{number}:value {number}\n" for number in range(50))
     properties = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
@@ -61,8 +64,8 @@ def test_console_producer_and_get_offsets(pair: SideBySide, name: str, drivers: 
 
 
 @pytest.mark.feature("kafka-get-offsets", client=TOOLS)
-def test_get_offsets(pair: SideBySide, name: str, drivers: Callable[[str], Driver]) -> None:
-    kept = ("--config", "retention.ms=-1")  # the records below are dated in the past
+def test_get_offsets_prints_the_same(pair: SideBySide, name: str, drivers: Callable[[str], Driver]) -> None:
+    kept = ("--config", "retention.ms=-1")  # the timestamps of the records below are in the past
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "2", *kept)
     for bootstrap in pair.bootstraps.values():
         producer = drivers("confluent-kafka").producer(bootstrap, ProducerOptions())
@@ -79,7 +82,7 @@ def test_get_offsets(pair: SideBySide, name: str, drivers: Callable[[str], Drive
 
 @pytest.mark.feature("kafka-producer-perf-test, with and without transactions", client=TOOLS)
 @pytest.mark.parametrize("transactional", [False, True])
-def test_producer_performance(
+def test_producer_performance_writes_all_records(
     pair: SideBySide, name: str, drivers: Callable[[str], Driver], transactional: bool
 ) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")

@@ -1,4 +1,4 @@
-"""Clients behind lines of text: what is said of one that cannot start."""
+"""LineProcess: a client that cannot start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.interop
         (r"print('error\tx\tno broker', flush=True); input()", "no broker"),
     ],
 )
-def test_a_client_that_does_not_start_says_why_and_leaves_nothing(
+def test_client_that_does_not_start_raises_its_error_and_leaves_no_process(
     monkeypatch: pytest.MonkeyPatch, program: str, said: str
 ) -> None:
     started: list[subprocess.Popen[str]] = []

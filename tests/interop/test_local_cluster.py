@@ -1,4 +1,4 @@
-"""Three brokers by one command: what a person does with them, as processes."""
+"""Local clusters of three brokers: start, failures, lost disks, and restarts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.interop
 BROKERS = 3
 
 
-def test_up_starts_three_brokers_that_replicate_and_a_directory_is_reused(tmp_path: Path) -> None:
+def test_up_starts_three_brokers_and_reuses_data_and_ports(tmp_path: Path) -> None:
     with detached(tmp_path) as bootstrap:
         assert len(bootstrap.split(",")) == BROKERS
         commit(bootstrap, "greetings", b"hello")
@@ -48,13 +48,13 @@ def test_up_starts_three_brokers_that_replicate_and_a_directory_is_reused(tmp_pa
         for node_id in (1, 2, 3):
             assert (tmp_path / f"broker-{node_id}" / ".kafka_cleanshutdown").exists()
     with detached(tmp_path) as again:
-        assert again == bootstrap, "clients find their brokers again"
+        assert again == bootstrap, "a restart keeps the ports"
         assert read(again, "greetings", 1) == [b"hello"]
         commit(again, "greetings", b"again")
 
 
 @pytest.mark.parametrize("command", ["up", "start"])
-def test_a_killed_broker_is_missed_and_brought_back_while_the_others_go_on(tmp_path: Path, command: str) -> None:
+def test_killed_broker_is_reported_and_restarted_while_the_others_serve(tmp_path: Path, command: str) -> None:
     with detached(tmp_path) as bootstrap:
         commit(bootstrap, "t", b"1")
         kill(tmp_path, 2)
@@ -64,32 +64,34 @@ def test_a_killed_broker_is_missed_and_brought_back_while_the_others_go_on(tmp_p
         assert odradek("status", "--dir", str(tmp_path)).stderr == (
             f"start the missing brokers: odradek start 2 --dir {tmp_path}\n"
         )
-        back = odradek(command, "--dir", str(tmp_path))
-        assert back.returncode == 0, back.stderr
-        assert back.stdout.startswith("ready ")
+        restarted = odradek(command, "--dir", str(tmp_path))
+        assert restarted.returncode == 0, restarted.stderr
+        assert restarted.stdout.startswith("ready ")
         assert [row["state"] for row in status(tmp_path)["brokers"]] == ["running"] * BROKERS
         commit(bootstrap, "t", b"3")
         assert read(bootstrap, "t", 3) == [b"1", b"2", b"3"]
 
 
-def test_a_lost_majority_is_said_and_ends_with_the_remedy(tmp_path: Path) -> None:
+def test_lost_majority_is_reported_until_its_brokers_are_started(tmp_path: Path) -> None:
     with detached(tmp_path) as bootstrap:
         commit(bootstrap, "t", b"1")
         await_ended(tmp_path)
         kill(tmp_path, 1)
         kill(tmp_path, 3)
-        asked = odradek("status", "--dir", str(tmp_path))
-        assert asked.returncode == 1
-        assert "majority lost: 1 of 3 voters run, 2 are needed" in asked.stderr
-        assert f"odradek start 1 3 --dir {tmp_path}" in asked.stderr
-        assert "no open transactions" not in asked.stdout, "those who may know of one are dead"
-        assert "open transactions: unknown, no response from broker 1, 3" in asked.stdout
+        shown = odradek("status", "--dir", str(tmp_path))
+        assert shown.returncode == 1
+        assert "majority lost: 1 of 3 voters run, 2 are needed" in shown.stderr
+        assert f"odradek start 1 3 --dir {tmp_path}" in shown.stderr
+        assert "no open transactions" not in shown.stdout, "the brokers that may know one are down"
+        assert "open transactions: unknown, no response from broker 1, 3" in shown.stdout
         found = status(tmp_path)
         assert (found["transactions"], found["unreachable"]) == (None, [1, 3])
-        assert "t-0" in found["under_replicated"], "the metadata cannot change any more and calls all of them in sync"
+        assert "t-0" in found["under_replicated"], (
+            "the metadata cannot change without a majority, and still has all replicas in the ISR"
+        )
         for verb in ("list", "blocking"):
             partial = odradek("txns", verb, "--bootstrap", bootstrap)
-            assert partial.returncode == 1, "it is not all"
+            assert partial.returncode == 1, "the output is partial"
             silent = [line.partition(" (")[0] for line in partial.stderr.splitlines()]
             assert silent == ["broker 1 did not respond", "broker 3 did not respond"]
             assert partial.stdout
@@ -99,13 +101,13 @@ def test_a_lost_majority_is_said_and_ends_with_the_remedy(tmp_path: Path) -> Non
         alone = odradek("start", "2", "--dir", str(tmp_path))
         assert alone.returncode == 1
         assert alone.stderr.startswith("majority lost: only 1 of 3 voters would run, 2 are needed")
-        back = odradek("start", "--dir", str(tmp_path))
-        assert back.returncode == 0, back.stderr
+        restarted = odradek("start", "--dir", str(tmp_path))
+        assert restarted.returncode == 0, restarted.stderr
         commit(bootstrap, "t", b"2")
         assert read(bootstrap, "t", 2) == [b"1", b"2"]
 
 
-def test_a_lost_disk_is_refused_until_it_is_accepted_and_then_filled_by_the_others(tmp_path: Path) -> None:
+def test_broker_with_a_lost_disk_starts_only_with_empty_and_replicates_again(tmp_path: Path) -> None:
     with detached(tmp_path) as bootstrap:
         commit(bootstrap, "t", b"1")
         kill(tmp_path, 2)
@@ -123,7 +125,7 @@ def test_a_lost_disk_is_refused_until_it_is_accepted_and_then_filled_by_the_othe
         commit(bootstrap, "t", b"2")
 
 
-def test_the_disks_of_a_majority_are_not_replaced(tmp_path: Path) -> None:
+def test_lost_disks_of_a_majority_of_voters_are_refused(tmp_path: Path) -> None:
     with detached(tmp_path) as bootstrap:
         commit(bootstrap, "t", b"1")
     for node_id in (1, 2):
@@ -134,7 +136,7 @@ def test_the_disks_of_a_majority_are_not_replaced(tmp_path: Path) -> None:
     assert "only 1 of 3 voters have the metadata log, 2 are needed" in refused.stderr
 
 
-def test_a_directory_keeps_its_number_of_brokers(tmp_path: Path) -> None:
+def test_number_of_brokers_of_a_directory_cannot_change(tmp_path: Path) -> None:
     with detached(tmp_path, "--brokers", "1"):
         pass
     refused = odradek("up", "--dir", str(tmp_path), "--brokers", "3", "--detach")
@@ -145,23 +147,23 @@ def test_a_directory_keeps_its_number_of_brokers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("brokers", ["0", "10"])
-def test_only_so_many_brokers_can_be_started(tmp_path: Path, brokers: str) -> None:
+def test_number_of_brokers_out_of_range_is_refused(tmp_path: Path, brokers: str) -> None:
     refused = odradek("up", "--dir", str(tmp_path), "--brokers", brokers)
     assert refused.returncode == 2
     assert "between 1 and 9" in refused.stderr
 
 
-def test_a_taken_port_names_the_broker_that_cannot_have_it(tmp_path: Path) -> None:
+def test_error_of_a_port_in_use_names_the_broker(tmp_path: Path) -> None:
     with one_taken(BROKERS, 1) as [first, port, _]:
         failed = odradek("up", "--dir", str(tmp_path), "--port", str(first), "--detach")
     assert failed.returncode == 1
     assert failed.stderr.splitlines()[-1].startswith(f"broker 2: cannot listen on 127.0.0.1:{port}")
     state = ClusterDirectory(tmp_path).read_state()
     assert state is not None
-    assert state.running == {}, "the others do not wait for it for ever"
+    assert state.running == {}, "the other brokers are stopped"
 
 
-def test_a_broker_of_another_cluster_is_refused(tmp_path: Path) -> None:
+def test_data_of_another_cluster_is_refused(tmp_path: Path) -> None:
     with detached(tmp_path / "one", "--brokers", "1"):
         pass
     with detached(tmp_path / "three"):
@@ -174,7 +176,7 @@ def test_a_broker_of_another_cluster_is_refused(tmp_path: Path) -> None:
         assert str(tmp_path / "three" / "broker-2") in refused.stderr
 
 
-def test_a_voter_list_that_disagrees_is_refused(tmp_path: Path) -> None:
+def test_voters_that_differ_from_the_metadata_log_are_refused(tmp_path: Path) -> None:
     with detached(tmp_path) as bootstrap:
         kill(tmp_path, 3)
         config = ClusterDirectory(tmp_path).config(3)
@@ -187,49 +189,49 @@ def test_a_voter_list_that_disagrees_is_refused(tmp_path: Path) -> None:
         assert "the voters [1, 2, 3], but [1, 3] are configured: set controller.quorum.voters" in reason
 
 
-def test_a_node_id_that_a_living_broker_has_is_refused(tmp_path: Path) -> None:
+def test_node_id_of_a_running_broker_is_refused(tmp_path: Path) -> None:
     session = ("--set", "broker.session.timeout.ms=1500", "--set", "broker.heartbeat.interval.ms=300")
     with detached(tmp_path, *session) as bootstrap:
-        twin = 1 if status(tmp_path)["controller"] != 1 else 2
-        config = str(ClusterDirectory(tmp_path).config(twin))
-        where = (
+        duplicate = 1 if status(tmp_path)["controller"] != 1 else 2
+        config = str(ClusterDirectory(tmp_path).config(duplicate))
+        settings = (
             f"log.dirs={tmp_path / 'other'}",
             "listeners=PLAINTEXT://127.0.0.1:0",
             "odradek.metrics.listener=127.0.0.1:0",
         )
-        own = [word for each in where for word in ("--set", each)]
-        refused = odradek("broker", "--config", config, *own, *session)
+        options = [word for setting in settings for word in ("--set", setting)]
+        refused = odradek("broker", "--config", config, *options, *session)
         assert refused.returncode == 1
-        address = bootstrap.split(",")[twin - 1]
+        address = bootstrap.split(",")[duplicate - 1]
         assert refused.stderr.splitlines()[-1].endswith(
-            f"node.id {twin} is in use by a running broker at {address}; every node needs an id of its own"
+            f"node.id {duplicate} is in use by a running broker at {address}; every node needs an id of its own"
         )
         assert [row["state"] for row in status(tmp_path)["brokers"]] == ["running"] * BROKERS
         commit(bootstrap, "t", b"1")
 
 
-def test_up_in_the_foreground_holds_all_brokers_also_those_that_others_have_started(tmp_path: Path) -> None:
+def test_brokers_of_other_commands_end_with_up_in_the_foreground(tmp_path: Path) -> None:
     command = [str(ODRADEK), "up", "--dir", str(tmp_path), "--port", "0"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert running.stdout is not None
     assert running.stderr is not None
     assert running.stdout.readline().startswith("ready ")
     kill(tmp_path, 2)
-    news = without_progress(running.stderr)
-    assert next(news).startswith("broker 2 ended unexpectedly (SIGKILL)")
-    assert next(news) == f"start the missing brokers: odradek start 2 --dir {tmp_path}\n"
+    output = without_progress(running.stderr)
+    assert next(output).startswith("broker 2 ended unexpectedly (SIGKILL)")
+    assert next(output) == f"start the missing brokers: odradek start 2 --dir {tmp_path}\n"
     assert odradek("start", "2", "--dir", str(tmp_path)).returncode == 0
     assert odradek("restart", "--rolling", "--dir", str(tmp_path)).returncode == 0
     brokers = [ProcessId.of(pid(tmp_path, node_id)) for node_id in (1, 2, 3)]
     running.kill()
-    _, said = running.communicate()
-    assert said == "", "what somebody asked for is not news"
+    _, rest = running.communicate()
+    assert rest == "", "stops by other commands are not reported"
     for broker in brokers:
         assert broker is not None
-        assert broker.wait_ended(TIMEOUT_S), "all end with it, however it ends"
+        assert broker.wait_ended(TIMEOUT_S), "all brokers end when it is killed"
 
 
-def test_ctrl_c_ends_them_all_cleanly(tmp_path: Path) -> None:
+def test_ctrl_c_stops_all_brokers_with_a_controlled_shutdown(tmp_path: Path) -> None:
     command = [str(ODRADEK), "up", "--dir", str(tmp_path), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -237,12 +239,12 @@ def test_ctrl_c_ends_them_all_cleanly(tmp_path: Path) -> None:
         kill(tmp_path, 3)
         assert odradek("start", "3", "--dir", str(tmp_path)).returncode == 0
         running.send_signal(signal.SIGINT)
-        assert running.wait(TIMEOUT_S) == 1, "a broker had died"
+        assert running.wait(TIMEOUT_S) == 1, "a broker had failed"
     for node_id in (1, 2, 3):
         assert (tmp_path / f"broker-{node_id}" / ".kafka_cleanshutdown").exists()
 
 
-def test_local_cluster_survives_the_loss_of_any_broker(tmp_path: Path) -> None:
+def test_local_cluster_commits_without_any_one_broker(tmp_path: Path) -> None:
     with LocalCluster(brokers=3, directory=tmp_path) as cluster:
         bootstrap = cluster.bootstrap
         commit(bootstrap, "t", b"0")
@@ -261,7 +263,7 @@ def test_local_cluster_survives_the_loss_of_any_broker(tmp_path: Path) -> None:
         assert read(bootstrap, "t", 5) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_local_cluster_refuses_what_it_cannot_start(tmp_path: Path) -> None:
+def test_local_cluster_refuses_an_invalid_number_of_brokers(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="between 1 and 9"):
         LocalCluster(brokers=10)
     with LocalCluster(brokers=1, directory=tmp_path):
@@ -270,7 +272,7 @@ def test_local_cluster_refuses_what_it_cannot_start(tmp_path: Path) -> None:
         LocalCluster(brokers=3, directory=tmp_path).start()
 
 
-def test_the_directory_of_a_single_broker_as_it_was_written_before_is_taken_over(tmp_path: Path) -> None:
+def test_earlier_format_of_the_state_file_is_read(tmp_path: Path) -> None:
     with detached(tmp_path, "--brokers", "1") as bootstrap:
         commit(bootstrap, "t", b"1")
         state = ClusterDirectory(tmp_path).read_state()

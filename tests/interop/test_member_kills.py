@@ -1,8 +1,8 @@
-"""Members in processes of their own that read, process and write, join late, leave, and are killed in the middle of a transaction: each
-input makes one output.
+"""Read-process-write with member processes that join, leave, and are killed in a transaction: one output per input.
 
-aiokafka knows nothing of KIP-447: it neither tells the coordinator of whose member the offsets are, nor does it wait for those of open
-transactions. Its members get exactly one output only if none takes over from a living one, so they follow each other, under one transactional id.
+aiokafka does not implement KIP-447. It sends no member id with transactional offsets, and does not wait for the offsets
+of open transactions. Its members have exactly one output per input only if one member runs at a time. They therefore run
+in sequence with one transactional id.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ SHORT = {
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    """Who is dead is missed soon."""
+    """Start a broker with short session time-outs, so that killed members are removed soon."""
     with LocalCluster(settings=SETTINGS | SHORT) as running:
         yield running
 
 
 class Copier:
-    """A process of its own: one member of the group and one producer."""
+    """A process with one member of the group and one producer."""
 
     def __init__(self, client: str, bootstrap: str, source: str, output: str, protocol: str, number: int) -> None:
         self._driver = JavaDriver() if client == "Java 4.3" else OwnProcess(client)
@@ -65,7 +65,7 @@ class Copier:
         self.member = self._driver.member(self._bootstrap, self._source, self._group)
 
     def begin(self) -> bool:
-        """Copy what there is, and do not commit yet. Returns whether there was something."""
+        """Copy available records without a commit. Return False if there were none."""
         found = self.member.poll(POLL_S)
         if found:
             self._producer.begin()
@@ -76,7 +76,7 @@ class Copier:
         return bool(found)
 
     def step(self) -> None:
-        """One transaction, if there is something to copy. When it fails, both begin anew from what is committed."""
+        """Copy available records in one transaction. After a failure, restart both clients from the committed offsets."""
         try:
             if self.begin():
                 self._producer.commit()
@@ -95,7 +95,7 @@ class Copier:
 
 
 class Input:
-    """Records that come bit by bit."""
+    """Records that are written in several parts."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._producer = ConfluentDriver().producer(bootstrap, ProducerOptions(idempotent=True))
@@ -124,7 +124,7 @@ def share(copiers: list[Copier]) -> bool:
 
 @pytest.fixture
 def driver(request: pytest.FixtureRequest) -> str:
-    """The name of a client, as the table of clients has it: each member is a process of its own, with a driver of its own."""
+    """Return the name of a client in docs/clients.md. Each member is a process with its own driver."""
     name: str = request.param
     return name
 
@@ -140,7 +140,7 @@ def driver(request: pytest.FixtureRequest) -> str:
     ],
     indirect=["driver"],
 )
-def test_each_input_makes_one_output(cluster: LocalCluster, driver: str, protocol: str) -> None:
+def test_each_input_has_one_output(cluster: LocalCluster, driver: str, protocol: str) -> None:
     source, output = topics(cluster, driver, protocol)
     given = Input(cluster.bootstrap, source)
 
@@ -153,7 +153,7 @@ def test_each_input_makes_one_output(cluster: LocalCluster, driver: str, protoco
     given.write()
     while not second.begin():
         first.step()
-    second.kill()  # its transaction is open, with offsets of the group in it
+    second.kill()  # it has an open transaction with offsets of the group
     given.write()
     until(lambda: first.member.assigned() == BOTH, [first])
     third = copier(3)
@@ -167,7 +167,7 @@ def test_each_input_makes_one_output(cluster: LocalCluster, driver: str, protoco
 
 @pytest.mark.feature(FEATURE)
 @pytest.mark.parametrize("driver", ["aiokafka"], indirect=True)
-def test_each_input_makes_one_output_of_those_who_follow_each_other(cluster: LocalCluster, driver: str) -> None:
+def test_each_input_has_one_output_with_members_in_sequence(cluster: LocalCluster, driver: str) -> None:
     source, output = topics(cluster, driver, "classic")
     given = Input(cluster.bootstrap, source)
     first = Copier(driver, cluster.bootstrap, source, output, "classic", 1)

@@ -1,4 +1,4 @@
-"""Kafka's tools about agreement, on three brokers: who leads, how far everybody is, and what stands in log and snapshots."""
+"""kafka-metadata-quorum and kafka-dump-log on three brokers: status, replication, log and snapshots of the quorum."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def labels(text: str) -> list[str]:
     return [line.split(":")[0] for line in text.splitlines() if line.strip()]
 
 
-def test_the_status_reads_as_that_of_kafka(three: tuple[LocalCluster, Path], kafka_broker: KafkaBroker) -> None:
+def test_status_has_the_format_of_kafka(three: tuple[LocalCluster, Path], kafka_broker: KafkaBroker) -> None:
     ours = describe(three[0].bootstrap, "--status")
     assert labels(ours) == labels(describe(kafka_broker.bootstrap, "--status"))
     found = {line.split(":")[0]: line.split(":", 1)[1].strip() for line in ours.splitlines() if line.strip()}
@@ -60,7 +60,7 @@ def test_the_status_reads_as_that_of_kafka(three: tuple[LocalCluster, Path], kaf
     assert found["CurrentObservers"] == "[]"
 
 
-def test_the_replication_reads_as_that_of_kafka(three: tuple[LocalCluster, Path], kafka_broker: KafkaBroker) -> None:
+def test_replication_has_the_format_of_kafka(three: tuple[LocalCluster, Path], kafka_broker: KafkaBroker) -> None:
     theirs = describe(kafka_broker.bootstrap, "--replication").splitlines()
     give_up_s = time.monotonic() + UNTIL_S
     while True:
@@ -87,20 +87,20 @@ def dump(path: Path) -> list[str]:
 
 
 def newest(directory: Path, node_id: int, suffix: str) -> Path:
-    """The snapshot or segment that stays longest: others may go while they are looked at."""
+    """Return the newest snapshot or segment. Older ones may be deleted during the test."""
     return max((directory / f"broker-{node_id}" / "__cluster_metadata-0").glob(f"*{suffix}"))
 
 
 def await_snapshot(directory: Path, node_id: int) -> None:
-    """Until the node says that it has written one."""
+    """Wait until the log of a node reports a snapshot."""
     log = str(directory / f"broker-{node_id}.log")
-    with subprocess.Popen(["tail", "--lines=+1", "--follow", log], stdout=subprocess.PIPE, text=True) as told:
-        assert told.stdout is not None
-        assert any("metadata snapshot written" in line for line in told.stdout)
-        told.terminate()
+    with subprocess.Popen(["tail", "--lines=+1", "--follow", log], stdout=subprocess.PIPE, text=True) as tail:
+        assert tail.stdout is not None
+        assert any("metadata snapshot written" in line for line in tail.stdout)
+        tail.terminate()
 
 
-def test_kafka_reads_the_snapshots(three: tuple[LocalCluster, Path]) -> None:
+def test_dump_log_decodes_the_snapshots(three: tuple[LocalCluster, Path]) -> None:
     for node_id in (1, 2, 3):
         await_snapshot(three[1], node_id)
         path = newest(three[1], node_id, ".checkpoint")
@@ -116,13 +116,13 @@ def test_kafka_reads_the_snapshots(three: tuple[LocalCluster, Path]) -> None:
         assert "isvalid: false" not in text.lower()
 
 
-def test_kafka_reads_the_log_of_every_voter(tmp_path: Path) -> None:
+def test_dump_log_decodes_the_metadata_log_of_each_voter(tmp_path: Path) -> None:
     with LocalCluster(brokers=3, directory=tmp_path) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         [made] = admin.create_topics([NewTopic("t", 3, 3)]).values()
         made.result(timeout=30)
         producer = Producer({"bootstrap.servers": cluster.bootstrap})
-        for partition in range(3):  # each is led by another broker, which has to have heard of it
+        for partition in range(3):  # each partition has another leader, which must have applied its record
             producer.produce("t", b"x", partition=partition)
         assert producer.flush(UNTIL_S) == 0
     for node_id in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""To see inside: metrics, the live view of status, flame graphs; asked of real processes."""
+"""Metrics, the live view of `odradek status`, and flame graphs of broker processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.interop
 
 @pytest.fixture
 def topic(there: tuple[str, str]) -> str:
-    """A new topic of three partitions."""
+    """Create a topic with three partitions, and return its name."""
     name = f"inside-{time.time_ns():x}"
     answer("topics", "create", name, "--partitions", "3", *there)
     return name
@@ -37,7 +37,7 @@ def scraped(url: str) -> dict[str, float]:
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
 
-def test_status_names_the_metrics_and_they_tell_of_transactions_and_groups(
+def test_metrics_url_of_status_exports_transactions_and_groups(
     cluster: LocalCluster, topic: str, there: tuple[str, str]
 ) -> None:
     before = scraped(urls(cluster)[0])
@@ -67,7 +67,7 @@ def test_status_names_the_metrics_and_they_tell_of_transactions_and_groups(
     open_one.abort_transaction(TIMEOUT_S)
 
 
-def test_refusals_and_fences_are_counted(cluster: LocalCluster, topic: str, there: tuple[str, str]) -> None:
+def test_metrics_count_refusals_and_fenced_producers(cluster: LocalCluster, topic: str, there: tuple[str, str]) -> None:
     first = piped("a\n", "produce", topic, "--transactional-id", topic, *there)
     assert first.returncode == 0, first.stderr
     before = scraped(urls(cluster)[0])
@@ -85,8 +85,7 @@ def urls(cluster: LocalCluster) -> list[str]:
     return [str(broker["metrics"]) for broker in state["brokers"]]
 
 
-def test_status_follows_what_happens(cluster: LocalCluster, topic: str, there: tuple[str, str]) -> None:
-    """On a terminal: a pseudo one here."""
+def test_live_view_of_status_shows_changes(cluster: LocalCluster, topic: str, there: tuple[str, str]) -> None:
     controller, terminal_side = os.openpty()
     os.set_blocking(controller, True)
     watching = subprocess.Popen(
@@ -109,12 +108,12 @@ def test_status_follows_what_happens(cluster: LocalCluster, topic: str, there: t
 
 
 def read_until(descriptor: int, word: str | None) -> str:
-    """What a terminal was told, up to a word or its end."""
+    """Read the output of a terminal until it contains `word`, or until its end."""
     text = ""
     while word is None or word not in text:
         try:
             chunk = os.read(descriptor, 65_536)
-        except OSError:  # nobody holds the other side any more
+        except OSError:  # the process has closed the terminal
             chunk = b""
         if not chunk:
             break
@@ -123,7 +122,7 @@ def read_until(descriptor: int, word: str | None) -> str:
     return text
 
 
-def test_up_with_profile_leaves_a_flame_graph(tmp_path: Path) -> None:
+def test_up_with_profile_writes_a_flame_graph(tmp_path: Path) -> None:
     started = odradek("up", "--brokers", "1", "--dir", str(tmp_path), "--port", "0", "--detach", "--profile")
     assert started.returncode == 0, started.stderr
     try:

@@ -1,6 +1,6 @@
-"""Odradek is installed beside a project that has packages named `broker`, `storage` and `protocol`, and neither breaks the other.
+"""Installation of Odradek beside a project with packages named `broker`, `storage` and `protocol`.
 
-New virtual environments find the libraries of the test environment by a .pth file, so nothing is downloaded.
+New virtual environments find the libraries of the test environment through a .pth file. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def environment(
     return made
 
 
-def test_a_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
+def test_wheel_contains_only_the_packages(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as opened:
         names = opened.namelist()
     assert {name.split("/")[0] for name in names} == {
@@ -145,7 +145,7 @@ def test_a_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     assert [name for name in names if "test" in name or name.endswith(".pyc")] == []
 
 
-def test_a_wheel_that_is_built_from_the_sdist_equals_the_wheel_of_the_tree(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_from_the_sdist_equals_the_wheel_from_the_tree(wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(build(ROOT, "sdist", tmp_path / "sdist")) as opened:
         opened.extractall(tmp_path / "tree", filter="data")
     [tree] = (tmp_path / "tree").iterdir()
@@ -153,15 +153,15 @@ def test_a_wheel_that_is_built_from_the_sdist_equals_the_wheel_of_the_tree(wheel
     assert hashlib.sha256(rebuilt.read_bytes()).digest() == hashlib.sha256(wheel.read_bytes()).digest()
 
 
-def test_an_installation_exposes_only_odradek_and_the_packages_of_the_project(environment: Environment) -> None:
+def test_installation_exposes_only_odradek_and_the_project(environment: Environment) -> None:
     assert environment.importable("odradek", *TOP_LEVEL_FOLDERS) == ["odradek", *PROJECT_PACKAGES]
 
 
-def test_an_application_of_the_project_uses_local_cluster(environment: Environment, project: Path) -> None:
+def test_application_of_the_project_uses_local_cluster(environment: Environment, project: Path) -> None:
     run(environment.python, "application.py", cwd=project, PYTHONPATH=str(project))
 
 
-def test_the_command_line_runs_in_the_project(environment: Environment, project: Path, tmp_path: Path) -> None:
+def test_command_line_runs_in_the_project(environment: Environment, project: Path, tmp_path: Path) -> None:
     def odradek(*arguments: str) -> str:
         return run(environment.path / "bin" / "odradek", *arguments, cwd=project, PYTHONPATH=str(project))
 
@@ -175,7 +175,7 @@ def test_the_command_line_runs_in_the_project(environment: Environment, project:
         odradek("down", "--dir", str(tmp_path))
 
 
-def test_a_broker_of_an_installation_in_a_target_directory_runs_from_there(
+def test_broker_of_an_installation_in_a_target_directory_runs_from_it(
     wheel: Path, project: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "target"
@@ -187,7 +187,7 @@ def test_a_broker_of_an_installation_in_a_target_directory_runs_from_there(
 
 
 @pytest.mark.parametrize("name", ["odradek", "shop"])
-def test_uninstalling_one_leaves_the_other_whole(wheel: Path, project: Path, tmp_path: Path, name: str) -> None:
+def test_uninstallation_of_one_keeps_the_other(wheel: Path, project: Path, tmp_path: Path, name: str) -> None:
     environment = Environment(tmp_path / "venv")
     environment.install(wheel, project)
     environment.uninstall(name)

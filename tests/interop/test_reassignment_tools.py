@@ -1,5 +1,6 @@
-"""Kafka's tools that move replicas and leaders, on three brokers of ours and on three of Apache Kafka's: the same commands in the
-same order have to print the same. Nothing that Kafka prints is stored.
+"""Kafka's tools for reassignment, features and configurations, on three brokers of Odradek and of Apache Kafka.
+
+The same commands in the same order must print the same output on both clusters. The output of Kafka is not stored.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def clusters() -> Iterator[dict[str, Cluster]]:
 
 
 def rubbed(text: str) -> list[str]:
-    """Lines with what must differ taken out: ids, ports, directories, the order of an ISR."""
+    """Return the lines without values that must differ: ids, ports, directories, the order of an ISR."""
     text = re.sub(r"TopicId: \S+", "TopicId: ID", text)
     text = re.sub(r"127\.0\.0\.1[: ]\d+", "HOST:PORT", text)
     text = re.sub(r"Isr: (\S+)", lambda found: f"Isr: {sorted(found[1].split(','))}", text)
@@ -58,7 +59,7 @@ def same(clusters: dict[str, Cluster], tool: str, *arguments: str) -> list[str]:
 
 
 def until(clusters: dict[str, Cluster], ready: Callable[[list[str]], bool], tool: str, *arguments: str) -> list[str]:
-    """The same on both, once it is so on each."""
+    """Repeat a command on each cluster until its output meets a condition. The outputs must then be equal."""
     found = {}
     for name, cluster in clusters.items():
         for _ in range(ATTEMPTS):
@@ -71,7 +72,7 @@ def until(clusters: dict[str, Cluster], ready: Callable[[list[str]], bool], tool
 
 
 def plan(path: Path, topic: str, **replicas: list[int]) -> str:
-    """A file for kafka-reassign-partitions: p0=[1, 2], p1=[...]."""
+    """Write a file for kafka-reassign-partitions with the replicas of each partition: p0=[1, 2], p1=[...]."""
     rows = [{"topic": topic, "partition": int(name[1:]), "replicas": brokers} for name, brokers in replicas.items()]
     path.write_text(json.dumps({"version": 1, "partitions": rows}))
     return str(path)
@@ -82,7 +83,7 @@ def create(clusters: dict[str, Cluster], topic: str, *replicas: str) -> None:
     assert same(clusters, "kafka-topics", "--create", "--topic", topic, *assignment)[0] == "exit 0"
 
 
-def test_replicas_are_moved_added_and_leaders_follow(clusters: dict[str, Cluster], tmp_path: Path) -> None:
+def test_replicas_and_leaders_are_moved(clusters: dict[str, Cluster], tmp_path: Path) -> None:
     create(clusters, "moved", "1:2", "2:3", "3:1")
     goal = plan(tmp_path / "goal.json", "moved", p0=[3, 1], p1=[2, 3, 1])
     assert same(clusters, REASSIGN, "--reassignment-json-file", goal, "--execute")[0] == "exit 0"
@@ -105,7 +106,9 @@ def test_replicas_are_moved_added_and_leaders_follow(clusters: dict[str, Cluster
     assert same(clusters, REASSIGN, "--list")[1] == "No partition reassignments found."
 
 
-def test_a_throttled_move_takes_its_time_until_it_may_go_faster(clusters: dict[str, Cluster], tmp_path: Path) -> None:
+def test_throttled_reassignment_completes_when_the_throttle_is_raised(
+    clusters: dict[str, Cluster], tmp_path: Path
+) -> None:
     create(clusters, "heavy", "1:2")
     load = ("--topic", "heavy", "--num-records", "4000", "--record-size", "1000", "--throughput", "-1")
     for cluster in clusters.values():
@@ -126,7 +129,7 @@ def test_a_throttled_move_takes_its_time_until_it_may_go_faster(clusters: dict[s
         assert not any("throttled" in line for line in left), "the tool takes the limits away when the move has ended"
 
 
-def test_features_go_down_and_up(clusters: dict[str, Cluster]) -> None:
+def test_features_are_downgraded_and_upgraded(clusters: dict[str, Cluster]) -> None:
     change = [
         ("downgrade", "transaction.version=1"),
         ("upgrade", "transaction.version=2"),
@@ -139,29 +142,29 @@ def test_features_go_down_and_up(clusters: dict[str, Cluster]) -> None:
     assert codes == ["exit 0", "exit 0", "exit 1", "exit 1", "exit 0", "exit 0"]
 
 
-def test_settings_are_changed(clusters: dict[str, Cluster]) -> None:
+def test_configurations_are_changed(clusters: dict[str, Cluster]) -> None:
     create(clusters, "settings", "1:2:3")
     topic = ("--entity-type", "topics", "--entity-name", "settings")
-    everybody = ("--entity-type", "brokers", "--entity-default")
+    all_brokers = ("--entity-type", "brokers", "--entity-default")
     one = ("--entity-type", "brokers", "--entity-name", "1")
     alter = ("kafka-configs", "--alter")
     assert same(clusters, *alter, *topic, "--add-config", "cleanup.policy=[delete,compact]")[0] == "exit 0"
     assert same(clusters, *alter, *topic, "--add-config", "no.such=5")[0] == "exit 1"
     assert len(same(clusters, "kafka-configs", "--describe", *topic)) == 3
     assert same(clusters, *alter, *topic, "--delete-config", "cleanup.policy")[0] == "exit 0"
-    assert same(clusters, *alter, *everybody, "--add-config", "log.segment.bytes=20000000")[0] == "exit 0"
+    assert same(clusters, *alter, *all_brokers, "--add-config", "log.segment.bytes=20000000")[0] == "exit 0"
     assert same(clusters, *alter, *one, "--add-config", "log.segment.bytes=30000000")[0] == "exit 0"
     assert same(clusters, *alter, *one, "--add-config", "node.id=3")[0] == "exit 1"
     assert same(clusters, *alter, *one, "--add-config", "min.insync.replicas=3")[0] == "exit 1"
-    assert same(clusters, *alter, *everybody, "--delete-config", "min.insync.replicas")[0] == "exit 1"
-    assert len(same(clusters, "kafka-configs", "--describe", *everybody)) == 4
+    assert same(clusters, *alter, *all_brokers, "--delete-config", "min.insync.replicas")[0] == "exit 1"
+    assert len(same(clusters, "kafka-configs", "--describe", *all_brokers)) == 4
     assert len(same(clusters, "kafka-configs", "--describe", *one)) == 3
-    # Topics take part in what is said of brokers, and which broker is asked about a topic is chance.
-    for whose in (everybody, one):
-        assert same(clusters, *alter, *whose, "--delete-config", "log.segment.bytes")[0] == "exit 0"
+    # A topic configuration affects the description of brokers, and the tool selects a broker at random.
+    for entity in (all_brokers, one):
+        assert same(clusters, *alter, *entity, "--delete-config", "log.segment.bytes")[0] == "exit 0"
 
 
-def test_a_broker_that_is_away_is_fenced_and_unregistered(clusters: dict[str, Cluster]) -> None:
+def test_stopped_broker_is_fenced_and_unregistered(clusters: dict[str, Cluster]) -> None:
     create(clusters, "waiting", "1:3")
     for cluster in clusters.values():
         cluster.kill(3)
@@ -172,7 +175,7 @@ def test_a_broker_that_is_away_is_fenced_and_unregistered(clusters: dict[str, Cl
     assert same(clusters, "kafka-cluster", "unregister", "--id", "9")[0] == "exit 1"
     assert same(clusters, "kafka-cluster", "unregister", "--id", "3")[0] == "exit 0"
     assert len(same(clusters, *endpoints)) == 1 + BROKERS
-    # a broker that still lives after all registers again by itself
+    # a broker that starts after its removal registers again
     for cluster in clusters.values():
         if isinstance(cluster, KafkaCluster):
             cluster.start_node(3)

@@ -1,6 +1,4 @@
-"""Groups of the consumer protocol by real clients, on both brokers: subscribed by a regular expression, and live groups that change their
-protocol, up and down.
-"""
+"""Groups of the consumer protocol on both brokers: subscriptions by regular expression, and conversion of groups."""
 
 from __future__ import annotations
 
@@ -37,7 +35,9 @@ def until_assigned(members: list[GroupConsumer], wanted: list[list[int]]) -> Non
 
 @pytest.mark.feature("groups, consumer protocol (KIP-848): subscription by regular expression")
 @pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
-def test_a_regular_expression(driver: Driver, drivers: Callable[[str], Driver], pair: SideBySide, name: str) -> None:
+def test_members_subscribe_by_regular_expression(
+    driver: Driver, drivers: Callable[[str], Driver], pair: SideBySide, name: str
+) -> None:
     for topic in (f"{name}-a", f"{name}-b", f"{name}-other"):
         make_topic(pair, topic)
     group = f"g-{name}"
@@ -58,49 +58,47 @@ def test_a_regular_expression(driver: Driver, drivers: Callable[[str], Driver], 
         member.close()
 
 
-def test_a_regular_expression_that_is_none_is_refused(
-    drivers: Callable[[str], Driver], pair: SideBySide, name: str
-) -> None:
-    told = []
+def test_invalid_regular_expression_is_refused(drivers: Callable[[str], Driver], pair: SideBySide, name: str) -> None:
+    errors = []
     for bootstrap in pair.bootstraps.values():
         member = drivers("Java 4.3").member(bootstrap, "(", GroupOptions(f"g-{name}", "consumer", pattern=True))
         deadline = time.monotonic() + TIMEOUT_S
         with pytest.raises(ClientFailed) as refused:
             while time.monotonic() < deadline:
                 member.poll(POLL_S)
-        told.append(str(refused.value))
+        errors.append(str(refused.value))
         member.close()
-    ours, kafkas = [text.partition("is not a valid regular expression: ") for text in told]
+    ours, kafkas = [text.partition("is not a valid regular expression: ") for text in errors]
     assert "InvalidRegularExpression" in ours[0]
-    assert ours[:2] == kafkas[:2]  # what is wrong with it the one's library says in its words, the other's in its own
+    assert ours[:2] == kafkas[:2]  # the rest of the message is from the regular expression library
     assert ours[2].startswith("missing ): (. ")
 
 
 @pytest.mark.feature("groups: conversion of active groups to the consumer protocol and back")
 @pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
-def test_a_live_group_changes_its_protocol(
+def test_active_group_is_converted_and_converted_back(
     driver: Driver, drivers: Callable[[str], Driver], pair: SideBySide, name: str
 ) -> None:
-    """Members go over one by one: the first of the newer protocol changes the group, the last that leaves changes it back."""
+    """The first member of the consumer protocol converts the group; the last one that leaves converts it back."""
     make_topic(pair, name)
     group = f"g-{name}"
     by_protocol = {each: GroupOptions(group, each) for each in ("classic", "consumer")}
-    living: dict[str, list[GroupConsumer]] = {bootstrap: [] for bootstrap in pair.bootstraps.values()}
+    active: dict[str, list[GroupConsumer]] = {bootstrap: [] for bootstrap in pair.bootstraps.values()}
 
     def join(protocol: str, wanted: list[list[int]]) -> None:
-        for bootstrap, members in living.items():
+        for bootstrap, members in active.items():
             members.append(driver.member(bootstrap, name, by_protocol[protocol]))
             until_assigned(members, wanted)
         work()
 
     def leave(wanted: list[list[int]]) -> None:
-        for members in living.values():
+        for members in active.values():
             members.pop(0).close()
             until_assigned(members, wanted)
         work()
 
     def work() -> None:
-        for bootstrap, members in living.items():
+        for bootstrap, members in active.items():
             write(drivers, bootstrap, name, 10)
             read(members, 10)
             for member in members:
@@ -120,5 +118,5 @@ def test_a_live_group_changes_its_protocol(
     is_of("Consumer")
     leave(ALONE)
     is_of("Classic")
-    for members in living.values():
+    for members in active.values():
         members.pop().close()

@@ -1,4 +1,4 @@
-"""A rolling restart under load: nothing is lost, nothing comes twice, and no client has an error to tell."""
+"""Rolling restart under load: each record is written exactly once, and no client has an error."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ pytestmark = pytest.mark.interop
 CLIENTS = ("confluent-kafka", "aiokafka", "Java 4.3")
 PARTITIONS = 3
 ROUNDS = 5
-"""Of every client, before the restart begins and again after it has ended."""
+"""Rounds of each client before the restart, and again after it."""
 TOPIC = "rolled"
 
 
 class Load:
-    """One client that writes without a pause: a record by itself, then one in a transaction, and so on."""
+    """A client that writes continuously: a record, then a record in a transaction, and so on."""
 
     def __init__(self, driver: Driver, bootstrap: str) -> None:
         self.name = driver.name
@@ -43,7 +43,7 @@ class Load:
         self._thread.start()
 
     def await_rounds(self, count: int) -> None:
-        """Wait for so many more rounds, or for its failure."""
+        """Wait until the client has completed `count` more rounds, or failed."""
         with self._moved:
             wanted = self._rounds + count
             assert self._moved.wait_for(lambda: self._rounds >= wanted or self.failure is not None, TIMEOUT_S)
@@ -80,7 +80,7 @@ class Load:
         transactional.close()
 
 
-def test_nothing_is_lost_and_no_client_sees_an_error(tmp_path: Path, drivers: Callable[[str], Driver]) -> None:
+def test_records_are_written_once_and_no_client_has_an_error(tmp_path: Path, drivers: Callable[[str], Driver]) -> None:
     with detached(tmp_path) as bootstrap:
         made = odradek("topics", "create", TOPIC, "--partitions", str(PARTITIONS), "--bootstrap", bootstrap)
         assert made.returncode == 0, made.stderr

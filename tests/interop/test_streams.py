@@ -1,4 +1,4 @@
-"""Kafka Streams counts words exactly, though it is killed in the middle of its transactions."""
+"""Kafka Streams with exactly_once_v2 counts words exactly, although it is killed in its transactions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ WORDS = ("snapshot", "epoch", "marker", "fence", "offset", "leader", "quorum")
 BOTH = [0, 1]
 LINES = 400
 WORDS_A_LINE = 5
-LIVES = 3
+RUNS = 3
 LONGEST_S = 60.0
 
 
 class WordCount:
-    """The application; in its second life it is the first one to its group and to the coordinator of its transactions."""
+    """The application. Its next run has the same group instance id and transactional ids."""
 
     def __init__(self, bootstrap: str, source: str, output: str, directory: Path) -> None:
         properties = {
@@ -42,7 +42,7 @@ class WordCount:
             "num.stream.threads": 2,
             "replication.factor": 1,
             "repartition.purge.interval.ms": 1_000,
-            "statestore.cache.max.bytes": 0,  # every count goes out
+            "statestore.cache.max.bytes": 0,  # each count is written
             "dsl.store.suppliers.class": "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers",
             "consumer.group.instance.id": "one",
             "consumer.auto.offset.reset": "earliest",
@@ -55,7 +55,7 @@ class WordCount:
 
 
 class Text:
-    """Lines that are written bit by bit, and how often each word stands in them."""
+    """Lines that are written in several parts, with the number of occurrences of each word."""
 
     def __init__(self, driver: Driver, bootstrap: str, topic: str) -> None:
         self._producer = driver.producer(bootstrap, ProducerOptions(idempotent=True))
@@ -73,7 +73,7 @@ class Text:
 
 
 def counted(driver: Driver, bootstrap: str, topic: str, wanted: int) -> list[Message]:
-    """The committed counts, once there are so many."""
+    """Wait for `count` committed records of the output topic, and return them."""
     deadline = time.monotonic() + LONGEST_S
     while len(found := driver.consume(bootstrap, topic, BOTH, "read_committed")) < wanted:
         assert time.monotonic() < deadline, f"{len(found)} of {wanted} counts"
@@ -81,18 +81,18 @@ def counted(driver: Driver, bootstrap: str, topic: str, wanted: int) -> list[Mes
 
 
 @pytest.mark.feature("Kafka Streams, exactly_once_v2: exact word counts after a killed instance", client="Java 4.3")
-def test_words_are_counted_exactly(
+def test_words_are_counted_exactly_once(
     drivers: Callable[[str], Driver], bootstrap: str, topic: str, other_topic: str, tmp_path: Path
 ) -> None:
     driver = drivers("confluent-kafka")
     text = Text(driver, bootstrap, topic)
-    for life in range(1, LIVES + 1):
+    for run in range(1, RUNS + 1):
         application = WordCount(bootstrap, topic, other_topic, tmp_path)
         before = text.counts.total()
-        for _ in range(4):  # in the middle of what it has to do, it is killed
+        for _ in range(4):  # it is killed before it has processed all lines
             text.write(LINES // 4)
             counted(driver, bootstrap, other_topic, before + 1)
-        if life < LIVES:
+        if run < RUNS:
             application.process.kill()
     found = counted(driver, bootstrap, other_topic, text.counts.total())
     application.process.close()

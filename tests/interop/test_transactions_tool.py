@@ -1,4 +1,4 @@
-"""kafka-transactions: the same command against both brokers prints the same."""
+"""kafka-transactions prints the same output with both brokers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TOOLS = "Kafka's tools 4.3"
 TOOL = "kafka-transactions"
 HANGING_PRODUCER_ID = 7_000_000
-"""Far from those that coordinators give away."""
+"""A producer id that no coordinator has assigned."""
 WRITTEN_BEFORE_MS = 6_030_000
 """A hundred and a half minutes: the tool prints whole ones, and for twenty-nine seconds it is the same one."""
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -39,7 +39,7 @@ def open_transaction(driver: Driver, bootstrap: str, topic: str) -> None:
 
 
 @pytest.mark.feature("kafka-transactions: list, describe, describe-producers, abort", client=TOOLS)
-def test_kafka_transactions(pair: SideBySide, name: str, drivers: Callable[[str], Driver]) -> None:
+def test_list_and_describe_print_the_same(pair: SideBySide, name: str, drivers: Callable[[str], Driver]) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     for bootstrap in pair.bootstraps.values():
         open_transaction(drivers("Java 4.3"), bootstrap, name)
@@ -76,7 +76,9 @@ def wait_for_end(driver: Driver, bootstrap: str, topic: str) -> None:
 
 
 @pytest.mark.feature("kafka-transactions: unknown ids and refused requests", client=TOOLS)
-def test_what_there_is_not(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
+def test_commands_for_unknown_ids_and_partitions_print_the_same(
+    pair: SideBySide, drivers: Callable[[str], Driver], name: str
+) -> None:
     make_topic(pair, name)
     producers = []
     for bootstrap in pair.bootstraps.values():
@@ -101,14 +103,14 @@ def test_what_there_is_not(pair: SideBySide, drivers: Callable[[str], Driver], n
 
 @contextmanager
 def unverified(pair: SideBySide) -> Iterator[None]:
-    """Nobody asks the coordinator whether a partition is part of a transaction."""
+    """Disable the verification of partitions by the coordinator on both brokers."""
     setting = "transaction.partition.verification.enable"
     brokers = ("kafka-configs", "--entity-type", "brokers", "--entity-default")
-    heard = f"{setting}=false sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG"
+    applied = f"{setting}=false sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG"
     assert pair.same(*brokers, "--alter", "--add-config", f"{setting}=false")[0] == "exit 0"
     try:
         one = ("kafka-configs", "--entity-type", "brokers", "--entity-name", "1", "--describe", "--all")
-        pair.until(lambda lines: any(line.startswith(heard) for line in lines), *one)
+        pair.until(lambda lines: any(line.startswith(applied) for line in lines), *one)
         yield
     finally:
         assert pair.same(*brokers, "--alter", "--delete-config", setting)[0] == "exit 0"
@@ -124,7 +126,7 @@ async def write_hanging(bootstrap: str, topic: str, written_ms: int) -> None:
 @pytest.mark.feature(
     "kafka-transactions: find-hanging, describe-producers, abort of a hanging transaction", client=TOOLS
 )
-def test_a_transaction_that_hangs(pair: SideBySide, name: str) -> None:
+def test_hanging_transaction_is_found_and_aborted(pair: SideBySide, name: str) -> None:
     make_topic(pair, name)
     written_ms = int(time.time() * 1_000) - WRITTEN_BEFORE_MS
     with unverified(pair):

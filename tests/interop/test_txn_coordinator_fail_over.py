@@ -1,4 +1,4 @@
-"""Transactions on three real brokers: clients of both generations, Kafka's own tool, and coordinators that are killed."""
+"""Transactions on three brokers whose coordinators are killed or paused: clients of TV1 and TV2, kafka-transactions."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
     "transaction.partition.verification.enable": "false",
 }
-"""Without verification a client can leave a transaction hanging, which kafka-transactions is there to find."""
+"""Without verification, a client can cause a hanging transaction, which kafka-transactions finds."""
 HOUR_MS = 3_600_000
 TRANSACTIONS_BETWEEN = 10
-"""Of each producer, before a coordinator is killed and while it is away."""
+"""Transactions of each producer before a coordinator is killed, and while it is down."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def three(cluster: LocalCluster) -> LocalCluster:
-    """All brokers run, and each leads what it is meant to lead."""
+    """Start all brokers, and wait until each partition has its preferred leader."""
     for node_id in cluster.node_ids:
         if not cluster.is_running(node_id):
             cluster.start(node_id)
@@ -75,18 +75,20 @@ def make_topic(cluster: LocalCluster, name: str, partitions: int = PARTITIONS) -
 
 
 async def knows(cluster: LocalCluster, node_id: int, topic: str) -> bool:
-    """Requests without retries have to wait until a broker has heard of a new topic."""
+    """Return True if a broker has a topic and its leaders in its metadata. Raw requests have no retries."""
     client = await connect(cluster, node_id)
-    answer = await client.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 9)
+    response = await client.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 9)
     client.close()
-    return answer.topics[0].error_code == 0 and all(each.error_code == 0 for each in answer.topics[0].partitions)
+    return response.topics[0].error_code == 0 and all(
+        partition.error_code == 0 for partition in response.topics[0].partitions
+    )
 
 
 def settle(cluster: LocalCluster, topic: str) -> None:
-    """Wait until whoever reads `topic`, through whichever broker, sees all that was acknowledged before.
+    """Wait until all brokers have the same leaders of `topic`, and until it has no open transaction.
 
-    A broker that wakes up takes itself for the leader that it was until it hears of its successor, and tells readers where
-    the log ended for it. And EndTxn is answered before its markers are written.
+    A broker that was paused serves reads from its old log until it has the metadata of the new leader. An EndTxn response
+    precedes the markers.
     """
     deadline = time.monotonic() + TIMEOUT_S
     while len(dict.fromkeys(asyncio.run(leaders(cluster, node_id, topic)) for node_id in cluster.node_ids)) > 1:
@@ -95,12 +97,15 @@ def settle(cluster: LocalCluster, topic: str) -> None:
 
 
 async def leaders(cluster: LocalCluster, node_id: int, topic: str) -> tuple[tuple[int, int, int], ...]:
-    """Partition, leader and leader epoch, as one broker knows them."""
+    """Return partition, leader and leader epoch from the metadata of one broker."""
     client = await connect(cluster, node_id)
-    answer = await client.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 9)
+    response = await client.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 9)
     client.close()
     return tuple(
-        sorted((each.partition_index, each.leader_id, each.leader_epoch) for each in answer.topics[0].partitions)
+        sorted(
+            (partition.partition_index, partition.leader_id, partition.leader_epoch)
+            for partition in response.topics[0].partitions
+        )
     )
 
 
@@ -110,9 +115,9 @@ async def connect(cluster: LocalCluster, node_id: int) -> RawClient:
 
 
 def coordinator_of(cluster: LocalCluster, transactional_id: str) -> int:
-    """Asked of every broker: they agree."""
+    """Return the coordinator of a transactional id, which must be the same in the responses of all brokers."""
 
-    async def ask(node_id: int) -> int:
+    async def find(node_id: int) -> int:
         client = await connect(cluster, node_id)
         request = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
         found = (await client.call(request, 4)).coordinators[0]
@@ -121,9 +126,9 @@ def coordinator_of(cluster: LocalCluster, transactional_id: str) -> int:
         assert f"{found.host}:{found.port}" == cluster.endpoint(found.node_id)
         return int(found.node_id)
 
-    told = [asyncio.run(ask(node_id)) for node_id in cluster.node_ids if cluster.is_running(node_id)]
-    assert len(dict.fromkeys(told)) == 1, told
-    return told[0]
+    node_ids = [asyncio.run(find(node_id)) for node_id in cluster.node_ids if cluster.is_running(node_id)]
+    assert len(dict.fromkeys(node_ids)) == 1, node_ids
+    return node_ids[0]
 
 
 def transact(cluster: LocalCluster, topic: str, transactional_id: str, value: bytes) -> Producer:
@@ -131,7 +136,7 @@ def transact(cluster: LocalCluster, topic: str, transactional_id: str, value: by
         {
             "bootstrap.servers": cluster.bootstrap,
             "transactional.id": transactional_id,
-            "socket.timeout.ms": 3_000,  # how long librdkafka believes in a broker that says nothing
+            "socket.timeout.ms": 3_000,  # time-out of librdkafka for a broker that does not respond
             "log_level": 0,
         }
     )
@@ -143,7 +148,7 @@ def transact(cluster: LocalCluster, topic: str, transactional_id: str, value: by
 
 
 def ids_of_every_coordinator(cluster: LocalCluster, prefix: str) -> dict[int, str]:
-    """A transactional id for each broker."""
+    """Return a transactional id for each coordinator, by node id."""
     found: dict[int, str] = {}
     number = 0
     while len(found) < BROKERS:
@@ -153,7 +158,7 @@ def ids_of_every_coordinator(cluster: LocalCluster, prefix: str) -> dict[int, st
     return found
 
 
-def test_every_coordinator_ends_transactions_on_every_broker(three: LocalCluster) -> None:
+def test_each_coordinator_ends_transactions_on_all_brokers(three: LocalCluster) -> None:
     topic = make_topic(three, "every")
     ids = ids_of_every_coordinator(three, "every")
     assert sorted(ids) == three.node_ids
@@ -166,10 +171,10 @@ def test_every_coordinator_ends_transactions_on_every_broker(three: LocalCluster
 
 
 @pytest.mark.parametrize("client", ["confluent-kafka", "Java 4.3"])
-def test_an_open_transaction_outlives_its_coordinator_and_a_leader(
+def test_open_transaction_survives_the_failure_of_its_coordinator_or_a_leader(
     three: LocalCluster, drivers: Callable[[str], Driver], client: str
 ) -> None:
-    """The client is told nothing that it does not retry by itself, and the transaction is whole."""
+    """The client receives only errors that it retries, and the transaction is atomic."""
     topic = make_topic(three, f"open-{client[:4]}")
     name = f"{topic}-id"
     producer = drivers(client).producer(three.bootstrap, ProducerOptions(transactional_id=name))
@@ -201,16 +206,16 @@ def test_an_open_transaction_outlives_its_coordinator_and_a_leader(
 
 
 def leader_of(cluster: LocalCluster, topic: str, index: int) -> int:
-    async def ask() -> int:
+    async def find() -> int:
         client = await connect(cluster, next(n for n in cluster.node_ids if cluster.is_running(n)))
-        answer = await client.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 9)
+        response = await client.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 9)
         client.close()
-        return next(int(p.leader_id) for p in answer.topics[0].partitions if p.partition_index == index)
+        return next(int(p.leader_id) for p in response.topics[0].partitions if p.partition_index == index)
 
-    return asyncio.run(ask())
+    return asyncio.run(find())
 
 
-def test_coordinators_are_killed_one_after_the_other_under_load(three: LocalCluster) -> None:
+def test_transactions_are_atomic_while_coordinators_are_killed_in_turn(three: LocalCluster) -> None:
     make_topic(three, TOPIC)
     loads = [Load(three.bootstrap, f"p{number}", number) for number in range(3)]
     for number in range(2):
@@ -219,7 +224,7 @@ def test_coordinators_are_killed_one_after_the_other_under_load(three: LocalClus
         lost = coordinator_of(three, f"p{number}")
         three.kill(lost)
         for load in loads:
-            load.go_on(TRANSACTIONS_BETWEEN)  # without it
+            load.go_on(TRANSACTIONS_BETWEEN)  # while the coordinator is down
         three.start(lost)
     for load in loads:
         load.go_on(TRANSACTIONS_BETWEEN)
@@ -229,7 +234,7 @@ def test_coordinators_are_killed_one_after_the_other_under_load(three: LocalClus
     assert [history.recovered for history in histories] == [[], [], []]
 
 
-def test_a_paused_coordinator_is_replaced_and_harms_nobody_when_it_wakes_up(three: LocalCluster) -> None:
+def test_paused_coordinator_is_replaced_and_causes_no_error_when_it_resumes(three: LocalCluster) -> None:
     topic = make_topic(three, "paused")
     name = "paused-id"
     producer = transact(three, topic, name, b"one")
@@ -249,14 +254,14 @@ def test_a_paused_coordinator_is_replaced_and_harms_nobody_when_it_wakes_up(thre
 
 
 def coordinator_of_others(cluster: LocalCluster, transactional_id: str, left_out: int) -> int:
-    async def ask(node_id: int) -> int:
+    async def find(node_id: int) -> int:
         client = await connect(cluster, node_id)
         request = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
         found = (await client.call(request, 4)).coordinators[0]
         client.close()
         return int(found.node_id)
 
-    return asyncio.run(ask(next(node_id for node_id in cluster.node_ids if node_id != left_out)))
+    return asyncio.run(find(next(node_id for node_id in cluster.node_ids if node_id != left_out)))
 
 
 def tool(cluster: LocalCluster, *arguments: str) -> list[list[str]]:
@@ -265,7 +270,7 @@ def tool(cluster: LocalCluster, *arguments: str) -> list[list[str]]:
     return [line.split() for line in finished.stdout.splitlines() if line.strip()]
 
 
-def test_kafka_transactions_lists_and_describes_across_brokers(three: LocalCluster) -> None:
+def test_kafka_transactions_lists_and_describes_ids_of_all_coordinators(three: LocalCluster) -> None:
     topic = make_topic(three, "listed")
     ids = ids_of_every_coordinator(three, "listed")
     producers = [transact(three, topic, name, b"x") for name in ids.values()]
@@ -284,8 +289,8 @@ def test_kafka_transactions_lists_and_describes_across_brokers(three: LocalClust
         producer.abort_transaction(TIMEOUT_S)
 
 
-def test_a_hanging_transaction_is_found_and_aborted(three: LocalCluster) -> None:
-    """A batch of a producer whose coordinator knows of no such transaction: nobody would ever end it."""
+def test_hanging_transaction_is_found_and_aborted(three: LocalCluster) -> None:
+    """A hanging transaction is a batch of a producer whose coordinator does not know the transaction."""
     topic = make_topic(three, "hanging", 1)
     leader = leader_of(three, topic, 0)
     asyncio.run(write_hanging(three, leader, topic))
@@ -309,7 +314,7 @@ async def write_hanging(cluster: LocalCluster, leader: int, topic: str) -> None:
     client.close()
 
 
-def test_a_transaction_times_out_although_its_coordinator_died(three: LocalCluster) -> None:
+def test_transaction_times_out_after_the_failure_of_its_coordinator(three: LocalCluster) -> None:
     topic = make_topic(three, "timeout", 1)
     name = "timeout-id"
     producer = Producer(

@@ -1,8 +1,8 @@
-"""The transaction coordinator's decisions beside Apache Kafka's, request by request.
+"""Responses of the transaction coordinator, compared with those of Apache Kafka.
 
-The same raw requests go to both brokers, right ones and wrong ones, of both generations. CONCURRENT_TRANSACTIONS is asked
-again on both sides (Odradek waits where Kafka says it at once); every other answer must be the same: errors, and
-identities once producer ids are numbered in the order in which they appear.
+Both brokers receive the same valid and invalid requests of TV1 and TV2. A request with the response
+CONCURRENT_TRANSACTIONS is repeated, because Odradek waits in cases in which Kafka sends it immediately. All other
+responses must be equal. Producer ids are numbered in the order of their first occurrence.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ TOPIC = f"decisions-{time.time_ns():x}"
 
 @dataclass(frozen=True)
 class Step:
-    """One request; producer id and epoch are relative to what the producer was told last."""
+    """One request. Producer id and epoch are relative to those that the producer received last."""
 
-    what: str
+    method: str
     version: int
     other_pid: bool = False
     epoch: int = 0
@@ -62,7 +62,7 @@ class Step:
 
 @dataclass
 class Side:
-    """One broker, and what its producer was told."""
+    """One broker, with the producer id and epoch that its producer received last."""
 
     client: RawClient
     transactional_id: str
@@ -73,14 +73,14 @@ class Side:
     def number(self, pid: int) -> int:
         return pid if pid < 0 else self.numbers.setdefault(pid, len(self.numbers))
 
-    async def answer(self, step: Step) -> Any:
-        """The answer that is not "busy", in words that both brokers can agree on."""
+    async def response(self, step: Step) -> Any:
+        """Return the first response that is not in BUSY, as values that are comparable between brokers."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
-            said = await getattr(self, step.what)(step)
-            if not any(word in str(said) for word in BUSY):
-                return said
-            assert time.monotonic() < deadline, f"{step} is told {said} for ever"
+            response = await getattr(self, step.method)(step)
+            if not any(word in str(response) for word in BUSY):
+                return response
+            assert time.monotonic() < deadline, f"{step} still receives {response} after {TIMEOUT_S} s"
             await asyncio.sleep(0.01)
 
     def claims(self, step: Step) -> tuple[int, int]:
@@ -90,14 +90,14 @@ class Side:
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=60_000)
         if step.version >= 3 and self.pid >= 0:
             request.producer_id, request.producer_epoch = self.claims(step)
-        return self.told(await self.client.call(request, max(step.version, 1), timeout=TIMEOUT_S))
+        return self.received(await self.client.call(request, max(step.version, 1), timeout=TIMEOUT_S))
 
     async def end(self, step: Step) -> Any:
         pid, epoch = self.claims(step)
         request = EndTxnRequest(self.transactional_id, pid, epoch, step.commit)
-        return self.told(await self.client.call(request, step.version, timeout=TIMEOUT_S))
+        return self.received(await self.client.call(request, step.version, timeout=TIMEOUT_S))
 
-    def told(self, response: Any) -> Any:
+    def received(self, response: Any) -> Any:
         error = ErrorCode(response.error_code).name
         if error == "NONE" and response.producer_id >= 0:
             self.pid, self.epoch = response.producer_id, response.producer_epoch
@@ -109,7 +109,7 @@ class Side:
         if step.version < 4:
             request = AddPartitionsToTxnRequest([], self.transactional_id, pid, epoch, topics)
         else:
-            verify = step.what == "verify"
+            verify = step.method == "verify"
             only = AddPartitionsToTxnTransaction(self.transactional_id, pid, epoch, verify, topics)
             request = AddPartitionsToTxnRequest([only])
         response = await self.client.call(request, step.version, timeout=TIMEOUT_S)
@@ -127,7 +127,7 @@ class Side:
     async def describe(self, step: Step) -> Any:
         request = DescribeTransactionsRequest([self.transactional_id])
         state = (await self.client.call(request, 0, timeout=TIMEOUT_S)).transaction_states[0]
-        # Between Prepare and Complete the two need not be equally fast.
+        # The brokers may take different times from a Prepare state to a Complete state.
         if state.transaction_state.startswith("Prepare"):
             return BUSY[0]
         topics = [(topic.topic, sorted(topic.partitions)) for topic in state.topics]
@@ -136,20 +136,20 @@ class Side:
 
 
 def steps(rng: Random) -> list[Step]:
-    """A producer that mostly behaves, of either generation, and others that do not."""
-    drawn = [Step("init", 0)]
+    """Return the requests of a producer of TV1 and TV2, with some invalid ones and some of other producers."""
+    generated = [Step("init", 0)]
     for _ in range(STEPS):
-        what = rng.choices(["init", "add", "verify", "end", "describe"], [2, 6, 2, 8, 1])[0]
+        method = rng.choices(["init", "add", "verify", "end", "describe"], [2, 6, 2, 8, 1])[0]
         version = {
             "init": [1, 3, 4],
             "add": [0, 1, 3, 5],
             "verify": [4, 5],
             "end": [1, 2, 4, 5, 5, 5],
             "describe": [0],
-        }[what]
-        drawn.append(
+        }[method]
+        generated.append(
             Step(
-                what,
+                method,
                 rng.choice(version),
                 other_pid=rng.random() < 0.06,
                 epoch=rng.choices([0, -1, 1, -2], [16, 4, 1, 1])[0],
@@ -157,17 +157,17 @@ def steps(rng: Random) -> list[Step]:
                 partition=rng.choices([0, 1, 9], [5, 4, 1])[0],
             )
         )
-    return drawn
+    return generated
 
 
-def inherits_a_classic_end(step: Step, answers: list[Any], last_end: Step | None) -> bool:
-    """docs/decisions/0012: there Kafka takes a fenced producer's EndTxn for a retry of its classic successor's."""
+def inherits_a_classic_end(step: Step, responses: list[Any], last_end: Step | None) -> bool:
+    """Return True if Kafka accepts a fenced producer's EndTxn as a retry of its classic successor's (decision 0012)."""
     return (
         last_end is not None
         and last_end.version < 5
-        and (step.what, step.version, step.epoch) == ("end", 5, -1)
-        and answers[0][0] == "PRODUCER_FENCED"
-        and answers[1][0] in {"NONE", "INVALID_TXN_STATE"}
+        and (step.method, step.version, step.epoch) == ("end", 5, -1)
+        and responses[0][0] == "PRODUCER_FENCED"
+        and responses[1][0] in {"NONE", "INVALID_TXN_STATE"}
     )
 
 
@@ -176,7 +176,7 @@ async def side(bootstrap: str, name: str) -> AsyncIterator[Side]:
     host, _, port = bootstrap.partition(":")
     client = await RawClient.connect(host, int(port))
     try:
-        await coordinator_is_there(client, name)
+        await await_coordinator(client, name)
         yield Side(client, name)
     finally:
         client.close()
@@ -190,18 +190,18 @@ NOT_YET = (
 )
 
 
-async def coordinator_is_there(client: RawClient, name: str) -> None:
+async def await_coordinator(client: RawClient, name: str) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         found: Any = await client.call(
             FindCoordinatorRequest(key_type=1, coordinator_keys=[name]), 4, timeout=TIMEOUT_S
         )
-        # Found is not yet loaded: the partition answers for its ids only once it has read its log.
-        asked = DescribeTransactionsRequest(transactional_ids=[name])
-        state: Any = await client.call(asked, 0, timeout=TIMEOUT_S)
+        # A coordinator that was found may still be loading its partition.
+        request = DescribeTransactionsRequest(transactional_ids=[name])
+        state: Any = await client.call(request, 0, timeout=TIMEOUT_S)
         if found.coordinators[0].error_code == 0 and state.transaction_states[0].error_code not in NOT_YET:
             return
-        assert time.monotonic() < deadline, "no coordinator"
+        assert time.monotonic() < deadline, "no coordinator was found in time"
         await asyncio.sleep(0.1)
 
 
@@ -215,42 +215,42 @@ def both(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> tuple[str,
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_the_same_requests_get_the_same_answers(both: tuple[str, str], seed: int) -> None:
+async def test_sequence_of_requests_receives_the_same_responses(both: tuple[str, str], seed: int) -> None:
     name = f"txn-{seed}-{time.time_ns():x}"
     history: list[Any] = []
     async with side(both[0], name) as ours, side(both[1], name) as kafkas:
         last_end: Step | None = None
         for step in steps(Random(seed)):
-            answers = [await one.answer(step) for one in (ours, kafkas)]
-            history.append((step, *answers))
-            if not inherits_a_classic_end(step, answers, last_end):
-                assert answers[0] == answers[1], "\n".join(map(str, history[-8:]))
-            if step.what == "end" and answers[0][0] == "NONE":
+            responses = [await broker.response(step) for broker in (ours, kafkas)]
+            history.append((step, *responses))
+            if not inherits_a_classic_end(step, responses, last_end):
+                assert responses[0] == responses[1], "\n".join(map(str, history[-8:]))
+            if step.method == "end" and responses[0][0] == "NONE":
                 last_end = step
 
 
 SINGLE = [
-    ("half an identity", InitProducerIdRequest("x", 60_000, 5, -1), 4),
-    ("half an identity without an id", InitProducerIdRequest(None, 60_000, -1, 5), 4),
-    ("an empty id", InitProducerIdRequest("", 60_000), 4),
-    ("no time-out", InitProducerIdRequest("x", 0), 4),
-    ("too long a time-out", InitProducerIdRequest("x", 900_001), 4),
-    ("too long a time-out, half an identity", InitProducerIdRequest("x", 900_001, 1, -1), 4),
-    ("an unknown id ends", EndTxnRequest("unknown", 1, 1, True), 4),
-    ("an unknown id ends, TV2", EndTxnRequest("unknown", 1, 1, True), 5),
-    ("nobody ends", EndTxnRequest("", 1, 1, True), 5),
-    ("an unknown state is asked for", ListTransactionsRequest(["Nonsense", "Dead"]), 2),
-    ("a pattern that is none", ListTransactionsRequest(transactional_id_pattern="("), 2),
-    ("a pattern that RE2 does not know", ListTransactionsRequest(transactional_id_pattern="(?=a)"), 2),
-    ("a pattern that matches nothing", ListTransactionsRequest(transactional_id_pattern="zz.*"), 2),
-    ("an unknown and an empty id are described", DescribeTransactionsRequest(["unknown", ""]), 0),
+    ("producer id without an epoch", InitProducerIdRequest("x", 60_000, 5, -1), 4),
+    ("epoch without a producer id", InitProducerIdRequest(None, 60_000, -1, 5), 4),
+    ("empty transactional id", InitProducerIdRequest("", 60_000), 4),
+    ("time-out of zero", InitProducerIdRequest("x", 0), 4),
+    ("time-out above the maximum", InitProducerIdRequest("x", 900_001), 4),
+    ("time-out above the maximum, producer id without an epoch", InitProducerIdRequest("x", 900_001, 1, -1), 4),
+    ("EndTxn of an unknown id", EndTxnRequest("unknown", 1, 1, True), 4),
+    ("EndTxn of an unknown id, TV2", EndTxnRequest("unknown", 1, 1, True), 5),
+    ("EndTxn of an empty id", EndTxnRequest("", 1, 1, True), 5),
+    ("list of an unknown state", ListTransactionsRequest(["Nonsense", "Dead"]), 2),
+    ("invalid pattern", ListTransactionsRequest(transactional_id_pattern="("), 2),
+    ("pattern that RE2 does not support", ListTransactionsRequest(transactional_id_pattern="(?=a)"), 2),
+    ("pattern without a match", ListTransactionsRequest(transactional_id_pattern="zz.*"), 2),
+    ("description of an unknown and an empty id", DescribeTransactionsRequest(["unknown", ""]), 0),
 ]
 
 
 @pytest.mark.parametrize(("request_", "version"), [row[1:] for row in SINGLE], ids=[row[0] for row in SINGLE])
-async def test_a_single_request_gets_the_same_answer(both: tuple[str, str], request_: Any, version: int) -> None:
-    answers = []
+async def test_single_request_receives_the_same_response(both: tuple[str, str], request_: Any, version: int) -> None:
+    responses = []
     for address in both:
         async with side(address, "unknown"), side(address, "x") as one:
-            answers.append(await one.client.call(request_, version, timeout=TIMEOUT_S))
-    assert answers[0] == answers[1]
+            responses.append(await one.client.call(request_, version, timeout=TIMEOUT_S))
+    assert responses[0] == responses[1]

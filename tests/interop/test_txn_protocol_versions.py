@@ -38,7 +38,7 @@ def of(messages: list[Message], tag: str) -> list[str]:
 
 
 @pytest.mark.feature("TV1 and TV2 producers on one topic at the same time", client="confluent-kafka")
-def test_librdkafka_and_java_write_to_the_same_partitions(
+def test_librdkafka_and_java_write_transactions_to_the_same_partitions(
     drivers: Callable[[str], Driver], bootstrap: str, topic: str
 ) -> None:
     pairs = [("librdkafka", drivers("confluent-kafka")), ("java", drivers("Java 4.3"))]

@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 TOOLS = "Kafka's tools 4.3"
 RECORDS = 60
 CONSUMER, PRODUCER, COPIER = "kafka-verifiable-consumer", "kafka-verifiable-producer", "TransactionalMessageCopier"
-SPEAK_OF_TIME = {"timestamp", "time", "time_ms", "avg_throughput", "target_throughput"}
+TIME_FIELDS = {"timestamp", "time", "time_ms", "avg_throughput", "target_throughput"}
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 
 def events(finished: Finished) -> list[dict[str, Any]]:
-    """What a program has said, less when."""
+    """Return the events that a program printed, without times."""
     assert finished.returncode == 0, finished.stderr
-    said = [json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{")]
-    assert said
-    return [{key: value for key, value in event.items() if key not in SPEAK_OF_TIME} for event in said]
+    printed = [json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{")]
+    assert printed
+    return [{key: value for key, value in event.items() if key not in TIME_FIELDS} for event in printed]
 
 
-def named(said: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """Less assignments of nothing, which a member may be told while its group is being worked out."""
-    return [event for event in said if event["name"] == name and event.get("partitions") != []]
+def named(printed: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Return the events of one name, without empty assignments, which a member may receive during a rebalance."""
+    return [event for event in printed if event["name"] == name and event.get("partitions") != []]
 
 
 def same(found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ def same(found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 @pytest.mark.feature("kafka-verifiable-producer", client=TOOLS)
 @pytest.mark.parametrize("acks", ["-1", "1"])
-def test_verifiable_producer(pair: SideBySide, name: str, acks: str) -> None:
+def test_verifiable_producer_reports_the_same(pair: SideBySide, name: str, acks: str) -> None:
     make_topic(pair, name)
     count = ("--max-messages", str(RECORDS), "--repeating-keys", "7", "--value-prefix", "1")
     finished = pair.finished(PRODUCER, "--topic", name, *count, "--acks", acks)
@@ -56,7 +56,7 @@ def test_verifiable_producer(pair: SideBySide, name: str, acks: str) -> None:
 @pytest.mark.feature("kafka-verifiable-consumer, both protocols", client=TOOLS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("more", [(), ("--enable-autocommit",)])
-def test_verifiable_consumer(
+def test_verifiable_consumer_reports_the_same(
     pair: SideBySide, drivers: Callable[[str], Driver], name: str, protocol: str, more: tuple[str, ...]
 ) -> None:
     make_topic(pair, name)
@@ -79,7 +79,7 @@ def test_verifiable_consumer(
 @pytest.mark.feature("TransactionalMessageCopier: an assigned partition, and a group", client=TOOLS)
 @pytest.mark.parametrize("group_mode", [False, True])
 @pytest.mark.parametrize("aborts", [False, True])
-def test_transactional_message_copier(
+def test_transactional_message_copier_reports_the_same(
     pair: SideBySide, drivers: Callable[[str], Driver], name: str, group_mode: bool, aborts: bool
 ) -> None:
     output = f"{name}-out"
@@ -106,7 +106,7 @@ def test_transactional_message_copier(
 
 
 @pytest.mark.feature("kafka-console-consumer: isolation levels, groups, output of record fields", client=TOOLS)
-def test_console_consumer(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
+def test_console_consumer_prints_the_same(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
     make_topic(pair, name)
     for bootstrap in pair.bootstraps.values():
         producer = drivers("Java 4.3").producer(bootstrap, ProducerOptions(transactional_id=f"id-{name}"))

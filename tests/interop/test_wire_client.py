@@ -75,7 +75,7 @@ async def test_committed_records_are_visible_and_aborted_ones_are_not(cluster: C
     assert sorted(await values(cluster, topic, IsolationLevel.READ_UNCOMMITTED)) == list(range(6))
 
 
-async def test_a_newer_producer_fences_the_older_one_and_aborts_its_transaction(cluster: Cluster, topic: str) -> None:
+async def test_newer_producer_fences_the_older_one_and_aborts_its_transaction(cluster: Cluster, topic: str) -> None:
     old, new = Producer(cluster, f"{topic}-id"), Producer(cluster, f"{topic}-id")
     await old.begin()
     await old.send(topic, records(1))
@@ -88,7 +88,7 @@ async def test_a_newer_producer_fences_the_older_one_and_aborts_its_transaction(
 
 
 @pytest.mark.parametrize("victim", ["leader", "coordinator"])
-async def test_a_producer_writes_each_record_once_while_a_broker_is_killed(
+async def test_producer_writes_each_record_once_while_a_broker_is_killed(
     brokers: LocalCluster, cluster: Cluster, topic: str, victim: str
 ) -> None:
     identity = f"{topic}-id"
@@ -109,7 +109,7 @@ async def test_a_producer_writes_each_record_once_while_a_broker_is_killed(
     assert (await describe_transaction(cluster, identity)).coordinator != node_id or victim == "leader"
 
 
-async def test_a_following_consumer_survives_the_failure_of_a_leader(
+async def test_following_consumer_continues_after_the_failure_of_a_leader(
     brokers: LocalCluster, cluster: Cluster, topic: str
 ) -> None:
     producer = Producer(cluster)

@@ -1,4 +1,4 @@
-"""aiokafka, on an event loop of its own."""
+"""Driver of aiokafka, which runs on an event loop in a thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FENCED = (aio_errors.ProducerFenced, aio_errors.InvalidProducerEpoch)
 
 
 class Loop:
-    """An event loop in a thread, so that the driver can be called like any other."""
+    """An event loop in a thread. It makes the calls of the driver blocking."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -85,7 +85,7 @@ class AioProducer:
             await future
 
     def init(self) -> None:
-        self._loop.run(self._producer.start())  # finds its coordinator and gets its epoch at the start
+        self._loop.run(self._producer.start())  # `start` finds the coordinator and initializes the producer epoch
 
     def begin(self) -> None:
         self._loop.run(self._producer.begin_transaction())
@@ -99,7 +99,7 @@ class AioProducer:
         self._loop.run(self._settle())
 
     async def _settle(self) -> None:
-        """Look at the outcome of what was aborted, which asyncio asks for."""
+        """Retrieve the exceptions of aborted sends. asyncio logs exceptions that are never retrieved."""
         futures, self._futures = self._futures, []
         await asyncio.gather(*futures, return_exceptions=True)
 
@@ -115,7 +115,7 @@ class AioProducer:
 
     async def _end(self) -> None:
         await self._settle()
-        # A fenced producer cannot end its transaction: that is what was asked for.
+        # A fenced producer cannot end its transaction. The test expects it.
         with contextlib.suppress(TimeoutError, aio_errors.KafkaError):
             await asyncio.wait_for(self._producer.stop(), 5.0)
 

@@ -1,4 +1,4 @@
-"""What every client under test can be asked to do. A driver is thin: the client's own behavior must show through."""
+"""Interface of the drivers, one per client library. A driver is thin, so that tests see the behavior of the client."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ TRANSACTION_TIMEOUT_MS = 60_000
 
 
 class Fenced(Exception):
-    """The client says that a newer producer has taken its transactional id (or that its transaction is gone for good)."""
+    """The client reported that a newer producer has its transactional id, or that its transaction was aborted."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """A record as a client delivers it. ``timestamp`` in milliseconds."""
+    """A record that a client received. `timestamp` is in milliseconds since 1970."""
 
     partition: int
     offset: int
@@ -27,7 +27,7 @@ class Message:
 
 @dataclass(frozen=True)
 class ProducerOptions:
-    """``transaction_timeout_ms`` counts only with a transactional id; ``codec`` is Kafka's name, or none."""
+    """Options of a producer. `transaction_timeout_ms` needs a transactional id. `codec` is Kafka's name, or none."""
 
     codec: str = "none"
     idempotent: bool = False
@@ -37,9 +37,12 @@ class ProducerOptions:
 
 @dataclass(frozen=True)
 class GroupOptions:
-    """``protocol`` is group.protocol: classic or consumer. Nothing is committed but by ``commit`` or a transaction.
-    ``session_ms`` counts in the classic protocol; in the other one the broker has its own. With ``pattern`` what is
-    subscribed to is a regular expression of RE2, which the broker matches: the consumer protocol alone has that."""
+    """Options of a group member. Offsets are committed only by `commit` or in a transaction.
+
+    `protocol` is group.protocol: classic or consumer. `session_ms` applies to the classic protocol only; in the
+    consumer protocol, the broker determines the session time-out. With `pattern`, the subscription is a regular
+    expression (RE2) that the broker matches. Only the consumer protocol has it.
+    """
 
     group: str
     protocol: str = "classic"
@@ -50,19 +53,19 @@ class GroupOptions:
 
 
 class GroupConsumer(Protocol):
-    """A member of a group, subscribed to one topic, which it reads from the beginning where nothing is committed."""
+    """A member of a group, subscribed to one topic. It starts at offset 0 of a partition without a committed offset."""
 
     def poll(self, seconds: float) -> list[Message]:
-        """What has come within ``seconds``; maybe nothing. A member has to poll to take part in rebalances."""
+        """Return the records that arrive within `seconds`. A member must poll to take part in rebalances."""
 
     def assigned(self) -> list[int]:
-        """Its partitions, in order."""
+        """Return the assigned partitions in order."""
 
     def commit(self) -> None:
-        """Commit the position behind everything that was polled, and wait for it."""
+        """Commit the position after the last polled records, and wait for the response."""
 
     def committed(self, partitions: list[int]) -> list[int | None]:
-        """The offset that the group has committed of each partition."""
+        """Return the committed offset of each partition."""
 
     def close(self) -> None:
         """Leave the group."""
@@ -79,10 +82,10 @@ class ProducerDriver(Protocol):
         headers: tuple[tuple[str, bytes | None], ...] = (),
         timestamp: int | None = None,
     ) -> None:
-        """Hand a record to the client; errors may come here or at the next flush or commit."""
+        """Pass a record to the client. An error may be raised here, or by the next flush or commit."""
 
     def flush(self) -> None:
-        """Wait until everything sent is acknowledged. Raises on any failure; Fenced when it was fenced."""
+        """Wait until all records are acknowledged. Raise Fenced if the producer was fenced, other errors unchanged."""
 
     def init(self) -> None: ...
 
@@ -93,7 +96,7 @@ class ProducerDriver(Protocol):
     def abort(self) -> None: ...
 
     def send_offsets(self, consumer: GroupConsumer) -> None:
-        """Commit the positions of ``consumer`` (of the same client library) with the transaction."""
+        """Commit the positions of a consumer of the same library in the transaction."""
 
     def close(self) -> None: ...
 
@@ -109,7 +112,7 @@ class Driver(Protocol):
         """Read assigned partitions from the beginning to the end offsets that the isolation level shows now."""
 
     def member(self, bootstrap: str, topic: str, options: GroupOptions) -> GroupConsumer:
-        """A new member; it may take some polls until it has partitions."""
+        """Return a new member. It may need several polls until it has partitions."""
 
     def close(self) -> None:
-        """End what the driver started."""
+        """Stop all processes and threads of the driver."""

@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka): classic transactions."""
+"""Driver of confluent-kafka (librdkafka), with transactions of the classic protocol TV1."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ConfluentProducer:
             self._errors.append(error)
 
     def flush(self) -> None:
-        # A producer that is fenced meanwhile makes this binding fail without naming its error; the deliveries name it.
+        # If the producer is fenced meanwhile, this call fails without an error code. The delivery reports have it.
         try:
             remaining = self._producer.flush(TIMEOUT_S)
         except (SystemError, KafkaException):
@@ -86,7 +86,7 @@ class ConfluentProducer:
 
     def close(self) -> None:
         self._producer.purge()
-        with contextlib.suppress(KafkaException, SystemError):  # of a fenced producer: its end is what was asked for
+        with contextlib.suppress(KafkaException, SystemError):  # a fenced producer cannot abort; the test expects it
             self._producer.flush(TIMEOUT_S)
 
     def _call(self, work: Callable[[], object]) -> None:
@@ -121,7 +121,7 @@ class ConfluentMember:
         self.consumer.subscribe([f"^{topic}" if options.pattern else topic], on_revoke=self._revoked)
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """In the middle of a poll: what it has of these partitions is another member's to process."""
+        """Drop polled records of revoked partitions: another member processes them. It is called within a poll."""
         gone = [(each.topic, each.partition) for each in partitions]
         self._polled = [each for each in self._polled if (each.topic(), each.partition()) not in gone]
 
@@ -152,9 +152,9 @@ class ConfluentMember:
             raise
 
     def committed(self, partitions: list[int]) -> list[int | None]:
-        asked = [TopicPartition(self._topic, partition) for partition in partitions]
-        told = {each.partition: each.offset for each in self.consumer.committed(asked, timeout=TIMEOUT_S)}
-        return [told[partition] if told[partition] >= 0 else None for partition in partitions]
+        request = [TopicPartition(self._topic, partition) for partition in partitions]
+        offsets = {entry.partition: entry.offset for entry in self.consumer.committed(request, timeout=TIMEOUT_S)}
+        return [offsets[partition] if offsets[partition] >= 0 else None for partition in partitions]
 
     def close(self) -> None:
         self.consumer.close()
@@ -210,7 +210,7 @@ class ConfluentDriver:
         return found
 
     def close(self) -> None:
-        """Nothing runs between calls."""
+        """Do nothing: the driver has no processes or threads."""
 
 
 def as_message(message: Any) -> Message:

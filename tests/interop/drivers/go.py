@@ -1,4 +1,4 @@
-"""franz-go, compiled when it is asked for. A machine needs neither Go nor this client: what is missing is a reason to skip."""
+"""Driver of franz-go, compiled at first use. Tests are skipped if Go or its modules are missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUILD_TIMEOUT_S = 300.0
 
 
 def build() -> Path:
-    """The compiled client. Skips the test where there is no Go, or no way to its modules; a program that is wrong fails it."""
+    """Compile the client, and return its path. Skip the test if Go or the modules are missing; fail on compile errors."""
     if shutil.which("go") is None:
         pytest.skip("NOT TESTED: franz-go, because `go` is not on PATH")
     fetched = _go("mod", "download")
@@ -80,7 +80,7 @@ class GoProducer:
         self._call("abort")
 
     def send_offsets(self, consumer: GroupConsumer) -> None:
-        raise NotImplementedError("franz-go is not asked for groups")
+        raise NotImplementedError("this driver has no groups")
 
     def close(self) -> None:
         self._call("close")
@@ -101,7 +101,7 @@ class GoDriver:
         return GoProducer(self._process, f"producer-{self._count}", bootstrap, options)
 
     def member(self, bootstrap: str, topic: str, options: GroupOptions) -> GroupConsumer:
-        raise NotImplementedError("franz-go is not asked for groups")
+        raise NotImplementedError("this driver has no groups")
 
     def consume(self, bootstrap: str, topic: str, partitions: list[int], isolation: str) -> list[Message]:
         numbers = ",".join(str(partition) for partition in partitions)

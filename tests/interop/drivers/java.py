@@ -1,4 +1,4 @@
-"""The Java client of Kafka 4.3 (transactions of the newer protocol), in a JVM that is driven by lines of text."""
+"""Driver of the Java client of Kafka 4.3 (transaction protocol TV2), in a JVM behind a line protocol."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JVM = (
     *("java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
     *(f"-Dlog4j2.configurationFile={LOGGING}", "-cp", f"{JARS}/*"),
 )
-"""The command but for the program; warm-up is most of what these JVMs do."""
+"""Command line without the program. Its options shorten the start of the JVM."""
 
 
 class JavaProducer:
@@ -133,7 +133,7 @@ class JavaDriver:
         return [as_message(row) for row in rows]
 
     def kill(self) -> None:
-        """SIGKILL: nobody is told anything."""
+        """Send SIGKILL to the process. The client sends no LeaveGroup or EndTxn."""
         self._jvm.kill()
 
     def close(self) -> None:

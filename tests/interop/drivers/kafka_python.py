@@ -1,4 +1,4 @@
-"""kafka-python."""
+"""Driver of kafka-python."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ class KafkaPythonMember:
             session_timeout_ms=options.session_ms,
             heartbeat_interval_ms=500,
         )
-        # Who joins before it knows the topic joins a second time on hearing of it, and that join is forgotten if poll's
-        # time is up before it is done (docs/clients.md, "Of the clients' own").
+        # A member that joins before it has the topic's metadata joins again when it has received them. If poll times out
+        # during that join, the client loses it (docs/clients.md, kafka-python).
         assert self.consumer.partitions_for_topic(topic)
 
     def poll(self, seconds: float) -> list[Message]:
@@ -162,7 +162,7 @@ class KafkaPythonDriver:
             consumer.close()
 
     def close(self) -> None:
-        """Nothing runs between calls."""
+        """Do nothing: the driver has no processes or threads."""
 
 
 def _of(record: Any) -> TopicPartition:

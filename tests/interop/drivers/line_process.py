@@ -1,4 +1,7 @@
-"""A client of another language behind a line protocol: one command a line, tabs between fields, bytes in base64."""
+"""A client of another language as a process with a line protocol.
+
+A command is one line. Fields are separated by tabs, and bytes are in base64.
+"""
 
 from __future__ import annotations
 
@@ -14,31 +17,31 @@ FENCED = ("ProducerFencedException", "InvalidProducerEpochException", "InvalidPi
 
 
 class ClientFailed(Exception):
-    """An error of the client: its kind and messages."""
+    """An error of the client, with its type and messages."""
 
 
 class LineProcess:
-    """The process. It says ``ok`` once it is ready, and answers every command with lines up to ``ok`` or ``error``."""
+    """The process of a client. It prints `ok` when it is ready. Each reply is lines that end with `ok` or `error`."""
 
     def __init__(self, *command: str) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  the file is open as long as the process runs
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
         )
         try:
-            self._answer()
+            self._read_reply()
         except BaseException:
-            self.kill()  # nobody else has it: what is left open here fails some later test
+            self.kill()  # an open pipe would cause a ResourceWarning in a later test
             raise
 
     def call(self, *fields: str) -> list[list[str]]:
-        """The rows of the answer. Raises Fenced, ClientFailed."""
+        """Send a command, and return the rows of its reply. Raise Fenced or ClientFailed."""
         assert self._process.stdin is not None
         self._process.stdin.write("\t".join(fields) + "\n")
         self._process.stdin.flush()
-        return self._answer()
+        return self._read_reply()
 
-    def _answer(self) -> list[list[str]]:
+    def _read_reply(self) -> list[list[str]]:
         assert self._process.stdout is not None
         records: list[list[str]] = []
         for line in self._process.stdout:
@@ -57,7 +60,7 @@ class LineProcess:
         return self._errors.read().decode(errors="replace")
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL to the process."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.kill()

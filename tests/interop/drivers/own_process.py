@@ -1,4 +1,4 @@
-"""A Python client in a process of its own, so that it can be killed: every call of a driver goes over a line, pickled.
+"""A Python client in a separate process, which can be killed. Each call of the driver is one pickled line.
 
 The other end is `tests.interop.drivers.served`.
 """
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Handle:
-    """Stands for what lives in the process. Number 0 is the driver itself."""
+    """Reference to an object in the process. Number 0 is the driver."""
 
     number: int
 
 
 class Remote:
-    """What has been made there, as if it were here. Methods raise Fenced, ClientFailed."""
+    """Proxy of an object in the process. Its methods raise Fenced and ClientFailed."""
 
     def __init__(self, process: LineProcess, handle: Handle) -> None:
         self._process = process
@@ -35,16 +35,16 @@ class Remote:
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
-            given = [each.handle if isinstance(each, Remote) else each for each in arguments]
-            [[told]] = self._process.call(pickled((self.handle, method, given, named)))
-            found = unpickled(told)
-            return Remote(self._process, found) if isinstance(found, Handle) else found
+            values = [argument.handle if isinstance(argument, Remote) else argument for argument in arguments]
+            [[reply]] = self._process.call(pickled((self.handle, method, values, named)))
+            result = unpickled(reply)
+            return Remote(self._process, result) if isinstance(result, Handle) else result
 
         return call
 
 
 class OwnProcess:
-    """A driver of a Python client; the client runs elsewhere."""
+    """Driver of a Python client that runs in a separate process."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -61,7 +61,7 @@ class OwnProcess:
         return self._driver.consume(bootstrap, topic, partitions, isolation)
 
     def kill(self) -> None:
-        """SIGKILL: nobody is told anything."""
+        """Send SIGKILL to the process. The client sends no LeaveGroup or EndTxn."""
         self._process.kill()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""``python -m tests.interop.drivers.served NAME``: a driver that is called over lines, see `own_process`."""
+"""Run a driver behind the line protocol of `own_process`: `python -m tests.interop.drivers.served NAME`."""
 
 from __future__ import annotations
 
@@ -14,40 +14,42 @@ from tests.interop.drivers.own_process import Handle, pickled, unpickled
 if TYPE_CHECKING:
     from tests.interop.drivers.base import Driver
 
-MADE_HERE = ("producer", "member")
-"""Calls whose results stay in this process; the caller is given a number for them."""
+RESULTS_KEPT = ("producer", "member")
+"""Methods whose results stay in this process. The caller receives a number for each result."""
 
 
 class Served:
-    """The driver and what it has made."""
+    """A driver, and the objects that its methods returned."""
 
     def __init__(self, driver: Driver) -> None:
-        self._made: list[Any] = [driver]
+        self._objects: list[Any] = [driver]
 
-    def answer(self, line: str) -> str:
+    def call(self, line: str) -> str:
         handle, method, arguments, named = unpickled(line)
-        given = [self._made[each.number] if isinstance(each, Handle) else each for each in arguments]
-        found = getattr(self._made[handle.number], method)(*given, **named)
-        if method not in MADE_HERE:
-            return pickled(found)
-        self._made.append(found)
-        return pickled(Handle(len(self._made) - 1))
+        values = [
+            self._objects[argument.number] if isinstance(argument, Handle) else argument for argument in arguments
+        ]
+        result = getattr(self._objects[handle.number], method)(*values, **named)
+        if method not in RESULTS_KEPT:
+            return pickled(result)
+        self._objects.append(result)
+        return pickled(Handle(len(self._objects) - 1))
 
 
 def main() -> None:
     served = Served(DRIVERS[sys.argv[1]]())
-    answers = sys.stdout
+    replies = sys.stdout
     with redirect_stdout(sys.stderr):
-        print("ok", file=answers, flush=True)
+        print("ok", file=replies, flush=True)
         for line in sys.stdin:
             try:
-                print(f"result\t{served.answer(line)}\nok", file=answers, flush=True)
-            except Exception as failed:
-                kind = "Fenced" if isinstance(failed, Fenced) else type(failed).__name__
-                words = repr(failed).replace("\t", " ")
-                print(f"error\t{kind}\t{kind}: {words}", file=answers, flush=True)
+                print(f"result\t{served.call(line)}\nok", file=replies, flush=True)
+            except Exception as error:
+                kind = "Fenced" if isinstance(error, Fenced) else type(error).__name__
+                words = repr(error).replace("\t", " ")
+                print(f"error\t{kind}\t{kind}: {words}", file=replies, flush=True)
     sys.stderr.flush()
-    os._exit(0)  # clients have threads that nobody waits for
+    os._exit(0)  # clients may have threads that never end
 
 
 if __name__ == "__main__":

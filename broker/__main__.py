@@ -40,7 +40,7 @@ from odradek.source_commit import source_commit
 from odradek.storage.disk.os_disk import OsDisk
 from odradek.version import __version__
 
-LOG: Final = structlog.get_logger("broker")
+_logger = structlog.get_logger("broker")
 
 EXIT_CONFIGURATION: Final = 2
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -114,7 +114,7 @@ def _configuration(options: argparse.Namespace) -> Config:
 
 async def _run(config: Config, options: argparse.Namespace) -> int:
     log.bind_node(config.node_id)
-    LOG.info("broker starting", version=__version__, commit=source_commit(), python=sys.version.split()[0])
+    _logger.info("broker starting", version=__version__, commit=source_commit(), python=sys.version.split()[0])
     loop = asyncio.get_running_loop()
     end: asyncio.Future[str | None] = loop.create_future()
 

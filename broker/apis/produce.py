@@ -85,7 +85,7 @@ Results with other errors contain the log start offset.
 """
 ERRORS_WITH_MESSAGE: Final = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.NOT_ENOUGH_REPLICAS)
 """Errors with an error message: invalid records (KIP-467), and too many producers in the partition."""
-LOG: Final = structlog.get_logger(__name__)
+_logger = structlog.get_logger(__name__)
 
 Response = ProduceResponse | None
 

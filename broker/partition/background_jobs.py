@@ -20,7 +20,7 @@ from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Tasks
 from odradek.storage.data_directory.log_manager import LogManager
 
-LOG: Final = structlog.get_logger(__name__)
+_logger = structlog.get_logger(__name__)
 REMOVAL_INTERVAL_MS_MIN: Final = 1_000
 """Minimum interval of the removal of deleted files, in milliseconds: it bounds the directory scans. Between this
 value and REMOVAL_INTERVAL_MS_MAX the interval is log.segment.delete.delay.ms."""
@@ -140,7 +140,7 @@ class BackgroundJobs:
             try:
                 await work()
             except OSError as error:
-                LOG.warning("checkpoint failed", error=str(error))
+                _logger.warning("checkpoint failed", error=str(error))
 
         return checkpoint
 

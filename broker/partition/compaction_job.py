@@ -27,7 +27,7 @@ from odradek.storage.compaction.cleaner import (
 from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.log.log import PartitionLog
 
-LOG: Final = structlog.get_logger(__name__)
+_logger = structlog.get_logger(__name__)
 PAUSE_FACTOR: Final = 3
 """Length of the pause after a slice of work, as a multiple of the slice: compaction takes at most a quarter of the
 event loop."""
@@ -75,7 +75,7 @@ class CompactionJob:
             try:
                 await read_first_timestamps(log)
             except OSError as error:
-                LOG.warning("compaction failed to read a log", directory=log.directory, error=str(error))
+                _logger.warning("compaction failed to read a log", directory=log.directory, error=str(error))
                 continue
             plan = cleanable(log, self._clock.wall_ms())
             if plan.due(log.config) and (best is None or plan.ratio > ratio):
@@ -106,7 +106,7 @@ class CompactionJob:
             return False
         except Malformed as error:
             # The reason names the damage; a traceback adds nothing to it.
-            LOG.error("log is damaged and is not compacted", directory=log.directory, reason=str(error))  # noqa: TRY400
+            _logger.error("log is damaged and is not compacted", directory=log.directory, reason=str(error))  # noqa: TRY400
             self._damaged[log] = None
             return False
         except OSError as error:
@@ -114,9 +114,9 @@ class CompactionJob:
                 return False
             if log.failed:
                 partition.take_offline(error)
-            LOG.warning("compaction failed", directory=log.directory, error=str(error))
+            _logger.warning("compaction failed", directory=log.directory, error=str(error))
             return False
-        LOG.debug(
+        _logger.debug(
             "log compacted",
             directory=log.directory,
             end_offset=result.end_offset,

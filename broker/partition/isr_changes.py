@@ -22,7 +22,7 @@ RETRY_PAUSE_MS_MIN: Final = 20
 RETRY_PAUSE_MS_MAX: Final = 1_000
 """Maximum pause between failed AlterPartition requests, in milliseconds: an ISR changes soon after a controller
 returns."""
-LOG: Final = structlog.get_logger(__name__)
+_logger = structlog.get_logger(__name__)
 
 
 class IsrChanges:
@@ -82,7 +82,7 @@ class IsrChanges:
         try:
             results = await self._controller.alter_partition(self._node_id, epoch, requested)
         except Refusal as refusal:
-            LOG.info("AlterPartition request failed", partitions=len(sent), error=refusal.error.name)
+            _logger.info("AlterPartition request failed", partitions=len(sent), error=refusal.error.name)
             for partition, change in sent:
                 self._pending.setdefault(partition, change)
             return False
@@ -97,9 +97,9 @@ class IsrChanges:
             change, ErrorCode(result.error), result.leader_epoch, result.partition_epoch, result.isr
         )
         if outcome is IsrChangeResult.COMMITTED:
-            LOG.info("ISR changed", topic=partition.topic, partition=partition.index, isr=list(result.isr))
+            _logger.info("ISR changed", topic=partition.topic, partition=partition.index, isr=list(result.isr))
         elif result.error is not ErrorCode.NONE:
-            LOG.info(
+            _logger.info(
                 "ISR change refused",
                 topic=partition.topic,
                 partition=partition.index,

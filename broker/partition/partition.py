@@ -27,7 +27,7 @@ from odradek.storage.log.reads import ColdRead, ReadResult
 from odradek.storage.producers.entry import Origin
 
 T = TypeVar("T")
-LOG: Final = structlog.get_logger(__name__)
+_logger = structlog.get_logger(__name__)
 
 NO_EPOCH: Final = -1
 """The leader epoch of a request without one (KIP-320): such a request is not fenced."""
@@ -35,7 +35,7 @@ NO_EPOCH: Final = -1
 
 def log_offline(topic: str, index: int, error: OSError) -> None:
     """Log that the disk failed an operation of the partition."""
-    LOG.error("partition offline", topic=topic, partition=index, error=str(error))
+    _logger.error("partition offline", topic=topic, partition=index, error=str(error))
 
 
 class Role(Enum):

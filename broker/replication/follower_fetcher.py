@@ -41,7 +41,7 @@ PAUSE_FIRST_MS: Final = 20
 RESPONSE_GRACE_MS: Final = 30_000
 """Milliseconds beyond replica.fetch.wait.max.ms after which a fetch fails and its connection is closed. Kafka's
 default of replica.socket.timeout.ms."""
-LOG: Final = structlog.get_logger(__name__)
+_logger = structlog.get_logger(__name__)
 
 Key = tuple[UUID, int]
 
@@ -200,7 +200,7 @@ class ReplicaFetcher:
         """Count a failed fetch. The next one opens a new session: the leader may or may not have received this one."""
         self._failures += 1
         if self._failures == 1 and not self._closed:
-            LOG.info("fetch from leader failed", leader=self.leader, reason=reason)
+            _logger.info("fetch from leader failed", leader=self.leader, reason=reason)
         self._session.lost()
 
     # ---- responses --------------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class ReplicaFetcher:
 
     def _damaged(self, followed: Followed, refusal: Refusal) -> None:
         partition = followed.partition
-        LOG.error(
+        _logger.error(
             "leader sent a damaged batch: check the leader's disk, and elect another leader if its log is damaged",
             topic=partition.topic,
             partition=partition.index,

@@ -27,7 +27,7 @@ from odradek.storage.data_directory.log_manager import LogManager
 
 LIST_OFFSETS_VERSION: Final = 8
 """Version of the ListOffsets requests to a leader: the first with EARLIEST_LOCAL (KIP-405)."""
-LOG: Final = structlog.get_logger(__name__)
+_logger = structlog.get_logger(__name__)
 
 IsCurrent = Callable[[Followed], bool]
 """Return True if this broker still follows the partition in the same leader epoch."""
@@ -133,7 +133,7 @@ class FollowerTruncation:
 
 def _log_truncation(event: str, followed: Followed, offset: int) -> None:
     log = followed.partition.log
-    LOG.info(
+    _logger.info(
         event,
         topic=log.topic,
         partition=log.partition,

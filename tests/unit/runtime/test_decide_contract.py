@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Case = tuple[Any, Any, Any, str]
-"""A core, a command that changes something, the module of its decision, the function there that is called last."""
+"""Core, a command that changes it, the module of its decision, and the last function called there."""
 
 
 class LateBug(Exception):
@@ -152,7 +152,7 @@ def test_check_of_all_shards_ends_with_its_context() -> None:
 
 
 def softly(cells: Cells, records: int, *, survives: bool = False) -> Decision[int]:
-    """A decision that doubles what is there softly, and writes 5."""
+    """Return a decision whose soft change doubles the state and whose record adds 5."""
     record = ShardRecord(b"a", b"5")
     return Decision(
         0,

@@ -10,7 +10,7 @@ from odradek.runtime.shard import EngineState
 from tests.support.cells import TIMEOUT_MS, Add, Mark, Put, Rig, refused
 
 
-async def test_an_answer_is_there_on_return_when_nothing_is_uncommitted() -> None:
+async def test_reply_is_given_on_return_if_nothing_is_uncommitted() -> None:
     rig = await Rig().loaded()
     future = rig.put("a", 1)
     assert future.done()
@@ -19,7 +19,7 @@ async def test_an_answer_is_there_on_return_when_nothing_is_uncommitted() -> Non
     assert rig.get("a").result() == 1
 
 
-async def test_answers_effects_refusals_and_reads_wait_for_the_high_watermark_in_order() -> None:
+async def test_replies_effects_refusals_and_reads_wait_for_the_high_watermark_in_order() -> None:
     rig = await Rig(lag=True).loaded()
     put, refusal, read = rig.put("a", 1), rig.put("b", 0), rig.get("a")
     assert not put.done()
@@ -31,7 +31,7 @@ async def test_answers_effects_refusals_and_reads_wait_for_the_high_watermark_in
     assert rig.effects == [Mark("a", 1)]
 
 
-async def test_a_partly_advanced_watermark_releases_what_it_passed_and_no_more() -> None:
+async def test_advanced_high_watermark_releases_only_the_replies_below_it() -> None:
     rig = await Rig(lag=True).loaded()
     first, second = rig.put("a", 1), rig.put("b", 2)
     rig.log.commit(upto=1)
@@ -40,7 +40,7 @@ async def test_a_partly_advanced_watermark_releases_what_it_passed_and_no_more()
     assert rig.effects == [Mark("a", 1)]
 
 
-async def test_at_the_deadline_the_error_is_answered_and_the_state_commits_later() -> None:
+async def test_request_time_out_returns_an_error_and_the_record_commits_later() -> None:
     rig = await Rig(lag=True).loaded()
     future = rig.put("a", 1, timeout_ms=1)
     with pytest.raises(Refusal) as refusal:
@@ -53,7 +53,7 @@ async def test_at_the_deadline_the_error_is_answered_and_the_state_commits_later
     assert rig.get("a").result() == 1
 
 
-async def test_refused_before_writing_changes_nothing() -> None:
+async def test_append_refused_before_writing_changes_nothing() -> None:
     rig = await Rig().loaded()
     rig.log.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     assert refused(rig.put("a", 7)) is ErrorCode.NOT_ENOUGH_REPLICAS
@@ -62,13 +62,13 @@ async def test_refused_before_writing_changes_nothing() -> None:
     assert rig.engine.timers == 0
 
 
-async def test_a_command_waits_in_its_keys_queue_and_goes_on_when_the_key_is_committed() -> None:
+async def test_command_waits_for_its_key_until_the_key_is_committed() -> None:
     rig = await Rig(lag=True).loaded()
     first, second, third = rig.put("a", 1), rig.put("a", 2), rig.put("a", 3)
     assert rig.engine.waiting == 2
     rig.log.commit()
     assert first.done()
-    assert not second.done()  # appended by the wake-up, itself uncommitted now
+    assert not second.done()  # appended when it was decided again, and uncommitted now
     assert rig.engine.waiting == 1
     rig.log.commit()
     rig.log.commit()
@@ -76,7 +76,7 @@ async def test_a_command_waits_in_its_keys_queue_and_goes_on_when_the_key_is_com
     assert rig.engine.waiting == 0
 
 
-async def test_a_queue_is_bounded_in_length_and_time() -> None:
+async def test_queue_of_a_key_is_bounded_in_length_and_time() -> None:
     rig = await Rig(lag=True, wait_ms_max=5).loaded()
     first = rig.put("a", 1)
     queued, queued_too, one_too_many = rig.put("a", 2), rig.put("a", 3), rig.put("a", 4)
@@ -92,18 +92,18 @@ async def test_a_queue_is_bounded_in_length_and_time() -> None:
     assert rig.cells.values == {"a": 1}
 
 
-async def test_the_time_in_a_queue_ends_with_the_wait_and_not_during_the_commit() -> None:
+async def test_time_limit_of_a_queue_does_not_apply_to_the_commit() -> None:
     rig = await Rig(lag=True, wait_ms_max=20).loaded()
     first, second = rig.put("a", 1), rig.put("a", 2)
     rig.log.commit()
     assert first.done()
     await asyncio.sleep(0.04)
-    assert not second.done()  # decided and appended: the waiting time counts no longer
+    assert not second.done()  # decided and appended: the time limit of the queue has ended
     rig.log.commit()
     assert second.result() == 2
 
 
-async def test_a_cancelled_command_in_a_queue_is_not_decided() -> None:
+async def test_cancelled_command_in_a_queue_is_not_decided() -> None:
     rig = await Rig(lag=True).loaded()
     rig.put("a", 1)
     rig.put("a", 2).cancel()
@@ -111,7 +111,7 @@ async def test_a_cancelled_command_in_a_queue_is_not_decided() -> None:
     assert rig.cells.values == {"a": 1}
 
 
-async def test_too_much_uncommitted_is_refused() -> None:
+async def test_command_is_refused_beyond_the_uncommitted_limit() -> None:
     rig = await Rig(lag=True).loaded()
     for number in range(8):
         rig.put(f"key-{number}", 1)
@@ -119,7 +119,7 @@ async def test_too_much_uncommitted_is_refused() -> None:
     assert "late" not in rig.cells.values
 
 
-async def test_a_command_may_write_first_and_be_decided_again_when_that_is_committed() -> None:
+async def test_command_can_write_first_and_is_decided_again_after_the_commit() -> None:
     rig = await Rig(lag=True).loaded()
     future = rig.put("a", 50)
     assert rig.effects == []
@@ -131,7 +131,7 @@ async def test_a_command_may_write_first_and_be_decided_again_when_that_is_commi
     assert rig.effects == [Mark("a", 49), Mark("a", 50)]
 
 
-async def test_a_bug_in_decide_fails_one_caller_only() -> None:
+async def test_bug_in_decide_fails_one_command_only() -> None:
     rig = await Rig().loaded()
     assert refused(rig.put("a", 13)) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert isinstance(rig.failures[0], ZeroDivisionError)
@@ -139,7 +139,7 @@ async def test_a_bug_in_decide_fails_one_caller_only() -> None:
 
 
 @pytest.mark.parametrize("how", ["io", "apply"])
-async def test_an_io_error_or_a_bug_in_apply_drops_the_shard(how: str) -> None:
+async def test_io_error_or_bug_in_apply_drops_the_shard(how: str) -> None:
     rig = await Rig(lag=True).loaded()
     parked, waiting = rig.put("a", 1), rig.put("a", 2)
     rig.log.broken = how == "io"
@@ -153,7 +153,7 @@ async def test_an_io_error_or_a_bug_in_apply_drops_the_shard(how: str) -> None:
     assert refused(rig.get("a")) is ErrorCode.NOT_COORDINATOR
 
 
-async def test_lost_leadership_answers_everything_and_issues_nothing() -> None:
+async def test_unload_refuses_all_commands_and_issues_no_effect() -> None:
     rig = await Rig(lag=True).loaded()
     parked, waiting = rig.put("a", 7), rig.put("a", 2)
     rig.engine.unload()
@@ -166,7 +166,7 @@ async def test_lost_leadership_answers_everything_and_issues_nothing() -> None:
     assert rig.dropped == 0
 
 
-async def test_a_waiting_command_is_looked_at_again_when_its_key_is_written() -> None:
+async def test_waiting_command_is_decided_again_when_its_key_is_appended() -> None:
     rig = await Rig(lag=True).loaded()
     rig.put("a", 1)
     adding = rig.engine.submit(Add("a", 5), timeout_ms=TIMEOUT_MS)
@@ -175,13 +175,13 @@ async def test_a_waiting_command_is_looked_at_again_when_its_key_is_written() ->
     rig.log.commit(upto=1)
     assert (adding.done(), rig.cells.values) == (False, {"a": 1})
     rig.log.lag = True
-    rig.put("a", 20)  # what it waits for: written, and not committed
+    rig.put("a", 20)  # the record that it waits for is appended but not committed
     assert (adding.done(), rig.cells.values) == (False, {"a": 25})
     rig.log.commit()
     assert adding.result() == 25
 
 
-async def test_a_command_submitted_by_an_effect_follows_in_order() -> None:
+async def test_command_submitted_by_an_effect_is_decided_in_order() -> None:
     rig = await Rig().loaded()
     seen: list[int] = []
 
@@ -195,7 +195,7 @@ async def test_a_command_submitted_by_an_effect_follows_in_order() -> None:
     assert seen == [1, 2, 3, 4]
 
 
-async def test_a_timer_comes_back_as_a_command_when_the_wall_clock_says_so() -> None:
+async def test_timer_submits_its_command_at_its_wall_clock_deadline() -> None:
     rig = await Rig().loaded()
     rig.put("a", 7)
     rig.engine._timers._expire()
@@ -205,8 +205,8 @@ async def test_a_timer_comes_back_as_a_command_when_the_wall_clock_says_so() -> 
     assert rig.cells.values == {"a": 8}
 
 
-async def test_a_timer_whose_records_the_log_refuses_comes_again() -> None:
-    """Who is gone would stay a member for ever: nothing else sets that timer again."""
+async def test_timer_with_refused_records_fires_again() -> None:
+    """Otherwise a failed member would stay in its group permanently: no other event sets its timer again."""
     rig = await Rig().loaded()
     rig.put("a", 7)
     rig.log.refuse = ErrorCode.NOT_ENOUGH_REPLICAS

@@ -1,4 +1,4 @@
-"""From election to service."""
+"""Load of a shard: from the election until it is active."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.cells import TIMEOUT_MS, Get, Mark, Rig, refused
 from tests.support.fake_shard_log import FakeShardLog
 
 
-async def test_loading_replays_the_log_and_effects_wait_for_what_was_found_in_it() -> None:
+async def test_load_replays_the_log_and_effects_wait_for_its_commit() -> None:
     before = await Rig(lag=True).loaded()
     before.put("a", 1)
     before.put("b", 2)
@@ -23,7 +23,7 @@ async def test_loading_replays_the_log_and_effects_wait_for_what_was_found_in_it
     assert rig.effects == [Mark("a", 1), Mark("b", 2)]
 
 
-async def test_commands_wait_for_the_load_for_a_bounded_time() -> None:
+async def test_commands_wait_for_the_load_for_a_bounded_time_only() -> None:
     before = await Rig().loaded()
     before.put("a", 1)
     rig = Rig(before.log.successor(), wait_ms_max=5)
@@ -40,7 +40,7 @@ async def test_commands_wait_for_the_load_for_a_bounded_time() -> None:
     assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-async def test_unloading_cancels_the_load_and_answers_who_waited_for_it() -> None:
+async def test_unload_cancels_the_load_and_refuses_waiting_commands() -> None:
     before = await Rig().loaded()
     before.put("a", 1)
     rig = Rig(before.log.successor())
@@ -52,7 +52,7 @@ async def test_unloading_cancels_the_load_and_answers_who_waited_for_it() -> Non
     assert refused(rig.get("a")) is ErrorCode.NOT_COORDINATOR
 
 
-async def test_a_load_that_comes_to_its_turn_after_the_unloading_reads_nothing() -> None:
+async def test_load_that_starts_after_the_unload_reads_nothing() -> None:
     rig = Rig()
     rig.log.before_replay = pytest.fail
     loading = rig.engine.load(0)
@@ -62,7 +62,7 @@ async def test_a_load_that_comes_to_its_turn_after_the_unloading_reads_nothing()
     assert (rig.engine.state, rig.log.subscribers) == (EngineState.CLOSED, [])
 
 
-async def test_what_the_log_held_at_election_has_to_be_committed_before_anything_is_decided() -> None:
+async def test_commands_wait_until_all_loaded_records_are_committed() -> None:
     before = await Rig(lag=True).loaded()
     before.put("a", 1)
     before.put("b", 2)
@@ -76,7 +76,7 @@ async def test_what_the_log_held_at_election_has_to_be_committed_before_anything
     assert [early[0].result(), early[1].result(), refused(early[2])] == [3, 3, ErrorCode.INVALID_REQUEST]
 
 
-async def test_what_waits_for_the_commit_of_the_load_ends_with_the_leadership() -> None:
+async def test_unload_refuses_commands_that_wait_for_the_commit_of_the_load() -> None:
     before = await Rig(lag=True).loaded()
     before.put("a", 7)
     rig = await Rig(before.log.successor()).loaded()
@@ -87,7 +87,7 @@ async def test_what_waits_for_the_commit_of_the_load_ends_with_the_leadership() 
     assert (rig.effects, rig.log.subscribers) == ([], [])
 
 
-async def test_a_log_that_cannot_be_read_closes_the_engine() -> None:
+async def test_unreadable_log_closes_the_engine() -> None:
     rig = Rig()
     rig.log.broken = True
     with pytest.raises(OSError, match="disk"):
@@ -95,7 +95,7 @@ async def test_a_log_that_cannot_be_read_closes_the_engine() -> None:
     assert rig.engine.state is EngineState.CLOSED
 
 
-async def test_markers_in_the_log_reach_the_core() -> None:
+async def test_markers_in_the_log_are_applied_to_the_core() -> None:
     log = FakeShardLog()
     log.entries = [(0, Marker(1, 2, 3, commit=True), 0), (1, ShardRecord(b"a", b"5"), 0)]
     log.commit()

@@ -1,4 +1,4 @@
-"""Ends of transactions in a led shard's log: taken in between two commands, in the order of the log."""
+"""Transaction markers in the log of a shard: they are applied between two commands, in the order of the log."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def never() -> int:
     raise AssertionError("a marker was written")
 
 
-async def test_the_next_command_sees_the_marker() -> None:
+async def test_marker_is_applied_before_the_next_command() -> None:
     rig = await Rig().loaded()
     rig.put("a", 1)
     mark(rig)
     assert rig.get("markers").result() == 1
 
 
-async def test_what_is_decided_behind_a_marker_is_told_when_the_marker_is_committed() -> None:
+async def test_reply_after_a_marker_waits_for_the_commit_of_the_marker() -> None:
     rig = await Rig(lag=True).loaded()
     put = rig.put("a", 1)
     mark(rig)
@@ -55,7 +55,7 @@ async def test_what_is_decided_behind_a_marker_is_told_when_the_marker_is_commit
     assert read.result() == 1
 
 
-async def test_a_commit_inside_the_write_releases_nobody_before_the_marker_is_taken_in() -> None:
+async def test_commit_during_the_write_releases_no_reply_before_the_marker_is_applied() -> None:
     rig = await Rig(lag=True).loaded()
     seen: list[int] = []
     put = rig.put("a", 1)
@@ -73,7 +73,7 @@ async def test_a_commit_inside_the_write_releases_nobody_before_the_marker_is_ta
     assert seen == [1]
 
 
-async def test_before_the_shard_decides_a_marker_is_not_written() -> None:
+async def test_marker_is_refused_before_the_shard_is_active() -> None:
     before = await Rig(lag=True).loaded()
     before.put("a", 1)
     rig = Rig(before.log.successor(lag=True))
@@ -89,13 +89,13 @@ async def test_before_the_shard_decides_a_marker_is_not_written() -> None:
     assert marks(rig) == 1
 
 
-async def test_a_shard_that_is_gone_takes_no_marker() -> None:
+async def test_marker_is_refused_by_a_closed_shard() -> None:
     rig = await Rig().loaded()
     rig.engine.unload()
     assert refusal_of(lambda: mark(rig, never)) is ErrorCode.NOT_COORDINATOR
 
 
-async def test_a_marker_that_the_log_refuses_is_not_taken_in() -> None:
+async def test_marker_refused_by_the_log_is_not_applied() -> None:
     rig = await Rig().loaded()
     rig.log.refuse = ErrorCode.TRANSACTION_COORDINATOR_FENCED
     assert refusal_of(lambda: mark(rig)) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
@@ -105,7 +105,7 @@ async def test_a_marker_that_the_log_refuses_is_not_taken_in() -> None:
 
 
 @pytest.mark.parametrize("where", ["write", "apply"])
-async def test_log_and_memory_apart_is_the_end_of_the_shard(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_apply_of_a_marker_drops_the_shard(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = await Rig().loaded()
 
     def broken(*_arguments: Any) -> int:
@@ -117,7 +117,7 @@ async def test_log_and_memory_apart_is_the_end_of_the_shard(where: str, monkeypa
     assert (rig.dropped, len(rig.failures), rig.engine.state) == (1, 1, EngineState.CLOSED)
 
 
-async def test_a_leadership_that_ends_inside_the_write() -> None:
+async def test_unload_during_the_write_of_a_marker() -> None:
     rig = await Rig(lag=True).loaded()
     put = rig.put("a", 1)
 
@@ -130,7 +130,7 @@ async def test_a_leadership_that_ends_inside_the_write() -> None:
     assert rig.engine.state is EngineState.CLOSED
 
 
-async def test_a_marker_is_replayed_in_its_place() -> None:
+async def test_marker_is_replayed_in_the_order_of_the_log() -> None:
     before = await Rig().loaded()
     before.put("a", 1)
     mark(before)
@@ -139,10 +139,10 @@ async def test_a_marker_is_replayed_in_its_place() -> None:
     assert rig.cells.values == {"a": 1, "markers": 1, "b": 2}
 
 
-async def test_a_guard_goes_to_the_log_with_the_records_of_its_command() -> None:
+async def test_guard_is_passed_to_the_append_of_its_command() -> None:
     rig = await Rig(FakeShardLog(lag=True)).loaded()
     rig.put("a", 20)
-    rig.engine.submit(Add("b", 1), timeout_ms=1_000, guard=17)  # waits until there are 20
+    rig.engine.submit(Add("b", 1), timeout_ms=1_000, guard=17)  # the command waits until the state is 20
     rig.engine.submit(Add("a", 1), timeout_ms=1_000, guard=18)
     rig.put("b", 20)
     rig.log.commit()

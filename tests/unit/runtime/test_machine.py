@@ -71,7 +71,7 @@ def test_table_with_superfluous_cells_is_refused_and_names_them() -> None:
         AJAR = "ajar"
 
     with pytest.raises(InvalidTable, match=r"superfluous cells: \['Event.PUSH in Other.AJAR'\]"):
-        table({**CELLS, (Other.AJAR, Event.PUSH): REFUSED})  # type: ignore[dict-item]  # what the check is for
+        table({**CELLS, (Other.AJAR, Event.PUSH): REFUSED})  # type: ignore[dict-item]  # the table must refuse this
 
 
 def test_table_with_an_event_that_never_occurs_is_refused() -> None:
@@ -79,7 +79,7 @@ def test_table_with_an_event_that_never_occurs_is_refused() -> None:
         table({**CELLS, (Door.CLOSED, Event.LOCK): BUG})
 
 
-def test_rows_are_read_in_the_order_of_the_columns() -> None:
+def test_rows_follow_the_order_of_the_columns() -> None:
     rows: dict[Event, tuple[Outcome | Bug, ...]] = {
         Event.PUSH: (To(Door.CLOSED), To(Door.OPEN)),
         Event.LOCK: (BUG, REFUSED),
@@ -90,7 +90,7 @@ def test_rows_are_read_in_the_order_of_the_columns() -> None:
     assert TransitionTable.of_rows("door", Door, Event, turned, columns=columns).cells == CELLS
 
 
-def test_row_with_too_few_cells_is_refused_and_named() -> None:
+def test_row_with_too_few_cells_is_refused_with_its_name() -> None:
     rows: dict[Event, tuple[Outcome | Bug, ...]] = {Event.PUSH: (REFUSED,), Event.LOCK: (REFUSED, REFUSED)}
     with pytest.raises(InvalidTable, match=r"rows do not have 2 cells: \['Event.PUSH: 1'\]"):
         TransitionTable.of_rows("door", Door, Event, rows)
@@ -102,7 +102,7 @@ def test_outcome_that_enters_a_state_from_a_wrong_one_is_refused() -> None:
         check_successors(table(), {Door.OPEN: (Door.CLOSED,), Door.CLOSED: ()})
 
 
-def test_next_state_is_held_to_what_the_outcome_allows() -> None:
+def test_next_state_that_the_outcome_does_not_allow_is_refused() -> None:
     cells = TransitionTable("door", Door, Event, CELLS, leads_to=STAYS_CLOSED)
     cells.check_next(Door.CLOSED, Event.LOCK, Door.CLOSED)
     with pytest.raises(TransitionBug, match="event LOCK cannot lead from CLOSED to OPEN"):

@@ -26,7 +26,7 @@ async def test_tasks_are_cancelled_one_by_one_latest_first() -> None:
         tasks.spawn(forever("late"), "late")
 
 
-async def test_an_exception_is_reported_with_the_name_of_its_task() -> None:
+async def test_exception_is_reported_with_the_name_of_its_task() -> None:
     reported: list[tuple[str, str]] = []
 
     async def broken() -> None:
@@ -40,7 +40,7 @@ async def test_an_exception_is_reported_with_the_name_of_its_task() -> None:
     await tasks.cancel_all()
 
 
-async def test_a_task_that_fails_while_it_ends_keeps_nobody_from_ending() -> None:
+async def test_task_that_fails_during_cancellation_does_not_block_others() -> None:
     reported: list[str] = []
 
     async def stubborn() -> None:

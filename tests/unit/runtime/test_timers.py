@@ -11,7 +11,7 @@ def queue() -> tuple[TimerQueue, FakeClock, list[str]]:
     return TimerQueue(clock, lambda _key, command: fired.append(command)), clock, fired
 
 
-async def test_deadlines_fire_in_order_and_equal_ones_as_they_were_set() -> None:
+async def test_deadlines_fire_in_order_and_equal_ones_in_the_order_of_set() -> None:
     timers, clock, fired = queue()
     for key, deadline_ms in (("c", 30), ("a", 10), ("b", 10)):
         timers.set(Timer(key, deadline_ms, key))
@@ -24,7 +24,7 @@ async def test_deadlines_fire_in_order_and_equal_ones_as_they_were_set() -> None
     assert len(timers) == 0
 
 
-async def test_a_key_has_one_timer() -> None:
+async def test_second_timer_of_a_key_replaces_the_first() -> None:
     timers, clock, fired = queue()
     timers.set(Timer("a", 10, "first"))
     timers.set(Timer("a", 5, "second"))
@@ -35,7 +35,7 @@ async def test_a_key_has_one_timer() -> None:
     assert fired == ["second"]
 
 
-async def test_replaced_entries_do_not_pile_up() -> None:
+async def test_replaced_entries_are_removed() -> None:
     timers, _, _ = queue()
     for deadline_ms in range(10 * STALE_MAX):
         timers.set(Timer("a", deadline_ms, "x"))
@@ -44,7 +44,7 @@ async def test_replaced_entries_do_not_pile_up() -> None:
     assert timers._handle is None
 
 
-async def test_a_jump_of_the_wall_clock_is_noticed() -> None:
+async def test_jump_of_the_wall_clock_is_noticed_within_the_recheck_interval() -> None:
     timers, clock, fired = queue()
     timers.set(Timer("a", 3_600_000, "a"))
     handle = timers._handle
@@ -55,14 +55,14 @@ async def test_a_jump_of_the_wall_clock_is_noticed() -> None:
     assert fired == ["a"]
 
 
-async def test_a_real_timer_fires_by_itself() -> None:
+async def test_timer_fires_on_a_real_event_loop() -> None:
     done = asyncio.get_running_loop().create_future()
     timers = TimerQueue(FakeClock(5), lambda _key, command: done.set_result(command))
     timers.set(Timer("a", 5, "now"))
     assert await done == "now"
 
 
-async def test_a_command_that_sets_its_timer_for_now_does_not_starve_the_loop() -> None:
+async def test_command_that_sets_its_timer_for_now_does_not_starve_the_loop() -> None:
     fired: list[str] = []
 
     def fire(_key: object, command: str) -> None:
@@ -76,8 +76,8 @@ async def test_a_command_that_sets_its_timer_for_now_does_not_starve_the_loop() 
     timers.clear()
 
 
-async def test_a_clock_set_back_does_not_silence_a_delay() -> None:
-    """A sweep every 10 s goes on; a deadline of the wall clock moves with it."""
+async def test_wall_clock_set_back_does_not_postpone_a_delay() -> None:
+    """A sweep every 10 s continues. A wall-clock deadline moves with the clock."""
     timers, clock, fired = queue()
     clock.monotonic_offset_ms = 0
     timers.set(Timer("sweep", command="sweep", delay_ms=10_000))
@@ -92,7 +92,7 @@ async def test_a_clock_set_back_does_not_silence_a_delay() -> None:
     assert len(timers) == 1
 
 
-async def test_the_loop_is_woken_for_the_earliest_of_both_clocks() -> None:
+async def test_loop_timer_is_set_to_the_earliest_due_time_of_both_clocks() -> None:
     timers, _, _ = queue()
     loop = asyncio.get_running_loop()
     timers.set(Timer("late", command="late", delay_ms=60_000))

@@ -122,7 +122,7 @@ async def read(data: bytes) -> list[LogBatch]:
     return [batch async for batches in read_snapshot(storage, SNAPSHOT) for batch in batches]
 
 
-async def test_what_is_written_is_read() -> None:
+async def test_written_bytes_are_read() -> None:
     image = rich_image()
     batches = await read(written(image))
     values = [value for batch in batches for _, value in batch.records]

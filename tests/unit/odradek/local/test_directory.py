@@ -21,7 +21,7 @@ def myself() -> ProcessId:
     return identity
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_bytes_are_read(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path / "new")
     assert directory.read_state() is None
     state = ClusterState(PLAN, {1: myself(), 2: GONE}, [1, 2], Supervisor(GONE.pid, GONE.started_ticks, 7))

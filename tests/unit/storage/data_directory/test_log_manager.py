@@ -41,7 +41,7 @@ def opened(disk: FaultyDisk, root: Path, *, node_id: int = 1) -> LogManager:
     return manager
 
 
-def test_a_clean_stop_is_remembered_once(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_clean_shutdown_marker_is_used_once(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     assert not manager.directory.clean_start
     log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
@@ -62,7 +62,7 @@ def test_a_clean_stop_is_remembered_once(disk: FaultyDisk, tmp_path: Path) -> No
     assert not opened(disk, tmp_path).directory.clean_start
 
 
-async def test_a_kill_is_recovered_from_the_checkpoints(disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_log_is_recovered_from_the_checkpoints_after_a_kill(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
     for _ in range(8):
@@ -80,23 +80,23 @@ async def test_a_kill_is_recovered_from_the_checkpoints(disk: FaultyDisk, tmp_pa
     assert len(headers(loaded)) == 6
 
 
-def test_a_directory_has_one_owner_of_one_identity(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_data_directory_with_another_owner_or_node_id_is_refused(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     with pytest.raises(DirectoryLocked):
         opened(disk, tmp_path)
     manager.close()
     with pytest.raises(UnusableDirectory, match="belongs to node 1"):
         opened(disk, tmp_path, node_id=2)
-    # A refused one keeps its lock until it is closed, as a node does when its start fails.
+    # A refused manager keeps its lock until it is closed, as a broker does when its start fails.
 
 
-def test_a_damaged_identity_is_refused_with_its_name(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_damaged_meta_properties_are_refused_with_the_path(disk: FaultyDisk, tmp_path: Path) -> None:
     (tmp_path / checkpoint.META_PROPERTIES).write_bytes(b"version=1\nnode.id=1\n")
     with pytest.raises(UnusableDirectory, match="damaged"):
         opened(disk, tmp_path)
 
 
-def test_damaged_checkpoints_cost_nothing_but_time(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_damaged_checkpoints_lose_no_records(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     append(manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(3))
     manager.close(clean=False)
@@ -107,17 +107,15 @@ def test_damaged_checkpoints_cost_nothing_but_time(disk: FaultyDisk, tmp_path: P
     loaded = again.get("t", 0)
     assert loaded is not None
     assert (loaded.log_end_offset, loaded.high_watermark, loaded.topic_id) == (3, 0, ZERO_UUID)
-    assert again.create("t", 0, TOPIC_ID, CONFIG, NOW_MS) is loaded, "the metadata log knows its id"
+    assert again.create("t", 0, TOPIC_ID, CONFIG, NOW_MS) is loaded, "the topic id comes from the metadata log"
     assert (
         checkpoint.decode_partition_metadata((tmp_path / "t-0" / checkpoint.PARTITION_METADATA).read_bytes())
         == TOPIC_ID
     )
 
 
-async def test_a_transaction_whose_marker_was_compacted_away_is_not_open_again_after_a_crash(
-    disk: FaultyDisk, tmp_path: Path
-) -> None:
-    """The high watermark that was written down is older than the cleaning, and so is the snapshot that goes with it."""
+async def test_transaction_with_a_compacted_marker_is_not_reopened_by_a_crash(disk: FaultyDisk, tmp_path: Path) -> None:
+    """The checkpointed high watermark and its producer snapshot are older than the compaction."""
     manager = opened(disk, tmp_path)
     log = manager.create("t", 0, TOPIC_ID, replace(CONFIG, delete_retention_ms=0), NOW_MS)
     append(log, produced(7, 0, transactional=True))
@@ -141,7 +139,7 @@ async def test_a_transaction_whose_marker_was_compacted_away_is_not_open_again_a
     assert again.producers.ongoing_transactions() == []
 
 
-async def test_deletion(disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_deleted_log_is_renamed_and_its_files_are_removed_later(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     append(manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(3))
     durable = manager.delete("t", 0)
@@ -159,8 +157,8 @@ async def test_deletion(disk: FaultyDisk, tmp_path: Path) -> None:
     assert (tmp_path / "t-0").exists()
 
 
-async def test_a_replica_that_goes_comes_back_and_goes_again_leaves_nothing(disk: FaultyDisk, tmp_path: Path) -> None:
-    """All within file.delete.delay.ms, under one topic id: a reassignment that is cancelled, repeated and cancelled."""
+async def test_replica_deleted_twice_within_the_delay_leaves_no_files(disk: FaultyDisk, tmp_path: Path) -> None:
+    """A reassignment is cancelled, repeated and cancelled within file.delete.delay.ms, with one topic id."""
     manager = opened(disk, tmp_path)
     for end in (3, 4, 5):
         append(manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(end))
@@ -169,13 +167,13 @@ async def test_a_replica_that_goes_comes_back_and_goes_again_leaves_nothing(disk
     deleted = [path.name for path in tmp_path.glob("t-*")]
     assert len(deleted) == 3
     for name in deleted:
-        assert re.fullmatch(r"t-0\.[0-9a-f]{32}-delete", name), "Kafka's tools and our start know it by its name"
+        assert re.fullmatch(r"t-0\.[0-9a-f]{32}-delete", name), "Kafka's tools and the next start recognize the name"
     await manager.remove_deleted(NOW_MS)
     await manager.remove_deleted(NOW_MS + 100)
     assert list(tmp_path.glob("t-*")) == []
 
 
-def test_a_log_is_set_aside_as_a_stray_beside_an_earlier_one_of_its_topic(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_second_stray_log_of_a_partition_gets_another_name(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     for topic_id in (TOPIC_ID, OTHER_ID, TOPIC_ID, OTHER_ID):
         append(manager.create("t", 0, topic_id, CONFIG, NOW_MS), batch(3))
@@ -183,7 +181,7 @@ def test_a_log_is_set_aside_as_a_stray_beside_an_earlier_one_of_its_topic(disk: 
     assert [path.stat().st_size for path in kept] == [len(batch(3))] * 3
 
 
-async def test_a_deletion_that_a_stop_interrupted_goes_on(disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_deletion_interrupted_by_a_stop_continues(disk: FaultyDisk, tmp_path: Path) -> None:
     (tmp_path / f"t-0.{TOPIC_ID.hex}-delete").mkdir()
     manager = opened(disk, tmp_path)
     assert list(manager) == []
@@ -192,15 +190,13 @@ async def test_a_deletion_that_a_stop_interrupted_goes_on(disk: FaultyDisk, tmp_
     assert list(tmp_path.glob("*-delete")) == []
 
 
-def test_a_topic_that_was_made_anew_starts_empty(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_recreated_topic_starts_empty(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     append(manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(3))
     assert manager.create("t", 0, OTHER_ID, CONFIG, NOW_MS).log_end_offset == 0
 
 
-async def test_records_of_a_topic_that_the_metadata_does_not_know_are_never_removed(
-    disk: FaultyDisk, tmp_path: Path
-) -> None:
+async def test_log_of_an_unknown_topic_is_never_removed(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     append(manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(3))
     manager.close(clean=False)
@@ -213,7 +209,7 @@ async def test_records_of_a_topic_that_the_metadata_does_not_know_are_never_remo
     assert [(log.topic, log.topic_id) for log in opened(disk, tmp_path)] == [("t", OTHER_ID)]
 
 
-async def test_a_deletion_that_fails_leaves_nothing_to_the_next_topic(disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_recreated_topic_starts_empty_after_a_failed_deletion(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     append(manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(3))
     disk.refuse("rename", "t-0")
@@ -224,7 +220,7 @@ async def test_a_deletion_that_fails_leaves_nothing_to_the_next_topic(disk: Faul
     assert manager.create("t", 0, OTHER_ID, CONFIG, NOW_MS).log_end_offset == 0
 
 
-def test_a_log_that_cannot_be_opened_leaves_the_others_alone(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_log_that_cannot_be_opened_does_not_affect_others(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     for partition in (0, 1):
         append(manager.create("t", partition, TOPIC_ID, CONFIG, NOW_MS), batch(3))
@@ -236,10 +232,10 @@ def test_a_log_that_cannot_be_opened_leaves_the_others_alone(disk: FaultyDisk, t
     with pytest.raises(OSError, match="could not be opened"):
         again.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
     again.close(clean=True)
-    assert not (tmp_path / checkpoint.CLEAN_SHUTDOWN).exists(), "what was not seen cannot have been closed cleanly"
+    assert not (tmp_path / checkpoint.CLEAN_SHUTDOWN).exists(), "a log that was not opened was not closed cleanly"
 
 
-def test_no_marker_without_a_clean_close_of_every_log(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_clean_shutdown_marker_requires_a_clean_close_of_all_logs(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     append(manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(3))
     disk.refuse("sync", ".log")
@@ -250,14 +246,14 @@ def test_no_marker_without_a_clean_close_of_every_log(disk: FaultyDisk, tmp_path
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "../x", "a" * 250, "ü", "a\x00b", "a\n"])
-def test_names_never_become_paths_unchecked(disk: FaultyDisk, tmp_path: Path, topic: str) -> None:
+def test_invalid_topic_name_is_refused_before_it_becomes_a_path(disk: FaultyDisk, tmp_path: Path, topic: str) -> None:
     manager = opened(disk, tmp_path / "data")
     with pytest.raises(ValueError, match="topic name"):
         manager.create(topic, 0, TOPIC_ID, CONFIG, NOW_MS)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
-async def test_the_longest_topic_name_can_be_deleted(disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_partition_with_the_longest_topic_name_can_be_deleted(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     manager.create("a" * 249, 12345, TOPIC_ID, CONFIG, NOW_MS)
     await manager.delete("a" * 249, 12345)
@@ -265,15 +261,15 @@ async def test_the_longest_topic_name_can_be_deleted(disk: FaultyDisk, tmp_path:
     assert len(deleted.name) == 255
 
 
-def test_directories_that_are_nobodys_are_left_alone(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_unknown_directories_are_ignored(disk: FaultyDisk, tmp_path: Path) -> None:
     for name in ("lost+found", "t", "t-x", "t-01", "t-99999999999"):
         (tmp_path / name).mkdir()
     assert list(opened(disk, tmp_path)) == []
     assert (tmp_path / "t-01").exists()
 
 
-def test_compacted_topics_may_have_gaps(disk: FaultyDisk, tmp_path: Path) -> None:
-    """After a kill: the cleaner has been there for internal topics, and where its checkpoint says so."""
+def test_logs_of_compacted_topics_can_have_gaps(disk: FaultyDisk, tmp_path: Path) -> None:
+    """After a kill, gaps are accepted in internal topics, and in logs with an entry in the cleaner checkpoint."""
     for name in ("__transaction_state-0", "cleaned-0", "plain-0"):
         directory = tmp_path / name
         directory.mkdir()
@@ -285,10 +281,8 @@ def test_compacted_topics_may_have_gaps(disk: FaultyDisk, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("flushed", "end"), [(0, 0), (6, 6)])
-def test_a_gap_is_the_cleaners_only_in_what_was_flushed(
-    disk: FaultyDisk, tmp_path: Path, flushed: int, end: int
-) -> None:
-    """A power cut has emptied the first segment and left the second."""
+def test_gap_is_accepted_only_in_the_flushed_part(disk: FaultyDisk, tmp_path: Path, flushed: int, end: int) -> None:
+    """A power failure has emptied the first segment but not the second."""
     directory = tmp_path / "__transaction_state-0"
     directory.mkdir()
     (directory / f"{0:020d}.log").write_bytes(b"")
@@ -299,10 +293,15 @@ def test_a_gap_is_the_cleaners_only_in_what_was_flushed(
     assert log.log_end_offset == end
 
 
-async def test_checkpoints_that_overlap_leave_the_latest_state(
+async def test_overlapping_checkpoint_writes_leave_the_latest_state(
     disk: FaultyDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job has looked at the recovery points, then one is lowered for a cut: the job's file must not come last."""
+    """An older checkpoint write does not replace a newer one.
+
+    1. The periodic job reads the recovery points and begins to write them.
+    2. A recovery point is lowered before a truncation, and written.
+    3. The write of the job ends after it.
+    """
     manager = opened(disk, tmp_path)
     log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
     for sequence in range(8):
@@ -328,7 +327,7 @@ async def test_checkpoints_that_overlap_leave_the_latest_state(
     assert points["t", 0] <= 4
 
 
-async def test_a_cut_lowers_the_recovery_point_on_the_disk_first(disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_recovery_point_is_lowered_on_disk_before_a_truncation(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
     for sequence in range(8):
@@ -344,7 +343,7 @@ async def test_a_cut_lowers_the_recovery_point_on_the_disk_first(disk: FaultyDis
 
 
 class SlowDisk(FaultyDisk):
-    """Replacing the checkpoint of recovery points waits for the test."""
+    """Disk on which a write of the recovery point checkpoint waits for the test."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -358,7 +357,7 @@ class SlowDisk(FaultyDisk):
         await super().replace_file(path, data)
 
 
-async def test_a_checkpoint_is_written_by_one_at_a_time_and_an_older_state_never_overtakes_a_newer_one(
+async def test_checkpoint_writes_are_serial_and_never_replace_a_newer_state(
     tmp_path: Path,
 ) -> None:
     disk = SlowDisk()
@@ -370,7 +369,7 @@ async def test_a_checkpoint_is_written_by_one_at_a_time_and_an_older_state_never
         await log.flush()
     first, second = (asyncio.ensure_future(manager.lower_recovery_point("t", index, 4)) for index in range(2))
     await asyncio.sleep(0)
-    assert len(disk.waiting) == 1  # the second waits for the first, not beside it
+    assert len(disk.waiting) == 1  # the second write waits for the end of the first
     disk.waiting.pop().set_result(None)
     await first
     await asyncio.sleep(0)

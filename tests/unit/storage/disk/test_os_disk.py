@@ -27,7 +27,7 @@ def holding() -> Iterator[OsDisk]:
     disk.close()
 
 
-def test_what_is_written_is_read(disk: OsDisk, tmp_path: Path) -> None:
+def test_written_bytes_are_read(disk: OsDisk, tmp_path: Path) -> None:
     file = disk.open(f"{tmp_path}/a", create=True)
     file.write(0, b"abc", memoryview(b"def"))
     file.write(2, b"XY")
@@ -37,7 +37,7 @@ def test_what_is_written_is_read(disk: OsDisk, tmp_path: Path) -> None:
     file.close()
 
 
-def test_more_buffers_than_one_call_takes(disk: OsDisk, tmp_path: Path) -> None:
+def test_more_buffers_than_one_system_call_accepts(disk: OsDisk, tmp_path: Path) -> None:
     file = disk.open(f"{tmp_path}/a", create=True)
     file.write(0, *[bytes([n % 251]) for n in range(BUFFERS_PER_CALL_MAX + 500)])
     assert bytes(file.read(0, 9999)) == bytes(n % 251 for n in range(BUFFERS_PER_CALL_MAX + 500))
@@ -80,7 +80,7 @@ def test_absent_files_and_directories(disk: OsDisk, tmp_path: Path) -> None:
     assert disk.free_bytes(str(tmp_path)) > 0
 
 
-async def test_small_files_are_replaced_whole(disk: OsDisk, tmp_path: Path) -> None:
+async def test_file_is_replaced_atomically(disk: OsDisk, tmp_path: Path) -> None:
     path = f"{tmp_path}/c"
     disk.replace_file_now(path, b"a longer first content")
     await disk.replace_file(path, b"second")
@@ -89,7 +89,7 @@ async def test_small_files_are_replaced_whole(disk: OsDisk, tmp_path: Path) -> N
     await disk.sync_directory(str(tmp_path))
 
 
-async def test_remove_tree_and_reuse_of_the_name(disk: OsDisk, tmp_path: Path) -> None:
+async def test_removed_directory_name_can_be_reused(disk: OsDisk, tmp_path: Path) -> None:
     disk.make_directory(f"{tmp_path}/t")
     disk.open(f"{tmp_path}/t/f", create=True).write(0, b"old")
     await disk.remove_tree(f"{tmp_path}/t")
@@ -105,7 +105,7 @@ def test_open_files_follow_a_rename(disk: OsDisk, tmp_path: Path) -> None:
     assert disk.read_file(f"{tmp_path}/b") == b"after"
 
 
-def test_a_directory_has_one_owner(disk: OsDisk, tmp_path: Path) -> None:
+def test_directory_has_one_owner(disk: OsDisk, tmp_path: Path) -> None:
     lock = disk.lock_directory(str(tmp_path))
     other = OsDisk()
     with pytest.raises(DirectoryLocked):
@@ -117,7 +117,7 @@ def test_a_directory_has_one_owner(disk: OsDisk, tmp_path: Path) -> None:
 
 
 def test_unsynced_bytes_are_not_on_the_disk(holding: OsDisk, tmp_path: Path) -> None:
-    """What another process (here: this one, past the disk port) sees is what kill -9 leaves."""
+    """A read without the disk port returns the bytes that survive kill -9."""
     path = tmp_path / "a"
     file = holding.open(str(path), create=True)
     file.write(0, b"durable")
@@ -143,7 +143,7 @@ async def test_bytes_written_during_a_sync_are_held(holding: OsDisk, tmp_path: P
     assert path.read_bytes() == b"firstsecond"
 
 
-async def test_a_cut_during_a_sync_stays_cut(holding: OsDisk, tmp_path: Path) -> None:
+async def test_truncation_during_a_sync_is_kept(holding: OsDisk, tmp_path: Path) -> None:
     path = tmp_path / "a"
     file = holding.open(str(path), create=True)
     file.write(0, b"0123456789")

@@ -8,7 +8,7 @@ def address(view: bytearray | memoryview) -> int:
     return id(view.obj)
 
 
-def test_a_buffer_is_used_again_once_every_view_of_it_is_gone() -> None:
+def test_buffer_is_reused_after_the_last_view_of_it() -> None:
     buffers = ReadBuffers()
     first = buffers.take(READ_BUFFER_BYTES)
     part = memoryview(first)[10:20]
@@ -20,7 +20,7 @@ def test_a_buffer_is_used_again_once_every_view_of_it_is_gone() -> None:
     assert address(buffers.take(READ_BUFFER_BYTES_MIN)) == where
 
 
-def test_what_is_looked_at_is_not_overwritten() -> None:
+def test_buffer_with_a_view_is_not_overwritten() -> None:
     buffers = ReadBuffers()
     taken = [buffers.take(READ_BUFFER_BYTES_MIN + number) for number in range(READ_BUFFERS_MAX + 5)]
     for number, view in enumerate(taken):
@@ -30,13 +30,13 @@ def test_what_is_looked_at_is_not_overwritten() -> None:
     ]
 
 
-def test_the_memory_that_is_kept_is_bounded() -> None:
+def test_kept_buffers_are_bounded() -> None:
     buffers = ReadBuffers()
     taken = [buffers.take(READ_BUFFER_BYTES) for _ in range(READ_BUFFERS_MAX + 1)]
     assert [isinstance(view, memoryview) for view in taken] == [True] * READ_BUFFERS_MAX + [False]
 
 
-def test_small_and_huge_reads_get_memory_of_their_own() -> None:
+def test_small_and_large_reads_use_no_kept_buffer() -> None:
     buffers = ReadBuffers()
     assert type(buffers.take(0)) is type(buffers.take(READ_BUFFER_BYTES_MIN - 1)) is bytearray
     assert type(buffers.take(READ_BUFFER_BYTES + 1)) is bytearray

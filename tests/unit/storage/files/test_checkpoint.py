@@ -46,7 +46,7 @@ def test_malformed_offsets(data: bytes) -> None:
         checkpoint.decode_offsets(data)
 
 
-def test_partition_metadata_has_no_newline_at_its_end() -> None:
+def test_partition_metadata_file_ends_without_newline() -> None:
     data = b"version: 0\ntopic_id: ERERESIiQzOERFVVVVVVVQ"
     assert checkpoint.encode_partition_metadata(TOPIC_ID) == data
     assert checkpoint.decode_partition_metadata(data) == TOPIC_ID

@@ -9,7 +9,7 @@ ENTRIES = [(1, 0), (3, 10), (4, 10), (7, 25)]
 LOG_END = 40
 
 
-def test_an_epoch_without_records_is_replaced_by_its_successor() -> None:
+def test_epoch_without_records_is_replaced_by_its_successor() -> None:
     assert LeaderEpochs(ENTRIES).entries() == [(1, 0), (4, 10), (7, 25)]
 
 
@@ -29,7 +29,7 @@ def test_end_offsets() -> None:
     assert LeaderEpochs().end_offset_for(0, LOG_END) == (-1, -1)
 
 
-def test_what_was_appended_last_is_right() -> None:
+def test_contradicting_earlier_epochs_are_removed() -> None:
     epochs = LeaderEpochs(ENTRIES)
     epochs.assign(7, 30)
     assert epochs.latest == 7
@@ -40,7 +40,7 @@ def test_what_was_appended_last_is_right() -> None:
     assert epochs.latest == 5
 
 
-def test_truncation_and_dirt() -> None:
+def test_truncation_sets_dirty_only_for_a_change() -> None:
     epochs = LeaderEpochs(ENTRIES)
     epochs.truncate_from_end(30)
     epochs.truncate_from_start(0)
@@ -56,8 +56,8 @@ def test_truncation_and_dirt() -> None:
 
 
 @given(st.lists(st.integers(0, 3), max_size=30), st.integers(0, 40))
-def test_against_a_list_of_records(steps: list[int], start: int) -> None:
-    """Each record knows its epoch; the cache has to say the same without keeping them."""
+def test_leader_epochs_equal_a_list_of_records(steps: list[int], start: int) -> None:
+    """A list with the epoch of each record is the model."""
     epochs, epoch = LeaderEpochs(), 0
     records: list[int] = []
     for step in steps:

@@ -1,4 +1,4 @@
-"""Names that are used again: what the checkpoints on the disk say of a log that is gone must never speak for its successor."""
+"""Checkpoint entries of deleted logs: they never apply to a new log of the same name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FILES = (checkpoint.RECOVERY_POINTS, checkpoint.LOG_START_OFFSETS, checkpoint.HI
 
 
 class CountingDisk(FaultyDisk):
-    """Counts how often each file is replaced; with `gate`, a replacement waits for it and is noted in `held`."""
+    """Disk that records replaced files. If `gate` is set, a replacement waits for it and is recorded in `held`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,8 +60,8 @@ def opened(disk: FaultyDisk, root: Path) -> LogManager:
     return manager
 
 
-async def remembered(manager: LogManager, partitions: int = 1) -> None:
-    """Logs of `t` of which every checkpoint says something."""
+async def create_checkpointed_logs(manager: LogManager, partitions: int = 1) -> None:
+    """Create logs of `t` with an entry in each checkpoint."""
     for index in range(partitions):
         log = manager.create("t", index, TOPIC_ID, CONFIG, NOW_MS)
         for _ in range(8):
@@ -73,7 +73,7 @@ async def remembered(manager: LogManager, partitions: int = 1) -> None:
     await manager.checkpoint_high_watermarks()
 
 
-def create_anew(manager: LogManager) -> PartitionLog:
+def recreate(manager: LogManager) -> PartitionLog:
     return manager.create("t", 0, OTHER_ID, CONFIG, NOW_MS)
 
 
@@ -81,12 +81,12 @@ def entries(root: Path) -> list[dict[tuple[str, int], int]]:
     return [checkpoint.decode_offsets((root / name).read_bytes()) for name in FILES]
 
 
-async def starts_from_nothing(manager: LogManager, disk: FaultyDisk, root: Path) -> None:
-    """The log can be made once the old one is forgotten, and a kill right after its first record leaves just that."""
+async def check_new_log_is_empty(manager: LogManager, disk: FaultyDisk, root: Path) -> None:
+    """Check that a new log is created after the stale entries are removed, and that its only record survives a kill."""
     with pytest.raises(StaleCheckpoint):
-        create_anew(manager)
+        recreate(manager)
     await manager.remove_stale_entries()
-    append(create_anew(manager), batch(1))
+    append(recreate(manager), batch(1))
     manager.close(clean=False)
     loaded = opened(disk, root).get("t", 0)
     assert loaded is not None
@@ -94,56 +94,60 @@ async def starts_from_nothing(manager: LogManager, disk: FaultyDisk, root: Path)
     assert (loaded.high_watermark, loaded.recovery_point) == (0, 0)
 
 
-async def test_of_a_deleted_topic(disk: CountingDisk, tmp_path: Path) -> None:
+async def test_recreated_topic_starts_empty_after_a_deletion(disk: CountingDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
-    await remembered(manager)
+    await create_checkpointed_logs(manager)
     deletion = manager.delete("t", 0)
-    await starts_from_nothing(manager, disk, tmp_path)
+    await check_new_log_is_empty(manager, disk, tmp_path)
     await deletion
 
 
-async def test_of_a_topic_that_was_deleted_before_a_kill(disk: CountingDisk, tmp_path: Path) -> None:
+async def test_recreated_topic_starts_empty_after_a_deletion_before_a_kill(disk: CountingDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
-    await remembered(manager)
+    await create_checkpointed_logs(manager)
     manager.delete("t", 0).close()
     manager.close(clean=False)
-    await starts_from_nothing(opened(disk, tmp_path), disk, tmp_path)
+    await check_new_log_is_empty(opened(disk, tmp_path), disk, tmp_path)
 
 
-async def test_of_a_topic_that_was_replaced_while_the_node_was_away(disk: CountingDisk, tmp_path: Path) -> None:
+async def test_recreated_topic_starts_empty_after_an_offline_replacement(disk: CountingDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
-    await remembered(manager)
+    await create_checkpointed_logs(manager)
     manager.close(clean=False)
     again = opened(disk, tmp_path)
-    await starts_from_nothing(again, disk, tmp_path)
+    await check_new_log_is_empty(again, disk, tmp_path)
     assert list(tmp_path.glob("t-0.*-stray"))
 
 
-async def test_of_a_directory_that_somebody_has_removed(disk: CountingDisk, tmp_path: Path) -> None:
+async def test_recreated_topic_starts_empty_after_the_removal_of_its_directory(
+    disk: CountingDisk, tmp_path: Path
+) -> None:
     manager = opened(disk, tmp_path)
-    await remembered(manager)
+    await create_checkpointed_logs(manager)
     manager.close(clean=True)
     shutil.rmtree(tmp_path / "t-0")
-    await starts_from_nothing(opened(disk, tmp_path), disk, tmp_path)
+    await check_new_log_is_empty(opened(disk, tmp_path), disk, tmp_path)
 
 
-async def test_a_deletion_that_is_durable_is_forgotten(disk: CountingDisk, tmp_path: Path) -> None:
+async def test_awaited_deletion_removes_all_entries(disk: CountingDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
-    await remembered(manager)
+    await create_checkpointed_logs(manager)
     await manager.delete("t", 0)
     assert entries(tmp_path) == [{}, {}, {}]
-    create_anew(manager)
+    recreate(manager)
 
 
-async def test_what_no_checkpoint_has_ever_named_needs_none_to_be_written(disk: CountingDisk, tmp_path: Path) -> None:
+async def test_deletion_without_checkpointed_entries_writes_no_checkpoint(disk: CountingDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
     await manager.delete("t", 0)
-    create_anew(manager)
+    recreate(manager)
     assert disk.replaced == []
 
 
-async def test_an_older_state_on_its_way_to_the_disk_counts(disk: CountingDisk, tmp_path: Path) -> None:
+async def test_entry_in_a_checkpoint_being_written_is_stale_after_a_deletion(
+    disk: CountingDisk, tmp_path: Path
+) -> None:
     manager = opened(disk, tmp_path)
     manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
     disk.gate = asyncio.Event()
@@ -151,28 +155,28 @@ async def test_an_older_state_on_its_way_to_the_disk_counts(disk: CountingDisk, 
     await asyncio.sleep(0)
     deletion = asyncio.ensure_future(manager.delete("t", 0))
     with pytest.raises(StaleCheckpoint):
-        create_anew(manager)
+        recreate(manager)
     disk.gate.set()
     await job
     await deletion
     assert disk.held == [checkpoint.HIGH_WATERMARKS] * 2
-    create_anew(manager)
+    recreate(manager)
 
 
-async def test_a_disk_that_refuses_to_forget_keeps_the_name_taken(disk: CountingDisk, tmp_path: Path) -> None:
+async def test_failed_removal_of_entries_refuses_a_new_log_of_that_name(disk: CountingDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
-    await remembered(manager)
+    await create_checkpointed_logs(manager)
     disk.refuse("replace_file", checkpoint.LOG_START_OFFSETS)
     with pytest.raises(OSError, match="refused"):
         await manager.delete("t", 0)
     with pytest.raises(StaleCheckpoint):
-        create_anew(manager)
+        recreate(manager)
     disk.heal()
-    await starts_from_nothing(manager, disk, tmp_path)
+    await check_new_log_is_empty(manager, disk, tmp_path)
 
 
-async def test_what_a_refused_replacement_would_have_said_counts(disk: CountingDisk, tmp_path: Path) -> None:
-    """How far it got is not known."""
+async def test_entry_in_a_failed_checkpoint_write_is_stale_after_a_deletion(disk: CountingDisk, tmp_path: Path) -> None:
+    """The failed write may have reached the disk."""
     manager = opened(disk, tmp_path)
     manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
     disk.refuse("replace_file", checkpoint.HIGH_WATERMARKS)
@@ -181,14 +185,14 @@ async def test_what_a_refused_replacement_would_have_said_counts(disk: CountingD
     disk.heal()
     deletion = manager.delete("t", 0)
     with pytest.raises(StaleCheckpoint):
-        create_anew(manager)
+        recreate(manager)
     await deletion
-    create_anew(manager)
+    recreate(manager)
 
 
-async def test_many_deletions_share_what_is_written(disk: CountingDisk, tmp_path: Path) -> None:
+async def test_concurrent_deletions_share_checkpoint_writes(disk: CountingDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
-    await remembered(manager, partitions=20)
+    await create_checkpointed_logs(manager, partitions=20)
     disk.replaced.clear()
     for deletion in [asyncio.ensure_future(manager.delete("t", index)) for index in range(20)]:
         await deletion
@@ -196,9 +200,9 @@ async def test_many_deletions_share_what_is_written(disk: CountingDisk, tmp_path
     assert len(disk.replaced) <= 2 * len(FILES)
 
 
-async def test_logs_that_cannot_be_opened_keep_their_entries(disk: CountingDisk, tmp_path: Path) -> None:
+async def test_log_that_cannot_be_opened_keeps_its_entries(disk: CountingDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
-    await remembered(manager, partitions=2)
+    await create_checkpointed_logs(manager, partitions=2)
     manager.close(clean=False)
     disk.refuse("open", f"t-0/{0:020d}.log")
     again = opened(disk, tmp_path)
@@ -212,8 +216,8 @@ async def test_logs_that_cannot_be_opened_keep_their_entries(disk: CountingDisk,
     assert (loaded.log_start_offset, loaded.high_watermark) == (5, 8)
 
 
-async def test_what_a_power_cut_has_taken_is_not_spoken_of_any_more(disk: CountingDisk, tmp_path: Path) -> None:
-    """Else another crash would find a high watermark and a recovery point for what has been appended there since."""
+async def test_checkpoints_are_capped_at_the_recovered_log_end(disk: CountingDisk, tmp_path: Path) -> None:
+    """Otherwise the former high watermark and recovery point would apply to new records after another crash."""
     manager = opened(disk, tmp_path)
     log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
     append(log, batch(8))
@@ -223,18 +227,16 @@ async def test_what_a_power_cut_has_taken_is_not_spoken_of_any_more(disk: Counti
     manager.close(clean=False)
     (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"")
     again = opened(disk, tmp_path)
-    assert [(each.log_end_offset, each.high_watermark) for each in again] == [(0, 0)]
-    for each in again:
-        append(each, batch(8), commit=False)
+    assert [(log.log_end_offset, log.high_watermark) for log in again] == [(0, 0)]
+    for log in again:
+        append(log, batch(8), commit=False)
     again.close(clean=False)
     (loaded,) = opened(disk, tmp_path)
     assert (loaded.log_end_offset, loaded.high_watermark, loaded.flushed_offset) == (8, 0, 0)
 
 
-async def test_what_consensus_had_on_the_disk_is_spoken_of_until_it_has_it_again(
-    disk: CountingDisk, tmp_path: Path
-) -> None:
-    """The voter must find out what it has lost, however often it is started before it has said so."""
+async def test_durable_end_of_a_raft_log_is_kept_until_it_is_reached_again(disk: CountingDisk, tmp_path: Path) -> None:
+    """A voter must detect lost records at each start until it has reported the loss."""
     topic = FLUSHED_TOPICS[0]
     manager = opened(disk, tmp_path)
     append(manager.create(topic, 0, TOPIC_ID, CONFIG, NOW_MS), batch(8))

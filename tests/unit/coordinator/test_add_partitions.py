@@ -1,4 +1,4 @@
-"""kafka-facts 5.5."""
+"""AddPartitionsToTxn and its verification: checks of the core."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def verify(*partitions: TopicPartition, pid: int = PID, epoch: int = 5) -> c.Ver
 
 @pytest.mark.parametrize("state", [TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT])
 @pytest.mark.parametrize("version", [0, 2])
-def test_the_first_partitions_start_the_transaction(state: TxnState, version: int) -> None:
+def test_first_partitions_begin_the_transaction(state: TxnState, version: int) -> None:
     rig = CoreRig(transaction(state))
     assert rig.do(add(T0, T1, version=version)) == {T0: NONE, T1: NONE}
     txn = rig.txn
@@ -29,7 +29,7 @@ def test_the_first_partitions_start_the_transaction(state: TxnState, version: in
     assert (txn.client_version, txn.client_id) == (version, "client-2")
 
 
-def test_more_partitions_do_not_set_the_clock_back() -> None:
+def test_further_partitions_do_not_change_the_start_time() -> None:
     rig = CoreRig(transaction(TxnState.ONGOING))
     assert rig.do(add(T1)) == {T1: NONE}
     assert rig.txn.start_ms == NOW_MS - 1_000
@@ -37,7 +37,7 @@ def test_more_partitions_do_not_set_the_clock_back() -> None:
     assert list(rig.txn.partitions) == [T0, T1]
 
 
-def test_what_is_in_already_is_not_written_again() -> None:
+def test_known_partitions_write_no_record() -> None:
     rig = CoreRig(transaction(TxnState.ONGOING))
     assert rig.do(add(T0)) == {T0: NONE}
     assert len(rig.log) == 1
@@ -52,7 +52,7 @@ def test_wrong_producers() -> None:
 
 
 @pytest.mark.parametrize("state", [TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT])
-def test_pending_comes_before_the_identity(state: TxnState) -> None:
+def test_pending_check_comes_before_the_identity_check(state: TxnState) -> None:
     """A TV2 producer is ahead of its own Complete record after a rotation: it must not fence itself (KAFKA-18464)."""
     rig = CoreRig(transaction(state))
     assert rig.do(add(T0, pid=1)) == "AGAIN"
@@ -61,7 +61,7 @@ def test_pending_comes_before_the_identity(state: TxnState) -> None:
     assert rig.do(add(T0)) == "AGAIN"
 
 
-def test_partitions_join_what_is_written_and_not_committed_yet() -> None:
+def test_partitions_are_added_after_an_uncommitted_record() -> None:
     rig = CoreRig(transaction(TxnState.PREPARE_COMMIT))
     rig.lag = True
     rig.do(c.CompleteTransaction(ID, PID, 5))
@@ -76,7 +76,7 @@ def test_partitions_join_what_is_written_and_not_committed_yet() -> None:
     ]
 
 
-def test_an_identity_that_is_not_committed_is_waited_for() -> None:
+def test_add_waits_for_an_uncommitted_identity() -> None:
     rig = CoreRig(transaction())
     rig.lag = True
     rig.do(c.InitProducerId(ID, 60_000))
@@ -86,7 +86,7 @@ def test_an_identity_that_is_not_committed_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("state", [TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT])
-def test_nothing_is_in_a_transaction_that_does_not_run(state: TxnState) -> None:
+def test_verification_without_an_ongoing_transaction_is_abortable(state: TxnState) -> None:
     assert CoreRig(transaction(state)).do(verify(T0)) == {T0: ABORTABLE}
 
 

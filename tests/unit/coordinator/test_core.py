@@ -19,7 +19,7 @@ S = TxnState
 
 
 def busy_rig(level: int) -> CoreRig:
-    """A log with both generations, a time-out, an overflow and an expiry in it."""
+    """Return a rig whose log has classic and TV2 transactions, a time-out, an epoch overflow and an expiry."""
     rig = CoreRig(level=level)
     for number in range(3):
         rig.do(c.InitProducerId(f"id-{number}", 60_000))
@@ -40,7 +40,7 @@ def busy_rig(level: int) -> CoreRig:
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_after_any_prefix_of_the_log_replay_gives_the_same_state(level: int) -> None:
+def test_replay_of_any_prefix_of_the_log_gives_the_same_state(level: int) -> None:
     rig = busy_rig(level)
     live = TransactionShard(TxnConfig(), rig.level, rig.ids.take)
     replayed = TransactionShard(TxnConfig(), rig.level, rig.ids.take)
@@ -55,7 +55,7 @@ def test_after_any_prefix_of_the_log_replay_gives_the_same_state(level: int) -> 
         assert replayed._offsets == live._offsets
 
 
-def test_prepared_transactions_send_their_markers_again_under_the_new_epoch() -> None:
+def test_load_sends_markers_of_prepared_transactions_with_the_new_epoch() -> None:
     rig = busy_rig(2)
     loaded = rig.replayed().on_loaded(9, NOW_MS)
     shown = [(send.transactional_id, send.marker.commit, send.marker.coordinator_epoch) for send in loaded.effects]
@@ -63,7 +63,7 @@ def test_prepared_transactions_send_their_markers_again_under_the_new_epoch() ->
     assert loaded.effects[1].marker.producer_epoch == 32_767
 
 
-def test_a_rotation_survives_the_coordinator() -> None:
+def test_next_producer_id_survives_a_fail_over() -> None:
     """KAFKA-20310: the next producer id is in the log."""
     core = busy_rig(2).replayed()
     decision = core.decide(c.CompleteTransaction(ID, PID, 32_767), NOW_MS)
@@ -71,7 +71,7 @@ def test_a_rotation_survives_the_coordinator() -> None:
     assert (after.producer_epoch, after.producer_id) == (0, core.transactions[ID].next_producer_id)
 
 
-def test_unknown_versions_are_skipped_and_counted() -> None:
+def test_records_of_unknown_versions_are_skipped_and_counted() -> None:
     core = CoreRig().core
     core.apply(0, ShardRecord(b"\x00\x05", b"x"), 0)
     core.apply(1, ShardRecord(encode_key("x"), b"\x00\x09"), 0)
@@ -80,7 +80,7 @@ def test_unknown_versions_are_skipped_and_counted() -> None:
     assert core.transactions == {}
 
 
-def test_a_tombstone_for_an_unknown_id_and_a_record_without_a_key() -> None:
+def test_tombstone_of_an_unknown_id_is_ignored_and_a_record_without_key_is_malformed() -> None:
     core = CoreRig().core
     core.apply(0, ShardRecord(encode_key("x"), None), 0)
     assert core.transactions == {}
@@ -102,7 +102,7 @@ def test_a_tombstone_for_an_unknown_id_and_a_record_without_a_key() -> None:
         (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_RECORD),
     ],
 )
-async def test_what_the_log_refuses_is_told_in_the_coordinators_words(error: ErrorCode, told: ErrorCode) -> None:
+async def test_append_errors_are_mapped_to_coordinator_errors(error: ErrorCode, told: ErrorCode) -> None:
     rig = await EngineRig().loaded()
     rig.log.refuse = error
     failure = rig.submit(c.InitProducerId(ID, 60_000)).exception()
@@ -111,7 +111,7 @@ async def test_what_the_log_refuses_is_told_in_the_coordinators_words(error: Err
     assert rig.core.transactions == {}
 
 
-async def test_a_commit_that_comes_too_late_is_unknown_to_the_client_and_final_in_the_state() -> None:
+async def test_late_commit_returns_an_error_but_is_final() -> None:
     """1. EndTxn is appended. 2. The watermark stands: COORDINATOR_NOT_AVAILABLE. 3. The client's retry meets an
     uncommitted id and waits. 4. It commits: markers go out. 5. They are written: the retry is answered.
     """
@@ -133,7 +133,7 @@ async def test_a_commit_that_comes_too_late_is_unknown_to_the_client_and_final_i
     assert retry.result() == (pid, epoch + 1)
 
 
-async def test_the_next_transaction_waits_for_the_markers_and_is_told_when_that_takes_too_long() -> None:
+async def test_next_transaction_waits_for_the_markers_for_a_bounded_time() -> None:
     rig = await EngineRig(level=2, wait_ms=5).loaded()
     pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
     rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()
@@ -146,7 +146,7 @@ async def test_the_next_transaction_waits_for_the_markers_and_is_told_when_that_
     assert waiting.result() == {T1: ErrorCode.NONE}
 
 
-async def test_a_new_producer_waits_for_the_abort_of_the_old_ones_transaction() -> None:
+async def test_new_producer_waits_for_the_abort_of_the_former_transaction() -> None:
     rig = await EngineRig(level=2).loaded()
     pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
     rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()
@@ -157,7 +157,7 @@ async def test_a_new_producer_waits_for_the_abort_of_the_old_ones_transaction() 
     assert successor.result() == (pid, epoch + 2)
 
 
-async def test_after_a_crash_markers_follow_only_a_committed_prepare() -> None:
+async def test_load_after_a_crash_sends_markers_only_after_prepare_is_committed() -> None:
     rig = await EngineRig(level=2).loaded()
     pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
     rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()
@@ -168,7 +168,7 @@ async def test_after_a_crash_markers_follow_only_a_committed_prepare() -> None:
     assert [effect.marker.coordinator_epoch for effect in successor.effects] == [1]
 
 
-async def test_time_outs_and_expiry_run_by_themselves() -> None:
+async def test_time_outs_and_expiry_run_by_timers() -> None:
     rig = await EngineRig(level=2).loaded()
     pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
     rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()

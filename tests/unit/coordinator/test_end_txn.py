@@ -1,4 +1,4 @@
-"""kafka-facts 5.6 (classic), 5.7 (TV2), 5.8 (fencing), 5.13 (time-outs): the tables, transcribed apart from the code."""
+"""EndTxn (classic and TV2), aborts by the broker and time-outs: tables that are independent of the code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def end(*, commit: bool, pid: int = PID, epoch: int = 5, version: int = 0) -> c.
 
 
 def outcome(rig: CoreRig, command: c.EndTransaction) -> str:
-    """The state written, the error, or NONE pid/epoch for an answer without a record."""
+    """Return the state written, the error, or NONE with the identity for a reply without a record."""
     before = len(rig.log)
     reply = rig.do(command)
     if isinstance(reply, str):
@@ -69,7 +69,7 @@ def test_tv2(state: TxnState) -> None:
 
 
 @pytest.mark.parametrize("state", [S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
-def test_a_tv2_producer_does_not_inherit_the_end_of_a_classic_one(state: TxnState) -> None:
+def test_tv2_producer_does_not_get_the_identity_of_a_classic_one(state: TxnState) -> None:
     """1. A TV2 producer at epoch 4 loses the id to a classic one, which gets epoch 5. 2. That one ends its transaction.
     3. The first one's EndTxn arrives: 5 is one higher than 4, but no end of its own has led there. Kafka takes it for a
     retry and hands the identity of the second producer to the first.
@@ -89,7 +89,7 @@ def test_wrong_producers(state: TxnState, version: int) -> None:
 
 
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
-def test_pending_comes_after_the_producer_in_classic_and_before_it_in_tv2(state: TxnState) -> None:
+def test_pending_check_is_after_the_identity_check_in_classic_and_before_it_in_tv2(state: TxnState) -> None:
     rig = CoreRig(transaction(state))
     assert rig.do(end(commit=True, pid=1)) == "INVALID_PRODUCER_ID_MAPPING"
     assert rig.do(end(commit=True, epoch=4)) == "PRODUCER_FENCED"
@@ -99,7 +99,7 @@ def test_pending_comes_after_the_producer_in_classic_and_before_it_in_tv2(state:
         assert rig.do(end(commit=False, pid=pid, epoch=epoch, version=2)) == "AGAIN"
 
 
-def test_uncommitted_is_pending() -> None:
+def test_uncommitted_record_is_pending() -> None:
     rig = CoreRig(transaction())
     rig.lag = True
     rig.do(c.AddPartitions(ID, PID, 5, (T0,)))
@@ -109,7 +109,7 @@ def test_uncommitted_is_pending() -> None:
     assert rig.do(end(commit=True)) == (PID, 5)
 
 
-def test_classic_keeps_the_epoch_and_stores_version_0() -> None:
+def test_classic_end_keeps_the_epoch_and_stores_version_0() -> None:
     rig = CoreRig(transaction(S.ONGOING, last_producer_epoch=4, client_version=2))
     assert rig.do(end(commit=True)) == (PID, 5)
     txn = rig.txn
@@ -119,7 +119,7 @@ def test_classic_keeps_the_epoch_and_stores_version_0() -> None:
     assert (marker.producer_epoch, marker.commit, marker.transaction_version) == (5, True, 0)
 
 
-def test_tv2_raises_the_epoch_with_every_end() -> None:
+def test_tv2_end_raises_the_epoch() -> None:
     rig = CoreRig(transaction(S.ONGOING, last_producer_epoch=4))
     assert rig.do(end(commit=False, version=2)) == (PID, 6)
     txn = rig.txn
@@ -132,7 +132,7 @@ def test_tv2_raises_the_epoch_with_every_end() -> None:
 
 
 @pytest.mark.parametrize("state", [S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
-def test_tv2_aborts_nothing_with_two_records_and_a_raised_epoch(state: TxnState) -> None:
+def test_tv2_abort_of_an_empty_transaction_raises_the_epoch(state: TxnState) -> None:
     rig = CoreRig(transaction(state))
     assert rig.do(end(commit=False, version=2)) == (PID, 6)
     assert (rig.txn.start_ms, rig.txn.partitions) == (NOW_MS, {})
@@ -142,7 +142,7 @@ def test_tv2_aborts_nothing_with_two_records_and_a_raised_epoch(state: TxnState)
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_tv2_overflows_into_a_new_producer_id(commit: bool) -> None:
+def test_tv2_epoch_overflow_sets_a_new_producer_id(commit: bool) -> None:
     rig = CoreRig(transaction(S.ONGOING, epoch=LAST_CLIENT_EPOCH))
     last = end(commit=commit, epoch=LAST_CLIENT_EPOCH, version=2)
     assert rig.do(last) == (FRESH_PID, 0)
@@ -162,13 +162,13 @@ def test_tv2_overflows_into_a_new_producer_id(commit: bool) -> None:
     assert rig.do(last) == "INVALID_PRODUCER_ID_MAPPING"
 
 
-def test_the_retry_of_an_overflow_is_none_of_a_prepared_transaction() -> None:
+def test_overflow_retry_does_not_match_a_prepared_transaction() -> None:
     """Classic and prepared at epoch 0, with another id before it: equal numbers, another story."""
     rig = given_up(transaction(S.PREPARE_COMMIT, epoch=0, prev_producer_id=7))
     assert rig.do(end(commit=True, pid=7, epoch=LAST_CLIENT_EPOCH, version=2)) == "PRODUCER_FENCED"
 
 
-def test_an_overflow_without_producer_ids_changes_nothing() -> None:
+def test_epoch_overflow_without_producer_ids_changes_nothing() -> None:
     rig = CoreRig(transaction(S.ONGOING, epoch=LAST_CLIENT_EPOCH))
     rig.ids.empty = True
     asked = end(commit=True, epoch=LAST_CLIENT_EPOCH, version=2)
@@ -176,8 +176,8 @@ def test_an_overflow_without_producer_ids_changes_nothing() -> None:
     assert rig.txn.state is S.ONGOING
 
 
-def test_epoch_32767_can_be_aborted_and_not_committed() -> None:
-    """Only a fence can have led there (KAFKA-20090)."""
+def test_transaction_with_epoch_32767_can_only_be_aborted() -> None:
+    """Only an abort by the broker leads to this epoch (KAFKA-20090)."""
     rig = CoreRig(transaction(S.ONGOING, epoch=EPOCH_MAX))
     assert rig.do(end(commit=True, epoch=EPOCH_MAX, version=2)) == "UNKNOWN_SERVER_ERROR"
     assert rig.do(end(commit=False, epoch=EPOCH_MAX, version=2)) == (FRESH_PID, 0)
@@ -185,7 +185,7 @@ def test_epoch_32767_can_be_aborted_and_not_committed() -> None:
 
 
 @pytest.mark.parametrize(("level", "version"), [(0, 0), (1, 0), (2, 2)])
-def test_a_time_out_aborts_by_the_feature_level_and_fences(level: int, version: int) -> None:
+def test_time_out_aborts_by_the_feature_level_and_fences(level: int, version: int) -> None:
     rig = CoreRig(transaction(S.ONGOING, timeout_ms=999), level=level)
     rig.do(c.SweepTimedOut())
     assert rig.effects == (c.Post(c.AbortTimedOut(ID, PID, NOW_MS - 1_000)),)
@@ -201,14 +201,14 @@ def test_a_time_out_aborts_by_the_feature_level_and_fences(level: int, version: 
 @pytest.mark.parametrize(
     ("timeout_ms", "found"), [(999, True), (1_000, False), (1_001, False), (NEVER_TIMES_OUT_MS, False)]
 )
-def test_the_deadline_is_strict_and_two_phase_commit_has_none(timeout_ms: int, found: bool) -> None:
+def test_deadline_is_exclusive_and_two_phase_commit_has_none(timeout_ms: int, found: bool) -> None:
     rig = CoreRig(transaction(S.ONGOING, timeout_ms=timeout_ms))
     rig.do(c.SweepTimedOut())
     assert bool(rig.effects) is found
 
 
 @pytest.mark.parametrize("state", [state for state in S if state not in {S.ONGOING, S.DEAD, S.PREPARE_EPOCH_FENCE}])
-def test_only_what_runs_times_out(state: TxnState) -> None:
+def test_only_ongoing_transactions_time_out(state: TxnState) -> None:
     rig = CoreRig(transaction(state, timeout_ms=1))
     rig.do(c.SweepTimedOut())
     assert rig.effects == ()
@@ -216,7 +216,7 @@ def test_only_what_runs_times_out(state: TxnState) -> None:
     assert rig.txn.state is state
 
 
-def test_the_sweep_hits_the_transaction_that_it_saw_and_no_later_one() -> None:
+def test_time_out_aborts_only_the_transaction_that_the_sweep_found() -> None:
     rig = CoreRig(transaction(S.ONGOING, timeout_ms=999))
     stale = (
         c.AbortTimedOut(ID, 1, NOW_MS - 1_000),
@@ -230,7 +230,7 @@ def test_the_sweep_hits_the_transaction_that_it_saw_and_no_later_one() -> None:
     assert rig.txn.state is S.ONGOING
 
 
-def test_an_uncommitted_transaction_is_left_to_the_next_sweep() -> None:
+def test_uncommitted_transaction_is_left_to_the_next_sweep() -> None:
     rig = CoreRig(transaction(timeout_ms=10))
     rig.lag = True
     rig.do(c.AddPartitions(ID, PID, 5, (T0,)))
@@ -260,7 +260,7 @@ def test_completion(state: TxnState, after: TxnState) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_fenced_tv2_producer_is_not_handed_the_epoch_of_a_classic_one(commit: bool) -> None:
+def test_fenced_tv2_producer_does_not_get_the_epoch_of_a_classic_one(commit: bool) -> None:
     """The id went from a TV2 producer (epoch 4) to a classic one (epoch 5), which has ended a transaction without a bump."""
     rig = CoreRig(transaction(S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT, client_version=0))
     assert rig.do(end(epoch=4, commit=commit, version=2)) == "PRODUCER_FENCED"

@@ -29,11 +29,11 @@ def test_only_ids_without_a_transaction_expire(state: TxnState) -> None:
 
 
 @pytest.mark.parametrize(("update_ms", "expires"), [(OLD, True), (OLD + 1, False)])
-def test_the_last_update_counts(update_ms: int, expires: bool) -> None:
+def test_expiry_counts_from_the_last_update(update_ms: int, expires: bool) -> None:
     assert bool(sweep(CoreRig(transaction(update_ms=update_ms)))) is expires
 
 
-def test_an_expired_id_is_dead_until_its_tombstone_is_committed_and_then_free() -> None:
+def test_expired_id_is_dead_until_its_tombstone_is_committed() -> None:
     rig = CoreRig(transaction(update_ms=OLD))
     rig.lag = True
     assert rig.do(c.ExpireIds((ID,))) == 1
@@ -48,14 +48,14 @@ def test_an_expired_id_is_dead_until_its_tombstone_is_committed_and_then_free() 
     assert rig.do(c.InitProducerId(ID, 1_000)) == (FRESH_PID, 0)
 
 
-def test_an_id_that_came_back_to_life_is_spared() -> None:
+def test_id_used_since_the_sweep_does_not_expire() -> None:
     rig = CoreRig(transaction(update_ms=OLD))
     rig.do(c.InitProducerId(ID, 1_000))
     assert rig.do(c.ExpireIds((ID, "unknown"))) == 0
     assert rig.txn.state is S.EMPTY
 
 
-def test_an_uncommitted_id_is_spared() -> None:
+def test_id_with_an_uncommitted_record_does_not_expire() -> None:
     rig = CoreRig()
     rig.now_ms = OLD
     rig.lag = True
@@ -65,7 +65,7 @@ def test_an_uncommitted_id_is_spared() -> None:
     assert rig.do(c.ExpireIds((ID,))) == 0
 
 
-def test_tombstones_come_in_batches_that_the_log_takes() -> None:
+def test_tombstones_are_grouped_by_the_maximum_batch_size() -> None:
     bytes_max = 500
     ids = [f"transactional-id-{number}" for number in range(100)]
     groups = list(batches(ids, bytes_max))
@@ -79,7 +79,7 @@ def test_tombstones_come_in_batches_that_the_log_takes() -> None:
     assert list(batches([], bytes_max)) == []
 
 
-def test_a_sweep_of_many_ids_respects_the_batch_size() -> None:
+def test_expiry_of_many_ids_respects_the_batch_size() -> None:
     rig = CoreRig(config=TxnConfig(tombstone_batch_bytes_max=200))
     for number in range(20):
         rig.store(Transaction(f"id-{number}", producer_id=PID, producer_epoch=0, update_ms=OLD))
@@ -89,7 +89,7 @@ def test_a_sweep_of_many_ids_respects_the_batch_size() -> None:
     assert rig.core.transactions == {}
 
 
-def test_sweeps_come_back_at_their_intervals() -> None:
+def test_sweeps_repeat_at_their_intervals() -> None:
     rig = CoreRig(config=TxnConfig(abort_timed_out_interval_ms=7, remove_expired_interval_ms=9))
     loaded = rig.core.on_loaded(3, NOW_MS)
     assert {timer.delay_ms for timer in loaded.timers} == {7, 9}

@@ -1,4 +1,4 @@
-"""The coordinator is lost at every point between the beginning of a transaction and its end."""
+"""Fail-over of the coordinator at each step of a transaction."""
 
 from pathlib import Path
 
@@ -10,12 +10,12 @@ from tests.support.fail_over import World, two_transactions
 from tests.support.txn_rig import ID
 
 STEPS = 10
-"""What two transactions take; test_the_steps_are_all_there says whether it still holds."""
+"""What two transactions take; test_all_steps_are_listed says whether it still holds."""
 WHOLE = ["data", "COMMIT", "data", "ABORT"]
 
 
 @pytest.mark.parametrize("level", [0, 2])
-async def test_the_steps_are_all_there(tmp_path: Path, level: int) -> None:
+async def test_all_steps_are_listed(tmp_path: Path, level: int) -> None:
     world = World(tmp_path, lose_at=None, keeps=True, zombie=False, level=level)
     await two_transactions(world)
     assert world.steps == STEPS
@@ -26,7 +26,7 @@ async def test_the_steps_are_all_there(tmp_path: Path, level: int) -> None:
 @pytest.mark.parametrize("keeps", [False, True])
 @pytest.mark.parametrize("level", [0, 2])
 @pytest.mark.parametrize("lose_at", range(STEPS))
-async def test_all_or_nothing_wherever_the_coordinator_is_lost(
+async def test_transaction_is_atomic_after_a_fail_over_at_any_step(
     tmp_path: Path, lose_at: int, level: int, keeps: bool, zombie: bool
 ) -> None:
     world = World(tmp_path, lose_at=lose_at, keeps=keeps, zombie=zombie, level=level)

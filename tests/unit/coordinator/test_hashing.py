@@ -9,22 +9,22 @@ from odradek.coordinator.txn import records
     ("name", "partition"),
     [("my-txn", 45), ("transactional-id", 31), ("test-txn-0", 24), ("é-txn", 44), ("😀", 49), ("a", 47), ("", 0)],
 )
-def test_partitions_are_those_of_java(name: str, partition: int) -> None:
+def test_partition_of_an_id_equals_that_of_java(name: str, partition: int) -> None:
     assert partition_for(name, 50) == partition
 
 
-def test_hashes_are_signed_and_over_utf_16() -> None:
+def test_hash_is_signed_and_over_utf_16() -> None:
     assert java_hash("my-txn") == -1_061_187_895
     assert java_hash("😀") == 1_772_899
 
 
-def test_the_smallest_hash_goes_to_partition_0() -> None:
+def test_smallest_hash_maps_to_partition_0() -> None:
     smallest = "polygenelubricants"
     assert java_hash(smallest) == -(2**31)
     assert partition_for(smallest, 50) == 0
 
 
-def test_names_that_are_long_are_not_kept() -> None:
+def test_long_names_are_not_cached() -> None:
     """Ten thousand of 128 KiB were more than a gigabyte, whether their requests were refused or not."""
     caches = (hashing._cached_hash, records._cached_key)
     before = [cache.cache_info().currsize for cache in caches]

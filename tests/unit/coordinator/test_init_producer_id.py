@@ -1,4 +1,4 @@
-"""kafka-facts 5.4, row by row."""
+"""InitProducerId: each case of the next identity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def init(expected: tuple[int, int] | None = None, timeout_ms: int = 30_000) -> c
     return c.InitProducerId(ID, timeout_ms, None if expected is None else c.ProducerIdentity(*expected), "client-1")
 
 
-def test_an_unknown_id_gets_a_fresh_producer_id_and_epoch_0() -> None:
+def test_unknown_id_gets_a_new_producer_id_and_epoch_0() -> None:
     rig = CoreRig()
     assert rig.do(init()) == (FRESH_PID, 0)
     txn = rig.txn
@@ -28,7 +28,7 @@ def test_an_unknown_id_gets_a_fresh_producer_id_and_epoch_0() -> None:
     assert (txn.prev_producer_id, txn.last_producer_epoch, txn.client_id) == (FRESH_PID, -1, "client-1")
 
 
-def test_an_unknown_id_believes_any_producer() -> None:
+def test_unknown_id_accepts_any_expected_identity() -> None:
     assert CoreRig().do(init((OTHER, 9))) == (FRESH_PID, 0)
 
 
@@ -45,7 +45,7 @@ def test_an_unknown_id_believes_any_producer() -> None:
         (LAST_CLIENT_EPOCH - 1, -1, None, (PID, LAST_CLIENT_EPOCH), -1),
     ],
 )
-def test_the_next_identity(
+def test_next_identity_of_a_producer(
     state: TxnState, stored: int, last: int, expected: int | None, identity: tuple[int, int], last_after: int
 ) -> None:
     rig = CoreRig(transaction(state, epoch=stored, last_producer_epoch=last))
@@ -66,13 +66,15 @@ def test_the_next_identity(
         (5, 4, (OTHER, LAST_CLIENT_EPOCH), "PRODUCER_FENCED"),
     ],
 )
-def test_who_cannot_be_the_producer_is_fenced(stored: int, last: int, expected: tuple[int, int], error: str) -> None:
+def test_producer_with_another_identity_is_fenced(
+    stored: int, last: int, expected: tuple[int, int], error: str
+) -> None:
     rig = CoreRig(transaction(epoch=stored, last_producer_epoch=last))
     assert rig.do(init(expected)) == error
     assert len(rig.log) == 1
 
 
-def test_a_producer_whose_rotation_was_not_heard_of_is_known_by_its_old_id() -> None:
+def test_producer_with_the_previous_id_is_accepted_after_a_lost_response() -> None:
     rig = CoreRig(transaction(epoch=LAST_CLIENT_EPOCH))
     assert rig.do(init((PID, LAST_CLIENT_EPOCH))) == (FRESH_PID, 0)
     assert rig.do(init((PID, LAST_CLIENT_EPOCH))) == (FRESH_PID, 0)  # the retry: unchanged
@@ -80,7 +82,7 @@ def test_a_producer_whose_rotation_was_not_heard_of_is_known_by_its_old_id() -> 
 
 
 @pytest.mark.parametrize("state", [TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT])
-def test_a_prepared_transaction_is_waited_for_after_the_producer_is_known(state: TxnState) -> None:
+def test_init_of_a_prepared_transaction_waits_after_the_identity_check(state: TxnState) -> None:
     rig = CoreRig(transaction(state))
     assert rig.do(init((OTHER, 3))) == "AGAIN"  # pending comes first
     rig.core.stop_completion(ID, PID, 5)
@@ -88,7 +90,7 @@ def test_a_prepared_transaction_is_waited_for_after_the_producer_is_known(state:
     assert rig.do(init()) == "AGAIN"
 
 
-def test_pending_comes_before_fencing() -> None:
+def test_pending_check_comes_before_fencing() -> None:
     rig = CoreRig(transaction())
     rig.lag = True
     assert rig.do(init()) == (PID, 6)
@@ -97,7 +99,7 @@ def test_pending_comes_before_fencing() -> None:
     assert rig.do(init((OTHER, 1))) == "PRODUCER_FENCED"
 
 
-def test_a_wrong_producer_does_not_abort_what_runs() -> None:
+def test_wrong_producer_does_not_abort_the_ongoing_transaction() -> None:
     rig = CoreRig(transaction(TxnState.ONGOING))
     assert rig.do(init((OTHER, 5))) == "PRODUCER_FENCED"
     assert rig.txn.state is TxnState.ONGOING
@@ -107,7 +109,7 @@ def test_a_wrong_producer_does_not_abort_what_runs() -> None:
     ("level", "epoch", "last"),
     [(0, 6, -1), (1, 6, -1), (2, 6, 5)],
 )
-def test_what_runs_is_aborted_first_and_its_producer_fenced(level: int, epoch: int, last: int) -> None:
+def test_ongoing_transaction_is_aborted_and_its_producer_fenced(level: int, epoch: int, last: int) -> None:
     rig = CoreRig(transaction(TxnState.ONGOING), level=level)
     assert rig.do(init()) == "AGAIN"
     txn = rig.txn
@@ -122,7 +124,7 @@ def test_what_runs_is_aborted_first_and_its_producer_fenced(level: int, epoch: i
 
 @pytest.mark.parametrize(("level", "epoch"), [(1, EPOCH_MAX), (2, EPOCH_MAX)])
 @pytest.mark.parametrize("stored", [LAST_CLIENT_EPOCH, EPOCH_MAX])
-def test_the_last_epoch_of_all_is_kept_for_a_fence(level: int, epoch: int, stored: int) -> None:
+def test_last_epoch_is_reserved_for_an_abort_by_the_broker(level: int, epoch: int, stored: int) -> None:
     rig = CoreRig(transaction(TxnState.ONGOING, epoch=stored), level=level)
     assert rig.do(init()) == "AGAIN"
     assert rig.txn.producer_epoch == epoch
@@ -132,7 +134,7 @@ def test_the_last_epoch_of_all_is_kept_for_a_fence(level: int, epoch: int, store
     assert identity == ((FRESH_PID, 1) if level == 2 else (FRESH_PID, 0))
 
 
-def test_a_refused_fence_raises_no_epoch() -> None:
+def test_refused_append_of_a_fencing_abort_raises_no_epoch() -> None:
     rig = CoreRig(transaction(TxnState.ONGOING), level=0)
     for _ in range(3):  # decided, but the log refuses: nothing is applied (KAFKA-9666)
         rig.core.decide(init(), NOW_MS)
@@ -140,7 +142,7 @@ def test_a_refused_fence_raises_no_epoch() -> None:
     assert rig.txn.producer_epoch == 6
 
 
-def test_without_producer_ids_the_client_is_asked_to_come_again() -> None:
+def test_init_without_available_producer_ids_is_refused_as_loading() -> None:
     rig = CoreRig()
     rig.ids.empty = True
     assert rig.do(init()) == "COORDINATOR_LOAD_IN_PROGRESS"
@@ -148,23 +150,23 @@ def test_without_producer_ids_the_client_is_asked_to_come_again() -> None:
     assert ID not in rig.core.transactions
 
 
-def test_the_time_out_is_replaced() -> None:
+def test_init_replaces_the_time_out() -> None:
     rig = CoreRig(transaction())
     rig.do(init(timeout_ms=1))
     assert rig.txn.timeout_ms == 1
 
 
-def test_a_full_shard_takes_no_new_ids_and_serves_those_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_shard_refuses_new_ids_and_serves_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(init_producer_id, "TRANSACTIONAL_IDS_MAX", 2)
     rig = CoreRig(transaction(TxnState.COMPLETE_COMMIT, epoch=5))
     assert rig.do(c.InitProducerId("second", 30_000)) == (FRESH_PID, 0)
     assert rig.do(c.InitProducerId("third", 30_000)) == "COORDINATOR_NOT_AVAILABLE"
-    assert rig.ids.next == FRESH_PID + 1, "a refusal takes no producer id"
+    assert rig.ids.next == FRESH_PID + 1, "a refused command takes no producer id"
     assert rig.do(init()) == (PID, 6)
     assert rig.do(c.AddPartitions("second", FRESH_PID, 0, (T0,))) == {T0: ErrorCode.NONE}
 
 
-def test_long_ids_use_up_the_room_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_ids_reach_the_memory_limit_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_ids, "IDS_BYTES_MAX", 100)
     rig = CoreRig()
     assert rig.do(c.InitProducerId("x" * 60, 30_000)) == (FRESH_PID, 0)
@@ -174,7 +176,7 @@ def test_long_ids_use_up_the_room_sooner(monkeypatch: pytest.MonkeyPatch) -> Non
     assert rig.do(c.InitProducerId("\N{MONKEY}" * 10, 30_000)) == (FRESH_PID + 1, 0)
 
 
-def test_an_id_that_has_expired_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_id_frees_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(init_producer_id, "TRANSACTIONAL_IDS_MAX", 1)
     rig = CoreRig(transaction(TxnState.COMPLETE_COMMIT, epoch=5))
     rig.now_ms += rig.config.id_expiration_ms

@@ -1,4 +1,4 @@
-"""The marker plan: grouping, retries, and whose answers count."""
+"""Marker plan: requests per leader, retries, and responses to earlier completions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Rig:
         return [(entry.completion.transactional_id, entry.result) for entry in self.plan.take_finished()]
 
 
-def test_one_request_for_each_leader_and_the_end_when_all_have_answered() -> None:
+def test_one_request_per_leader_and_completion_after_all_responses() -> None:
     rig = Rig()
     rig.plan.start(0, send())
     first, second = rig.requests()
@@ -57,7 +57,7 @@ def test_one_request_for_each_leader_and_the_end_when_all_have_answered() -> Non
     assert rig.plan.outstanding("a") is None
 
 
-def test_one_request_is_in_flight_and_the_next_takes_all_that_has_come() -> None:
+def test_at_most_one_request_is_in_flight_per_broker() -> None:
     rig = Rig()
     rig.plan.start(0, send("a", (T0,)))
     (request,) = rig.requests()
@@ -69,7 +69,7 @@ def test_one_request_is_in_flight_and_the_next_takes_all_that_has_come() -> None
     assert [completion.transactional_id for completion in following.completions] == ["b", "c"]
 
 
-def test_a_request_is_bounded() -> None:
+def test_request_has_a_bounded_number_of_transactions() -> None:
     rig = Rig()
     for number in range(MARKERS_PER_REQUEST_MAX + 1):
         rig.plan.start(0, send(str(number), (T0,)))
@@ -79,14 +79,14 @@ def test_a_request_is_bounded() -> None:
     assert len(rig.requests()[0].markers) == 1
 
 
-def test_a_transaction_without_partitions_is_complete_at_once() -> None:
+def test_transaction_without_partitions_completes_immediately() -> None:
     rig = Rig()
     rig.plan.start(0, send(partitions=()))
     assert rig.requests() == []
     assert rig.finished() == [("a", CompletionResult.DONE)]
 
 
-def test_partitions_that_are_gone_are_skipped() -> None:
+def test_deleted_partitions_need_no_marker() -> None:
     rig = Rig()
     rig.leaders[T0] = rig.leaders[U0] = None
     rig.plan.start(0, send())
@@ -100,7 +100,7 @@ def test_partitions_that_are_gone_are_skipped() -> None:
     assert rig.finished() == [("b", CompletionResult.DONE)]
 
 
-def test_a_partition_without_a_leader_waits_until_the_metadata_names_one() -> None:
+def test_partition_without_leader_waits_for_a_metadata_change() -> None:
     rig = Rig()
     rig.leaders[T0] = NO_LEADER
     rig.plan.start(0, send(partitions=(T0,)))
@@ -115,7 +115,7 @@ def test_a_partition_without_a_leader_waits_until_the_metadata_names_one() -> No
     assert rig.requests()[0].broker_id == 5
 
 
-def test_a_partition_that_moves_while_its_marker_is_in_flight_is_asked_for_at_the_new_leader() -> None:
+def test_marker_in_flight_is_sent_to_the_new_leader_of_a_moved_partition() -> None:
     """1. Markers go to broker 1, which is paused. 2. The controller moves T0 to broker 2: its marker goes there at once.
     3. Broker 1 wakes up and refuses T0 for good: that counts no longer. 4. U0 has stayed with broker 1.
     """
@@ -132,7 +132,7 @@ def test_a_partition_that_moves_while_its_marker_is_in_flight_is_asked_for_at_th
     assert rig.finished() == [("a", CompletionResult.DONE)]
 
 
-def test_a_lost_connection_sends_again_only_what_has_not_moved() -> None:
+def test_lost_connection_sends_again_only_markers_of_unmoved_partitions() -> None:
     rig = Rig()
     rig.plan.start(0, send(partitions=(T0, U0)))
     (old,) = rig.requests()
@@ -146,7 +146,7 @@ def test_a_lost_connection_sends_again_only_what_has_not_moved() -> None:
     assert (again.broker_id, again.markers[0].partitions) == (1, (U0,))
 
 
-def test_what_is_queued_or_waits_for_its_next_try_follows_its_leader_and_is_done_when_its_topic_is_deleted() -> None:
+def test_queued_markers_follow_the_leader_and_end_with_a_deleted_topic() -> None:
     rig = Rig()
     rig.plan.start(0, send("a", (T0,)))
     (stuck,) = rig.requests()
@@ -180,7 +180,7 @@ def test_what_is_queued_or_waits_for_its_next_try_follows_its_leader_and_is_done
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )
-def test_what_may_pass_is_tried_again_with_the_leader_of_then(error: ErrorCode) -> None:
+def test_retriable_errors_are_retried_with_the_current_leader(error: ErrorCode) -> None:
     rig = Rig()
     rig.plan.start(0, send(partitions=(T0, U0)))
     (request,) = rig.requests()
@@ -196,7 +196,7 @@ def test_what_may_pass_is_tried_again_with_the_leader_of_then(error: ErrorCode) 
 
 
 @pytest.mark.parametrize("error", [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION])
-def test_a_partition_that_cannot_take_markers_counts_as_done(error: ErrorCode) -> None:
+def test_partition_without_support_for_markers_counts_as_done(error: ErrorCode) -> None:
     rig = Rig()
     rig.plan.start(0, send(partitions=(T0,)))
     rig.answer(rig.requests()[0], {T0: error})
@@ -215,7 +215,7 @@ def test_a_partition_that_cannot_take_markers_counts_as_done(error: ErrorCode) -
         (ErrorCode.INVALID_REQUEST, CompletionResult.FATAL),
     ],
 )
-def test_what_cannot_pass_ends_the_whole_completion(error: ErrorCode, verdict: CompletionResult) -> None:
+def test_fatal_error_ends_the_completion(error: ErrorCode, verdict: CompletionResult) -> None:
     rig = Rig()
     rig.plan.start(0, send())
     first, second = rig.requests()
@@ -226,7 +226,7 @@ def test_what_cannot_pass_ends_the_whole_completion(error: ErrorCode, verdict: C
     assert len(rig.plan) == 0
 
 
-def test_after_a_lost_connection_all_of_its_markers_are_sent_again() -> None:
+def test_lost_connection_sends_all_its_markers_again() -> None:
     rig = Rig()
     rig.plan.start(0, send(partitions=(T0, U0)))
     (request,) = rig.requests()
@@ -237,14 +237,14 @@ def test_after_a_lost_connection_all_of_its_markers_are_sent_again() -> None:
     assert (again.broker_id, again.markers) == (request.broker_id, request.markers)
 
 
-def test_a_partition_that_an_answer_leaves_out_is_sent_again() -> None:
+def test_marker_missing_in_a_response_is_sent_again() -> None:
     rig = Rig()
     rig.plan.start(0, send(partitions=(T0,)))
     rig.plan.on_response(rig.requests()[0], [{}])
     assert rig.plan.has_retries
 
 
-def test_an_answer_to_an_earlier_round_ends_nothing() -> None:
+def test_response_to_an_earlier_completion_is_ignored() -> None:
     """1. Markers are sent under epoch 3. 2. The shard is loaded again: epoch 4. 3. The old answer arrives: the new
     round must not be ended by it (KAFKA-16352). 4. The new round is sent and answered.
     """
@@ -263,7 +263,7 @@ def test_an_answer_to_an_earlier_round_ends_nothing() -> None:
     assert rig.finished() == [("a", CompletionResult.DONE)]
 
 
-def test_a_dropped_shard_takes_its_queued_markers_along_and_no_others() -> None:
+def test_dropped_shard_removes_only_its_own_queued_markers() -> None:
     rig = Rig()
     rig.plan.start(0, send("a", (T0,)))
     (request,) = rig.requests()

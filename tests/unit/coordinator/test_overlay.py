@@ -31,7 +31,7 @@ def test_overlay_behaves_like_a_dictionary_and_leaves_its_base_alone_until_commi
     assert list(base.items()) == list(expected.items())
 
 
-def test_removing_a_key_that_is_not_there_raises_key_error() -> None:
+def test_removal_of_a_missing_key_raises_key_error() -> None:
     overlay = Overlay({"a": 1})
     del overlay["a"]
     with pytest.raises(KeyError):

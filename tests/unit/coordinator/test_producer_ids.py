@@ -11,7 +11,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 
 
 class Controller:
-    """Hands out what the test puts in: blocks, or exceptions."""
+    """Fake controller. It returns the blocks, or raises the exceptions, that the test has queued."""
 
     def __init__(self, *answers: tuple[int, int] | Exception) -> None:
         self.answers = deque(answers)
@@ -35,7 +35,7 @@ class Controller:
         self.tasks.clear()
 
 
-async def test_ids_come_in_order_and_the_next_block_is_asked_for_at_nine_tenths() -> None:
+async def test_ids_are_ordered_and_the_next_block_is_requested_at_nine_tenths() -> None:
     controller = Controller((0, 1_000), (5_000, 1_000))
     pool = controller.pool()
     pool.prefetch()
@@ -49,7 +49,7 @@ async def test_ids_come_in_order_and_the_next_block_is_asked_for_at_nine_tenths(
     assert [pool.take() for _ in range(101)] == [*range(900, 1_000), 5_000]
 
 
-async def test_without_ids_the_client_is_asked_to_come_again_and_a_block_is_asked_for() -> None:
+async def test_take_without_ids_is_refused_as_loading_and_requests_a_block() -> None:
     controller = Controller((7, 1))
     pool = controller.pool()
     for _ in range(3):
@@ -63,7 +63,7 @@ async def test_without_ids_the_client_is_asked_to_come_again_and_a_block_is_aske
 
 
 @pytest.mark.parametrize("failure", [Refusal(ErrorCode.NOT_CONTROLLER), ConnectionError("gone")])
-async def test_a_failed_allocation_is_tried_again(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_allocation_is_retried(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_ids, "RETRY_BACKOFF_S", 0)
     controller = Controller(failure, failure, (3, 10))
     pool = controller.pool()
@@ -74,7 +74,7 @@ async def test_a_failed_allocation_is_tried_again(failure: Exception, monkeypatc
 
 
 @pytest.mark.parametrize("bad", [(0, 10), (9, 10), (20, 0)])
-async def test_a_block_that_would_repeat_ids_is_refused(bad: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_block_with_known_ids_is_refused(bad: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_ids, "RETRY_BACKOFF_S", 0)
     controller = Controller((0, 10), bad, (10, 10))
     pool = controller.pool()

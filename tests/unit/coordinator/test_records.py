@@ -48,19 +48,19 @@ VECTORS = [
 
 
 @pytest.mark.parametrize(("transaction", "level", "expected"), VECTORS)
-def test_values_are_kafkas_bytes(transaction: Transaction, level: int, expected: str) -> None:
+def test_values_equal_kafkas_bytes(transaction: Transaction, level: int, expected: str) -> None:
     encoded = encode_value(transaction, level)
     assert encoded.hex() == expected
     assert decode_value("my-txn", encoded) == transaction
 
 
-def test_the_key_is_kafkas_bytes() -> None:
+def test_key_equals_kafkas_bytes() -> None:
     assert encode_key("my-txn").hex() == "000000066d792d74786e"
     assert decode_key(encode_key("é-😀")) == "é-😀"
     assert tombstone("my-txn") == ShardRecord(bytes.fromhex("000000066d792d74786e"), None)
 
 
-def test_version_0_leaves_out_what_it_has_no_room_for() -> None:
+def test_version_0_omits_fields_that_it_lacks() -> None:
     full = txn(TxnState.ONGOING, prev_producer_id=1, next_producer_id=2, client_version=2, last_producer_epoch=4)
     read = decode_value("my-txn", encode_value(full, 0))
     assert read == txn(TxnState.ONGOING) == full.as_replayed(feature_level=0)
@@ -68,23 +68,23 @@ def test_version_0_leaves_out_what_it_has_no_room_for() -> None:
     assert kept == full.as_replayed(feature_level=1)
 
 
-def test_a_prepared_transaction_without_partitions_has_an_empty_array() -> None:
+def test_prepared_transaction_without_partitions_has_an_empty_array() -> None:
     encoded = encode_value(txn(TxnState.PREPARE_ABORT, partitions={}), 1)
     assert encoded[17:18] == b"\x01"  # compact array of none; b"\x00" would be null
 
 
-def test_versions_from_the_future_are_skipped() -> None:
+def test_unknown_versions_are_skipped() -> None:
     assert decode_key(b"\x00\x01\x00\x00") is None
     assert decode_value("x", b"\x00\x02\x00\x00") is None
 
 
 @pytest.mark.parametrize("value", [b"", b"\x00", b"\x00\x00", bytes.fromhex(V1_ONGOING)[:-5]])
-def test_broken_values_are_malformed(value: bytes) -> None:
+def test_damaged_values_are_malformed(value: bytes) -> None:
     with pytest.raises(Malformed):
         decode_value("x", value)
 
 
-def test_an_unknown_status_is_malformed() -> None:
+def test_unknown_status_is_malformed() -> None:
     encoded = bytearray(encode_value(txn(TxnState.EMPTY), 0))
     encoded[16] = 99
     with pytest.raises(Malformed, match="99"):
@@ -92,6 +92,6 @@ def test_an_unknown_status_is_malformed() -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\x00", b"\x00\x00\x00\x05ab"])
-def test_a_record_without_a_whole_key_is_malformed(key: bytes | None) -> None:
+def test_record_without_a_complete_key_is_malformed(key: bytes | None) -> None:
     with pytest.raises(Malformed):
         decode_key(key)

@@ -1,4 +1,4 @@
-"""The driver: shards come and go, markers go out, completions come back."""
+"""Driver of the transaction coordinator: shards, markers and completions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "RELOAD_BACKOFF_S", 0.001)
 
 
-async def test_a_transaction_from_start_to_end() -> None:
+async def test_transaction_from_init_to_complete() -> None:
     rig = CoordinatorRig()
     pid, epoch = await rig.running(partitions=(T0, T1))
     end = rig.coordinator.end_txn(ID, pid, epoch, commit=True, client_version=2)
@@ -58,7 +58,7 @@ async def test_a_transaction_from_start_to_end() -> None:
     assert rig.failures == []
 
 
-async def test_answers_that_need_no_state() -> None:
+async def test_replies_that_need_no_state() -> None:
     rig = await CoordinatorRig().ready()
     coordinator = rig.coordinator
     assert coordinator.init_producer_id(None, -5).result() == (0, 0)
@@ -77,7 +77,7 @@ async def test_answers_that_need_no_state() -> None:
             assert refused(call) is ErrorCode.INVALID_REQUEST
 
 
-async def test_ids_of_other_coordinators_and_of_shards_that_load() -> None:
+async def test_ids_of_other_coordinators_and_loading_shards_are_refused() -> None:
     rig = await CoordinatorRig(wait_ms=1).ready()
     assert refused(lambda: rig.coordinator.init_producer_id("a", 1_000)) is ErrorCode.NOT_COORDINATOR
     gate = asyncio.Event()
@@ -101,7 +101,7 @@ async def test_ids_of_other_coordinators_and_of_shards_that_load() -> None:
     assert len(await rig.coordinator.list_transactions()) == 1
 
 
-async def test_a_shard_that_is_lost_before_its_load_has_begun_is_not_loaded() -> None:
+async def test_shard_resigned_before_its_load_begins_is_not_loaded() -> None:
     rig = await CoordinatorRig().ready()
     loading = rig.coordinator.on_leadership(47, 0, FakeShardLog())
     rig.coordinator.on_resignation(47)
@@ -109,7 +109,7 @@ async def test_a_shard_that_is_lost_before_its_load_has_begun_is_not_loaded() ->
     assert refused(lambda: rig.coordinator.init_producer_id("a", 1_000)) is ErrorCode.NOT_COORDINATOR
 
 
-async def test_a_shard_that_this_broker_is_about_to_lead_is_not_looked_for_elsewhere() -> None:
+async def test_assigned_shard_without_election_is_refused_as_loading() -> None:
     rig = await CoordinatorRig().ready()
     rig.awaited.append(47)
     assert refused(lambda: rig.coordinator.init_producer_id("a", 1_000)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -120,7 +120,7 @@ async def test_a_shard_that_this_broker_is_about_to_lead_is_not_looked_for_elsew
 @pytest.mark.parametrize(
     "error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ConnectionError("gone")]
 )
-async def test_markers_are_sent_until_they_are_written(error: ErrorCode | OSError) -> None:
+async def test_markers_are_retried_until_they_are_written(error: ErrorCode | OSError) -> None:
     rig = CoordinatorRig()
     pid, epoch = await rig.running()
     rig.sender.errors = [error, error]
@@ -133,7 +133,7 @@ async def test_markers_are_sent_until_they_are_written(error: ErrorCode | OSErro
     assert len(rig.sender.sent) == 3
 
 
-async def test_a_deleted_topic_holds_nothing_back() -> None:
+async def test_deleted_topic_does_not_block_a_completion() -> None:
     rig = CoordinatorRig()
     pid, epoch = await rig.running(partitions=(T0, T1))
     rig.leaders = {T0: NO_LEADER}
@@ -147,7 +147,7 @@ async def test_a_deleted_topic_holds_nothing_back() -> None:
     assert rig.sender.sent == []
 
 
-async def test_a_paused_broker_holds_nothing_back_once_its_partition_is_led_elsewhere() -> None:
+async def test_paused_broker_does_not_block_a_completion_after_its_partition_moves() -> None:
     rig = CoordinatorRig()
     pid, epoch = await rig.running()
     rig.sender.hold = True
@@ -163,7 +163,7 @@ async def test_a_paused_broker_holds_nothing_back_once_its_partition_is_led_else
     assert await rig.state() is S.COMPLETE_COMMIT
 
 
-async def test_nothing_is_complete_before_every_leader_has_answered() -> None:
+async def test_transaction_completes_only_after_the_responses_of_all_leaders() -> None:
     rig = CoordinatorRig()
     rig.leaders[T1] = 2
     pid, epoch = await rig.running(partitions=(T0, T1))
@@ -181,7 +181,7 @@ async def test_nothing_is_complete_before_every_leader_has_answered() -> None:
     assert await rig.state() is S.COMPLETE_COMMIT
 
 
-async def test_the_next_transaction_begins_with_the_record_that_ends_the_last_one() -> None:
+async def test_next_transaction_begins_after_the_uncommitted_complete_record() -> None:
     rig = CoordinatorRig()
     pid, epoch = await rig.running()
     rig.coordinator.end_txn(ID, pid, epoch, commit=True, client_version=2).result()
@@ -195,7 +195,7 @@ async def test_the_next_transaction_begins_with_the_record_that_ends_the_last_on
 
 
 @pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.CORRUPT_MESSAGE])
-async def test_a_completion_that_is_given_up_stays_prepared_until_the_shard_is_loaded_again(error: ErrorCode) -> None:
+async def test_stopped_completion_stays_prepared_until_the_shard_is_loaded_again(error: ErrorCode) -> None:
     rig = CoordinatorRig()
     pid, epoch = await rig.running()
     rig.sender.errors = [error]
@@ -212,7 +212,7 @@ async def test_a_completion_that_is_given_up_stays_prepared_until_the_shard_is_l
     assert [markers[0].coordinator_epoch for _, markers in rig.sender.sent] == [0, 1]
 
 
-async def test_a_lost_shard_forgets_its_markers_and_late_answers_change_nothing() -> None:
+async def test_resigned_shard_drops_its_markers_and_ignores_late_responses() -> None:
     rig = CoordinatorRig()
     pid, epoch = await rig.running()
     rig.sender.hold = True
@@ -231,7 +231,7 @@ async def test_a_lost_shard_forgets_its_markers_and_late_answers_change_nothing(
     assert len(log.entries) == len(rig.log.entries) + 1
 
 
-async def test_an_older_election_does_not_replace_a_newer_one() -> None:
+async def test_older_election_does_not_replace_a_newer_one() -> None:
     rig = await CoordinatorRig().ready()
     await rig.coordinator.on_leadership(SHARD, 5, rig.log)
     engine = rig.coordinator.shards[SHARD]
@@ -239,7 +239,7 @@ async def test_an_older_election_does_not_replace_a_newer_one() -> None:
     assert rig.coordinator.shards[SHARD] is engine
 
 
-async def test_a_shard_that_broke_is_loaded_again_and_its_transactions_are_completed() -> None:
+async def test_dropped_shard_is_loaded_again_and_completes_its_transactions() -> None:
     rig = CoordinatorRig()
     pid, epoch = await rig.running()
     rig.sender.hold = True
@@ -261,7 +261,7 @@ async def test_a_shard_that_broke_is_loaded_again_and_its_transactions_are_compl
     await until(complete)
 
 
-async def test_a_complete_record_that_the_log_refuses_is_tried_again() -> None:
+async def test_refused_complete_record_is_retried() -> None:
     rig = CoordinatorRig()
     pid, epoch = await rig.running()
     rig.coordinator.end_txn(ID, pid, epoch, commit=True).result()
@@ -280,7 +280,7 @@ async def test_a_complete_record_that_the_log_refuses_is_tried_again() -> None:
 
 @pytest.mark.parametrize("where", ["before_replay", "subscribe"])
 @pytest.mark.parametrize("failure", [OSError("the disk is gone"), AssertionError("a bug")])
-async def test_the_log_that_cannot_be_loaded_is_tried_again(where: str, failure: Exception) -> None:
+async def test_failed_load_is_retried(where: str, failure: Exception) -> None:
     rig = CoordinatorRig()
 
     def fail(*_: object) -> None:
@@ -302,7 +302,7 @@ async def test_the_log_that_cannot_be_loaded_is_tried_again(where: str, failure:
     await until(served)
 
 
-async def test_a_record_that_cannot_be_read_is_named_by_its_offset() -> None:
+async def test_malformed_record_is_reported_with_its_offset() -> None:
     rig = await CoordinatorRig().ready()
     rig.coordinator.init_producer_id(ID, 1_000).result()
     rig.log.append([ShardRecord(encode_key("x"), b"\x00\x01broken")], NOW_MS)
@@ -326,7 +326,7 @@ async def test_markers_of_one_turn_share_a_request() -> None:
     assert [len(markers) for _, markers in rig.sender.sent] == [len(names)]
 
 
-async def test_what_describe_and_list_show() -> None:
+async def test_content_of_describe_and_list() -> None:
     rig = CoordinatorRig()
     pid, _epoch = await rig.running(partitions=(T0, T1))
     described = await rig.coordinator.describe(ID)
@@ -344,7 +344,7 @@ async def test_what_describe_and_list_show() -> None:
     assert refusal.value.error is ErrorCode.NOT_COORDINATOR
 
 
-async def test_a_shard_that_goes_while_it_is_asked_is_not_listed() -> None:
+async def test_shard_closed_during_a_list_request_is_left_out() -> None:
     rig = CoordinatorRig()
     pid, epoch = await rig.running()
     await rig.coordinator.on_leadership(47, 0, FakeShardLog())
@@ -359,7 +359,7 @@ async def test_a_shard_that_goes_while_it_is_asked_is_not_listed() -> None:
     assert refused(lambda: uncommitted) is ErrorCode.NOT_COORDINATOR
 
 
-async def test_of_a_long_client_id_the_beginning_is_kept() -> None:
+async def test_long_client_id_is_truncated() -> None:
     rig = await CoordinatorRig().ready()
     long = "c" * 32_000
     pid, epoch = rig.coordinator.init_producer_id(ID, 60_000, client_id=long).result()
@@ -368,7 +368,7 @@ async def test_of_a_long_client_id_the_beginning_is_kept() -> None:
     assert (await rig.coordinator.describe(ID)).transaction.client_id == f"d{long}"[:CLIENT_ID_LENGTH_MAX]
 
 
-async def test_after_the_end_nothing_is_served_or_sent() -> None:
+async def test_stopped_coordinator_serves_and_sends_nothing() -> None:
     rig = CoordinatorRig()
     pid, epoch = await rig.running()
     rig.coordinator.end_txn(ID, pid, epoch, commit=True).result()

@@ -31,7 +31,7 @@ from tests.support.txn_rig import ID, NOW_MS, PID, T0, CoreRig, transaction
 S = TxnState
 
 
-def test_there_are_eight_states_with_kafkas_codes_and_names() -> None:
+def test_states_have_kafkas_codes_and_names() -> None:
     assert [(state.value, state.kafka_name) for state in S] == [
         (0, "Empty"),
         (1, "Ongoing"),
@@ -44,26 +44,26 @@ def test_there_are_eight_states_with_kafkas_codes_and_names() -> None:
     ]
 
 
-def test_a_missing_cell_is_found() -> None:
+def test_missing_cell_is_refused() -> None:
     cells = dict(TRANSITIONS.cells)
     del cells[S.DEAD, Event.VERIFY]
     with pytest.raises(InvalidTable, match="VERIFY in DEAD"):
         TransitionTable("transactions", S, Event, cells)
 
 
-def test_a_step_into_a_state_that_may_not_follow_is_found() -> None:
+def test_invalid_successor_state_is_refused() -> None:
     cells = {**TRANSITIONS.cells, (S.PREPARE_COMMIT, Event.MARKERS_DONE): To(S.COMPLETE_ABORT)}
     with pytest.raises(InvalidTable, match="COMPLETE_ABORT cannot follow PREPARE_COMMIT"):
         check_successors(TransitionTable("transactions", S, Event, cells), VALID_PREVIOUS_STATES)
 
 
-def test_every_state_that_is_stored_is_entered_by_some_row() -> None:
+def test_each_stored_state_is_entered_by_a_row() -> None:
     entered = {action.state for action in TRANSITIONS.cells.values() if isinstance(action, To)}
     assert entered == set(S) - {S.PREPARE_EPOCH_FENCE}
     assert set(VALID_PREVIOUS_STATES) == set(S)
 
 
-def test_bug_is_exactly_the_state_that_is_never_stored() -> None:
+def test_bug_cells_are_those_of_the_state_that_is_never_stored() -> None:
     bugs = {cell for cell, action in TRANSITIONS.cells.items() if action is BUG}
     assert bugs == {(S.PREPARE_EPOCH_FENCE, event) for event in Event}
     with pytest.raises(TransitionBug, match="PREPARE_EPOCH_FENCE"):
@@ -88,7 +88,7 @@ COMMANDS: dict[Event, c.Command] = {
 
 @pytest.mark.parametrize("state", list(S))
 @pytest.mark.parametrize("event", list(Event))
-def test_every_cell_decides_what_its_command_does(state: TxnState, event: Event) -> None:
+def test_each_cell_decides_the_result_of_its_command(state: TxnState, event: Event) -> None:
     """Command and state are put together as nothing is pending: the outcome must be the table's, and nobody else's."""
     stored = transaction(
         state, timeout_ms=500, update_ms=0, client_version=getattr(COMMANDS[event], "client_version", 0)
@@ -129,7 +129,7 @@ def test_every_cell_decides_what_its_command_does(state: TxnState, event: Event)
         {"last_producer_epoch": 3, "client_version": 2},
     ],
 )
-def test_a_prepare_that_does_not_fit_its_transaction_is_not_written(change: dict[str, object]) -> None:
+def test_invalid_prepare_record_is_not_written(change: dict[str, object]) -> None:
     before = transaction(S.ONGOING)
     after = replace(before, state=S.PREPARE_COMMIT, producer_epoch=6, last_producer_epoch=5)
     check_step(before, after)
@@ -152,14 +152,14 @@ def test_a_prepare_that_does_not_fit_its_transaction_is_not_written(change: dict
         (S.DEAD, {}),
     ],
 )
-def test_other_steps_that_do_not_fit(state: TxnState, change: dict[str, object]) -> None:
+def test_other_invalid_changes_are_not_written(state: TxnState, change: dict[str, object]) -> None:
     before = transaction(S.ONGOING)
     after = replace(before, state=state, **change)  # type: ignore[arg-type]
     with checked(), pytest.raises(AssertionError):
         check_step(before, after)
 
 
-def test_completion_is_judged_by_the_state_and_not_by_the_command() -> None:
+def test_completion_follows_the_state_and_not_the_command() -> None:
     rig = CoreRig(transaction(S.PREPARE_ABORT))
     decision = decide_complete(c.CompleteTransaction(ID, PID, 5), rig.core._context(COMMANDS[Event.INIT], NOW_MS))
     assert decision.records[0].memo.state is S.COMPLETE_ABORT

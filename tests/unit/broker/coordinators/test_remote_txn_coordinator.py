@@ -133,7 +133,7 @@ async def test_another_broker_is_asked_what_to_add_and_what_to_verify() -> None:
     assert [node for node, _ in rig.peers.asked] == [THERE, THERE]
 
 
-async def test_one_request_is_in_flight_and_the_next_takes_all_that_has_come() -> None:
+async def test_at_most_one_request_is_in_flight_per_broker() -> None:
     rig = Rig()
     first = rig.add(ID, T0)
     later = [rig.add(ID_2, T0), rig.add(ID_3, T1), rig.add(ID_2, U0)]

@@ -1,4 +1,4 @@
-"""A request context over a metadata image, for handlers that are tested without a node."""
+"""Request contexts over a metadata image, for handlers that are tested without a node."""
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -42,7 +42,7 @@ def broker(broker_id: int, *, fenced: bool = False, listener: str = "PLAINTEXT")
 
 
 def topic(name: str, number: int, leaders: Sequence[int], *, replicas: Sequence[int] = (1,)) -> TopicImage:
-    """A topic with the id `number` and one partition per leader."""
+    """Return a topic with the id `number` and one partition per leader in `leaders`."""
     made = tuple(replicas)
     directories = (DIRECTORY_UNASSIGNED,) * len(made)
     partitions = {i: PartitionImage(i, made, made, leader, 5 + i, 7, directories) for i, leader in enumerate(leaders)}
@@ -54,11 +54,11 @@ def image(
     brokers: Iterable[BrokerImage] = (broker(1),),
     configs: Mapping[str, Mapping[str, str]] | None = None,
 ) -> MetadataImage:
-    made = {each.name: each for each in topics}
+    made = {row.name: row for row in topics}
     return MetadataImage(
         offset=9,
         epoch=1,
-        brokers={each.broker_id: each for each in brokers},
+        brokers={entry.broker_id: entry for entry in brokers},
         topics=made,
         topics_by_id={each.topic_id: each for each in made.values()},
         configs={(RESOURCE_TOPIC, name): values for name, values in (configs or {}).items()},
@@ -67,7 +67,7 @@ def image(
 
 
 class Deny(AllowAll):
-    """Denies the operations it was given, on the names it was given."""
+    """Authorizer that denies each `(operation, resource name)` of `denied` and allows everything else."""
 
     def __init__(self, *denied: tuple[AclOperation, str]) -> None:
         self.denied = denied
@@ -78,48 +78,48 @@ class Deny(AllowAll):
         return [(operation, name) not in self.denied for name in names]
 
 
-class AutoTopicCreationOf:
-    """Makes topics with one partition appear in the image, and remembers which."""
+class FakeAutoTopicCreation:
+    """Fake automatic topic creation: adds topics with one partition to the image and records their names."""
 
     def __init__(self, metadata: Any, refusals: Mapping[str, ErrorCode] | None = None) -> None:
         self.metadata = metadata
         self.refusals = refusals or {}
-        self.made: list[str] = []
+        self.created: list[str] = []
 
     async def create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
-        answers = {}
+        results = {}
         for name in names:
-            answers[name] = self.refusals.get(name, ErrorCode.NONE)
-            if not answers[name]:
-                self.made.append(name)
-                made = topic(name, 500 + len(self.made), [1])
+            results[name] = self.refusals.get(name, ErrorCode.NONE)
+            if not results[name]:
+                self.created.append(name)
+                made = topic(name, 500 + len(self.created), [1])
                 old = self.metadata.image
                 self.metadata.image = replace(
                     old,
                     topics={**old.topics, name: made},
                     topics_by_id={**old.topics_by_id, made.topic_id: made},
                 )
-        return answers
+        return results
 
 
-class ControllerOf:
-    """Answers every call with what it was given, and remembers the calls."""
+class FakeController:
+    """Fake controller: returns `results` for each call and records the calls as `(items, options)`."""
 
-    def __init__(self, answers: Sequence[Any] = ()) -> None:
-        self.answers = tuple(answers)
+    def __init__(self, results: Sequence[Any] = ()) -> None:
+        self.results = tuple(results)
         self.calls: list[tuple[Any, dict[str, Any]]] = []
 
     async def create_topics(self, topics: Sequence[NewTopic], **options: Any) -> tuple[Any, ...]:
         self.calls.append((tuple(topics), options))
-        return self.answers or tuple(CreatedTopic(each.name, topic_id=UUID(int=1)) for each in topics)
+        return self.results or tuple(CreatedTopic(row.name, topic_id=UUID(int=1)) for row in topics)
 
     async def create_partitions(self, topics: Sequence[Any], **options: Any) -> tuple[Any, ...]:
         self.calls.append((tuple(topics), options))
-        return self.answers
+        return self.results
 
     async def delete_topics(self, topics: Sequence[Any], **options: Any) -> tuple[Any, ...]:
         self.calls.append((tuple(topics), options))
-        return self.answers
+        return self.results
 
 
 def context(
@@ -127,19 +127,19 @@ def context(
     metadata: MetadataImage,
     *assignments: str,
     authorizer: AllowAll | None = None,
-    controller: ControllerOf | None = None,
+    controller: FakeController | None = None,
     refusals: Mapping[str, ErrorCode] | None = None,
     apis: tuple[Any, ...] = (),
 ) -> BrokerRequestContext:
-    """What a handler of the metadata APIs gets."""
+    """Return the request context of a handler that needs metadata, configuration and a controller."""
     cache = SimpleNamespace(image=metadata)
     made = config(*assignments)
     services: Any = SimpleNamespace(
         config=made,
         metadata=cache,
         suspected_leaders=SimpleNamespace(any=lambda: False),
-        controller=controller or ControllerOf(),
-        auto_topic_creation=AutoTopicCreationOf(cache, refusals),
+        controller=controller or FakeController(),
+        auto_topic_creation=FakeAutoTopicCreation(cache, refusals),
         topic_settings=TopicSettings(made),
         authorizer=authorizer or AllowAll(),
         quotas=Unlimited(),
@@ -153,18 +153,18 @@ def context(
 def request_context(
     api_key: int, version: int, session: Session, services: Any, now_ms: int, client_id: str = "client", size: int = 0
 ) -> BrokerRequestContext:
-    """A request whose three contexts are all `services`, an object with the fields that the handler uses."""
+    """Return a request context whose three contexts are all `services`, an object with the fields of the handler."""
     authorizer = services.authorizer
     return BrokerRequestContext(
         api_key, version, 1, client_id, session, authorizer, now_ms, size, services, services, services
     )
 
 
-def services_of(made: BrokerRequestContext) -> Any:
-    """The object that stands for all contexts of `made`."""
-    return made.node
+def services_of(request_context: BrokerRequestContext) -> Any:
+    """Return the object that stands for all contexts of `request_context`."""
+    return request_context.node
 
 
-async def answer(result: Any) -> Any:
-    """What a handler comes to, at once or later."""
+async def response_of(result: Any) -> Any:
+    """Return the response of a handler. Await it if the handler returned an awaitable."""
     return await result if isinstance(result, Awaitable) else result

@@ -1,4 +1,4 @@
-"""Partitions over real logs in a folder, and the services that the data APIs ask for, without a node or a socket."""
+"""Partitions over real logs in a folder, and the services that the data APIs use, without a node or a socket."""
 
 import asyncio
 import errno
@@ -126,7 +126,7 @@ class Logs:
 
 
 class FailingDisk(OsDisk):
-    """A disk on which the test may let writes, reads or syncs fail."""
+    """Disk on which a test can make writes, reads or syncs fail: `failing[operation]` is the errno."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,29 +172,29 @@ class _FailingFile:
         await self._file.sync()
 
 
-class CoordinatorOf:
-    """Says `error` to every partition it is asked for."""
+class FakeTxnCoordinator:
+    """Fake transaction coordinator: responds with `error` for every partition."""
 
     def __init__(self) -> None:
         self.error = ErrorCode.NONE
-        self.later = False
-        self.asked: list[tuple[str, int]] = []
+        self.responds_later = False
+        self.verified: list[tuple[str, int]] = []
 
     def verify_partitions(self, transactional_id: str, producer_id: int, epoch: int, partitions: Any) -> Any:
-        self.asked.extend(partitions)
+        self.verified.extend(partitions)
         future = asyncio.get_running_loop().create_future()
-        answer = dict.fromkeys(partitions, self.error)
-        if self.later:
-            future.get_loop().call_soon(future.set_result, answer)
+        results = dict.fromkeys(partitions, self.error)
+        if self.responds_later:
+            future.get_loop().call_soon(future.set_result, results)
         else:
-            future.set_result(answer)
+            future.set_result(results)
         return future
 
     add_partitions_for_produce = verify_partitions
 
 
-class ReplicationOf:
-    """Remembers what partitions ask of the cluster (`odradek.broker.partition.registry.Replication`)."""
+class FakeReplication:
+    """Fake `odradek.broker.partition.registry.Replication`: records the calls of partitions."""
 
     def __init__(self, metadata: Any) -> None:
         self.lag_max_ms = 30_000
@@ -225,7 +225,7 @@ class ReplicationOf:
 
 
 class Rig:
-    """One broker's data path. Topics are made by metadata records, as in a node."""
+    """Data path of one broker. Metadata records create the topics, as in a node."""
 
     def __init__(
         self,
@@ -260,10 +260,10 @@ class Rig:
             replication=self.replication,
             leader_term=LeaderTerm if gate is None else held_by(gate),
         )
-        self.coordinator = CoordinatorOf()
+        self.coordinator = FakeTxnCoordinator()
         self.authorizer: AllowAll = AllowAll()
         self.closed: list[str] = []
-        self.heard: list[int] = []
+        self.contacts: list[int] = []
         self.session = Session(1, broker_context.LISTENER, "127.0.0.1", 5, on_close=self.closed.append)
         self.services: Any = SimpleNamespace(
             config=self.config,
@@ -277,7 +277,7 @@ class Rig:
             authorizer=self.authorizer,
             quotas=Unlimited(),
             node_id=node_id,
-            peers=SimpleNamespace(note_contact=self.heard.append),
+            peers=SimpleNamespace(note_contact=self.contacts.append),
         )
         eager = self.config.replica_selector_class is not None
         self.sessions = ReplicaSessions(self.partitions, random.Random(4), eager=eager, throttles=self.throttles)
@@ -290,7 +290,7 @@ class Rig:
         return self.node_id in self.metadata.image.partition(partition.topic, partition.index).isr
 
     def make_replication(self) -> Any:
-        return ReplicationOf(self.metadata)
+        return FakeReplication(self.metadata)
 
     def begin(self) -> None:
         self.play(
@@ -360,14 +360,14 @@ def batch(
 
 
 def fetched(rig: Rig, broker_id: int, offset: int, index: int = 0, topic: str = "t") -> None:
-    """The follower `broker_id` has everything below `offset`."""
+    """Record a fetch of follower `broker_id` that has all records below `offset`."""
     leading = rig.partition(topic, index).leader_term
     assert leading is not None
     leading.fetched(leading.replicas.followers[broker_id], 1, offset, rig.clock.now_ms)
 
 
 async def outcome(result: Any) -> Any:
-    """What a handler comes to, through both stages."""
+    """Return the response of a handler after both stages of the request."""
     if isinstance(result, Ordered):
         result = await result.awaitable
     return await result if isinstance(result, Awaitable) else result

@@ -1,4 +1,4 @@
-"""Asking for data and looking at the answers, for tests of Fetch over `tests.support.data_rig`."""
+"""Fetch requests, and views of their responses, for tests of Fetch over `tests.support.data_rig`."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ VERSION = 12
 
 
 def request(*rows: tuple[str, int, int], **fields: Any) -> FetchRequest:
-    """`rows`: (topic, partition, offset)."""
+    """Return a Fetch request. Each of `rows` is `(topic, partition, offset)`."""
     limit = fields.pop("partition_bytes", 1_000_000)
     epoch = fields.pop("leader_epoch", -1)
     fetched_epoch = fields.pop("fetched_epoch", -1)
@@ -25,22 +25,22 @@ def request(*rows: tuple[str, int, int], **fields: Any) -> FetchRequest:
     return FetchRequest(**{"max_wait_ms": 0, "min_bytes": 1, "topics": topics, **fields})
 
 
-def answers(response: FetchResponse) -> list[PartitionData]:
-    return [answer for topic in response.responses for answer in topic.partitions]
+def partition_responses(response: FetchResponse) -> list[PartitionData]:
+    return [partition for topic in response.responses for partition in topic.partitions]
 
 
 def errors(response: FetchResponse) -> list[ErrorCode]:
-    return [ErrorCode(answer.error_code) for answer in answers(response)]
+    return [ErrorCode(partition.error_code) for partition in partition_responses(response)]
 
 
-def offsets(answer: PartitionData) -> list[int]:
-    assert answer.records is not None
-    return [header.base_offset for header, _ in iter_batches(answer.records)]
+def offsets(partition: PartitionData) -> list[int]:
+    assert partition.records is not None
+    return [header.base_offset for header, _ in iter_batches(partition.records)]
 
 
-async def read(rig: Rig, asked: FetchRequest, version: int = VERSION) -> FetchResponse:
-    answered: FetchResponse = await outcome(fetch.handle(rig.context(1, version), asked))
-    return answered
+async def read(rig: Rig, fetch_request: FetchRequest, version: int = VERSION) -> FetchResponse:
+    response: FetchResponse = await outcome(fetch.handle(rig.context(1, version), fetch_request))
+    return response
 
 
 def append(rig: Rig, *values: bytes, index: int = 0, **producer: Any) -> None:

@@ -19,7 +19,7 @@ from odradek.protocol.messages.incremental_alter_configs import AlterableConfig 
 from odradek.protocol.messages.incremental_alter_configs import AlterConfigsResource as IncrementalResource
 from odradek.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from odradek.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from tests.support.broker_context import ControllerOf, Deny, answer, broker, config, context, image, topic
+from tests.support.broker_context import Deny, FakeController, broker, config, context, image, response_of, topic
 
 E = ErrorCode
 REPLICAS = (
@@ -120,7 +120,7 @@ def test_resources_that_may_have_settings_are_listed() -> None:
     assert caught.value.error is E.CLUSTER_AUTHORIZATION_FAILED
 
 
-class Altering(ControllerOf):
+class Altering(FakeController):
     """Grants every change."""
 
     async def alter_configs(self, resources: Any, **options: Any) -> tuple[ConfigResult, ...]:
@@ -138,7 +138,7 @@ async def test_both_ways_to_alter_settings_reach_the_controller() -> None:
     old = AlterConfigsRequest(
         [AlterConfigsResource(2, "t", [AlterableConfig("a", "1"), AlterableConfig("b", None)])], True
     )
-    response = await answer(alter_configs.handle(context(2, image(), controller=controller), old))
+    response = await response_of(alter_configs.handle(context(2, image(), controller=controller), old))
     assert [(each.error_code, each.resource_type, each.resource_name) for each in response.responses] == [(0, 2, "t")]
     new = IncrementalAlterConfigsRequest(
         [
@@ -146,7 +146,7 @@ async def test_both_ways_to_alter_settings_reach_the_controller() -> None:
             IncrementalResource(32, "g", [Incremental("a", 9, "x")]),
         ]
     )
-    response = await answer(incremental_alter_configs.handle(context(1, image(), controller=controller), new))
+    response = await response_of(incremental_alter_configs.handle(context(1, image(), controller=controller), new))
     assert [(each.error_code, each.error_message) for each in response.responses] == [
         (0, None),
         (E.INVALID_REQUEST, "Unknown operations type 9"),
@@ -162,7 +162,9 @@ async def test_both_ways_to_alter_settings_reach_the_controller() -> None:
 
 async def test_settings_are_changed_by_those_who_may() -> None:
     asked = AlterConfigsRequest([AlterConfigsResource(kind, name) for kind, name in ((2, "t"), (32, "g"), (4, "1"))])
-    response = await answer(alter_configs.handle(context(2, image(), controller=Altering(), authorizer=DENIED), asked))
+    response = await response_of(
+        alter_configs.handle(context(2, image(), controller=Altering(), authorizer=DENIED), asked)
+    )
     assert [each.error_code for each in response.responses] == [
         E.TOPIC_AUTHORIZATION_FAILED,
         E.GROUP_AUTHORIZATION_FAILED,
@@ -186,7 +188,7 @@ async def test_kinds_that_have_no_settings_here_are_refused_saying_why(kind: int
     described = describe_configs.handle(context(4, image()), asked).results[0]
     change = IncrementalAlterConfigsRequest([IncrementalResource(kind, "1", [Incremental("a", 0, "1")])])
     [altered] = (
-        await answer(incremental_alter_configs.handle(context(1, image(), controller=controller), change))
+        await response_of(incremental_alter_configs.handle(context(1, image(), controller=controller), change))
     ).responses
     for told in (described, altered):
         assert (told.error_code, why in str(told.error_message)) == (E.INVALID_REQUEST, True)

@@ -13,7 +13,7 @@ from odradek.protocol.messages.fetch import FetchResponse, ForgottenTopic, Repli
 from odradek.protocol.records.metadata import PartitionChangeRecord
 from tests.support import broker_context
 from tests.support.data_rig import EIO, Gate, Rig, batch, outcome
-from tests.support.fetching import VERSION, answers, append, errors, offsets, read, request, settle
+from tests.support.fetching import VERSION, append, errors, offsets, partition_responses, read, request, settle
 
 E = ErrorCode
 
@@ -28,7 +28,7 @@ async def test_a_warm_read_is_answered_without_a_task(tmp_path: Path) -> None:
     append(rig, b"c")
     response = fetch.handle(rig.context(1, VERSION), request(("t", 0, 1)))
     assert isinstance(response, FetchResponse)
-    answer = answers(response)[0]
+    answer = partition_responses(response)[0]
     assert (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset) == (3, 3, 0)
     assert offsets(answer) == [0, 2]  # whole batches: the first one begins below the offset
     assert answer.aborted_transactions is None
@@ -38,7 +38,7 @@ async def test_an_empty_read_says_where_the_log_ends(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     append(rig, b"a")
-    answer = answers(await read(rig, request(("t", 0, 1))))[0]
+    answer = partition_responses(await read(rig, request(("t", 0, 1))))[0]
     assert (answer.error_code, answer.records, answer.high_watermark) == (0, b"", 1)
 
 
@@ -47,7 +47,7 @@ async def test_offsets_outside_of_the_log_are_refused(tmp_path: Path, offset: in
     rig = Rig(tmp_path)
     rig.topic("t")
     append(rig, b"a")
-    answer = answers(await read(rig, request(("t", 0, offset))))[0]
+    answer = partition_responses(await read(rig, request(("t", 0, offset))))[0]
     assert (answer.error_code, answer.high_watermark, answer.log_start_offset) == (E.OFFSET_OUT_OF_RANGE, -1, -1)
 
 
@@ -56,9 +56,9 @@ async def test_between_high_watermark_and_log_end_there_is_nothing_yet(tmp_path:
     rig.topic("t")
     append(rig, b"a")
     for offset in (0, 1):
-        answer = answers(await read(rig, request(("t", 0, offset))))[0]
+        answer = partition_responses(await read(rig, request(("t", 0, offset))))[0]
         assert (answer.error_code, answer.records, answer.high_watermark) == (0, b"", 0)
-    debug = answers(await read(rig, request(("t", 0, 0), replica_id=-2)))[0]
+    debug = partition_responses(await read(rig, request(("t", 0, 0), replica_id=-2)))[0]
     assert offsets(debug) == [0]
 
 
@@ -73,7 +73,7 @@ async def test_byte_limits_hold_but_for_the_first_batch(tmp_path: Path) -> None:
 
     async def read_counts(**limits: Any) -> list[int]:
         response = await read(rig, request(*everything, **limits))
-        return [len(offsets(answer)) for answer in answers(response)]
+        return [len(offsets(answer)) for answer in partition_responses(response)]
 
     assert await read_counts() == [3, 3, 3]
     assert await read_counts(partition_bytes=2 * size) == [2, 2, 2]
@@ -89,10 +89,12 @@ async def test_the_broker_has_a_limit_of_its_own(tmp_path: Path) -> None:
     for _ in range(3):
         append(rig, b"x" * 600)
     asked = request(("t", 0, 0), max_bytes=2**31 - 1, partition_bytes=2**31 - 1)
-    assert len(offsets(answers(await read(rig, asked))[0])) == 1
+    assert len(offsets(partition_responses(await read(rig, asked))[0])) == 1
     patient = request(("t", 0, 2), max_bytes=2**31 - 1, min_bytes=2**31 - 1, max_wait_ms=60_000)
     append(rig, b"y" * 600)
-    assert len(offsets(answers(await read(rig, patient))[0])) == 1, "more than fetch.max.bytes is never waited for"
+    assert len(offsets(partition_responses(await read(rig, patient))[0])) == 1, (
+        "more than fetch.max.bytes is never waited for"
+    )
 
 
 async def test_errors_are_told_partition_by_partition(tmp_path: Path) -> None:
@@ -125,7 +127,7 @@ async def test_leader_epochs_fence_and_hint(tmp_path: Path) -> None:
         assert errors(await read(rig, asked)) == [error]
     asked = request(("", 0, 0), leader_epoch=0)
     asked.topics[0].topic_id = topic_id
-    hinted = answers(await read(rig, asked, 16))[0]
+    hinted = partition_responses(await read(rig, asked, 16))[0]
     assert (hinted.current_leader.leader_id, hinted.current_leader.leader_epoch) == (1, 1)
 
 
@@ -146,11 +148,11 @@ async def test_divergence_is_told_instead_of_data(tmp_path: Path) -> None:
     append(rig, b"a", b"b")
     rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=1))
     append(rig, b"c")
-    same = answers(await read(rig, request(("t", 0, 2), fetched_epoch=0)))[0]
+    same = partition_responses(await read(rig, request(("t", 0, 2), fetched_epoch=0)))[0]
     assert (same.diverging_epoch.epoch, offsets(same)) == (-1, [2])
-    beyond = answers(await read(rig, request(("t", 0, 3), fetched_epoch=0)))[0]
+    beyond = partition_responses(await read(rig, request(("t", 0, 3), fetched_epoch=0)))[0]
     assert (beyond.diverging_epoch.epoch, beyond.diverging_epoch.end_offset, beyond.records) == (0, 2, b"")
-    unknown = answers(await read(rig, request(("t", 0, 1), fetched_epoch=7)))[0]
+    unknown = partition_responses(await read(rig, request(("t", 0, 1), fetched_epoch=7)))[0]
     assert unknown.error_code == E.OFFSET_OUT_OF_RANGE
 
 
@@ -184,7 +186,7 @@ async def test_cold_data_is_read_in_stage_two(tmp_path: Path) -> None:
     append(rig, b"b", index=1)
     rig.disk.failing["cold"] = 0
     response = await read(rig, request(("t", 0, 0), ("t", 1, 0)))
-    assert [offsets(answer) for answer in answers(response)] == [[0], [0]]
+    assert [offsets(answer) for answer in partition_responses(response)] == [[0], [0]]
 
 
 @pytest.mark.usefixtures("from_the_file")
@@ -201,7 +203,7 @@ async def test_answers_shrink_where_memory_is_short_but_hold_one_batch(tmp_path:
         taken = budget.limit_bytes - left
         budget.reserve(taken)
         asked = request(("t", 0, 0), min_bytes=100_000 if left == 8 * 5_500 else 1, max_wait_ms=60_000 if left else 0)
-        found = answers(await asyncio.wait_for(read(rig, asked), 5))[0]
+        found = partition_responses(await asyncio.wait_for(read(rig, asked), 5))[0]
         assert len(offsets(found)) == expected, left
         budget.release(taken)
         await settle()
@@ -235,7 +237,7 @@ async def test_fetches_that_wake_together_share_the_room_that_is_left(tmp_path: 
     await settle()
     for _ in range(60):
         append(rig, b"x" * 1_000)
-    got = [len(answers(await asyncio.wait_for(each, 5))[0].records or b"") for each in waiting]
+    got = [len(partition_responses(await asyncio.wait_for(each, 5))[0].records or b"") for each in waiting]
     assert got[0] > 20_000
     assert sum(got) < left
 
@@ -261,12 +263,12 @@ async def test_a_session_carries_what_is_new(tmp_path: Path) -> None:
     rig.topic("t", 2)
     opened = await read(rig, request(("t", 0, 0), ("t", 1, 0), session_epoch=0))
     assert opened.session_id > 0
-    assert len(answers(opened)) == 2
+    assert len(partition_responses(opened)) == 2
     again = request(session_id=opened.session_id, session_epoch=1)
-    assert answers(await read(rig, again)) == []
+    assert partition_responses(await read(rig, again)) == []
     append(rig, b"a", index=1)
     again.session_epoch = 2
-    assert [answer.partition_index for answer in answers(await read(rig, again))] == [1]
+    assert [answer.partition_index for answer in partition_responses(await read(rig, again))] == [1]
     last = request(session_id=opened.session_id, session_epoch=3)
     last.forgotten_topics_data = [ForgottenTopic("t", partitions=[0, 1])]
     assert (await read(rig, last)).session_id == 0

@@ -10,7 +10,18 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import FetchRequest, FetchResponse
 from odradek.protocol.records.metadata import PartitionChangeRecord, RemoveTopicRecord
 from tests.support.data_rig import EIO, Gate, Rig, batch, outcome
-from tests.support.fetching import VERSION, answers, append, end, errors, in_transaction, offsets, read, request, settle
+from tests.support.fetching import (
+    VERSION,
+    append,
+    end,
+    errors,
+    in_transaction,
+    offsets,
+    partition_responses,
+    read,
+    request,
+    settle,
+)
 
 E = ErrorCode
 
@@ -27,7 +38,7 @@ async def test_a_parked_fetch_is_woken_by_data(tmp_path: Path) -> None:
     rig.topic("t", 2)
     task = await park(rig, request(("t", 0, 0), ("t", 1, 0), max_wait_ms=60_000))
     append(rig, b"a", index=1)
-    assert [len(offsets(answer)) for answer in answers(await task)] == [0, 1]
+    assert [len(offsets(answer)) for answer in partition_responses(await task)] == [0, 1]
     assert len(rig.partition("t", 0).watermarks.fetch_watchers) == 0
 
 
@@ -41,7 +52,7 @@ async def test_min_bytes_are_waited_for(tmp_path: Path) -> None:
     await settle()
     assert not task.done()
     append(rig, b"c")
-    assert offsets(answers(await task)[0]) == [0, 1, 2]
+    assert offsets(partition_responses(await task)[0]) == [0, 1, 2]
 
 
 async def test_nothing_is_read_while_bytes_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +90,7 @@ async def test_a_reader_of_uncommitted_data_waits_for_the_high_watermark(tmp_pat
     await settle()
     assert not task.done()
     gates[0].open()
-    assert offsets(answers(await task)[0]) == [0]
+    assert offsets(partition_responses(await task)[0]) == [0]
 
 
 async def test_a_reader_of_committed_data_waits_for_the_last_stable_offset(tmp_path: Path) -> None:
@@ -91,7 +102,7 @@ async def test_a_reader_of_committed_data_waits_for_the_last_stable_offset(tmp_p
     await settle()
     assert not task.done()  # two batches behind the high watermark, none of them stable
     end(rig, 7, commit=True)
-    answer = answers(await task)[0]
+    answer = partition_responses(await task)[0]
     assert offsets(answer) == [0, 1, 2]
     assert answer.aborted_transactions == []
 
@@ -100,7 +111,7 @@ async def test_time_ends_the_wait_with_an_empty_answer(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     response = await read(rig, request(("t", 0, 0), max_wait_ms=1))
-    assert (errors(response), answers(response)[0].records) == ([E.NONE], b"")
+    assert (errors(response), partition_responses(response)[0].records) == ([E.NONE], b"")
 
 
 async def test_the_next_request_of_the_connection_ends_the_wait(tmp_path: Path) -> None:
@@ -108,7 +119,7 @@ async def test_the_next_request_of_the_connection_ends_the_wait(tmp_path: Path) 
     rig.topic("t")
     task = await park(rig, request(("t", 0, 0), max_wait_ms=60_000))
     rig.session.wake_waiting()
-    assert answers(await task)[0].records == b""
+    assert partition_responses(await task)[0].records == b""
     assert rig.session._waiting == {}
     assert len(rig.partition().watermarks.fetch_watchers) == 0
 
@@ -118,7 +129,7 @@ async def test_data_that_comes_before_stage_two_has_begun_is_not_missed(tmp_path
     rig.topic("t")
     waiting = fetch.handle(rig.context(1, VERSION), request(("t", 0, 0), max_wait_ms=60_000))
     append(rig, b"a")
-    assert offsets(answers(await asyncio.wait_for(outcome(waiting), 5))[0]) == [0]
+    assert offsets(partition_responses(await asyncio.wait_for(outcome(waiting), 5))[0]) == [0]
 
 
 @pytest.mark.usefixtures("from_the_file")
@@ -134,7 +145,7 @@ async def test_a_request_that_comes_before_the_fetch_is_parked_is_not_missed(tmp
     asked = request(*rows, max_wait_ms=60_000, min_bytes=2 * len(batch()))
     waiting = fetch.handle(rig.context(1, VERSION), asked)
     rig.session.wake_waiting()
-    found = answers(await asyncio.wait_for(outcome(waiting), 5))
+    found = partition_responses(await asyncio.wait_for(outcome(waiting), 5))
     assert [len(offsets(answer)) for answer in found] == [0, 1][: len(rows)]
 
 

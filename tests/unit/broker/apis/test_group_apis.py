@@ -70,8 +70,8 @@ from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.broker_context import answer, context
-from tests.support.groups_of import IMAGE, GroupsOf, asking
+from tests.support.broker_context import context, response_of
+from tests.support.fake_groups import IMAGE, FakeGroups, group_context
 
 if TYPE_CHECKING:
     from odradek.broker.requests.api import AnyApi
@@ -82,7 +82,7 @@ A = AclOperation
 
 async def refusal_of(call: Any) -> ErrorCode:
     with pytest.raises(Refusal) as refusal:
-        await answer(call())
+        await response_of(call())
     return refusal.value.error
 
 
@@ -102,12 +102,12 @@ async def refusal_of(call: Any) -> ErrorCode:
     ids=lambda value: value.name if hasattr(value, "listeners") else "",
 )
 async def test_who_may_not_use_a_group_is_told_so(api: AnyApi, request_: Any, operation: AclOperation) -> None:
-    groups = GroupsOf()
+    groups = FakeGroups()
     version = min(api.max_version, 4)
-    assert await refusal_of(lambda: api.handle(asking(api, version, groups, (operation, "g")), request_)) is (
+    assert await refusal_of(lambda: api.handle(group_context(api, version, groups, (operation, "g")), request_)) is (
         E.GROUP_AUTHORIZATION_FAILED
     )
-    assert groups.asked == []
+    assert groups.calls == []
 
 
 @pytest.mark.parametrize(
@@ -118,16 +118,18 @@ async def test_who_may_not_use_a_group_is_told_so(api: AnyApi, request_: Any, op
     ],
 )
 async def test_who_may_not_use_a_transactional_id_is_told_so(api: AnyApi, request_: Any) -> None:
-    assert await refusal_of(lambda: api.handle(asking(api, 3, None, (A.WRITE, "tx")), request_)) is (
+    assert await refusal_of(lambda: api.handle(group_context(api, 3, None, (A.WRITE, "tx")), request_)) is (
         E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     )
 
 
 async def test_groups_that_may_not_be_told_are_answered_each_by_itself() -> None:
     denied = (A.DESCRIBE, "no")
-    groups = GroupsOf(DescribedGroup(group_id="g", group_state="Stable"))
-    described = await answer(
-        describe_groups.handle(asking(describe_groups.API, 6, groups, denied), DescribeGroupsRequest(["no", "g"], True))
+    groups = FakeGroups(DescribedGroup(group_id="g", group_state="Stable"))
+    described = await response_of(
+        describe_groups.handle(
+            group_context(describe_groups.API, 6, groups, denied), DescribeGroupsRequest(["no", "g"], True)
+        )
     )
     assert [(each.group_id, each.error_code) for each in described.groups] == [
         ("no", E.GROUP_AUTHORIZATION_FAILED),
@@ -135,9 +137,9 @@ async def test_groups_that_may_not_be_told_are_answered_each_by_itself() -> None
     ]
     operations = described.groups[1].authorized_operations
     assert operations == sum(1 << each for each in (A.READ, A.DELETE, A.DESCRIBE, A.DESCRIBE_CONFIGS, A.ALTER_CONFIGS))
-    deleted = await answer(
+    deleted = await response_of(
         delete_groups.handle(
-            asking(delete_groups.API, 2, GroupsOf(None, Refusal(E.NON_EMPTY_GROUP)), (A.DELETE, "no")),
+            group_context(delete_groups.API, 2, FakeGroups(None, Refusal(E.NON_EMPTY_GROUP)), (A.DELETE, "no")),
             DeleteGroupsRequest(["no", "g", "full"]),
         )
     )
@@ -153,10 +155,10 @@ async def test_a_group_with_a_hidden_topic_is_not_described() -> None:
     shown = DescribedConsumerGroup(group_id="g", members=[Member(member_id="m", assignment=assignment)])
     request = ConsumerGroupDescribeRequest(["g"])
     handle = consumer_group_describe.handle
-    told = await answer(handle(asking(consumer_group_describe.API, 1, GroupsOf(shown)), request))
+    told = await response_of(handle(group_context(consumer_group_describe.API, 1, FakeGroups(shown)), request))
     assert [len(group.members) for group in told.groups] == [1]
-    hiding = asking(consumer_group_describe.API, 1, GroupsOf(shown), (A.DESCRIBE, "t"))
-    told = await answer(handle(hiding, request))
+    hiding = group_context(consumer_group_describe.API, 1, FakeGroups(shown), (A.DESCRIBE, "t"))
+    told = await response_of(handle(hiding, request))
     assert [(group.error_code, group.members) for group in told.groups] == [(E.TOPIC_AUTHORIZATION_FAILED, [])]
 
 
@@ -173,8 +175,10 @@ async def test_groups_are_listed_for_who_may_describe_the_cluster_or_the_group()
         ((no_cluster, (A.DESCRIBE, "no")), ["g"]),
     ):
         listing: Any = Listing()
-        told = await answer(
-            list_groups.handle(asking(list_groups.API, 5, listing, *denied), ListGroupsRequest(["Stable"], ["classic"]))
+        told = await response_of(
+            list_groups.handle(
+                group_context(list_groups.API, 5, listing, *denied), ListGroupsRequest(["Stable"], ["classic"])
+            )
         )
         assert [group.group_id for group in told.groups] == names
 
@@ -183,7 +187,7 @@ async def test_members_may_subscribe_only_to_topics_that_they_may_describe() -> 
     request = ConsumerGroupHeartbeatRequest("g", subscribed_topic_names=["t", "u", "t"])
     assert await refusal_of(
         lambda: consumer_group_heartbeat.handle(
-            asking(consumer_group_heartbeat.API, 1, None, (A.DESCRIBE, "u")), request
+            group_context(consumer_group_heartbeat.API, 1, None, (A.DESCRIBE, "u")), request
         )
     ) is (E.TOPIC_AUTHORIZATION_FAILED)
 
@@ -201,15 +205,17 @@ async def test_the_consumer_protocol_needs_its_feature(api: AnyApi, request_: An
 
 async def test_a_sync_has_to_name_its_protocol() -> None:
     request = SyncGroupRequest("g", protocol_type="consumer", protocol_name=None)
-    assert await refusal_of(lambda: sync_group.handle(asking(sync_group.API, 5), request)) is (
+    assert await refusal_of(lambda: sync_group.handle(group_context(sync_group.API, 5), request)) is (
         E.INCONSISTENT_GROUP_PROTOCOL
     )
 
 
 async def test_the_name_of_a_protocol_is_never_null_for_older_clients_and_never_empty_for_others() -> None:
     for version, given, name in ((6, None, ""), (7, None, None), (7, "", None), (7, "range", "range")):
-        groups = GroupsOf(JoinGroupResponse(protocol_name=given))
-        told = await answer(join_group.handle(asking(join_group.API, version, groups), JoinGroupRequest("g")))
+        groups = FakeGroups(JoinGroupResponse(protocol_name=given))
+        told = await response_of(
+            join_group.handle(group_context(join_group.API, version, groups), JoinGroupRequest("g"))
+        )
         assert told.protocol_name == name
 
 
@@ -230,9 +236,9 @@ async def test_offsets_go_to_the_coordinator_with_name_and_id() -> None:
         committed = OffsetCommitResponse(
             topics=[OffsetCommitResponseTopic("t", UUID(int=1), [OffsetCommitResponsePartition(0)])]
         )
-        groups = GroupsOf(committed)
-        told = await answer(offset_commit.handle(asking(offset_commit.API, version, groups), asked))
-        ((_, sent, _),) = groups.asked
+        groups = FakeGroups(committed)
+        told = await response_of(offset_commit.handle(group_context(offset_commit.API, version, groups), asked))
+        ((_, sent, _),) = groups.calls
         assert [(each.name, each.topic_id, len(each.partitions)) for each in sent.topics] == [("t", UUID(int=1), 1)]
         assert [[(p.partition_index, p.error_code) for p in each.partitions] for each in told.topics] == [
             [(7, E.UNKNOWN_TOPIC_OR_PARTITION), (0, E.NONE)]
@@ -240,16 +246,16 @@ async def test_offsets_go_to_the_coordinator_with_name_and_id() -> None:
 
 
 async def test_topics_that_may_not_be_committed_for_are_answered_each_by_itself() -> None:
-    groups = GroupsOf()
+    groups = FakeGroups()
     request = commit(("u", 2), ("nowhere", 3))
-    told = await answer(offset_commit.handle(asking(offset_commit.API, 9, groups, (A.READ, "u")), request))
+    told = await response_of(offset_commit.handle(group_context(offset_commit.API, 9, groups, (A.READ, "u")), request))
     assert [each.partitions[0].error_code for each in told.topics] == [
         E.TOPIC_AUTHORIZATION_FAILED,
         E.UNKNOWN_TOPIC_OR_PARTITION,
     ]
-    told = await answer(offset_commit.handle(asking(offset_commit.API, 10, groups), commit(("", 3))))
+    told = await response_of(offset_commit.handle(group_context(offset_commit.API, 10, groups), commit(("", 3))))
     assert told.topics[0].partitions[0].error_code == E.UNKNOWN_TOPIC_ID
-    assert groups.asked == []
+    assert groups.calls == []
 
 
 async def test_all_offsets_of_a_group_less_those_that_may_not_be_told() -> None:
@@ -258,8 +264,10 @@ async def test_all_offsets_of_a_group_less_those_that_may_not_be_told() -> None:
     ]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
     for version, shown in ((9, ["t", "gone"]), (10, ["t"])):
-        groups = GroupsOf(OffsetFetchResponseGroup("g", list(topics)))
-        told = await answer(offset_fetch.handle(asking(offset_fetch.API, version, groups, (A.DESCRIBE, "u")), request))
+        groups = FakeGroups(OffsetFetchResponseGroup("g", list(topics)))
+        told = await response_of(
+            offset_fetch.handle(group_context(offset_fetch.API, version, groups, (A.DESCRIBE, "u")), request)
+        )
         assert [each.name for each in told.groups[0].topics] == shown
         assert version < 10 or told.groups[0].topics[0].topic_id == UUID(int=1)
 
@@ -269,9 +277,9 @@ async def test_groups_and_topics_whose_offsets_may_not_be_told() -> None:
     request = OffsetFetchRequest(
         groups=[OffsetFetchRequestGroup("no", topics=list(wanted)), OffsetFetchRequestGroup("g", topics=list(wanted))]
     )
-    groups = GroupsOf(OffsetFetchResponseGroup("g", [OffsetFetchResponseTopics("t")]))
+    groups = FakeGroups(OffsetFetchResponseGroup("g", [OffsetFetchResponseTopics("t")]))
     denied = ((A.DESCRIBE, "no"), (A.DESCRIBE, "u"))
-    told = await answer(offset_fetch.handle(asking(offset_fetch.API, 8, groups, *denied), request))
+    told = await response_of(offset_fetch.handle(group_context(offset_fetch.API, 8, groups, *denied), request))
     assert [(each.group_id, each.error_code) for each in told.groups] == [
         ("no", E.GROUP_AUTHORIZATION_FAILED),
         ("g", E.NONE),
@@ -288,8 +296,8 @@ async def test_groups_and_topics_whose_offsets_may_not_be_told() -> None:
 async def test_the_error_of_a_group_where_the_version_has_a_place_for_it(version: int, whole: ErrorCode) -> None:
     """And of each partition, for who looks there alone. COORDINATOR_NOT_AVAILABLE among them: clients do not expect it here."""
     request = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic("t", [0, 1])])
-    groups = GroupsOf(Refusal(E.COORDINATOR_NOT_AVAILABLE))
-    told = await answer(offset_fetch.handle(asking(offset_fetch.API, version, groups), request))
+    groups = FakeGroups(Refusal(E.COORDINATOR_NOT_AVAILABLE))
+    told = await response_of(offset_fetch.handle(group_context(offset_fetch.API, version, groups), request))
     assert told.error_code == whole
     assert [(p.partition_index, p.committed_offset, p.error_code) for t in told.topics for p in t.partitions] == [
         (0, -1, E.NOT_COORDINATOR),
@@ -301,8 +309,8 @@ async def test_the_error_of_a_group_where_the_version_has_a_place_for_it(version
 async def test_the_error_of_a_group_hides_those_of_its_topics() -> None:
     request = OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("nowhere", [OffsetDeleteRequestPartition(0)])])
     for error, topics in ((E.NONE, 1), (E.GROUP_ID_NOT_FOUND, 0)):
-        groups = GroupsOf(OffsetDeleteResponse(error_code=error))
-        told = await answer(offset_delete.handle(asking(offset_delete.API, 0, groups), request))
+        groups = FakeGroups(OffsetDeleteResponse(error_code=error))
+        told = await response_of(offset_delete.handle(group_context(offset_delete.API, 0, groups), request))
         assert (told.error_code, len(told.topics)) == (error, topics)
 
 
@@ -313,13 +321,15 @@ async def test_offsets_in_a_transaction_of_topics_that_are_not_there() -> None:
         "g",
         topics=[TxnOffsetCommitRequestTopic("nowhere", partitions), TxnOffsetCommitRequestTopic("u", partitions)],
     )
-    told = await answer(txn_offset_commit.handle(asking(txn_offset_commit.API, 5, None, (A.READ, "u")), request))
+    told = await response_of(
+        txn_offset_commit.handle(group_context(txn_offset_commit.API, 5, None, (A.READ, "u")), request)
+    )
     assert {each.name: each.partitions[0].error_code for each in told.topics} == {
         "nowhere": E.UNKNOWN_TOPIC_OR_PARTITION,
         "u": E.TOPIC_AUTHORIZATION_FAILED,
     }
     nameless = TxnOffsetCommitRequest("tx", "", topics=[TxnOffsetCommitRequestTopic("t", partitions)])
-    told = await answer(txn_offset_commit.handle(asking(txn_offset_commit.API, 5), nameless))
+    told = await response_of(txn_offset_commit.handle(group_context(txn_offset_commit.API, 5), nameless))
     assert told.topics[0].partitions[0].error_code == E.INVALID_GROUP_ID
 
 
@@ -360,6 +370,6 @@ def test_refusals_encode_in_every_version(api: AnyApi) -> None:
         request = full.get(api.request) or api.request()
         if api is offset_commit.API and version < 10:
             request.topics[0].topic_id = UUID(int=0)
-        response = api.refuse(asking(api, version), request, E.NOT_COORDINATOR, "why")
+        response = api.refuse(group_context(api, version), request, E.NOT_COORDINATOR, "why")
         assert response is not None
         assert E.NOT_COORDINATOR.to_bytes(2, "big") in encode(response, version)

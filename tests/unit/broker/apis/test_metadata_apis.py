@@ -15,7 +15,7 @@ from odradek.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.broker_context import Deny, answer, broker, context, image, topic
+from tests.support.broker_context import Deny, broker, context, image, response_of, topic
 
 A, B = topic("a", 1, [1]), topic("b", 2, [1, 2, -1], replicas=(1, 2))
 
@@ -59,7 +59,7 @@ def test_a_version_from_the_future_is_told_the_one_row_it_needs() -> None:
 
 async def test_metadata_tells_leaders_errors_and_offline_replicas() -> None:
     seen = image([A, B], [broker(1), broker(2, fenced=True), broker(3, listener="INTERNAL")])
-    response = await answer(metadata.handle(context(9, seen), MetadataRequest(topics=asked("b"))))
+    response = await response_of(metadata.handle(context(9, seen), MetadataRequest(topics=asked("b"))))
     assert [(b.node_id, b.host, b.port) for b in response.brokers] == [(1, "host1", 9001)]
     assert (response.controller_id, response.cluster_id) == (1, "cluster")
     rows = [(p.partition_index, p.error_code, p.leader_id, p.offline_replicas) for p in response.topics[0].partitions]
@@ -71,7 +71,7 @@ async def test_metadata_tells_leaders_errors_and_offline_replicas() -> None:
 @pytest.mark.parametrize(("version", "error"), [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)])
 async def test_a_leader_that_is_only_elsewhere_reachable(version: int, error: ErrorCode) -> None:
     seen = image([topic("t", 1, [3])], [broker(1), broker(3, listener="INTERNAL")])
-    response = await answer(metadata.handle(context(version, seen), MetadataRequest(topics=asked("t"))))
+    response = await response_of(metadata.handle(context(version, seen), MetadataRequest(topics=asked("t"))))
     assert response.topics[0].partitions[0].error_code == error
 
 
@@ -82,13 +82,13 @@ async def test_a_leader_that_is_only_elsewhere_reachable(version: int, error: Er
 async def test_all_topics_none_or_some(
     version: int, topics: list[MetadataRequestTopic] | None, names: list[str]
 ) -> None:
-    response = await answer(metadata.handle(context(version, image([A, B])), MetadataRequest(topics=topics)))
+    response = await response_of(metadata.handle(context(version, image([A, B])), MetadataRequest(topics=topics)))
     assert [each.name for each in response.topics] == names
 
 
 async def test_a_missing_topic_is_created_and_described_in_the_same_answer() -> None:
     asking = context(12, image())
-    response = await answer(metadata.handle(asking, MetadataRequest(topics=asked("new", "bad name"))))
+    response = await response_of(metadata.handle(asking, MetadataRequest(topics=asked("new", "bad name"))))
     assert [(each.name, each.error_code) for each in response.topics] == [
         ("new", ErrorCode.NONE),
         ("bad name", ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -110,18 +110,18 @@ async def test_creation_needs_the_client_and_the_broker(
 ) -> None:
     asking = context(version, image(), f"auto.create.topics.enable={setting}")
     request = MetadataRequest(topics=asked("new"), allow_auto_topic_creation=allow)
-    assert (await answer(metadata.handle(asking, request))).topics[0].error_code == error
+    assert (await response_of(metadata.handle(asking, request))).topics[0].error_code == error
 
 
 async def test_a_refused_creation_says_why() -> None:
     asking = context(12, image(), refusals={"new": ErrorCode.INVALID_REPLICATION_FACTOR})
-    response = await answer(metadata.handle(asking, MetadataRequest(topics=asked("new"))))
+    response = await response_of(metadata.handle(asking, MetadataRequest(topics=asked("new"))))
     assert response.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 async def test_topics_by_id() -> None:
     ids = [MetadataRequestTopic(topic_id=UUID(int=number), name=None) for number in (2, 77)]
-    response = await answer(metadata.handle(context(12, image([A, B])), MetadataRequest(topics=ids)))
+    response = await response_of(metadata.handle(context(12, image([A, B])), MetadataRequest(topics=ids)))
     assert [(each.name, each.error_code) for each in response.topics] == [
         ("b", ErrorCode.NONE),
         (None, ErrorCode.UNKNOWN_TOPIC_ID),
@@ -133,11 +133,11 @@ async def test_topics_by_id() -> None:
 async def test_topics_that_may_not_be_seen_are_neither_described_nor_created() -> None:
     deny = Deny((AclOperation.DESCRIBE, "a"), (AclOperation.DESCRIBE, "new"))
     asking = context(12, image([A, B]), authorizer=deny)
-    response = await answer(metadata.handle(asking, MetadataRequest(topics=asked("a", "b", "new"))))
+    response = await response_of(metadata.handle(asking, MetadataRequest(topics=asked("a", "b", "new"))))
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert [each.error_code for each in response.topics] == [denied, ErrorCode.NONE, denied]
     assert asking.node.metadata.image.topic("new") is None
-    everything = await answer(metadata.handle(asking, MetadataRequest(topics=None)))
+    everything = await response_of(metadata.handle(asking, MetadataRequest(topics=None)))
     assert [each.name for each in everything.topics] == ["b"]
 
 
@@ -146,7 +146,7 @@ async def test_internal_topics_are_marked_and_operations_are_told_on_request() -
     request = MetadataRequest(
         topics=None, include_topic_authorized_operations=True, include_cluster_authorized_operations=True
     )
-    response = await answer(metadata.handle(context(10, seen), request))
+    response = await response_of(metadata.handle(context(10, seen), request))
     assert response.topics[0].is_internal
     # The bit fields that Kafka 4.3 sends without an authorizer: topic 3..8, 10, 11; cluster 5, 7..12.
     assert response.topics[0].topic_authorized_operations == 0b110111111000

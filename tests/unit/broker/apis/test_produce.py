@@ -276,13 +276,13 @@ async def test_the_coordinator_is_asked_once_per_transaction_and_partition(
     tmp_path: Path, version: int, later: bool
 ) -> None:
     rig = Rig(tmp_path)
-    rig.coordinator.later = later
+    rig.coordinator.responds_later = later
     rig.topic("t", 2)
     for sequence in range(3):
         data = batch(producer_id=7, epoch=0, sequence=sequence, transactional=True)
         asked = request(("t", 0, data), ("t", 1, batch()), transactional_id="id")
         assert errors(await send(rig, asked, version)) == [E.NONE, E.NONE]
-    assert rig.coordinator.asked == [("t", 0)]
+    assert rig.coordinator.verified == [("t", 0)]
     assert rig.partition().log.last_stable_offset == 0
 
 
@@ -311,11 +311,11 @@ async def test_what_the_coordinator_refuses_is_refused_for_that_partition_alone(
 async def test_a_marker_between_verification_and_append_withdraws_the_guard(tmp_path: Path) -> None:
     """Verified for transaction n, overtaken by its abort: the late batch must not open a transaction nobody ends."""
     rig = Rig(tmp_path)
-    rig.coordinator.later = True
+    rig.coordinator.responds_later = True
     rig.topic("t")
     late = batch(producer_id=7, epoch=0, sequence=0, transactional=True)
     pending = asyncio.ensure_future(send(rig, request(("t", 0, late), transactional_id="id"), 11))
-    while not rig.coordinator.asked:
+    while not rig.coordinator.verified:
         await asyncio.sleep(0)
     marker = end_txn_marker(producer_id=7, producer_epoch=0, coordinator_epoch=0, commit=False, timestamp=NOW_MS)
     rig.partition().append(marker, origin=Origin.COORDINATOR, now_ms=NOW_MS, transaction_version=0)

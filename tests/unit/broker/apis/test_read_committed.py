@@ -10,7 +10,7 @@ from odradek.protocol.batch import iter_batches, iter_records
 from odradek.protocol.messages.fetch import PartitionData
 from odradek.storage.config import LogConfig
 from tests.support.data_rig import Rig
-from tests.support.fetching import answers, append, end, in_transaction, offsets, read, request
+from tests.support.fetching import append, end, in_transaction, offsets, partition_responses, read, request
 
 
 class Model:
@@ -93,14 +93,14 @@ def test_a_committed_reader_sees_exactly_what_is_committed(
         position, seen = 0, list[int]()
         while position < stable:
             asked = request(("t", 0, position), isolation_level=1, partition_bytes=size)
-            answer = answers(await read(rig, asked))[0]
+            answer = partition_responses(await read(rig, asked))[0]
             assert (answer.last_stable_offset, answer.high_watermark) == (stable, len(model.rows))
             seen += as_a_consumer(answer, position)
             whole = offsets(answer)
             assert whole
             position = whole[-1] + 1
         assert (seen, position) == (expected, stable)
-        end_answer = answers(await read(rig, request(("t", 0, stable), isolation_level=1)))[0]
+        end_answer = partition_responses(await read(rig, request(("t", 0, stable), isolation_level=1)))[0]
         assert (end_answer.records, end_answer.aborted_transactions) == (b"", [])
 
     asyncio.run(play())

@@ -28,7 +28,17 @@ from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteT
 from odradek.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.primitives import ZERO_UUID
-from tests.support.broker_context import ControllerOf, Deny, answer, broker, config, context, image, services_of, topic
+from tests.support.broker_context import (
+    Deny,
+    FakeController,
+    broker,
+    config,
+    context,
+    image,
+    response_of,
+    services_of,
+    topic,
+)
 
 E = ErrorCode
 
@@ -37,7 +47,7 @@ async def test_create_topics_asks_for_what_the_request_says_and_tells_what_came_
     made = CreatedTopic(
         "a", topic_id=UUID(int=5), num_partitions=2, replication_factor=1, configs=(ConfigValue("x", "1", 5),)
     )
-    controller = ControllerOf([made, CreatedTopic("b", E.TOPIC_ALREADY_EXISTS, "there")])
+    controller = FakeController([made, CreatedTopic("b", E.TOPIC_ALREADY_EXISTS, "there")])
     request = CreateTopicsRequest(
         topics=[
             CreatableTopic(name="a", num_partitions=2, replication_factor=-1, configs=[CreatableTopicConfig("x", "1")]),
@@ -47,7 +57,7 @@ async def test_create_topics_asks_for_what_the_request_says_and_tells_what_came_
         timeout_ms=77,
         validate_only=True,
     )
-    response = await answer(create_topics.handle(context(7, image(), controller=controller), request))
+    response = await response_of(create_topics.handle(context(7, image(), controller=controller), request))
     topics, options = controller.calls[0]
     assert topics == (NewTopic("a", 2, -1, (), (("x", "1"),)), NewTopic("b", 1, 1))
     assert options == {"validate_only": True, "timeout_ms": 77}
@@ -61,13 +71,13 @@ async def test_create_topics_asks_for_what_the_request_says_and_tells_what_came_
 
 
 async def test_topics_that_may_not_be_created_are_not_asked_for() -> None:
-    controller = ControllerOf()
+    controller = FakeController()
     deny = Deny(
         (AclOperation.CREATE, CLUSTER_RESOURCE), (AclOperation.CREATE, "a"), (AclOperation.DESCRIBE_CONFIGS, "b")
     )
     request = CreateTopicsRequest(topics=[CreatableTopic(name="a"), CreatableTopic(name="b")])
     asking = context(7, image(), controller=controller, authorizer=deny)
-    response = await answer(create_topics.handle(asking, request))
+    response = await response_of(create_topics.handle(asking, request))
     assert [each.name for each in controller.calls[0][0]] == ["b"]
     assert response.topics[0].error_code == E.TOPIC_AUTHORIZATION_FAILED
     hidden = response.topics[1]
@@ -79,7 +89,7 @@ async def test_topics_that_may_not_be_created_are_not_asked_for() -> None:
 
 
 async def test_create_partitions_names_the_new_total() -> None:
-    controller = ControllerOf([TopicResult("a"), TopicResult("b", error=E.INVALID_PARTITIONS, message="fewer")])
+    controller = FakeController([TopicResult("a"), TopicResult("b", error=E.INVALID_PARTITIONS, message="fewer")])
     request = CreatePartitionsRequest(
         topics=[
             CreatePartitionsTopic(name="a", count=4, assignments=None),
@@ -88,7 +98,7 @@ async def test_create_partitions_names_the_new_total() -> None:
         ]
     )
     deny = Deny((AclOperation.ALTER, "c"))
-    response = await answer(
+    response = await response_of(
         create_partitions.handle(context(3, image(), controller=controller, authorizer=deny), request)
     )
     assert controller.calls[0][0] == (NewPartitions("a", 4), NewPartitions("b", 1, ()))
@@ -101,7 +111,7 @@ async def test_create_partitions_names_the_new_total() -> None:
 
 async def test_delete_topics_by_name_and_by_id() -> None:
     known = topic("a", 1, [1])
-    controller = ControllerOf([TopicResult("a", UUID(int=1)), TopicResult("b", error=E.UNKNOWN_TOPIC_OR_PARTITION)])
+    controller = FakeController([TopicResult("a", UUID(int=1)), TopicResult("b", error=E.UNKNOWN_TOPIC_OR_PARTITION)])
     request = DeleteTopicsRequest(
         topics=[
             DeleteTopicState(name=None, topic_id=UUID(int=1)),
@@ -112,7 +122,7 @@ async def test_delete_topics_by_name_and_by_id() -> None:
             DeleteTopicState(name="twice"),
         ]
     )
-    response = await answer(delete_topics.handle(context(6, image([known]), controller=controller), request))
+    response = await response_of(delete_topics.handle(context(6, image([known]), controller=controller), request))
     assert controller.calls[0][0] == (TopicName(None, UUID(int=1)), TopicName("b"))
     assert [(each.name, each.error_code) for each in response.responses] == [
         ("a", E.NONE),
@@ -126,17 +136,21 @@ async def test_delete_topics_by_name_and_by_id() -> None:
 async def test_a_hidden_name_is_not_disclosed_for_its_id() -> None:
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=UUID(int=1))])
     hidden = Deny((AclOperation.DESCRIBE, "a"))
-    response = await answer(delete_topics.handle(context(6, image([topic("a", 1, [1])]), authorizer=hidden), request))
+    response = await response_of(
+        delete_topics.handle(context(6, image([topic("a", 1, [1])]), authorizer=hidden), request)
+    )
     assert [(each.name, each.error_code) for each in response.responses] == [(None, E.TOPIC_AUTHORIZATION_FAILED)]
     kept = Deny((AclOperation.DELETE, "a"))
-    response = await answer(delete_topics.handle(context(6, image([topic("a", 1, [1])]), authorizer=kept), request))
+    response = await response_of(
+        delete_topics.handle(context(6, image([topic("a", 1, [1])]), authorizer=kept), request)
+    )
     assert [(each.name, each.error_code) for each in response.responses] == [("a", E.TOPIC_AUTHORIZATION_FAILED)]
 
 
 @pytest.mark.parametrize(("version", "error"), [(2, E.INVALID_REQUEST), (3, E.TOPIC_DELETION_DISABLED)])
 async def test_deletion_can_be_switched_off(version: int, error: ErrorCode) -> None:
     with pytest.raises(Refusal) as caught:
-        await answer(
+        await response_of(
             delete_topics.handle(
                 context(version, image(), "delete.topic.enable=false"), DeleteTopicsRequest(topic_names=["a"])
             )
@@ -306,22 +320,24 @@ async def test_the_coordinator_of_a_name_leads_its_partition(kind: int, log: str
     leaders = [1, 2, 1, 2]
     seen = image([topic(log, 9, leaders, replicas=(1, 2))], [broker(1), broker(2)])
     request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["a", "b", "c"])
-    response = await answer(find_coordinator.handle(context(4, seen), request))
+    response = await response_of(find_coordinator.handle(context(4, seen), request))
     assert [each.node_id for each in response.coordinators] == [
         leaders[partition_for(k, count)] for k in ("a", "b", "c")
     ]
-    single = await answer(find_coordinator.handle(context(1, seen), FindCoordinatorRequest(key="a", key_type=kind)))
+    single = await response_of(
+        find_coordinator.handle(context(1, seen), FindCoordinatorRequest(key="a", key_type=kind))
+    )
     assert (single.node_id, single.port) == (response.coordinators[0].node_id, response.coordinators[0].port)
 
 
 @KINDS
 async def test_the_topic_of_a_coordinator_is_made_on_demand(kind: int, log: str) -> None:
     asking = context(1, image())
-    response = await answer(find_coordinator.handle(asking, FindCoordinatorRequest(key="a", key_type=kind)))
+    response = await response_of(find_coordinator.handle(asking, FindCoordinatorRequest(key="a", key_type=kind)))
     assert (response.error_code, response.node_id) == (E.NONE, 1)
-    assert services_of(asking).auto_topic_creation.made == [log]
+    assert services_of(asking).auto_topic_creation.created == [log]
     refused = context(1, image(), refusals={log: E.INVALID_REPLICATION_FACTOR})
-    response = await answer(find_coordinator.handle(refused, FindCoordinatorRequest(key="a", key_type=kind)))
+    response = await response_of(find_coordinator.handle(refused, FindCoordinatorRequest(key="a", key_type=kind)))
     nobody = (response.error_code, response.node_id, response.host, response.port)
     assert nobody == (E.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
 
@@ -337,7 +353,7 @@ async def test_the_topic_of_a_coordinator_is_made_on_demand(kind: int, log: str)
 async def test_who_may_not_describe_a_name_is_not_told_its_coordinator(kind: int, error: ErrorCode) -> None:
     asking = context(6, image(), authorizer=Deny((AclOperation.DESCRIBE, "a")))
     request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["a"])
-    response = await answer(find_coordinator.handle(asking, request))
+    response = await response_of(find_coordinator.handle(asking, request))
     assert response.coordinators[0].error_code == error
 
 
@@ -347,7 +363,7 @@ async def test_who_may_not_describe_a_name_is_not_told_its_coordinator(kind: int
 )
 async def test_what_has_no_coordinator(version: int, kind: int, error: ErrorCode) -> None:
     request = FindCoordinatorRequest(key="g", key_type=kind, coordinator_keys=["g"])
-    response = await answer(find_coordinator.handle(context(version, image()), request))
+    response = await response_of(find_coordinator.handle(context(version, image()), request))
     told = response.coordinators[0] if version >= 4 else response
     assert told.error_code == error
 

@@ -16,7 +16,7 @@ from odradek.protocol.messages.list_offsets import ListOffsetsPartition, ListOff
 from odradek.protocol.records.metadata import PartitionChangeRecord, RegisterBrokerRecord
 from odradek.protocol.records.metadata.register_broker_record import BrokerEndpoint
 from tests.support.data_rig import NOW_MS, Rig, fetched, outcome
-from tests.support.fetching import answers, append, offsets, read, request
+from tests.support.fetching import append, offsets, partition_responses, read, request
 from tests.support.replication_rig import Brokers
 
 if TYPE_CHECKING:
@@ -77,14 +77,14 @@ async def test_the_leader_names_it_instead_of_giving_records(
     tmp_path: Path, selector: str | None, version: int, rack: str, named: int
 ) -> None:
     rig = racked(tmp_path, *([f"replica.selector.class={selector}"] if selector else []))
-    answer = answers(await read(rig, request(("t", 0, 1), rack_id=rack, max_wait_ms=60_000), version))[0]
+    answer = partition_responses(await read(rig, request(("t", 0, 1), rack_id=rack, max_wait_ms=60_000), version))[0]
     assert (answer.error_code, answer.preferred_read_replica, bool(answer.records)) == (0, named, named < 0)
     assert answer.high_watermark == 3
 
 
 async def test_consumers_before_v11_are_never_sent_elsewhere(tmp_path: Path) -> None:
     rig = racked(tmp_path, f"replica.selector.class={RACK_AWARE}")
-    answer = answers(await read(rig, request(("t", 0, 0), rack_id="b"), 10))[0]
+    answer = partition_responses(await read(rig, request(("t", 0, 0), rack_id="b"), 10))[0]
     assert offsets(answer) == [0]
 
 
@@ -109,11 +109,11 @@ async def get(rig: Rig, asked: FetchRequest, version: int = V11) -> FetchRespons
 
 
 async def test_a_follower_gives_what_it_knows_to_be_committed(brokers: Brokers) -> None:
-    answer = answers(await get(brokers[2], request(("t", 0, 0))))[0]
+    answer = partition_responses(await get(brokers[2], request(("t", 0, 0))))[0]
     assert (answer.error_code, answer.high_watermark, offsets(answer)) == (0, 2, [0])
-    beyond = answers(await get(brokers[2], request(("t", 0, 2))))[0]
+    beyond = partition_responses(await get(brokers[2], request(("t", 0, 2))))[0]
     assert (beyond.error_code, beyond.records) == (0, b"")
-    ahead = answers(await get(brokers[2], request(("t", 0, 4))))[0]
+    ahead = partition_responses(await get(brokers[2], request(("t", 0, 4))))[0]
     assert ahead.error_code == E.OFFSET_NOT_AVAILABLE, "no reason to give up the position"
 
 
@@ -124,9 +124,9 @@ async def test_a_reader_keeps_its_position_while_the_log_is_cut_behind_it(broker
     reading = asyncio.ensure_future(get(follower, request(("t", 0, 0))))
     await asyncio.sleep(0)
     follower.partition("t").log.truncate_to(2, now_ms=NOW_MS)
-    answer = answers(await reading)[0]
+    answer = partition_responses(await reading)[0]
     assert answer.error_code == E.OFFSET_NOT_AVAILABLE, "what it asks for is there, and committed"
-    assert offsets(answers(await get(follower, request(("t", 0, 0))))[0]) == [0]
+    assert offsets(partition_responses(await get(follower, request(("t", 0, 0))))[0]) == [0]
 
 
 @pytest.mark.usefixtures("from_the_file")
@@ -140,7 +140,7 @@ async def test_a_reader_of_a_leader_that_is_deposed_and_cut_meanwhile_is_told_so
     await asyncio.sleep(0)
     brokers.change(leader=2, isr=[2, 3])
     leader.partition("t").log.truncate_to(2, now_ms=NOW_MS)
-    assert answers(await reading)[0].error_code == (
+    assert partition_responses(await reading)[0].error_code == (
         E.NOT_LEADER_OR_FOLLOWER if version < V11 else E.OFFSET_NOT_AVAILABLE
     )
 
@@ -158,14 +158,14 @@ async def test_a_reader_of_a_leader_that_is_deposed_and_cut_meanwhile_is_told_so
 async def test_a_follower_answers_in_its_epoch_and_only_readers_that_know_of_it(
     brokers: Brokers, epoch: int, version: int, error: ErrorCode
 ) -> None:
-    answer = answers(await get(brokers[2], request(("t", 0, 0), leader_epoch=epoch), version))[0]
+    answer = partition_responses(await get(brokers[2], request(("t", 0, 0), leader_epoch=epoch), version))[0]
     assert answer.error_code == error
 
 
 async def test_a_reader_of_a_follower_is_woken_by_its_watermark(brokers: Brokers) -> None:
     waiting = fetch.handle(brokers[2].context(1, V11), request(("t", 0, 2), max_wait_ms=60_000))
     brokers[1].append(b"d")
-    answer = answers(await outcome(waiting))[0]
+    answer = partition_responses(await outcome(waiting))[0]
     assert offsets(answer)[:1] == [2]
 
 

@@ -38,7 +38,7 @@ from odradek.protocol.messages.describe_client_quotas import ComponentData, Desc
 from odradek.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from odradek.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tests.support import broker_context
-from tests.support.broker_context import ControllerOf, Deny, answer, image, services_of, topic
+from tests.support.broker_context import Deny, FakeController, image, response_of, services_of, topic
 from tests.support.data_rig import Clock
 
 E = ErrorCode
@@ -197,7 +197,7 @@ def test_one_request_may_run_into_debt_and_the_next_one_waits() -> None:
     made.controller_mutations(request(user="v"), strict=True).record(10**6)
 
 
-class Controller(ControllerOf):
+class Controller(FakeController):
     async def create_partitions(self, topics: Any, **options: Any) -> tuple[Any, ...]:
         return tuple(TopicResult(each.name) for each in topics)
 
@@ -227,11 +227,11 @@ async def test_topics_are_made_as_the_quota_allows() -> None:
             CreatableTopic("c", 1, 1),
         ]
     )
-    response = await answer(create_topics.handle(over_quota(6, controller), asked))
+    response = await response_of(create_topics.handle(over_quota(6, controller), asked))
     assert [E(each.error_code) for each in response.topics] == [E.NONE] * 3 + [E.THROTTLING_QUOTA_EXCEEDED]
     assert response.throttle_time_ms == 2_000
     assert [each.name for each in controller.calls[0][0]] == ["old", "a", "b"]
-    response = await answer(create_topics.handle(over_quota(5, Controller()), asked))
+    response = await response_of(create_topics.handle(over_quota(5, Controller()), asked))
     assert [E(each.error_code) for each in response.topics] == [E.NONE] * 4
     assert response.throttle_time_ms == 3_000
 
@@ -240,7 +240,7 @@ async def test_partitions_are_added_as_the_quota_allows() -> None:
     asked = CreatePartitionsRequest([CreatePartitionsTopic("old", 20)])
     context = over_quota(3, Controller())
     for error, throttle_ms in ((E.NONE, 0), (E.THROTTLING_QUOTA_EXCEEDED, 4_000)):
-        response = await answer(create_partitions.handle(context, asked))
+        response = await response_of(create_partitions.handle(context, asked))
         assert ([E(each.error_code) for each in response.results], response.throttle_time_ms) == ([error], throttle_ms)
 
 
@@ -249,7 +249,7 @@ async def test_topics_are_deleted_as_the_quota_allows() -> None:
     context = over_quota(6, controller)
     asked = DeleteTopicsRequest([DeleteTopicState("old"), DeleteTopicState("unknown")])
     for error in (E.NONE, E.NONE, E.NONE, E.THROTTLING_QUOTA_EXCEEDED):
-        response = await answer(delete_topics.handle(context, asked))
+        response = await response_of(delete_topics.handle(context, asked))
         assert [E(each.error_code) for each in response.responses] == [error, E.NONE]
     assert response.throttle_time_ms == 4_000
     assert controller.calls[-1][0] == (TopicName("unknown"),)
@@ -262,7 +262,7 @@ async def test_a_change_reaches_the_controller() -> None:
     controller = Controller()
     entry = RequestEntryData([RequestEntityData(USER, None)], [OpData("a", 2.0), OpData("b", 1.0, True)])
     context = broker_context.context(1, image(), controller=controller)
-    response = await answer(alter(context, AlterClientQuotasRequest([entry], True)))
+    response = await response_of(alter(context, AlterClientQuotasRequest([entry], True)))
     ((each,),) = [response.entries]
     assert (each.error_code, each.error_message, each.entity[0].entity_type, each.entity[0].entity_name) == (
         0,
@@ -319,7 +319,7 @@ async def test_quotas_are_for_those_who_may() -> None:
         described(authorizer=nobody)
     assert caught.value.error is E.CLUSTER_AUTHORIZATION_FAILED
     with pytest.raises(Refusal) as caught:
-        await answer(alter(broker_context.context(1, image(), authorizer=nobody), AlterClientQuotasRequest()))
+        await response_of(alter(broker_context.context(1, image(), authorizer=nobody), AlterClientQuotasRequest()))
     assert caught.value.error is E.CLUSTER_AUTHORIZATION_FAILED
 
 

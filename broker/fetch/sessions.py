@@ -41,7 +41,7 @@ SESSION_ID_MAX: Final = 2**31 - 1
 """Maximum session id: a signed 32-bit integer on the wire."""
 EVICTION_MS: Final = 120_000
 """Milliseconds without a request after which any new session may evict a session. A larger session may evict it this
-long after its creation (ServerConfigs.MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS_DEFAULT, 2 minutes)."""
+long after its creation (KafkaBroker.MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
 
 PARTITIONS_PER_SESSION_MAX: Final = 10_000
 """Maximum partitions per fetch session (about 5 MiB). A consumer with more partitions sends full fetches without a

@@ -194,7 +194,7 @@ class Gathering:
         """Record time and log end of this response.
 
         If the next fetch is at that log end or above, the replica was caught up at this time
-        (Replica.updateFetchState).
+        (Replica.updateFetchStateOrThrow).
         """
         replica, partition = slot.replica, slot.partition
         if replica is not None and partition is not None:

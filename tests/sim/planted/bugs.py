@@ -205,7 +205,7 @@ PLANTED: Final = (
     Planted(
         "unfinished swap dropped at the start",
         odradek.storage.recovery.sweep,
-        "_finish_swaps",
+        "_complete_swaps",
         compaction_bugs.drop_swaps,
     ),
 )

@@ -5,9 +5,6 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
-
 from odradek.coordinator.group.classic.transitions import TRANSITIONS
 from tests.machines.classic_machine import (
     CLIENTS,
@@ -24,22 +21,14 @@ from tests.machines.classic_machine import (
 )
 from tests.machines.transition_visits import note
 from tests.support.cell_counts import count
+from tests.support.effort import effort, run_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 def test_the_core_behaves_like_the_model() -> None:
-    run_state_machine_as_test(
-        ClassicMachine,
-        settings=settings(
-            max_examples=150,
-            stateful_step_count=60,
-            deadline=None,
-            phases=(Phase.generate, Phase.shrink),
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(ClassicMachine, examples=150, steps=60)
 
 
 def walk(rng: Random, steps: int) -> None:
@@ -109,7 +98,7 @@ def walk(rng: Random, steps: int) -> None:
 def test_every_cell_of_the_table_is_met_on_a_long_walk() -> None:
     counts = count(TRANSITIONS)
     before = dict(counts.visits)
-    for seed in range(200):
+    for seed in range(effort(200)):
         walk(Random(seed), steps=120)
     unmet = note(
         "classic groups",

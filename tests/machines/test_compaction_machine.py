@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -24,6 +23,7 @@ from tests.sim.environment.disk import Detached, DiskLatency, SimDisk
 from tests.sim.environment.loop import SimLoop
 from tests.sim.environment.medium import Medium
 from tests.support.cleaning import fetched, latest, no_pause
+from tests.support.effort import run_machine
 from tests.support.logs import NOW_MS, TOPIC_ID, append, headers, marker, read
 
 if TYPE_CHECKING:
@@ -265,5 +265,5 @@ def check_producers(machine: Compacted) -> None:
         assert next(iter_batches(read(log, header.last_offset)))[0].base_offset == header.base_offset
 
 
-TestCompaction = Compacted.TestCase
-TestCompaction.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+def test_a_compacted_log_agrees_with_the_list_of_records() -> None:
+    run_machine(Compacted, examples=60, steps=30)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -14,7 +13,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from odradek.cluster.controller import commands as c
@@ -28,6 +26,7 @@ from odradek.cluster.controller.state import ControllerConfig, ControllerState
 from odradek.cluster.metadata.image import RESOURCE_TOPIC
 from odradek.protocol.errors import ErrorCode, Refusal
 from tests.machines.replica_model import NO_LEADER, Replicas, check_shape
+from tests.support.effort import run_machine
 from tests.support.raft_memory import CLUSTER_ID, ControllerRig, PlainConfigs, registration
 
 if TYPE_CHECKING:
@@ -287,13 +286,4 @@ class ControllerMachine(RuleBasedStateMachine):
 
 
 def test_the_controller_agrees_with_the_model() -> None:
-    run_state_machine_as_test(
-        ControllerMachine,
-        settings=settings(
-            max_examples=150,
-            stateful_step_count=60,
-            deadline=None,
-            phases=[Phase.generate, Phase.shrink],
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(ControllerMachine, examples=150, steps=60)

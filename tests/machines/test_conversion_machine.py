@@ -10,9 +10,8 @@ from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.modern.state import ConsumerGroup
@@ -22,6 +21,7 @@ from odradek.protocol.messages.sync_group import SyncGroupResponse
 from tests.machines.mixed_model import REBALANCE_MS, Model
 from tests.machines.partition_names import by_topic, new_targets, since
 from tests.support.classic_rig import GROUP, NOW_MS
+from tests.support.effort import effort, run_machine
 from tests.support.modern_rig import ModernRig, assignment, metadata, written
 
 if TYPE_CHECKING:
@@ -310,16 +310,7 @@ class ConversionMachine(RuleBasedStateMachine):
 
 
 def test_the_core_behaves_like_the_model() -> None:
-    run_state_machine_as_test(
-        ConversionMachine,
-        settings=settings(
-            max_examples=50,
-            stateful_step_count=50,
-            deadline=None,
-            phases=(Phase.generate, Phase.shrink),
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(ConversionMachine, examples=50, steps=50)
 
 
 def walk(rng: Random, steps: int) -> list[str]:
@@ -356,7 +347,7 @@ def walk(rng: Random, steps: int) -> list[str]:
 
 def test_long_walks_between_the_protocols() -> None:
     upgrades = downgrades = 0
-    for seed in range(40):
+    for seed in range(effort(40)):
         kinds = walk(Random(seed), steps=120)
         pairs = list(pairwise(kinds))
         upgrades += pairs.count(("classic", "consumer"))

@@ -12,7 +12,6 @@ import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -20,6 +19,7 @@ from odradek.protocol.batch import iter_batches, iter_records
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.log.reads import ColdRead
+from tests.support.effort import run_machine
 from tests.support.logs import CODECS, NOW_MS, append, batch, headers, marker, open_log, produced
 
 if TYPE_CHECKING:
@@ -236,5 +236,5 @@ class LogMachine(RuleBasedStateMachine):
         return bytes(result.records)
 
 
-LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-TestLogMachine = LogMachine.TestCase
+def test_a_log_agrees_with_the_list_of_batches() -> None:
+    run_machine(LogMachine, examples=60, steps=30)

@@ -11,9 +11,8 @@ from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from odradek.coordinator.group.modern.state import ConsumerGroup
 from odradek.protocol.consumer_protocol import subscription_of
@@ -22,6 +21,7 @@ from odradek.protocol.messages.join_group import JoinGroupResponse
 from odradek.protocol.messages.sync_group import SyncGroupResponse
 from tests.machines.partition_names import by_topic, parts
 from tests.support.classic_rig import GROUP
+from tests.support.effort import effort, run_machine
 from tests.support.modern_rig import ModernRig, assignment, metadata, written
 
 if TYPE_CHECKING:
@@ -289,16 +289,7 @@ class MixedMachine(RuleBasedStateMachine):
 
 
 def test_both_protocols_in_one_group() -> None:
-    run_state_machine_as_test(
-        MixedMachine,
-        settings=settings(
-            max_examples=100,
-            stateful_step_count=50,
-            deadline=None,
-            phases=(Phase.generate, Phase.shrink),
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(MixedMachine, examples=100, steps=50)
 
 
 def walk(rng: Random, steps: int) -> list[str]:
@@ -332,7 +323,7 @@ def walk(rng: Random, steps: int) -> list[str]:
 
 def test_long_walks_between_the_protocols() -> None:
     upgrades = downgrades = 0
-    for seed in range(60):
+    for seed in range(effort(60)):
         kinds = walk(Random(seed), steps=150)
         pairs = list(pairwise(kinds))
         upgrades += pairs.count(("classic", "consumer"))

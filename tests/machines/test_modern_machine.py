@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -13,7 +12,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from odradek.coordinator.group.modern import records
@@ -28,6 +26,7 @@ from tests.machines.partition_names import by_topic, new_targets, parts, since
 from tests.machines.transition_visits import note
 from tests.support.cell_counts import count
 from tests.support.classic_rig import GROUP, NOW_MS
+from tests.support.effort import effort, run_machine
 from tests.support.modern_rig import ModernRig
 
 if TYPE_CHECKING:
@@ -249,16 +248,7 @@ class ModernMachine(RuleBasedStateMachine):
 
 
 def test_the_core_behaves_like_the_model() -> None:
-    run_state_machine_as_test(
-        ModernMachine,
-        settings=settings(
-            max_examples=150,
-            stateful_step_count=50,
-            deadline=None,
-            phases=(Phase.generate, Phase.shrink),
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(ModernMachine, examples=150, steps=50)
 
 
 def walk(rng: Random, steps: int) -> None:
@@ -348,7 +338,7 @@ RARE = [
 def test_every_cell_of_the_table_is_met_on_a_long_walk() -> None:
     counts = count(TRANSITIONS)
     visits, arrivals = dict(counts.visits), dict(counts.arrivals)
-    for seed in range(200):
+    for seed in range(effort(200)):
         walk(Random(seed), steps=120)
     unmet = note(
         "consumer groups",

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from odradek.coordinator.group import commands as c
 from odradek.coordinator.group.offset_store import StoredOffset, unpack
@@ -22,6 +21,7 @@ from odradek.coordinator.group.records import to_record
 from odradek.protocol.records.group_metadata import GroupMetadataKey
 from tests.machines.offsets_model import WEEK_MS, Members, Model, Offset
 from tests.support.cleaner import cleaned
+from tests.support.effort import run_machine
 from tests.support.offsets_rig import (
     OffsetsRig,
     commit,
@@ -204,16 +204,7 @@ def shown(packed: bytes) -> Offset:
 def test_offsets_behave_like_the_model(monkeypatch: pytest.MonkeyPatch, examined_max: int) -> None:
     monkeypatch.setattr(expiry, "CHECKS_PER_SLICE_MAX", examined_max)
     monkeypatch.setattr(deletion, "CHECKS_PER_SLICE_MAX", examined_max)
-    run_state_machine_as_test(
-        OffsetsMachine,
-        settings=settings(
-            max_examples=100,
-            stateful_step_count=40,
-            deadline=None,
-            phases=(Phase.generate, Phase.shrink),
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(OffsetsMachine, examples=100, steps=40)
 
 
 def walk(rng: Random, steps: int) -> OffsetsMachine:

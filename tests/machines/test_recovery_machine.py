@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from odradek.protocol.errors import Malformed, Refusal
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.os_disk import OsDisk
+from tests.support.effort import effort
 from tests.support.invariants import cheap_only
 from tests.support.logs import CODECS, append, batch, headers, marker, open_log, produced
 
@@ -123,7 +124,7 @@ def surviving(directory: Path) -> list[int]:
     return found
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=effort(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages=DAMAGES)
 def test_the_longest_valid_prefix_is_kept(pristine: Path, damages: list[Damage]) -> None:
     disk = OsDisk()
@@ -154,7 +155,7 @@ def test_the_longest_valid_prefix_is_kept(pristine: Path, damages: list[Damage])
     disk.close()
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=effort(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages=DAMAGES, recovery_point=st.integers(0, 200), clean=st.booleans(), offset=st.integers(0, 120))
 def test_damage_below_the_recovery_point_is_an_answer_not_a_crash(
     pristine: Path, damages: list[Damage], recovery_point: int, clean: bool, offset: int

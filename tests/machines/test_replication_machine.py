@@ -10,7 +10,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -18,13 +17,13 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from odradek.broker.partition.background_jobs import check_replica_lag
 from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.config import LogConfig
+from tests.support.effort import run_machine
 from tests.support.replication_rig import TOPIC_ID, Brokers
 
 NODES = (1, 2, 3)
@@ -244,8 +243,6 @@ class ReplicationMachine(RuleBasedStateMachine):
 
 
 def test_replication_keeps_what_it_has_committed() -> None:
-    run_state_machine_as_test(
-        ReplicationMachine, settings=settings(max_examples=150, stateful_step_count=40, deadline=None)
-    )
+    run_machine(ReplicationMachine, examples=150, steps=40)
     reached = ReplicationMachine.reached
     assert all(reached[each] for each in ("committed by a first leader", "committed by a later leader")), reached

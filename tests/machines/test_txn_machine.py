@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -13,7 +12,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from odradek.coordinator.txn import commands as c
@@ -23,6 +21,7 @@ from odradek.coordinator.txn.transitions import TRANSITIONS, Event
 from tests.machines.transition_visits import note
 from tests.machines.txn_model import AGAIN, WEEK_MS, Model
 from tests.support.cell_counts import count
+from tests.support.effort import effort, run_machine
 from tests.support.txn_rig import ID, NOW_MS, CoreRig, transaction
 
 PARTITIONS = ["t-0", "t-1", "u-0"]
@@ -248,16 +247,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 def test_the_core_behaves_like_the_model() -> None:
-    run_state_machine_as_test(
-        TransactionMachine,
-        settings=settings(
-            max_examples=150,
-            stateful_step_count=50,
-            deadline=None,
-            phases=(Phase.generate, Phase.shrink),
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(TransactionMachine, examples=150, steps=50)
 
 
 def walk(rng: Random, level: int, steps: int) -> None:
@@ -303,7 +293,7 @@ def walk(rng: Random, level: int, steps: int) -> None:
 def test_every_row_of_the_table_is_met_on_a_long_walk() -> None:
     counts = count(TRANSITIONS)
     before = dict(counts.visits)
-    for seed in range(150):
+    for seed in range(effort(150)):
         walk(Random(seed), level=(0, 1, 2, 2)[seed % 4], steps=120)
     unmet = note(
         "transactions",

@@ -1,6 +1,7 @@
 """Select and order the tests of a run, and list what the run leaves out. A pytest plugin, loaded by tests/conftest.py.
 
-Two sizes of runs exist: `make test` runs everything except tests marked `full`, `make test-all` (`pytest --full`) runs those, too.
+Two sizes of runs exist: `make test` runs everything except tests marked `full`, `make test-all` (`pytest --full`) runs those, too,
+and tries more examples and seeds in randomized tests (tests/support/effort.py).
 A test marked `full` is part of a matrix or of a campaign whose short form runs in `make test`.
 """
 
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.support.effort import raise_effort
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +30,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full", action="store_true", help="run the tests marked `full`, too: full matrices and campaigns"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--full"):
+        raise_effort()
 
 
 @pytest.hookimpl(trylast=True)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from odradek.protocol.codec import encode
+from tests.support.effort import effort
 from tests.support.messages import ALL_CASES, ALL_MESSAGES, struct_values
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def drawn_lines(name: str, version: int) -> list[str]:
     lines: list[str] = []
 
     @settings(
-        max_examples=EXAMPLES_PER_CASE,
+        max_examples=effort(EXAMPLES_PER_CASE),
         deadline=None,
         database=None,
         phases=[Phase.generate],

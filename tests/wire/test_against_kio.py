@@ -20,6 +20,7 @@ from kio.serial import entity_reader, entity_writer
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.schema import FieldRow, Struct, field_rows
+from tests.support.effort import effort
 from tests.support.messages import ALL_CASES, ALL_MESSAGES, struct_values, versions
 
 EXAMPLES_PER_MESSAGE = 15
@@ -211,7 +212,7 @@ def test_both_read_what_the_other_writes(name: str) -> None:
     ours = ALL_MESSAGES[name]
 
     @settings(
-        max_examples=EXAMPLES_PER_MESSAGE,
+        max_examples=effort(EXAMPLES_PER_MESSAGE),
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
@@ -235,7 +236,9 @@ def test_both_read_what_the_other_writes(name: str) -> None:
 def test_messages_without_a_referee_survive_a_round_trip(name: str) -> None:
     ours = ALL_MESSAGES[name]
 
-    @settings(max_examples=EXAMPLES_PER_MESSAGE, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=effort(EXAMPLES_PER_MESSAGE), deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
     @given(st.data())
     def check(data: st.DataObject) -> None:
         for version in versions(ours):

@@ -19,6 +19,7 @@ from odradek.protocol.messages.metadata import MetadataRequest
 from odradek.protocol.messages.produce import ProduceRequest
 from odradek.protocol.primitives import unsigned_varint
 from odradek.protocol.schema import FIXED_SIZES, FieldRow, Message, Struct, field_rows
+from tests.support.effort import effort
 from tests.support.messages import ALL_CASES, ALL_MESSAGES, struct_values, versions
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ def test_mutated_messages_are_read_or_refused(name: str) -> None:
     """Whatever is read can be written again and is then the same: nothing is accepted that has no meaning."""
     cls = ALL_MESSAGES[name]
 
-    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=effort(EXAMPLES), deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.data(), st.randoms(use_true_random=False))
     def check(data: st.DataObject, rng: random.Random) -> None:
         for version in versions(cls):

@@ -354,7 +354,7 @@ class ClassicMachine(RuleBasedStateMachine):
 
     @invariant()
     def replay_gives_what_was_written_last(self) -> None:
-        found = self.rig._new_core().state.groups.get(GROUP)
+        found = self.rig.replica().state.groups.get(GROUP)
         if self.model.log is None:
             assert found is None
             return

@@ -96,6 +96,7 @@ class ClassicRig:
         self.timers: dict[Any, tuple[int, Any]] = {}
         self.pure = PureDecisions()
         self.core = self._new_core()
+        self._replica, self._replicated = self._new_core(), 0
 
     def _new_core(self) -> GroupShard:
         core = GroupShard(self.configs, self.topics, self.features, self.new_id)
@@ -103,6 +104,14 @@ class ClassicRig:
             core.apply(offset, replace(record, memo=None), 7)
         core.on_committed(len(self.log))
         return core
+
+    def replica(self) -> GroupShard:
+        """Return a core that replayed the whole log without memos. A call replays only the records appended since the last call."""
+        for offset in range(self._replicated, len(self.log)):
+            self._replica.apply(offset, replace(self.log[offset], memo=None), 7)
+        self._replicated = len(self.log)
+        self._replica.on_committed(self._replicated)
+        return self._replica
 
     # ---- deciding ---------------------------------------------------------------------------------------------------
 

@@ -201,7 +201,7 @@ class ModernRig(ClassicRig):
 
     def check(self) -> None:
         """What must hold at any time, and that the log says the same as the memory."""
-        again = self._new_core()
+        again = self.replica()
         assert again.state.groups.keys() == self.core.state.groups.keys()
         for group_id, group in self.core.state.groups.items():
             other = again.state.groups[group_id]

@@ -10,11 +10,11 @@ from tests.chaos.group_log import GroupLog
 from tests.chaos.groups import check_groups, collect, measure_groups
 from tests.chaos.journal import shorten
 from tests.chaos.segment_archive import Originals, expand
+from tests.sim.checkers.all_checkers import run_checkers
 from tests.sim.checkers.batches import Unreadable, read_batches
 from tests.sim.checkers.coordinator_log import read_entries
 from tests.sim.checkers.evidence import Evidence
 from tests.sim.checkers.replicas import check_replicas, read_watermarks
-from tests.sim.checkers.verdict import judge
 from tests.sim.checkers.visibility import PartitionModel
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def check(
     findings.groups = measure_groups(groups)
     evidence.disturbance_ms = disturbance_ms
     findings.violations += check_agreement(load_metadata(files.replicas, findings))
-    for finding in judge(evidence):
+    for finding in run_checkers(evidence):
         (findings.delays if finding.startswith("I15") else findings.violations).append(finding)
     findings.counters = dict(evidence.counters) | {name: count for name, count in groups.counters.items() if count}
     if files.originals is not None:

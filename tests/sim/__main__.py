@@ -39,7 +39,8 @@ def main() -> int:
     for result in campaign.thin:
         failed = True
         print(
-            f"seed {result.seed} is too thin: {result.operations} operations, {result.transactions} transactions, {result.faults} faults"
+            f"seed {result.seed} is too thin: {result.operations} operations, {result.transactions} transactions, "
+            f"{result.faults} faults"
         )
     if campaign.unreached():
         failed = True

@@ -71,7 +71,7 @@ REACHABLE_BY_GROUPS: Final = (
     "member subscribes to something else",
     "member holds on to what it must give up",
     "simple consumer commits",
-    "offsets told to a simple consumer",
+    "offsets returned to a simple consumer",
     "offset deleted",
     "group deleted",
     "visitor joins the group of a simple consumer",

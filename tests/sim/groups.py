@@ -127,7 +127,7 @@ class Groups:
         watch.partitions = self.world.options.groups.partitions
         request = FindCoordinatorRequest(key_type=GROUP_KEY, coordinator_keys=[plan.name for plan in self.plans])
         for _ in range(SETUP_ATTEMPTS_MAX):
-            response = await inspector.ask(request, 4)
+            response = await inspector.send_with_retries(request, 4)
             if all(each.error_code == NONE for each in response.coordinators):  # type: ignore[attr-defined]
                 break
             await asyncio.sleep(0.05)

@@ -66,7 +66,7 @@ class Operation:
     """What the member has been told to be its own; None when nothing was said about that."""
     coordinated: bool = False
     """Whoever answered was, from the question to the answer, the coordinator that the controller names."""
-    asked_coordinator: bool = False
+    coordinated_at_request: bool = False
     """It was that when it was asked; it may have been deposed since."""
     stable: bool = False
 

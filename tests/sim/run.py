@@ -11,19 +11,19 @@ from typing import Any, Final
 
 import structlog
 
+from tests.sim.checkers.all_checkers import run_checkers
 from tests.sim.checkers.evidence import SnapshotRow
-from tests.sim.checkers.verdict import judge
 from tests.sim.cluster.cluster import Cluster
 from tests.sim.cluster.node_config import ROOT
 from tests.sim.environment.loop import SimLoop
 from tests.sim.environment.network import Latency, Network
 from tests.sim.environment.trace import Trace
-from tests.sim.evidence.convergence import Rest
+from tests.sim.evidence.convergence import Convergence
 from tests.sim.evidence.final_reads import read_everything
 from tests.sim.evidence.inspector import Inspector
 from tests.sim.evidence.run import Described, collect, count_reached
 from tests.sim.faults.epoch_overflow import rewrite_epochs
-from tests.sim.faults.nemesis import Nemesis
+from tests.sim.faults.injector import FaultInjector
 from tests.sim.faults.small_limits import limited
 from tests.sim.groups import Groups
 from tests.sim.history import END, OK, READ_COMMITTED, READ_UNCOMMITTED, History, Partition
@@ -106,7 +106,7 @@ def _run(loop: SimLoop, rng: Random, options: Options, *, began: float, keep: bo
         counters=dict(world.counters),
         operations=len(world.history.operations),
         transactions=world.transactions_begun,
-        faults=len(run.nemesis.struck),
+        faults=len(run.injector.injected),
         virtual_seconds=loop.time(),
         steps=loop.steps,
         wall_seconds=time.monotonic() - began,
@@ -152,7 +152,7 @@ class Run:
         self.monitor = Monitor(
             ROOT,
             TOPIC,
-            self.cluster.gates,
+            self.cluster.commit_delays,
             lambda: history.clock,
             flush=options.flush,
             brokers=options.brokers,
@@ -166,8 +166,8 @@ class Run:
         if not any(fault.kind == "clock" for fault in options.faults):
             self.monitor.compaction.clocks = {each.number: each.clock.wall_ms for each in self.cluster.machines}
         self.world = World(options, loop, rng, history, self.cluster, self.monitor)
-        self.nemesis = Nemesis(self.world)
-        self.rest = Rest(self.world)
+        self.injector = FaultInjector(self.world)
+        self.convergence = Convergence(self.world)
         self.loop.step_hook_at = 1 << 60
         self.inspector = Inspector(self.world, "inspector")
         self.groups = Groups(self.world)
@@ -185,7 +185,7 @@ class Run:
         await self._heal()
         self.findings += await read_everything(self.world, self.session_reader)
         described = await self._restart_and_describe()
-        self.findings += await self.rest.level(1.0 if self.findings else RESOLVE_SECONDS_MAX)
+        self.findings += await self.convergence.equal_ends(1.0 if self.findings else RESOLVE_SECONDS_MAX)
         await self.cluster.stop()
         return self.findings + self._judge(*described)
 
@@ -297,7 +297,7 @@ class Run:
 
     async def _heal(self) -> None:
         """L1: once faults have stopped every transaction is resolved, and new ones commit."""
-        self.nemesis.stop()
+        self.injector.stop()
         self.groups.calm_down()
         await self.cluster.wait_up(RESOLVE_SECONDS_MAX)
         await self._in_sync()
@@ -321,13 +321,13 @@ class Run:
 
     async def _in_sync(self) -> None:
         """Once something has been found it is not waited for any more."""
-        self.findings += await self.rest.in_sync(1.0 if self.findings else RESOLVE_SECONDS_MAX)
+        self.findings += await self.convergence.in_sync(1.0 if self.findings else RESOLVE_SECONDS_MAX)
 
     async def _resolve(self) -> None:
         # A transaction that began before the wall clock was put back times out that much later: time-outs are persisted, so judged by it.
         patience = RESOLVE_SECONDS_MAX + sum(
             max(0, -fault.number, -fault.seconds * 1000) / 1000
-            for fault in self.nemesis.struck
+            for fault in self.injector.injected
             if fault.kind == "clock"
         )
         deadline = self.loop.time() + patience
@@ -377,8 +377,10 @@ class Run:
     def _judge(self, producers: Producers, transactions: dict[str, tuple[str, int, int]]) -> list[str]:
         # After lost data the node may still be at work when it is asked; there only what it holds right after a start is compared.
         described = Described({}, {}) if self.options.lossy else Described(producers, transactions)
-        evidence = collect(self.world, self.nemesis, described, self.findings, self.rest.ends, self.groups.final)
-        findings = judge(evidence)
+        evidence = collect(
+            self.world, self.injector, described, self.findings, self.convergence.ends, self.groups.final
+        )
+        findings = run_checkers(evidence)
         count_reached(self.world, evidence)
         if self.options.lossy:
             # Outside of every promise: the node has to come back, to serve, and to know what its files say, no more.

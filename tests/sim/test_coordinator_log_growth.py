@@ -192,7 +192,7 @@ def test_a_month_of_transactions_leaves_the_logs_of_the_coordinators_as_a_week_d
             asyncio.set_event_loop(None)
             run.abandon()
             loop.close()
-    run.monitor.violations += run.monitor.compaction.at_the_end()
+    run.monitor.violations += run.monitor.compaction.check_files()
     assert run.seen_so_far() == []
     assert month.offsets == [-1, (DAYS - 1) * TRANSACTIONS_PER_DAY - 1], "forgotten, and kept"
     for place in PLACES:

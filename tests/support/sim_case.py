@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from tests.sim.checkers.all_checkers import run_checkers
 from tests.sim.checkers.coordinator_log import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT, Entry
 from tests.sim.checkers.evidence import Evidence
-from tests.sim.checkers.verdict import judge
 from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.history import END, FETCH, INIT, OK, PRODUCE, History, Operation
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
@@ -157,4 +157,4 @@ class Case:
         evidence = Evidence(self.history, models, {0: self.entries}, scan_interval_ms=100)
         for name, value in self.changes.items():
             setattr(evidence, name, value)
-        return judge(evidence)
+        return run_checkers(evidence)

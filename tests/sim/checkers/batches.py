@@ -1,4 +1,7 @@
-"""The checkers' own reader of Kafka's bytes. It shares no code with the broker: a misreading would have to be made twice."""
+"""Reader of record batches.
+
+It shares no code with the broker, so an error of the broker's reader is not repeated here.
+"""
 
 import struct
 from collections.abc import Iterator
@@ -15,11 +18,11 @@ ABORT, COMMIT = 0, 1
 
 Buffer = bytes | bytearray | memoryview
 Identity = tuple[int, int, int]
-"""Offset, leader epoch and checksum: two batches that agree in them are one."""
+"""Offset, leader epoch and checksum. Two batches with the same identity are equal."""
 
 
 class Unreadable(ValueError):
-    """Bytes that are no record batch."""
+    """Raised for bytes that are not a record batch."""
 
 
 @dataclass(slots=True)
@@ -39,10 +42,10 @@ class Batch:
     crc: int = 0
     base_timestamp: int = -1
     deltas: list[int] = field(default_factory=list)
-    """Of each record, how far its offset lies behind the first: where compaction has been, some are missing."""
+    """Offset of each record relative to the base offset. Compaction leaves gaps."""
     records: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
     marks: dict[int, bytes] = field(default_factory=dict)
-    """By delta of a record without a value, what stands in its header."""
+    """By offset delta of a record without a value: the value of its header."""
 
     @property
     def identity(self) -> Identity:
@@ -58,18 +61,18 @@ class Batch:
 
     @property
     def offsets(self) -> list[int]:
-        """Of its records."""
+        """Offsets of the records."""
         return [self.base_offset + delta for delta in self.deltas]
 
     @property
     def values(self) -> list[bytes]:
-        """What each record is known by: its value, or the mark of a tombstone."""
+        """Unique value of each record: its value, or the header value of a tombstone."""
         rows = zip(self.deltas, self.records, strict=True)
         return [self.marks.get(delta, b"") if value is None else value for delta, (_, value) in rows]
 
     @property
     def delete_horizon(self) -> int | None:
-        """From when on (ms of wall-clock time) tombstones in it, or its marker, may go."""
+        """Wall-clock time (ms) from which compaction may remove the tombstones or the marker of the batch, or None."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
@@ -95,11 +98,11 @@ class Batch:
 def read_batches(
     data: Buffer, *, check_crc: bool = False, known: dict[Identity, Batch] | None = None
 ) -> Iterator[Batch]:
-    """Batches from the start of `data`; a partial one at the end is left out. One that is `known` is not read again (its position is that of
-    its first sight).
+    """Yield batches from the start of `data`; omit a partial one at the end. A batch in `known` is not parsed again and
+    keeps its first position.
 
     Raises:
-        Unreadable: a batch that contradicts itself, or (with `check_crc`) whose checksum is wrong.
+    Unreadable: the fields of a batch contradict each other, or (with `check_crc`) its checksum is wrong.
     """
     view = memoryview(data)
     position = 0
@@ -113,9 +116,9 @@ def read_batches(
         body = view[position : position + size]
         if check_crc and crc32c.crc32c(bytes(body[CRC_START:])) != fields[4]:
             raise Unreadable(f"batch at {position}, offset {fields[0]}: wrong checksum")
-        name = (fields[0], fields[2], fields[4])
-        if known is not None and name in known:
-            yield known[name]
+        identity = (fields[0], fields[2], fields[4])
+        if known is not None and identity in known:
+            yield known[identity]
             position += size
             continue
         batch = Batch(

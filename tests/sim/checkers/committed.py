@@ -1,18 +1,18 @@
-"""What clients were told is committed: it has to be in every leader's log from then on (I10, I11)."""
+"""Committed records that clients have received: every later leader must hold them (invariants I10 and I11)."""
 
 from tests.sim.checkers.batches import Batch
 from tests.sim.checkers.replica_log import ReplicaLog
 
 
 class CommittedLog:
-    """The batches below the highest watermark that anybody was told of one partition."""
+    """Committed batches of one partition: those below the highest high watermark that a client or follower received."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
         self.end = 0
 
     def extend(self, log: ReplicaLog, end: int) -> bool:
-        """Everything of `log` below `end` is committed. False when the log does not reach so far."""
+        """Add the batches of `log` below `end` as committed. Return False if the log ends before `end`."""
         if end <= self.end:
             return True
         if log.end < end:
@@ -24,9 +24,10 @@ class CommittedLog:
         return True
 
     def missing_in(self, log: ReplicaLog, epoch: int) -> Batch | None:
-        """The first committed batch that the log of the leader of `epoch` does not hold as it was.
+        """Return the first committed batch that the log of the leader of `epoch` lacks or holds with other contents.
 
-        A leader that has not heard of its successors yet need not hold what those have committed.
+        Batches of later leader epochs are not compared: a leader that was deposed does not hold what its successors
+        committed.
         """
         for batch in self.batches:
             if batch.leader_epoch > epoch:

@@ -1,4 +1,7 @@
-"""I13 the grammar of a log, I14 markers against the coordinator's log, I15 time-outs."""
+"""Invariants of a partition log and the coordinator's log:
+
+I13 order of a log, I14 markers match decisions, I15 time-outs.
+"""
 
 from collections.abc import Iterator
 
@@ -19,35 +22,46 @@ SLACK_MS = 2000
 
 
 def check_grammar(evidence: Evidence) -> Iterator[str]:
-    """I13: offsets, sequences and epochs of each partition are in order."""
-    modern = {value for operation in evidence.history.of(PRODUCE) if is_modern(operation) for value in operation.values}
+    """I13: offsets, sequences and producer epochs of each partition are in order."""
+    tv2_values = {
+        value for operation in evidence.history.of(PRODUCE) if is_tv2(operation) for value in operation.values
+    }
     for (topic, index), model in evidence.partitions.items():
         for anomaly in model.anomalies:
             yield f"I13 {topic}-{index}: {anomaly}"
         for offset, sequence in model.late_starts.items():
-            if model.slots[offset].value in modern:
+            if model.slots[offset].value in tv2_values:
                 yield f"I13 {topic}-{index}: offset {offset}: a new TV2 producer starts with sequence {sequence}"
 
 
 def check_coordinator_log(evidence: Evidence) -> Iterator[str]:
-    """I14: the states of each id follow one another as they may, epochs of a producer id never go back, and no decision is left undone."""
+    """I14: the states of each transactional id follow allowed transitions, and every decision is completed.
+
+    Epochs of a producer id never decrease.
+    """
     owners: dict[int, str] = {}
     for index, entries in evidence.coordinators.items():
         last: dict[str, Entry] = {}
         epochs: dict[int, int] = {}
         for entry in entries:
-            who = f"I14 {entry.transactional_id} at __transaction_state-{index}@{entry.offset}"
+            where = f"I14 {entry.transactional_id} at __transaction_state-{index}@{entry.offset}"
             if entry.removed:
                 last.pop(entry.transactional_id, None)
                 continue
             before = last.get(entry.transactional_id)
             state = before.state if before is not None else None
             if state not in ALLOWED_BEFORE.get(entry.state, set()):
-                yield f"{who}: {STATE_NAMES[entry.state]} after {STATE_NAMES[state] if state is not None else 'nothing'}"
+                yield (
+                    f"{where}: {STATE_NAMES[entry.state]} after "
+                    f"{STATE_NAMES[state] if state is not None else 'nothing'}"
+                )
             if entry.producer_epoch < epochs.get(entry.producer_id, -1):
-                yield f"{who}: epoch {entry.producer_epoch} of producer {entry.producer_id} after {epochs[entry.producer_id]}"
+                yield (
+                    f"{where}: epoch {entry.producer_epoch} of producer {entry.producer_id} after "
+                    f"{epochs[entry.producer_id]}"
+                )
             if owners.setdefault(entry.producer_id, entry.transactional_id) != entry.transactional_id:
-                yield f"{who}: producer {entry.producer_id} belongs to {owners[entry.producer_id]}"
+                yield f"{where}: producer {entry.producer_id} belongs to {owners[entry.producer_id]}"
             epochs[entry.producer_id] = entry.producer_epoch
             if before is not None and before.producer_id != entry.producer_id:
                 evidence.count("epoch overflow")
@@ -58,7 +72,9 @@ def check_coordinator_log(evidence: Evidence) -> Iterator[str]:
 
 
 def check_markers(evidence: Evidence) -> Iterator[str]:
-    """I14: a marker in every partition of a finished decision, and no marker without a decision that names its partition."""
+    """I14: each completed decision has a marker in all its partitions, and each marker has a decision that names its
+    partition.
+    """
     written: dict[tuple[Partition, int, int, bool], None] = {}
     decided: dict[tuple[Partition, int, int, bool], None] = {}
     for partition, model in evidence.partitions.items():
@@ -88,7 +104,10 @@ def check_markers(evidence: Evidence) -> Iterator[str]:
             epoch,
             commit,
         ) not in late:
-            yield f"I14 undecided marker of ({producer_id}, {epoch}) in {partition}: nobody decided to {'commit' if commit else 'abort'}"
+            yield (
+                f"I14 undecided marker of ({producer_id}, {epoch}) in {partition}: there is no decision to "
+                f"{'commit' if commit else 'abort'}"
+            )
 
 
 def _missing_markers(
@@ -97,11 +116,17 @@ def _missing_markers(
     for partition in sorted(decision.partitions):
         key = (partition, decision.producer_id, decision.producer_epoch, decision.state == PREPARE_COMMIT)
         if partition in evidence.partitions and key not in written:
-            yield f"I14 {decision.transactional_id} is complete, its marker of ({decision.producer_id}, {decision.producer_epoch}) is missing in {partition}"
+            yield (
+                f"I14 {decision.transactional_id} is complete, its marker of ({decision.producer_id}, "
+                f"{decision.producer_epoch}) is missing in {partition}"
+            )
 
 
 def check_timeouts(evidence: Evidence) -> Iterator[str]:
-    """I15: no transaction runs on for long after its time-out (judged by the broker's wall clock, so not where that jumped)."""
+    """I15: no transaction stays open long after its transaction.timeout.ms.
+
+    The check uses the broker's wall clock, so runs with clock steps are skipped.
+    """
     if evidence.clock_jumped:
         return
     for entries in evidence.coordinators.values():
@@ -117,6 +142,6 @@ def check_timeouts(evidence: Evidence) -> Iterator[str]:
                 yield f"I15 {entry.transactional_id} ran {over_ms} ms over its time-out of {before.timeout_ms} ms"
 
 
-def is_modern(operation: Operation) -> bool:
-    """Whether it belongs to a TV2 transaction."""
+def is_tv2(operation: Operation) -> bool:
+    """Return True if the operation belongs to a TV2 transaction."""
     return operation.generation == 2 and operation.transactional_id is not None

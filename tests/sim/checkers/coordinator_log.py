@@ -1,4 +1,7 @@
-"""The checkers' own reader of `__transaction_state`: what the coordinator decided, in order."""
+"""Reader of `__transaction_state`: the decisions of the coordinator in order.
+
+Part of the checkers, without code of the broker.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -31,7 +34,7 @@ ALLOWED_BEFORE: Final[dict[int, set[int | None]]] = {
 
 @dataclass(slots=True)
 class Entry:
-    """One record; `removed` when it is a tombstone."""
+    """One record of the transaction log. `removed` is True for a tombstone."""
 
     offset: int
     leader_epoch: int
@@ -51,7 +54,7 @@ class Entry:
 
 
 def read_entries(batches: Iterable[Batch]) -> list[Entry]:
-    """All entries of one partition's batches, control batches left out."""
+    """Return the entries of the batches of one partition, without control batches."""
     entries = []
     for batch in batches:
         if batch.is_control:
@@ -111,7 +114,7 @@ def _skip_tags(reader: Fields, entry: Entry, *, top: bool) -> None:
 
 
 def last_states(entries: Iterable[Entry]) -> dict[str, Entry]:
-    """What a replay from the start leaves: the last entry of each id that was not removed."""
+    """Return the last entry of each transactional id that was not removed, as a replay of the log does."""
     states: dict[str, Entry] = {}
     for entry in entries:
         if entry.removed:
@@ -122,18 +125,21 @@ def last_states(entries: Iterable[Entry]) -> dict[str, Entry]:
 
 
 class CoordinatorModel:
-    """What the log of one `__transaction_state` partition on one host says so far."""
+    """State of one partition of `__transaction_state` on one host, from its log so far."""
 
     def __init__(self, log: ReplicaLog) -> None:
         self.log = log
-        self.cuts = log.cuts
+        self.truncations = log.truncations
         self.entries: list[Entry] = []
         self.latest: dict[str, Entry] = {}
         self.by_producer: dict[int, Entry] = {}
         self._next = 0
 
     def up_to_date(self) -> "CoordinatorModel":
-        """Itself, with all that the log holds now (which was cut no more often than when this began)."""
+        """Read the new batches of the log and return self.
+
+        The log must not have been truncated since this model was created.
+        """
         placed = self.log.placed
         while self._next < len(placed):
             self._add(placed[self._next].batch)

@@ -1,4 +1,4 @@
-"""What the checkers judge: the clients' history, and what is left on disk, read by the checkers' own code."""
+"""Input of the checkers: the history of the clients, and the contents of the disks, read by the checkers' own code."""
 
 from dataclasses import dataclass, field
 
@@ -25,7 +25,7 @@ class SnapshotRow:
 
 @dataclass(slots=True)
 class Replicas:
-    """One partition on all its hosts: see `checkers.replicas.check_replicas`."""
+    """One partition on all its hosts: the arguments of `checkers.replicas.check_replicas`."""
 
     what: str
     logs: dict[int, list[Batch]]
@@ -34,9 +34,9 @@ class Replicas:
 
 @dataclass
 class GroupEvidence:
-    """What is left of the groups of a run, by the files of `__consumer_offsets`, and what clients were told at the end.
+    """State of the groups of a run from the files of `__consumer_offsets`, and the final responses to clients.
 
-    `said`: by group, member and epoch of the consumer protocol, all that was ever written of what the member had.
+    `assignments`: by group, member id and member epoch of the consumer protocol, all assignments ever written.
     """
 
     copiers: tuple[str, ...]
@@ -44,31 +44,35 @@ class GroupEvidence:
     topic_id: bytes = b""
     committed: dict[Place, int] = field(default_factory=dict)
     changes: dict[Place, list[Committed]] = field(default_factory=dict)
-    said: dict[tuple[str, str, int], dict[Owned, None]] = field(default_factory=dict)
+    assignments: dict[tuple[str, str, int], dict[Owned, None]] = field(default_factory=dict)
     final: list[Operation] = field(default_factory=list)
     begun_anew: list[tuple[str, int]] = field(default_factory=list)
-    """Group, and place in the order of all events, where it began to count its epochs anew."""
+    """Group, and position in the order of all events, at which the group restarted the count of its epochs."""
     ended_late: dict[int, None] = field(default_factory=dict)
-    """Producers of the classic protocol whose open transaction was ended here by a marker that came late."""
+    """Producers of the classic transaction protocol whose open transaction was ended by a delayed marker."""
     alone: str = ""
-    """The group of a simple consumer: offsets are set and deleted there by who is no member."""
+    """The group of a simple consumer, which sets and deletes offsets without being a member."""
 
 
 @dataclass
 class Evidence:
-    """`lossy` marks a run outside the guarantee: power was lost without flushing, so only the order of what is left can be judged."""
+    """History and logs of a run, which the checkers compare.
+
+    `lossy` marks a run outside the guarantee: a power cut lost unflushed data, so the checkers compare only the
+    restarted broker with its files.
+    """
 
     history: History
     partitions: dict[Partition, PartitionModel]
     coordinators: dict[int, list[Entry]] = field(default_factory=dict)
     late_frames: list[LateFrame] = field(default_factory=list)
     written_at: dict[bytes, int] = field(default_factory=dict)
-    """Place in the order of all events at which a leader wrote the batch that begins with this value, for the last time."""
+    """By first value of a batch: the last position in the order of all events at which a leader wrote the batch."""
     ended_late: dict[bytes, None] = field(default_factory=dict)
-    """Values whose classic transaction was ended by a marker of an earlier one that the network had held back."""
+    """Values whose classic transaction was ended by the delayed marker of an earlier transaction."""
     lossy: bool = False
     compacted: dict[Partition, int] = field(default_factory=dict)
-    """Partitions whose records have keys, of which the newest count; and for how long a tombstone stays there (ms)."""
+    """Compacted partitions written by clients, with their delete.retention.ms."""
     scan_interval_ms: int = 0
     disturbance_ms: int = 0
     clock_jumped: bool = False
@@ -77,9 +81,9 @@ class Evidence:
     snapshots: dict[Partition, list[tuple[int, list[SnapshotRow]]]] = field(default_factory=dict)
     snapshot_models: dict[tuple[Partition, int], PartitionModel] = field(default_factory=dict)
     replicated: bool = False
-    """Several brokers: what was acknowledged by the leader alone may be lost with it."""
+    """True for several brokers: a record acknowledged with acks=1 may be lost with its leader."""
     repeaters: frozenset[str] = frozenset()
-    """Processes of clients that may send a record again without a sequence number, or with one of a new epoch, although it was written."""
+    """Processes of clients that may resend a written record without a sequence number, or with a new producer epoch."""
     replicas: list[Replicas] = field(default_factory=list)
     groups: GroupEvidence | None = None
     counters: dict[str, int] = field(default_factory=dict)
@@ -88,10 +92,11 @@ class Evidence:
         self.counters[name] = self.counters.get(name, 0) + by
 
     def exposed_transactions(self) -> dict[int, None]:
-        """Transactions that a late EndTxn of their own (producer id, epoch) may have ended, or a late marker has: the known hole of the classic protocol.
+        """Return the classic transactions that a delayed EndTxn or marker of another transaction may have ended.
 
-        Such a request names no transaction, so nothing tells it from one of the transaction that runs when it arrives. TV2 closes the hole by
-        a new epoch per transaction: there it exposes nothing. What a marker has ended was seen when it was written.
+        This gap is known: the requests of the classic protocol name no transaction. A delayed request with the same
+        producer id and epoch therefore ends the transaction that is open when it arrives. TV2 closes the gap with a new
+        epoch per transaction (KIP-890). Transactions that a delayed marker ended were recorded when it was written.
         """
         exposed: dict[int, None] = {}
         transactions = self.history.transactions()

@@ -1,17 +1,20 @@
-"""The checkers' own reader of the fields of keys and values: big-endian numbers, and strings and arrays in both of Kafka's forms."""
+"""Reader of the fields of record keys and values: big-endian numbers, and strings and arrays in Kafka's two encodings.
+
+Part of the checkers, without code of the broker.
+"""
 
 import struct
 
 
 class Fields:
-    """The fields of `data` from the first on."""
+    """Cursor over the fields of `data`, from the first field on."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.position = 0
 
     def number(self, layout: str) -> int:
-        """One number, in the notation of `struct`."""
+        """Read one number, in the notation of `struct`."""
         value = struct.unpack_from(layout, self.data, self.position)[0]
         self.position += struct.calcsize(layout)
         return int(value)
@@ -35,5 +38,5 @@ class Fields:
         return self.bytes(self.uvarint() - 1 if flexible else self.number(">h")).decode()
 
     def count(self, *, flexible: bool = False) -> int:
-        """Elements of an array; -1: there is none."""
+        """Read the number of elements of an array; -1 is a null array."""
         return self.uvarint() - 1 if flexible else self.number(">i")

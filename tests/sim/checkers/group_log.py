@@ -1,4 +1,7 @@
-"""The checkers' own reader of `__consumer_offsets`: offsets, classic groups, and what members of the consumer protocol have."""
+"""Reader of `__consumer_offsets`: offsets, classic groups, and assignments of members of the consumer protocol.
+
+Part of the checkers, without code of the broker.
+"""
 
 import struct
 from collections.abc import Iterable, Iterator
@@ -21,7 +24,7 @@ Owned = frozenset[tuple[bytes, int]]
 
 @dataclass(slots=True)
 class Committed:
-    """An offset that is, or is to be, in force. `offset` None: it was deleted."""
+    """A committed or pending offset. `offset` is None for a deletion."""
 
     place: Place
     offset: int | None
@@ -31,7 +34,10 @@ class Committed:
 
 @dataclass(slots=True)
 class Member:
-    """What one member of the consumer protocol has, as its record says: `owned` includes what it is still to give up."""
+    """Current assignment of one member of the consumer protocol.
+
+    `owned` includes partitions that it has yet to revoke.
+    """
 
     epoch: int
     assigned: Owned
@@ -39,12 +45,12 @@ class Member:
 
 
 def _partitions(fields: Fields) -> Owned:
-    found = []
+    partitions = []
     for _ in range(fields.count(flexible=True)):
         topic_id = fields.bytes(16)
-        found += [(topic_id, fields.number(">i")) for _ in range(fields.count(flexible=True))]
+        partitions += [(topic_id, fields.number(">i")) for _ in range(fields.count(flexible=True))]
         _skip_tags(fields)
-    return frozenset(found)
+    return frozenset(partitions)
 
 
 def _skip_tags(fields: Fields) -> None:
@@ -54,7 +60,7 @@ def _skip_tags(fields: Fields) -> None:
 
 
 def read_offset(key: bytes, value: bytes | None) -> tuple[Place, int | None]:
-    """The place, and the offset; None of a tombstone."""
+    """Return the group, topic and partition of an offset record, and the offset (None for a tombstone)."""
     reader = Fields(key)
     reader.number(">h")
     place = (reader.string(), reader.string(), reader.number(">i"))
@@ -62,7 +68,7 @@ def read_offset(key: bytes, value: bytes | None) -> tuple[Place, int | None]:
 
 
 def read_member(value: bytes) -> Member:
-    """ConsumerGroupCurrentMemberAssignmentValue."""
+    """Parse a ConsumerGroupCurrentMemberAssignmentValue."""
     reader = Fields(value)
     reader.number(">h")
     epoch = reader.number(">i")
@@ -74,23 +80,26 @@ def read_member(value: bytes) -> Member:
 
 @dataclass
 class GroupModel:
-    """What one partition of `__consumer_offsets` says after the batches that were added.
+    """State of one partition of `__consumer_offsets` after the added batches.
 
-    `changes`: all offsets that came into force, in the order of their records and markers. `said`: all that was ever written of a member's
-    epoch and what it had then.
+    `changes` lists all offsets that took effect, in the order of their records and markers. `assignments` holds, per
+    member and member epoch, every assignment that was written.
     """
 
     committed: dict[Place, Committed] = field(default_factory=dict)
     changes: list[Committed] = field(default_factory=list)
     pending: dict[int, dict[Place, Committed]] = field(default_factory=dict)
     kinds: dict[str, int] = field(default_factory=dict)
-    """By group the kind of its newest record: a classic one or one of the consumer protocol."""
+    """By group: the kind of its newest group record (classic or consumer protocol)."""
     _epochs: dict[str, int] = field(default_factory=dict)
-    _dead: dict[str, None] = field(default_factory=dict)
+    _deleted: dict[str, None] = field(default_factory=dict)
     members: dict[str, dict[str, Member]] = field(default_factory=dict)
-    said: dict[tuple[str, str, int], dict[Owned, None]] = field(default_factory=dict)
+    assignments: dict[tuple[str, str, int], dict[Owned, None]] = field(default_factory=dict)
     begun_anew: dict[str, int] = field(default_factory=dict)
-    """How often a group has begun to count its epochs anew: it was empty and forgotten, or changed its protocol while it was empty."""
+    """By group: how often it restarted the count of its epochs.
+
+    An empty group does that after its deletion or a change of protocol.
+    """
     findings: list[str] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
 
@@ -132,7 +141,7 @@ class GroupModel:
         if batch.is_transactional:
             self.pending.setdefault(batch.producer_id, {})[place] = change
         else:
-            self._in_force(change)
+            self._take_effect(change)
 
     def _end(self, producer_id: int, *, commit: bool) -> None:
         ended = self.pending.pop(producer_id, {})
@@ -141,9 +150,9 @@ class GroupModel:
         for place, change in ended.items() if commit else ():
             before = self.committed.get(place)
             if before is None or before.record < change.record:
-                self._in_force(change)
+                self._take_effect(change)
 
-    def _in_force(self, change: Committed) -> None:
+    def _take_effect(self, change: Committed) -> None:
         self.changes.append(change)
         if change.offset is None:
             self.committed.pop(change.place, None)
@@ -155,7 +164,7 @@ class GroupModel:
     def _group(self, group: str, kind: int, value: bytes | None) -> None:
         if value is None:
             if self.kinds.get(group) == kind:
-                self._dead[group] = None
+                self._deleted[group] = None
             return
         reader = Fields(value)
         reader.number(">h")
@@ -165,9 +174,11 @@ class GroupModel:
         self._count("classic generation" if kind == CLASSIC_GROUP else "epoch of a consumer group")
         if self.kinds.get(group, kind) != kind:
             self._count("group upgraded" if kind == CONSUMER_GROUP else "group downgraded")
-        if group in self.kinds and (epoch < self._epochs[group] or (group in self._dead and self.kinds[group] == kind)):
+        if group in self.kinds and (
+            epoch < self._epochs[group] or (group in self._deleted and self.kinds[group] == kind)
+        ):
             self.begun_anew[group] = self.begun_anew.get(group, 0) + 1
-        self._dead.pop(group, None)
+        self._deleted.pop(group, None)
         self.kinds[group], self._epochs[group] = kind, epoch
 
     def _member(self, group: str, member_id: str, value: bytes | None) -> None:
@@ -176,7 +187,7 @@ class GroupModel:
             members.pop(member_id, None)
             return
         member = members[member_id] = read_member(value)
-        self.said.setdefault((group, member_id, member.epoch), {})[member.assigned] = None
+        self.assignments.setdefault((group, member_id, member.epoch), {})[member.assigned] = None
 
     def _owned_twice(self, group: str, offset: int) -> Iterator[str]:
         owners: dict[tuple[bytes, int], str] = {}
@@ -184,23 +195,29 @@ class GroupModel:
             for topic_id, index in sorted(member.owned):
                 other = owners.setdefault((topic_id, index), member_id)
                 if other != member_id:
-                    yield f"I7 {group}: at offset {offset} partition {index} belongs to {other} and to {member_id} ({self.members[group]})"
+                    yield (
+                        f"I7 {group}: at offset {offset} partition {index} belongs to {other} and to {member_id} "
+                        f"({self.members[group]})"
+                    )
 
     def _count(self, name: str) -> None:
         self.counters[name] = self.counters.get(name, 0) + 1
 
 
 class FollowedGroups:
-    """The model of a log on one host that grows."""
+    """Group model of a growing log on one host."""
 
     def __init__(self, log: ReplicaLog) -> None:
         self.log = log
-        self.cuts = log.cuts
+        self.truncations = log.truncations
         self.model = GroupModel()
         self._end = 0
 
     def up_to_date(self) -> GroupModel:
-        """The model, with all that the log holds now (which was cut no more often than when this began)."""
+        """Read the new batches of the log and return the model.
+
+        The log must not have been truncated since this object was created.
+        """
         new = []
         for placed in reversed(self.log.placed):
             if placed.batch.base_offset < self._end:

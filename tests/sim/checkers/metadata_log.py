@@ -1,4 +1,7 @@
-"""The checkers' own reader of `__cluster_metadata`: which partitions there are, who leads them, who is in sync."""
+"""Reader of `__cluster_metadata`: partitions, their leaders and their ISR.
+
+Part of the checkers, without code of the broker.
+"""
 
 import struct
 from dataclasses import dataclass, replace
@@ -9,7 +12,7 @@ from tests.sim.checkers.fields import Fields
 
 TOPIC, PARTITION, PARTITION_CHANGE, REMOVE_TOPIC = 2, 3, 5, 9
 LEADER_CHANGE: Final = 2
-"""Type of the control record with which a leader of the metadata log begins its term."""
+"""Type of the control record with which a leader of the metadata log begins its epoch."""
 NO_LEADER: Final = -1
 NO_CHANGE: Final = -2
 
@@ -19,7 +22,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What the metadata log says about one partition."""
+    """State of one partition by the metadata log."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -32,7 +35,10 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One record's effect on a partition; `before` is None for a new one, `after` None for one whose topic is removed."""
+    """Effect of one record on a partition.
+
+    `before` is None for a new partition, `after` is None if its topic was deleted.
+    """
 
     place: Place
     before: PartitionState | None
@@ -40,16 +46,16 @@ class Change:
 
 
 class MetadataModel:
-    """State after the records that were applied."""
+    """State of the partitions after the applied records."""
 
     def __init__(self) -> None:
         self.partitions: dict[Place, PartitionState] = {}
         self.terms: dict[int, int] = {}
-        """Leader of each term of the metadata log."""
+        """By epoch of the metadata log: its leader."""
         self._topics: dict[Uuid, str] = {}
 
     def apply(self, batch: Batch) -> list[Change]:
-        """The changes to partitions; also those of terms are noted."""
+        """Apply a batch and return the changes of partitions. LeaderChange records are added to `terms`."""
         if batch.is_control:
             if batch.control_type == LEADER_CHANGE:
                 value = batch.records[0][1]
@@ -74,8 +80,8 @@ class MetadataModel:
             return self._change(reader)
         elif kind == REMOVE_TOPIC:
             name = self._topics.pop(reader.bytes(16), "")
-            gone = [place for place in self.partitions if place[0] == name]
-            return [Change(place, self.partitions.pop(place), None) for place in gone]
+            removed = [place for place in self.partitions if place[0] == name]
+            return [Change(place, self.partitions.pop(place), None) for place in removed]
         return []
 
     def _partition(self, reader: "Fields", version: int) -> Change:

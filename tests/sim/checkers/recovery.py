@@ -1,4 +1,4 @@
-"""I16: what a restarted node knows equals what a replay of its log says."""
+"""I16: the state of a restarted broker equals a replay of its log by the checkers' own model."""
 
 import struct
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ SNAPSHOT_ROW: Final = struct.Struct(">qhiqiqiq")
 
 
 def read_snapshot(data: bytes) -> list[SnapshotRow] | None:
-    """Rows of a producer snapshot file; None when it is not a valid one (the broker must then do without it)."""
+    """Return the rows of a producer snapshot file, or None if it is not valid. The broker must then ignore the file."""
     if len(data) < SNAPSHOT_HEADER.size:
         return None
     version, crc, count = SNAPSHOT_HEADER.unpack_from(data)
@@ -41,25 +41,31 @@ def expected_rows(model: PartitionModel) -> dict[int, SnapshotRow]:
     }
 
 
-def forgive(rows: dict[int, SnapshotRow], expected: dict[int, SnapshotRow]) -> None:
-    """Of a compacted log: the marker that said who coordinates may have been taken away."""
+def accept_older_coordinator_epochs(rows: dict[int, SnapshotRow], expected: dict[int, SnapshotRow]) -> None:
+    """Copy older coordinator epochs from `rows` to `expected`: compaction may have removed the marker with the newer
+    epoch.
+    """
     for producer_id, row in rows.items():
-        wanted = expected.get(producer_id)
-        if wanted is not None and row.coordinator_epoch < wanted.coordinator_epoch:
-            wanted.coordinator_epoch = row.coordinator_epoch
+        expected_row = expected.get(producer_id)
+        if expected_row is not None and row.coordinator_epoch < expected_row.coordinator_epoch:
+            expected_row.coordinator_epoch = row.coordinator_epoch
 
 
-def forgive_gone(rows: dict[int, SnapshotRow], expected: dict[int, SnapshotRow], left: dict[int, SnapshotRow]) -> None:
-    """As `forgive`; and who has fetched a log up to the middle of what was compacted elsewhere never had what was gone there.
+def accept_removed_batches(
+    rows: dict[int, SnapshotRow], expected: dict[int, SnapshotRow], left: dict[int, SnapshotRow]
+) -> None:
+    """Adapt the `expected` rows of a compacted log that this replica fetched after batches had been removed on the
+    leader.
 
-    A transaction whose marker is still to come begins for it with the first batch that was left, and a producer has come as far as
-    the last one. That is what is `left` on its disk; what came from a snapshot of earlier days is as `expected`. Of each producer
-    one of the two has to hold, as a whole.
+    The replica never had the removed batches. For it, an open transaction begins with the first batch that is left, and
+    a producer ends with the last one. `left` holds the rows of a replay of the batches on its disk. A row loaded from
+    an earlier snapshot equals the row in `expected` instead. The row of each producer must equal one of the two
+    completely.
     """
     for producer_id, row in left.items():
         row.coordinator_epoch = expected[producer_id].coordinator_epoch
-    forgive(rows, expected)
-    forgive(rows, left)
+    accept_older_coordinator_epochs(rows, expected)
+    accept_older_coordinator_epochs(rows, left)
     for producer_id in list(expected):
         if rows.get(producer_id) == left.get(producer_id):
             del expected[producer_id]
@@ -68,12 +74,12 @@ def forgive_gone(rows: dict[int, SnapshotRow], expected: dict[int, SnapshotRow],
 
 
 def stable_end(expected: dict[int, SnapshotRow], end: int) -> int:
-    """The last stable offset of who knows these producers, of a log that ends there."""
+    """Return the last stable offset of a log that ends at `end`, from the rows of its producers."""
     return min((row.open_since for row in expected.values() if row.open_since >= 0), default=end)
 
 
 def check_producer_state(evidence: Evidence) -> Iterator[str]:
-    """DescribeProducers of a restarted node, and every snapshot file, against a replay by the checkers' own model."""
+    """I16: DescribeProducers of a restarted broker and each snapshot file equal a replay by the checkers' own model."""
     for partition, rows in evidence.described_producers.items():
         what, model = f"I16 DescribeProducers of {partition}", evidence.partitions[partition]
         yield from _compare(what, rows, model, compacted=partition in evidence.compacted)
@@ -86,17 +92,17 @@ def check_producer_state(evidence: Evidence) -> Iterator[str]:
 def _compare(what: str, rows: list[SnapshotRow], model: PartitionModel, *, compacted: bool) -> Iterator[str]:
     expected = expected_rows(model)
     if compacted:
-        forgive({row.producer_id: row for row in rows}, expected)
+        accept_older_coordinator_epochs({row.producer_id: row for row in rows}, expected)
     for row in rows:
-        wanted = expected.pop(row.producer_id, None)
-        if wanted != row:
-            yield f"{what}: {row}, a replay gives {wanted}"
-    for wanted in expected.values():
-        yield f"{what}: lacks {wanted}"
+        expected_row = expected.pop(row.producer_id, None)
+        if expected_row != row:
+            yield f"{what}: {row}, a replay gives {expected_row}"
+    for expected_row in expected.values():
+        yield f"{what}: lacks {expected_row}"
 
 
 def check_transaction_state(evidence: Evidence) -> Iterator[str]:
-    """DescribeTransactions of a restarted node against a replay of the coordinator's log."""
+    """I16: DescribeTransactions of a restarted broker equals a replay of the coordinator's log."""
     if not evidence.described_transactions:
         return
     states = {}
@@ -104,6 +110,8 @@ def check_transaction_state(evidence: Evidence) -> Iterator[str]:
         states.update(last_states(entries))
     for transactional_id, described in evidence.described_transactions.items():
         entry = states.get(transactional_id)
-        wanted = (STATE_NAMES[entry.state], entry.producer_id, entry.producer_epoch) if entry is not None else None
-        if wanted != described:
-            yield f"I16 DescribeTransactions of {transactional_id}: {described}, a replay gives {wanted}"
+        expected_row = (
+            (STATE_NAMES[entry.state], entry.producer_id, entry.producer_epoch) if entry is not None else None
+        )
+        if expected_row != described:
+            yield f"I16 DescribeTransactions of {transactional_id}: {described}, a replay gives {expected_row}"

@@ -1,6 +1,6 @@
-"""I10: what several replicas hold of one partition is one log, byte for byte, as far as it is committed.
+"""I10: replicas of one partition hold the same bytes up to their committed offset.
 
-Needs no simulation: give it batches read from the files of each node (`checkers.batches.read_batches`).
+The checks need no simulation: batches can come from the files of any node (`checkers.batches.read_batches`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,10 +11,14 @@ from tests.sim.checkers.batches import Batch
 def check_replicas(
     what: str, logs: Mapping[int, Sequence[Batch]], committed: Mapping[int, int], *, whole: Sequence[int] = ()
 ) -> Iterator[str]:
-    """`logs` by node; of each, what lies below `committed[node]` (as far as it is known to have held what is committed: its high watermark at least) is compared; of those in `whole` everything is.
+    """Yield findings about replicas that differ in committed batches. `logs` and `committed` are by node id.
 
-    A log may begin later than another: only offsets that both hold can differ. An offset below the watermark that lies behind the start of the log and is not
-    there is a finding, too.
+    `committed[node]` is a lower bound of the committed offsets that the node holds, at least its high watermark.
+    Batches below it are compared. For nodes in `whole`, all batches are compared, and their logs must end at the same
+    offset.
+
+    Log start offsets may differ: only offsets that both replicas hold are compared. A committed offset behind the start
+    of a log that is missing there is a finding, too.
     """
     reference: dict[int, tuple[int, Batch]] = {}
     for node, batches in logs.items():
@@ -25,19 +29,20 @@ def check_replicas(
             other = reference.setdefault(batch.base_offset, (node, batch))
             if other[1].identity != batch.identity or other[1].last_offset != batch.last_offset:
                 yield (
-                    f"I10 {what}: offset {batch.base_offset} differs: node {other[0]} has {_describe(other[1])}, node {node} has {_describe(batch)}"
+                    f"I10 {what}: offset {batch.base_offset} differs: node {other[0]} has {_describe(other[1])}, "
+                    f"node {node} has {_describe(batch)}"
                 )
                 break
         if end_of(batches) < end:
             yield f"I10 {what}: everything below {end} is committed on node {node}, its log ends at {end_of(batches)}"
     ends = {node: end_of(logs[node]) for node in whole if node in logs}
     if len(set(ends.values())) > 1:
-        yield f"I10 {what}: replicas at rest end at {ends}"
+        yield f"I10 {what}: replicas have different log end offsets after the faults: {ends}"
     yield from _check_coverage(what, logs, committed)
 
 
 def _check_coverage(what: str, logs: Mapping[int, Sequence[Batch]], committed: Mapping[int, int]) -> Iterator[str]:
-    """Batches that overlap without being the same would pass a look-up by their first offset."""
+    """Yield findings about overlapping batches. A comparison by base offset alone would miss them."""
     for node, batches in logs.items():
         expected = batches[0].base_offset if batches else 0
         for batch in batches:
@@ -49,12 +54,12 @@ def _check_coverage(what: str, logs: Mapping[int, Sequence[Batch]], committed: M
 
 
 def read_watermarks(text: str) -> dict[tuple[str, int], int]:
-    """The contents of a `replication-offset-checkpoint` file."""
-    found = {}
+    """Parse the contents of a `replication-offset-checkpoint` file."""
+    watermarks = {}
     for line in text.splitlines()[2:]:
         topic, index, offset = line.split(" ")
-        found[topic, int(index)] = int(offset)
-    return found
+        watermarks[topic, int(index)] = int(offset)
+    return watermarks
 
 
 def end_of(batches: Sequence[Batch]) -> int:

@@ -1,4 +1,4 @@
-"""I7 of a simple consumer: offsets that nobody's member sets and deletes, one operation after another."""
+"""I7 for simple consumers: offsets that a client without membership sets and deletes, one operation after another."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,31 +9,36 @@ from tests.sim.history import ALONE, INFO, OFFSETS, OK, Partition
 NO_OFFSET: Final = -1
 
 
-def check_alone(evidence: Evidence) -> Iterator[str]:
-    """I7: what it is told of an offset is what it has said last, or what it never heard the end of, which may have happened, or happen yet."""
-    found = evidence.groups
-    if found is None or not found.alone:
+def check_simple_consumer(evidence: Evidence) -> Iterator[str]:
+    """I7: OffsetFetch returns the offset that the simple consumer wrote last, or one that it wrote with unknown
+    outcome.
+    """
+    groups = evidence.groups
+    if groups is None or not groups.alone:
         return
-    said: dict[Partition, int] = {}
-    perhaps: dict[Partition, dict[int, None]] = {}
+    written: dict[Partition, int] = {}
+    uncertain: dict[Partition, dict[int, None]] = {}
     for operation in evidence.history.of(ALONE, OFFSETS):
-        if operation.group != found.alone:
+        if operation.group != groups.alone:
             continue
         if operation.kind == ALONE:
             for place, offset in operation.offsets:
                 if operation.outcome == OK:
-                    said[place] = offset
+                    written[place] = offset
                 elif operation.outcome == INFO:
-                    perhaps.setdefault(place, {})[offset] = None
+                    uncertain.setdefault(place, {})[offset] = None
             continue
         if operation.outcome != OK or not operation.coordinated:
             continue
-        told = dict(operation.offsets)
-        evidence.count("offsets told to a simple consumer")
+        offsets = dict(operation.offsets)
+        evidence.count("offsets returned to a simple consumer")
         for place in operation.partitions:
-            at, last = told.get(place, NO_OFFSET), said.get(place, NO_OFFSET)
-            if at != last and at not in perhaps.get(place, {}):
-                yield f"I7 {found.alone}: {at} of {place} is told (event {operation.invoked}), what was said last is {last}"
+            current, last = offsets.get(place, NO_OFFSET), written.get(place, NO_OFFSET)
+            if current != last and current not in uncertain.get(place, {}):
+                yield (
+                    f"I7 {groups.alone}: OffsetFetch returned {current} for {place} (event {operation.invoked}), "
+                    f"the offset written last is {last}"
+                )
 
 
-CHECKERS: Final = (check_alone,)
+CHECKERS: Final = (check_simple_consumer,)

@@ -1,6 +1,7 @@
-"""The checkers' own model of a partition: which record is committed, aborted or open, and where the last stable offset lies.
+"""Model of a partition from its batches: which records are committed, aborted or open, and the last stable offset.
 
-Built from the batches in log order, one at a time, so that the same model serves the watch over a running node and the final verdict.
+Batches are added one at a time in log order. The same model serves the watchers of running brokers and the final
+checks.
 """
 
 from collections.abc import Iterable
@@ -29,7 +30,10 @@ class Slot:
 
 @dataclass(slots=True)
 class Marker:
-    """One end-of-transaction marker; `first_offset` is where the transaction that it ended began, None when none was open."""
+    """One end-of-transaction marker.
+
+    `first_offset` is the first offset of its transaction, or None if none was open.
+    """
 
     offset: int
     producer_id: int
@@ -43,7 +47,7 @@ class Marker:
 
 @dataclass(slots=True)
 class Producer:
-    """What a replay of the log knows about one producer id."""
+    """State of one producer id after a replay of the log."""
 
     epoch: int
     last_sequence: int = -1
@@ -55,7 +59,7 @@ class Producer:
 
 
 class PartitionModel:
-    """State of one partition after the batches that were added; `anomalies` are breaches of the log's own grammar (I13)."""
+    """State of one partition after the added batches. `anomalies` lists violations of the order of a log (I13)."""
 
     def __init__(self) -> None:
         self.end = 0
@@ -80,7 +84,7 @@ class PartitionModel:
 
     @property
     def stable_end(self) -> int:
-        """The last stable offset if everything in the log were committed by the high watermark."""
+        """Last stable offset, if the high watermark is at the log end."""
         open_since = [producer.open_since for producer in self.producers.values() if producer.open_since is not None]
         return min(open_since, default=self.end)
 
@@ -118,8 +122,8 @@ class PartitionModel:
         producer = self.producers.get(batch.producer_id)
         if producer is None:
             producer = self.producers[batch.producer_id] = Producer(batch.producer_epoch)
-            # Of a producer that it does not know a broker takes any first sequence, except under TV2 (kafka-facts 6.3): who
-            # knows the generation judges it.
+            # A broker accepts any first sequence of an unknown producer, except under TV2. `check_grammar` knows the
+            # protocol of the transaction and compares.
             expected = batch.base_sequence
             if batch.base_sequence != 0:
                 self.late_starts[batch.base_offset] = batch.base_sequence
@@ -176,18 +180,21 @@ class PartitionModel:
         producer.open_since, producer.open_slots, producer.last_marker_epoch = None, [], batch.producer_epoch
 
     def offset_for_time(self, timestamp: int) -> int:
-        """The first record at or after the time, -1 when there is none (all records of a simulated batch carry one timestamp)."""
-        return next((first for first, _, each in self.timestamps if each >= timestamp), -1)
+        """Return the offset of the first record at or after the timestamp, or -1.
+
+        All records of a simulated batch share one timestamp.
+        """
+        return next((first for first, _, written in self.timestamps if written >= timestamp), -1)
 
     def timestamp_at(self, offset: int) -> int:
-        return next((each for first, last, each in self.timestamps if first <= offset <= last), -1)
+        return next((written for first, last, written in self.timestamps if first <= offset <= last), -1)
 
     def visible(self) -> list[Slot]:
-        """What a read_committed reader gets in the end, in offset order."""
+        """Return the records that a read_committed consumer receives, in offset order."""
         return [slot for slot in self.slots.values() if slot.status in {PLAIN, COMMITTED}]
 
     def aborted_index(self) -> list[tuple[int, int, int]]:
-        """(producer id, first offset, marker offset) of each aborted, non-empty transaction, in marker order."""
+        """Return (producer id, first offset, marker offset) of each non-empty aborted transaction, in marker order."""
         return [
             (marker.producer_id, marker.first_offset, marker.offset)
             for marker in self.markers
@@ -198,8 +205,8 @@ class PartitionModel:
 def consumer_view(
     data: bytes, aborted: Iterable[tuple[int, int]], *, fetch_offset: int, committed: bool
 ) -> tuple[list[tuple[int, bytes]], int]:
-    """What a consumer makes of a Fetch response: ((offset, value)...), and where it reads on."""
-    pending = sorted(aborted, key=lambda each: each[1])
+    """Return the (offset, value) pairs that a consumer takes from a Fetch response, and its next fetch offset."""
+    pending = sorted(aborted, key=lambda transaction: transaction[1])
     skipped: dict[int, None] = {}
     records = []
     position = fetch_offset

@@ -1,4 +1,4 @@
-"""An administrator who moves leaders and replicas, and makes and deletes topics, in the middle of it all."""
+"""Administrator of a run: it moves leaders, reassigns replicas, and creates and deletes topics during the faults."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
@@ -24,15 +24,15 @@ ATTEMPTS_MAX: Final = 6
 
 
 class Admin(Client):
-    """Its requests are no part of the history; what becomes of them is counted."""
+    """Administrative client. Its requests are not part of the history; its responses are counted."""
 
     async def _try(self, what: str, request: "Message", version: int) -> Any:
-        """The first answer, or None when there is none after some attempts."""
+        """Return the first response, or None after ATTEMPTS_MAX failed attempts."""
         for _ in range(ATTEMPTS_MAX):
             if self.world.stopping:
                 break
             try:
-                response = await self.call(request, version, self._anyone())
+                response = await self.call(request, version, self._random_node())
             except OSError:
                 await self.backoff()
                 continue
@@ -41,7 +41,7 @@ class Admin(Client):
         return None
 
     async def move_leader(self, place: Partition) -> None:
-        """Another replica comes first, and the first one leads."""
+        """Make the second replica the preferred one, then elect the preferred leader."""
         state = self.world.monitor.metadata.partitions.get(place)
         if state is None:
             return
@@ -56,7 +56,7 @@ class Admin(Client):
         await self._try("election", request, 2)
 
     async def reassign(self, place: Partition) -> None:
-        """Other brokers get the replicas; now and then it is called off halfway."""
+        """Move the partition to a random set of brokers; cancel one reassignment in five halfway."""
         options = self.world.options
         replicas = self.rng.sample(range(1, options.brokers + 1), options.replication)
         await self._try("reassignment", self._assignment(place, replicas), 0)
@@ -72,12 +72,12 @@ class Admin(Client):
         )
 
     async def delete_topic(self, seconds: float) -> None:
-        """A topic is made, deleted, and made again under the same name."""
+        """Create and delete a topic twice under the same name."""
         for _ in range(2):
             topic = CreatableTopic(name=SCRATCH, num_partitions=3, replication_factor=-1)
-            made = await self._try("creation", CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), 7)
+            created = await self._try("creation", CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), 7)
             await asyncio.sleep(seconds)
             request = DeleteTopicsRequest(topics=[DeleteTopicState(name=SCRATCH)], timeout_ms=TIMEOUT_MS)
             deleted = await self._try("deletion", request, 6)
-            if made is not None and deleted is not None and deleted.responses[0].error_code == NONE:
+            if created is not None and deleted is not None and deleted.responses[0].error_code == NONE:
                 self.world.count("topic deleted")

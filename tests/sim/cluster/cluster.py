@@ -1,4 +1,4 @@
-"""All hosts of a run, and what is known about them together: who is up, who has lost data, what went wrong."""
+"""All hosts of a run and the state that they share: running hosts, data losses, violations."""
 
 import asyncio
 from random import Random
@@ -11,7 +11,7 @@ from tests.sim.environment.clock import SimClock
 from tests.sim.environment.disk import Detached, DiskWatcher
 from tests.sim.environment.loop import SimLoop
 from tests.sim.options.run_options import KILL, Options
-from tests.sim.watchers.commit_delays import GateKeeper
+from tests.sim.watchers.commit_delays import CommitDelays
 from tests.sim.world import PORT
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ class Cluster:
         self.loop = loop
         self.rng = rng
         self.options = options
-        self.gates = GateKeeper(loop)
+        self.commit_delays = CommitDelays(loop)
         self.clients_clock = SimClock(loop)
         self.monitor: Monitor | None = None
         self.violations: list[str] = []
-        self.died_at: dict[str, int] = {}
+        self.failed_at: dict[str, int] = {}
         self.downtime_ms = 0
         self.counters: dict[str, int] = {}
         self.machines = [Machine(self, number) for number in range(1, options.brokers + 1)]
@@ -45,33 +45,33 @@ class Cluster:
 
     @property
     def only(self) -> Machine:
-        """The machine of a run of one broker."""
+        """Machine of a run with one broker."""
         assert len(self.machines) == 1
         return self.machines[0]
 
     @property
     def remaining(self) -> list[Machine]:
-        """Those that are not gone for ever."""
+        """Machines that were not removed permanently."""
         return [machine for machine in self.machines if not machine.gone]
 
     def address_of(self, number: int) -> tuple[str, int]:
         return self.machine(number).host, PORT
 
-    # -- all at once
+    # all machines
 
     async def start(self) -> bool:
-        """Start all machines that are not gone; True when all are up."""
+        """Start all remaining machines in parallel. Return True if all are up."""
         tasks = [self.loop.create_task(machine.start(), name=f"start {machine.host}") for machine in self.remaining]
         return all([await task for task in tasks])
 
     async def stop(self) -> None:
-        """Stop all, one after another and each cleanly; the last ones may have nobody left to ask."""
+        """Stop all remaining machines cleanly, in parallel. The last ones may find no controller."""
         tasks = [self.loop.create_task(machine.stop(), name=f"stop {machine.host}") for machine in self.remaining]
         for task in tasks:
             await task
 
     async def wait_up(self, seconds: float) -> None:
-        """Until every machine that is not gone is up. Raises TimeoutError."""
+        """Wait until every remaining machine is up. Raise TimeoutError after `seconds` for one machine."""
         for machine in self.remaining:
             await asyncio.wait_for(machine.up.wait(), seconds)
 
@@ -79,7 +79,7 @@ class Cluster:
         for machine in self.machines:
             machine.disarm()
 
-    # -- what machines report
+    # events of machines
 
     def watchers_of(self, machine: Machine) -> list[DiskWatcher]:
         return [] if self.monitor is None else [self.monitor.watcher(machine.number, machine.medium)]
@@ -105,24 +105,29 @@ class Cluster:
         if self.monitor is not None:
             self.monitor.lost_data(machine.number, machine.medium)
         if self.options.lossy:
-            self.gates.forget()
+            self.commit_delays.forget()
 
-    def disk_refused(self, machine: Machine) -> None:
-        """Nobody can say what of its data is on its disk, and it vouches for nothing of it."""
+    def disk_failed_operation(self, machine: Machine) -> None:
+        """Mark the machine as suspect: after a failed disk operation, its data may be incomplete."""
         self._suspects[machine.number] = None
 
-    def disk_may_refuse(self, machine: Machine) -> bool:
-        """Together with another one that has lost data, or had something refused, it would leave nobody who vouches for what was in sync."""
+    def disk_may_fail(self, machine: Machine) -> bool:
+        """Return True if a disk operation of the machine may fail now.
+
+        Two suspect machines together could lose records that were in sync, which is outside the guarantee.
+        """
         options = self.options
-        allowed = options.brokers == 1 or options.flush or self._others_are_whole(machine)
+        allowed = options.brokers == 1 or options.flush or self._all_others_in_sync(machine)
         if not allowed:
             self.count("loss withheld by the fault model")
         return allowed
 
     def may_lose_data(self, machine: Machine) -> bool:
-        """The fault model: one broker at a time, unless everything is flushed before it is acknowledged.
+        """Return True if the machine may lose unflushed data now: one broker at a time, unless all data is flushed
+        first.
 
-        Who has lost data, or whose disk has refused something, counts until it is in sync again with all partitions that are placed on it.
+        A broker that lost data, or whose disk failed an operation, is suspect until it is in sync again with all its
+        partitions.
         """
         options = self.options
         if options.brokers == 1:
@@ -131,40 +136,43 @@ class Cluster:
             return True
         if options.durability == KILL:
             return False
-        return self._others_are_whole(machine)
+        return self._all_others_in_sync(machine)
 
     def may_stay_away(self, machine: Machine) -> bool:
-        """Whether it may be lost for ever: together with one that has lost data and is not in sync again that would be too many."""
-        return self.options.flush or self._others_are_whole(machine)
+        """Return True if the machine may be removed permanently: no other machine may be suspect then."""
+        return self.options.flush or self._all_others_in_sync(machine)
 
-    def _others_are_whole(self, machine: Machine) -> bool:
+    def _all_others_in_sync(self, machine: Machine) -> bool:
         for number in list(self._suspects):
-            if self._is_whole(number):
+            if self._is_in_sync(number):
                 del self._suspects[number]
         return all(number == machine.number for number in self._suspects)
 
-    def _is_whole(self, number: int) -> bool:
+    def _is_in_sync(self, number: int) -> bool:
         monitor = self.monitor
         assert monitor is not None
         states = monitor.metadata.partitions.values()
         machine = self.machine(number)
-        # The others learn a little later that its disk has failed: until it is started again what they say of it means nothing.
-        known_good = machine.up.is_set() and not machine.disk_failed
-        return known_good and all(number in state.isr for state in states if number in state.replicas)
+        # The controller learns of a failed disk with a delay: until the broker restarts, its ISR membership proves
+        # nothing.
+        disk_is_good = machine.up.is_set() and not machine.disk_failed
+        return disk_is_good and all(number in state.isr for state in states if number in state.replicas)
 
-    # -- judgment
+    # findings
 
     def unexpected_failures(self) -> list[str]:
-        """Exceptions that nobody took, except in a node after its death: there the disk and the network fail on purpose."""
-        found = []
+        """Return unhandled exceptions, except those of a node after its failure, where disk and network fail on
+        purpose.
+        """
+        findings = []
         for failure, text in zip(self.loop.failures, self.loop.describe_failures(), strict=True):
-            died_at = self.died_at.get(failure["node"])
-            if died_at is not None and failure["step"] >= died_at:
+            failed_at = self.failed_at.get(failure["node"])
+            if failed_at is not None and failure["step"] >= failed_at:
                 continue
             error = failure.get("exception")
             if isinstance(error, Detached):
                 continue
             if isinstance(error, Refusal) and failure["message"].startswith("Future exception was never retrieved"):
-                continue  # an answer to a request whose node had died: nobody was left to hear it
-            found.append(text)
-        return found
+                continue  # response to a request of a failed node: no task is left to receive it
+            findings.append(text)
+        return findings

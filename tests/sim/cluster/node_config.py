@@ -1,4 +1,4 @@
-"""What a simulated node is started with: small segments, few coordinator partitions, short time-outs."""
+"""Configuration of simulated nodes: small segments, few coordinator partitions, short time-outs."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,8 +17,8 @@ WATERMARKS: Final = f"{ROOT}/replication-offset-checkpoint"
 CLUSTER_ID: Final = "c2ltdWxhdGVkY2x1c3Rlcg"
 
 
-def make_config(options: "Options", number: int, life: int = 1) -> "Config":
-    """The configuration of node `number`, which is started for the `life`-th time."""
+def make_config(options: "Options", number: int, incarnation: int = 1) -> "Config":
+    """Return the configuration of node `number` for its `incarnation`-th start."""
     settings: dict[str, Any] = {
         "log.dirs": ROOT,
         "node.id": number,
@@ -40,20 +40,20 @@ def make_config(options: "Options", number: int, life: int = 1) -> "Config":
         "odradek.log.level": "error",
     }
     if options.groups is not None:
-        settings |= _of_groups(options.groups)
-        if options.groups.size_max and (life > 1 or number % 2 == 0):
+        settings |= _group_settings(options.groups)
+        if options.groups.size_max and (incarnation > 1 or number % 2 == 0):
             settings["group.max.size"] = options.groups.size_max
     if options.compaction is not None:
-        settings |= _of_compaction(options.compaction)
+        settings |= _compaction_settings(options.compaction)
     if options.flush:
         settings["log.flush.interval.messages"] = 1
     if options.brokers > 1:
-        settings |= {name: value for name, value in _of_a_cluster(options).items() if name in PROPERTIES}
+        settings |= {name: value for name, value in _cluster_settings(options).items() if name in PROPERTIES}
     return load(environment={}, assignments=[f"{name}={value}" for name, value in settings.items()])
 
 
-def _of_groups(groups: "GroupOptions") -> dict[str, Any]:
-    session, beat = groups.session_timeout_ms, groups.session_timeout_ms // 4
+def _group_settings(groups: "GroupOptions") -> dict[str, Any]:
+    session, heartbeat = groups.session_timeout_ms, groups.session_timeout_ms // 4
     return {
         "offsets.topic.num.partitions": groups.partitions,
         "offsets.topic.segment.bytes": groups.segment_bytes,
@@ -62,12 +62,12 @@ def _of_groups(groups: "GroupOptions") -> dict[str, Any]:
         "group.consumer.min.session.timeout.ms": 100,
         "group.consumer.session.timeout.ms": session,
         "group.consumer.min.heartbeat.interval.ms": 50,
-        "group.consumer.heartbeat.interval.ms": beat,
+        "group.consumer.heartbeat.interval.ms": heartbeat,
         "group.consumer.assignment.interval.ms": groups.assignment_interval_ms,
     }
 
 
-def _of_compaction(compaction: "CompactionOptions") -> dict[str, Any]:
+def _compaction_settings(compaction: "CompactionOptions") -> dict[str, Any]:
     return {
         "log.cleaner.enable": "true",
         "log.cleaner.backoff.ms": compaction.backoff_ms,
@@ -80,7 +80,7 @@ def _of_compaction(compaction: "CompactionOptions") -> dict[str, Any]:
     }
 
 
-def _of_a_cluster(options: "Options") -> dict[str, Any]:
+def _cluster_settings(options: "Options") -> dict[str, Any]:
     voters = ",".join(f"{number}@{host_name(number)}:{PORT}" for number in range(1, options.voters + 1))
     return {
         "controller.quorum.voters": voters,

@@ -1,4 +1,4 @@
-"""The clocks of a simulated node: the wall clock may jump, the monotonic clock is virtual time."""
+"""Clocks of a simulated node: the wall clock can be stepped, the monotonic clock is virtual time."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -9,13 +9,13 @@ EPOCH_MS: Final = 1_700_000_000_000
 
 
 class SimClock:
-    """Both clocks advance with the loop; `jump` moves the wall clock alone."""
+    """Wall clock and monotonic clock on the virtual time of the loop. `jump` steps the wall clock."""
 
     def __init__(self, loop: "SimLoop") -> None:
         self._loop = loop
         self.offset_ms = 0
         self.drift = 0.0
-        """Wall milliseconds gained in each millisecond."""
+        """Wall-clock milliseconds gained per millisecond of virtual time."""
 
     def wall_ms(self) -> int:
         return EPOCH_MS + self.offset_ms + int(self._loop.time() * 1000 * (1 + self.drift))

@@ -1,4 +1,4 @@
-"""UDP in memory: datagrams are lost, doubled and overtaken; nobody is told."""
+"""UDP in memory: datagrams are lost, duplicated and reordered without notice."""
 
 import asyncio
 from contextvars import Context
@@ -17,7 +17,7 @@ Address = tuple[str, int]
 
 
 class SimDatagrams(asyncio.DatagramTransport):
-    """One bound socket; with `peer` set it is connected, and hears that peer alone."""
+    """One bound UDP socket. With `peer` it is connected, and receives datagrams of that peer only."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SimDatagrams(asyncio.DatagramTransport):
         return self._closing
 
     def close(self) -> None:
-        if not self._closing and not self._network.loop.is_closed():  # a forgotten one is closed when it is collected
+        if not self._closing and not self._network.loop.is_closed():  # the garbage collector closes unused transports
             self.detach()
             self._network.loop.call_soon(self._protocol.connection_lost, None, context=self.context)
 
@@ -64,7 +64,7 @@ class SimDatagrams(asyncio.DatagramTransport):
         self.close()
 
     def detach(self) -> None:
-        """The owner is dead: it is not told."""
+        """Close the socket of an ended process, without a callback."""
         self._closing = True
         self._network.unbind(self.address)
 

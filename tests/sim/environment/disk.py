@@ -1,7 +1,7 @@
-"""The disk port over a `Medium`: seeded latency, drawn I/O errors, and the end of a process in the middle of its work.
+"""Disk port on a `Medium`: latency and I/O errors generated from the seed, and process crashes within an operation.
 
-One `SimDisk` belongs to one life of a node. A crash detaches it: every later call fails, so that a `finally` of the dead
-node cannot write what a power cut would not have let it write.
+One `SimDisk` belongs to one incarnation of a node. A crash detaches it: every later call fails. So a `finally` block of
+the ended node cannot write what a real crash would not have written.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ SWAP_ENDING: Final = ".log.swap"
 
 
 class Detached(OSError):
-    """The node that calls is dead."""
+    """Raised in a node after its crash: its disk no longer accepts operations."""
 
 
 class DiskWatcher(Protocol):
-    """Told of what reaches the page cache, and of what has become durable."""
+    """Receiver of every change of the page cache, and of every flush."""
 
     def on_write(self, path: str, offset: int, data: bytes) -> None: ...
     def on_truncate(self, path: str, size: int) -> None: ...
     def on_removed(self, path: str) -> None:
-        """The file or directory has no such name any more."""
+        """Handle that the path of a file or directory was removed."""
 
     def on_renamed(self, old: str, new: str) -> None: ...
     def on_synced(self, path: str, size: int) -> None: ...
@@ -43,7 +43,7 @@ class DiskWatcher(Protocol):
 
 @dataclass(slots=True)
 class DiskLatency:
-    """Seconds; now and then a sync is much slower."""
+    """Latencies in seconds. A small part of the flushes is much slower."""
 
     sync_seconds_max: float = 0.004
     slow_sync_probability: float = 0.02
@@ -54,12 +54,12 @@ class DiskLatency:
 
 @dataclass(slots=True)
 class DiskFault:
-    """Strikes the next operation of its kind on a path that contains `match`: write, sync; `errno` is what is raised."""
+    """Failure of the next operation (`write` or `sync`) on a path that contains `match`, with `errno`."""
 
     operation: str
     match: str
     errno: int
-    struck: bool = False
+    injected: bool = False
 
 
 class SimLock:
@@ -72,7 +72,7 @@ class SimLock:
 
 
 class SimDisk:
-    """See `odradek.storage.disk.port.Disk`."""
+    """In-memory implementation of `odradek.storage.disk.port.Disk`."""
 
     def __init__(self, medium: Medium, loop: "SimLoop", rng: Random, *, name: str, latency: DiskLatency) -> None:
         self.medium = medium
@@ -84,13 +84,13 @@ class SimDisk:
         self.detached = False
         self.watchers: list[DiskWatcher] = []
         self.operations = 0
-        self.die_at_operation: int | None = None
-        self.die_in_swap: int | None = None
-        """So many operations after the next segment that compaction begins to swap in."""
-        self.on_death: Callable[[], None] | None = None
+        self.crash_at_operation: int | None = None
+        self.crash_in_swap: int | None = None
+        """Number of disk operations after the start of the next segment swap at which the process crashes."""
+        self.on_crash: Callable[[], None] | None = None
         self.on_fault: Callable[[], object] | None = None
-        self.may_refuse: Callable[[], bool] = lambda: True
-        """Asked when a fault is about to strike; one that may not never does."""
+        self.may_fail: Callable[[], bool] = lambda: True
+        """Called before a fault is injected. If it returns False, the fault is dropped."""
         self._locks: dict[str, None] = {}
         self._pending: dict[asyncio.Future[None], None] = {}
 
@@ -105,16 +105,16 @@ class SimDisk:
             raise Detached(EIO, "the node is dead")
 
     def changing(self, kind: str, path: str, size: int = 0) -> None:
-        """Every change passes here: it is traced, and the process may be drawn to die at it."""
+        """Trace a change and count it. Every change of the disk passes here."""
         self.check()
         self.operations += 1
         self.loop.trace.add(self.loop.steps, self.loop.time(), kind, self.name, path, size)
 
-    def dies_here(self) -> bool:
-        if self.die_at_operation is not None and self.operations >= self.die_at_operation:
-            self.die_at_operation = None
-            if self.on_death is not None:
-                self.on_death()
+    def crashes_here(self) -> bool:
+        if self.crash_at_operation is not None and self.operations >= self.crash_at_operation:
+            self.crash_at_operation = None
+            if self.on_crash is not None:
+                self.on_crash()
             return True
         return False
 
@@ -122,9 +122,9 @@ class SimDisk:
         for fault in self.faults:
             if fault.operation == operation and fault.match in path:
                 self.faults.remove(fault)
-                if not self.may_refuse():
+                if not self.may_fail():
                     return
-                fault.struck = True
+                fault.injected = True
                 if self.on_fault is not None:
                     self.on_fault()
                 self.loop.trace.add(self.loop.steps, self.loop.time(), "disk-fault", operation, path, fault.errno)
@@ -161,7 +161,7 @@ class SimDisk:
             entry = Inode()
             directory, name = self.medium.parent(path)
             directory.change((name, entry))
-            if self.dies_here():
+            if self.crashes_here():
                 raise Detached(EIO, "the node is dead", path)
         return SimFile(self, path, entry)
 
@@ -179,15 +179,15 @@ class SimDisk:
 
     def make_directory(self, path: str) -> None:
         self.check()
-        here = "/"
+        path_so_far = "/"
         for part in posixpath.normpath(path).strip("/").split("/"):
-            parent = self.medium.directory(here)
-            here = posixpath.join(here, part)
+            parent = self.medium.directory(path_so_far)
+            path_so_far = posixpath.join(path_so_far, part)
             if part not in parent.live:
-                self.changing("mkdir", here)
+                self.changing("mkdir", path_so_far)
                 parent.change((part, Directory()))
             elif not isinstance(parent.live[part], Directory):
-                raise FileExistsError(17, "File exists", here)
+                raise FileExistsError(17, "File exists", path_so_far)
 
     def remove(self, path: str) -> None:
         self.changing("remove", path)
@@ -196,9 +196,9 @@ class SimDisk:
         self.medium.file(path)
         directory, name = self.medium.parent(path)
         directory.change((name, None))
-        self._tell_removed(path)
+        self._notify_removed(path)
 
-    def _tell_removed(self, path: str) -> None:
+    def _notify_removed(self, path: str) -> None:
         for watcher in self.watchers:
             watcher.on_removed(path)
 
@@ -215,17 +215,17 @@ class SimDisk:
         else:
             source.change((old_name, None))
             target.change((new_name, entry))
-        self._tell_removed(old)
+        self._notify_removed(old)
         for watcher in self.watchers:
             watcher.on_renamed(old, new)
-        if self.die_in_swap is not None and new.endswith(SWAP_ENDING):
-            self.die_at_operation, self.die_in_swap = self.operations + self.die_in_swap, None
-        if self.dies_here():
+        if self.crash_in_swap is not None and new.endswith(SWAP_ENDING):
+            self.crash_at_operation, self.crash_in_swap = self.operations + self.crash_in_swap, None
+        if self.crashes_here():
             raise Detached(EIO, "the node is dead", old)
 
     async def sync_directory(self, path: str) -> None:
         self.changing("syncdir", path)
-        if self.dies_here():
+        if self.crashes_here():
             raise Detached(EIO, "the node is dead", path)
         directory = self.medium.directory(path)
         pending, settled = len(directory.pending), directory.settled
@@ -253,10 +253,10 @@ class SimDisk:
         self.changing("atomic", path, len(data))
         self.fault("write", path)
         directory, name = self.medium.parent(path)
-        if self.dies_here():
+        if self.crashes_here():
             raise Detached(EIO, "the node is dead", path)
         content = bytearray(data)
-        # Its own name alone is made durable: other changes to the directory keep their order before it.
+        # Only this name becomes durable. Other changes of the directory keep their order before it.
         directory.change((name, Inode(live=content, durable=bytearray(content))))
         directory.make_durable()
 
@@ -292,7 +292,7 @@ def _complete(future: asyncio.Future[None]) -> None:
 
 
 class SimFile:
-    """See `odradek.storage.disk.port.File`."""
+    """In-memory implementation of `odradek.storage.disk.port.File`."""
 
     def __init__(self, disk: SimDisk, path: str, inode: Inode) -> None:
         self._disk = disk
@@ -321,11 +321,11 @@ class SimFile:
         try:
             disk.fault("write", self._path)
         except OSError:
-            # How much of it reached the file is unknown: any prefix may be there.
+            # After an I/O error the file may contain any prefix of the data.
             self._put(offset, data[: disk.rng.randrange(len(data) + 1)])
             self._failed = True
             raise
-        if disk.dies_here():
+        if disk.crashes_here():
             self._put(offset, data[: disk.rng.randrange(len(data) + 1)])
             raise Detached(EIO, "the node is dead", self._path)
         self._put(offset, data)
@@ -361,7 +361,7 @@ class SimFile:
         if self._failed:
             raise OSError(EIO, "the file failed before", self._path)
         inode.make_durable(mark)
-        self._tell_synced(size)
+        self._notify_synced(size)
         disk.loop.trace.add(disk.loop.steps, disk.loop.time(), "synced", disk.name, self._path, mark)
 
     def sync_now(self) -> None:
@@ -370,9 +370,9 @@ class SimFile:
         self._disk.changing("sync", self._path, mark)
         self._sync_fault(mark)
         self._inode.make_durable(mark)
-        self._tell_synced(self.size)
+        self._notify_synced(self.size)
 
-    def _tell_synced(self, size: int) -> None:
+    def _notify_synced(self, size: int) -> None:
         for watcher in self._disk.watchers:
             watcher.on_synced(self._path, size)
 

@@ -1,7 +1,7 @@
-"""What lies between two hosts, each direction by itself: cut, slow, or closed to datagrams alone.
+"""Links between two hosts, one per direction: each can be partitioned, slow, or closed to datagrams.
 
-A cut is what routers do: nothing is told to either end. What TCP sends meanwhile arrives once the cut is over (it is retransmitted), a
-connection attempt waits, a datagram is lost.
+A partition is silent, as in a real network. TCP data sent meanwhile arrives after it (retransmission), a connection
+attempt waits, and a datagram is lost.
 """
 
 import math
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from tests.sim.environment.loop import SimLoop
 
 CLIENTS: Final = "clients"
-"""All clients live on one host."""
+"""The host of all clients."""
 HOST_SUFFIX: Final = "#"
 
 Link = tuple[str, str]
 
 
 def host_of(node: str) -> str:
-    """The host on which a life of a node (`broker-1.sim#3`) runs; everything else is a client."""
+    """Return the host of an incarnation of a node (`broker-1.sim#3`). All other names are clients."""
     host, separator, _ = node.partition(HOST_SUFFIX)
     return host if separator else CLIENTS
 
 
 class Links:
-    """State of every directed link; one that is not named is fine."""
+    """State of the directed links. A link without an entry is open."""
 
     def __init__(self) -> None:
-        self.cut_until: dict[Link, float] = {}
+        self.partitioned_until: dict[Link, float] = {}
         self.slow_until: dict[Link, tuple[float, float]] = {}
         self.datagrams_until: dict[Link, float] = {}
         self.dark: dict[str, None] = {}
-        """Hosts without power: they refuse nothing, they say nothing."""
+        """Hosts without power. They send no packets, and refuse none."""
         self._loop: SimLoop | None = None
         self._stalled: dict[Callable[[], None], Link] = {}
         self._waiting: dict[asyncio.Future[None], Link] = {}
@@ -49,19 +49,19 @@ class Links:
 
     # -- faults
 
-    def cut(self, source: str, destination: str, seconds: float) -> None:
-        """Nothing gets from one to the other for so long; math.inf is for ever."""
+    def partition(self, source: str, destination: str, seconds: float) -> None:
+        """Partition the link for `seconds` (math.inf: permanently)."""
         until = self.loop.time() + seconds
         link = (source, destination)
-        self.cut_until[link] = max(self.cut_until.get(link, 0.0), until)
-        self._look_again(seconds)
+        self.partitioned_until[link] = max(self.partitioned_until.get(link, 0.0), until)
+        self._schedule_release(seconds)
 
     def slow(self, source: str, destination: str, seconds: float, by: float) -> None:
-        """Everything takes `by` seconds more."""
+        """Delay everything on the link by `by` seconds, for `seconds`."""
         self.slow_until[source, destination] = (self.loop.time() + seconds, by)
 
     def block_datagrams(self, source: str, destination: str, seconds: float) -> None:
-        """A firewall rule: TCP passes, UDP does not."""
+        """Block UDP on the link for `seconds`, like a firewall rule. TCP passes."""
         link = (source, destination)
         self.datagrams_until[link] = max(self.datagrams_until.get(link, 0.0), self.loop.time() + seconds)
 
@@ -74,22 +74,22 @@ class Links:
             self.release()
 
     def heal(self, *, except_host: str = "") -> None:
-        """All links are fine again, except those of one host."""
+        """Restore all links, except those of `except_host`."""
         self.slow_until.clear()
-        self.datagrams_until = {link: at for link, at in self.datagrams_until.items() if except_host in link}
-        self.cut_until = {link: at for link, at in self.cut_until.items() if except_host in link}
+        self.datagrams_until = {link: until for link, until in self.datagrams_until.items() if except_host in link}
+        self.partitioned_until = {link: until for link, until in self.partitioned_until.items() if except_host in link}
         self.release()
 
-    def _look_again(self, seconds: float) -> None:
+    def _schedule_release(self, seconds: float) -> None:
         if not math.isinf(seconds):
             self.loop.call_later(seconds + 1e-6, self.release, context=self.loop.context_of("network"))
 
-    # -- questions
+    # state
 
     def is_open(self, source: str, destination: str) -> bool:
         if destination in self.dark or source in self.dark:
             return False
-        return not self.cut_until or self.cut_until.get((source, destination), 0.0) <= self.loop.time()
+        return not self.partitioned_until or self.partitioned_until.get((source, destination), 0.0) <= self.loop.time()
 
     def passes_datagrams(self, source: str, destination: str) -> bool:
         if not self.is_open(source, destination):
@@ -97,7 +97,7 @@ class Links:
         return self.datagrams_until.get((source, destination), 0.0) <= self.loop.time()
 
     def delay(self, source: str, destination: str) -> float:
-        """Seconds on top of the latency."""
+        """Return the additional delay in seconds."""
         if not self.slow_until:
             return 0.0
         until, by = self.slow_until.get((source, destination), (0.0, 0.0))
@@ -106,11 +106,11 @@ class Links:
     # -- waiting
 
     def when_open(self, link: Link, callback: Callable[[], None]) -> None:
-        """Call back once the link is open."""
+        """Call `callback` once the link is open."""
         self._stalled[callback] = link
 
     async def opened(self, source: str, destination: str, timeout: float) -> None:
-        """Until both directions are open. Raises TimeoutError."""
+        """Wait until both directions are open. Raise TimeoutError after `timeout` seconds."""
         loop = self.loop
         deadline = loop.time() + timeout
         for link in ((source, destination), (destination, source)):
@@ -125,7 +125,7 @@ class Links:
                     self._waiting.pop(future, None)
 
     def release(self) -> None:
-        """Let go on what waits for links that are open now."""
+        """Resume everything that waits for a link that is open now."""
         for callback, link in list(self._stalled.items()):
             if self.is_open(*link):
                 del self._stalled[callback]

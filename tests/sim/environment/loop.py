@@ -1,10 +1,12 @@
-"""An asyncio event loop in virtual time, whose every choice comes from one seed.
+"""asyncio event loop on virtual time. All its choices come from one seed.
 
-- Handles of one node run in the order in which they were scheduled (asyncio's FIFO promise is kept, so a found bug is a real one); the seed decides
-  which node runs next, and the order of timers with equal deadlines, which asyncio leaves open too.
-- A node is a context variable: whatever a node's code schedules inherits it, so a crash knows what belonged to the dead process.
-- Time moves by a fixed amount with each handle, and jumps to the next timer when nothing is ready.
-- There are no threads: `run_in_executor` is an error, since a thread would be a way round the seams.
+- Handles of one node run in the order in which they were scheduled, as asyncio guarantees. So every bug found can
+  happen in production. The seed selects the node that runs next, and the order of timers with equal deadlines, which
+  asyncio does not define either.
+- The node is a context variable, inherited by everything that its code schedules. So a crash finds all tasks of the
+  ended process.
+- Each handle advances time by a fixed amount. When no handle is ready, time advances to the next timer.
+- There are no threads: `run_in_executor` raises an error, because a thread would bypass the seams.
 """
 
 import asyncio
@@ -33,23 +35,23 @@ TASKS_BEFORE_PRUNING: Final = 512
 
 
 class SimulationError(Exception):
-    """The run itself went wrong (not a violated invariant): deadlock, livelock, a leaked task, a call round a seam."""
+    """Raised for errors of the run itself, not for violated invariants."""
 
 
 class Deadlock(SimulationError):
-    """Nothing is ready and no timer is set, but the run is not over."""
+    """Raised when no handle is ready and no timer is set before the run is over."""
 
 
 class Livelock(SimulationError):
-    """The run passed its limit of steps or of virtual time."""
+    """Raised when the run exceeds its limit of steps or of virtual time."""
 
 
 class SeamBypassed(SimulationError):
-    """Code asked for a thread or a process, which the simulation does not have."""
+    """Raised when code requests a thread, a process or another resource outside the simulation."""
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """See the module. `failures` collects what asyncio would have logged: exceptions that nobody took."""
+    """Event loop of a run. `failures` collects unhandled exceptions, which asyncio would log."""
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._timer_count = 0
         self._queues: dict[str, deque[asyncio.Handle]] = {}
         self._runnable: list[str] = []
-        self._dead: dict[str, None] = {}
+        self._ended: dict[str, None] = {}
         self._stalled: dict[str, None] = {}
         self._tasks: dict[str, dict[asyncio.Task[Any], None]] = {}
         self.network = network or Network(rng)
@@ -128,19 +130,19 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """A cancelled timer stays in the heap until its time comes; it is skipped there."""
+        """Keep a cancelled timer in the heap; `_release_timers` skips it at its time."""
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Args], T], *args: *Args) -> asyncio.Future[T]:
         raise SeamBypassed(f"run_in_executor({func!r}): the simulation has no threads")
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """There is none."""
+        """Do nothing: the simulation has no executor."""
 
     def _enqueue(self, handle: asyncio.Handle) -> None:
         node = handle._context.get(NODE, WORLD)  # type: ignore[attr-defined]
         queue = self._queues.get(node)
         if queue is None:
-            if node in self._dead:
+            if node in self._ended:
                 return
             queue = self._queues[node] = deque()
         if not queue and node not in self._stalled:
@@ -191,7 +193,7 @@ class SimLoop(asyncio.BaseEventLoop):
     # -- nodes
 
     def context_of(self, node: str) -> Context:
-        """A context in which code belongs to `node`."""
+        """Return a context in which code belongs to `node`."""
         context = copy_context()
         context.run(NODE.set, node)
         return context
@@ -200,12 +202,12 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.create_task(coro, name=name, context=self.context_of(node))
 
     def tasks_of(self, node: str) -> list[asyncio.Task[Any]]:
-        """Tasks of the node that are not done, oldest first."""
+        """Return the unfinished tasks of the node, oldest first."""
         return [task for task in self._tasks.get(node, ()) if not task.done()]
 
     def stall(self, node: str, seconds: float) -> None:
-        """Let the node stand still (SIGSTOP): what becomes ready for it waits."""
-        if node in self._stalled or node in self._dead:
+        """Pause the node (SIGSTOP) for `seconds`: its handles wait."""
+        if node in self._stalled or node in self._ended:
             return
         self._stalled[node] = None
         if node in self._runnable:
@@ -213,15 +215,15 @@ class SimLoop(asyncio.BaseEventLoop):
         self.call_later(seconds, self.resume, node, context=self.context_of(WORLD))
 
     def resume(self, node: str) -> None:
-        """Let a stalled node go on."""
+        """Resume a paused node."""
         if node in self._stalled:
             del self._stalled[node]
             if self._queues.get(node):
                 self._runnable.append(node)
 
-    def bury(self, node: str) -> None:
-        """Forget a dead node: its ready handles and timers never run, nothing can be scheduled for it again."""
-        self._dead[node] = None
+    def remove_node(self, node: str) -> None:
+        """Remove an ended node: its handles and timers never run, and nothing can be scheduled for it again."""
+        self._ended[node] = None
         self._queues.pop(node, None)
         self._tasks.pop(node, None)
         if node in self._runnable:
@@ -235,7 +237,7 @@ class SimLoop(asyncio.BaseEventLoop):
         node = NODE.get() if context is None else context.get(NODE, WORLD)
         tasks = self._tasks.setdefault(node, {})
         if len(tasks) > TASKS_BEFORE_PRUNING:
-            for done in [each for each in tasks if each.done()]:
+            for done in [task for task in tasks if task.done()]:
                 del tasks[done]
         tasks[task] = None
         return task
@@ -254,7 +256,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return described
 
     def describe_tasks(self) -> str:
-        """Stacks of all tasks that are not done, by node."""
+        """Return the stacks of all unfinished tasks, by node."""
         out = io.StringIO()
         for node in self._tasks:
             for task in self.tasks_of(node):
@@ -297,7 +299,7 @@ class SimLoop(asyncio.BaseEventLoop):
         **options: Any,
     ) -> tuple[asyncio.DatagramTransport, asyncio.BaseProtocol]:
         if options.get("sock") is not None:
-            raise SeamBypassed("a socket of its own is outside of the simulation")
+            raise SeamBypassed("a real socket is outside the simulation")
         protocol = protocol_factory()
         assert isinstance(protocol, asyncio.DatagramProtocol)
         transport = self.network.open_datagrams(protocol, local_addr, remote_addr)
@@ -305,5 +307,5 @@ class SimLoop(asyncio.BaseEventLoop):
         return transport, protocol
 
     async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> list[Any]:
-        """Names are addresses here."""
+        """Return the host name as its address."""
         return [(2, options.get("type", 1), 0, "", (host, int(port or 0)))]

@@ -1,8 +1,11 @@
-"""What survives a crash: files as durable bytes plus the ordered operations that were not yet synced, directories in the same way.
+"""Storage that survives crashes: files as durable bytes and the ordered operations not flushed yet; directories
+likewise.
 
-- A process that is killed loses nothing: the page cache is the kernel's.
-- A machine that loses power keeps, drops or tears (by sectors of 512 bytes) each un-synced operation on a file, in any combination; the gaps read as zeros.
-- The entries of a directory are durable on their own, once that directory is synced; until then a crash keeps a drawn prefix of the changes to it.
+- A killed process loses nothing: the kernel owns the page cache.
+- A power cut keeps, drops or tears (by sectors of 512 bytes) each unflushed operation on a file, in any combination.
+  Gaps read as zeros.
+- Directory entries are durable once the directory is flushed. Until then, a power cut keeps a random prefix of its
+  changes.
 """
 
 import posixpath
@@ -16,7 +19,7 @@ KEEP, DROP, TEAR = "keep", "drop", "tear"
 
 @dataclass(slots=True)
 class Operation:
-    """A write of `data` at `offset`, or a truncation to `offset` when data is None."""
+    """Write of `data` at `offset`, or truncation to `offset` if `data` is None."""
 
     offset: int
     data: bytes | None
@@ -37,7 +40,7 @@ def apply_operation(content: bytearray, operation: Operation) -> None:
 
 @dataclass(eq=False, slots=True)
 class Inode:
-    """`live` is what the running system reads; `durable` plus a choice of `unsynced` is what a power cut leaves."""
+    """Content of one file: `live` is the page cache; `durable` and a selection of `unsynced` survive a power cut."""
 
     live: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
@@ -50,7 +53,10 @@ class Inode:
         self.unsynced.append(operation)
 
     def mark(self) -> int:
-        """Position in the history of operations: a sync started now covers everything before it."""
+        """Return the current position in the history of operations.
+
+        A flush that starts now covers all operations before it.
+        """
         return self.synced_count + len(self.unsynced)
 
     def make_durable(self, mark: int) -> None:
@@ -61,14 +67,17 @@ class Inode:
         self.synced_count += count
 
     def forget_dirty(self, mark: int) -> None:
-        """A failed fsync marks the pages clean without having written them: later syncs succeed, the data is not there."""
+        """Drop unflushed operations, as a failed fsync does on Linux: pages are marked clean but were not written.
+
+        Later flushes succeed, and the data is not on the disk.
+        """
         count = max(0, mark - self.synced_count)
         del self.unsynced[:count]
         self.synced_count += count
         self.poisoned = True
 
     def lose_power(self, rng: Random, fates: tuple[str, ...]) -> tuple[int, int, int]:
-        """Decide the fate of each un-synced operation; returns how many were kept, dropped, torn."""
+        """Keep, drop or tear each unflushed operation. Return the counts (kept, dropped, torn)."""
         counts = {KEEP: 0, DROP: 0, TEAR: 0}
         for operation in self.unsynced:
             fate = rng.choice(fates)
@@ -86,7 +95,7 @@ class Inode:
     def _tear(self, rng: Random, operation: Operation) -> None:
         assert operation.data is not None
         start, end = operation.offset, operation.offset + len(operation.data)
-        # The file's length may have been made durable although not all of its sectors were.
+        # The length of the file can become durable without all of its sectors.
         if rng.random() < 0.5 and len(self.durable) < end:
             self.durable.extend(bytes(end - len(self.durable)))
         sector = start
@@ -99,7 +108,7 @@ class Inode:
 
 @dataclass(eq=False, slots=True)
 class Directory:
-    """`pending` holds (name, entry or None) in order; a rename inside one directory is one change of two names."""
+    """Entries of a directory. `pending` holds unflushed changes; a rename within a directory is one change."""
 
     live: dict[str, "Inode | Directory"] = field(default_factory=dict)
     durable: dict[str, "Inode | Directory"] = field(default_factory=dict)
@@ -111,7 +120,7 @@ class Directory:
         self.pending.append(changes)
 
     def make_durable(self, count: int | None = None) -> None:
-        """The first `count` pending changes (all, without it) survive from now on."""
+        """Make the first `count` pending changes durable (default: all)."""
         for changes in self.pending[:count]:
             self._apply(self.durable, changes)
             self.settled += 1
@@ -137,7 +146,7 @@ class Directory:
 
 @dataclass(slots=True)
 class PowerCut:
-    """What a power cut did, for the trace and the counters."""
+    """Effects of a power cut, for the trace and the counters."""
 
     kept: int = 0
     dropped: int = 0
@@ -145,7 +154,7 @@ class PowerCut:
 
 
 class Medium:
-    """A tree of directories and files that outlives the nodes which use it."""
+    """Tree of directories and files. It survives the nodes that use it."""
 
     def __init__(self) -> None:
         self.root = Directory()
@@ -184,15 +193,15 @@ class Medium:
         return self.directory("/" + "/".join(parts[:-1])), parts[-1]
 
     def walk(self, path: str = "/") -> list[tuple[str, Inode]]:
-        """All files below `path` with their full paths, in name order."""
-        found: list[tuple[str, Inode]] = []
+        """Return all files below `path` with their full paths, in name order."""
+        files: list[tuple[str, Inode]] = []
         entry = self.entry(path)
         if isinstance(entry, Inode):
             return [(path, entry)]
         if entry is not None:
             for name in sorted(entry.live):
-                found.extend(self.walk(posixpath.join(path, name)))
-        return found
+                files.extend(self.walk(posixpath.join(path, name)))
+        return files
 
     def contents(self, path: str) -> bytes:
         return bytes(self.file(path).live)
@@ -200,7 +209,7 @@ class Medium:
     # -- crashes
 
     def lose_power(self, rng: Random) -> PowerCut:
-        """What was not synced is kept, dropped or torn, by a mix that is drawn for this power cut."""
+        """Keep, drop or tear all unflushed operations, by a mix generated for this power cut."""
         fates = rng.choice(((DROP,), (KEEP, DROP, TEAR), (KEEP, KEEP, KEEP, TEAR, DROP), (KEEP, TEAR)))
         result = PowerCut()
         self._lose_power(self.root, rng, fates, result)
@@ -219,7 +228,7 @@ class Medium:
                 result.torn += torn
 
     def flip_bit(self, path: str, rng: Random) -> bool:
-        """Flip one bit at rest; False when the file is empty."""
+        """Flip one bit of the file on the medium. Return False if the file is empty."""
         inode = self.file(path)
         if not inode.live:
             return False
@@ -236,9 +245,10 @@ def _parts(path: str) -> list[str]:
 
 
 def flip_rebuildable(medium: Medium, root: str, rng: Random) -> str:
-    """Flip a bit where one replica can repair it: in a producer snapshot, or in an index of the last segment of a log.
+    """Flip a bit in a producer snapshot or in an index of the last segment of a log. Return the path.
 
-    Those carry checksums, or are derived anew after an unclean stop. Against rot in a log itself only replication helps.
+    A single replica can rebuild these: they have checksums, or are rebuilt after an unclean shutdown. Only replication
+    repairs bit rot in a log.
     """
     last: dict[str, str] = {}
     candidates = []

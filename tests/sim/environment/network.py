@@ -1,7 +1,7 @@
-"""The simulated network: byte streams with drawn latency, and faults that know where a Kafka frame begins and ends.
+"""Simulated network: byte streams with latency generated from the seed, and faults aligned to Kafka frames.
 
-A direction of a connection is FIFO, like TCP. What TCP reordering means for Kafka comes from several connections: a frame is held back, its connection is
-reset, and the frame arrives later on another connection, when the client has long retried.
+Each direction of a connection is FIFO, like TCP. Reordering of requests needs several connections: a frame is held
+back, its connection is reset, and the frame arrives on another connection after the client has retried.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ ANY_HOST: Final = ("", "0.0.0.0", "::")
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 EPHEMERAL_PORT_FIRST: Final = 40_000
 CONNECT_SECONDS: Final = 130.0
-"""How long a connection attempt goes on against silence."""
+"""Time-out of a connection attempt without any reply, in seconds."""
 BROKERS: Final = "brokers"
 """Any broker, as the source of a frame."""
 FRAME_PREFIX = struct.Struct(">ihhi")
@@ -33,14 +33,14 @@ FRAME_PREFIX = struct.Struct(">ihhi")
 
 @dataclass(slots=True)
 class Latency:
-    """Seconds between sending and arrival: uniform in [min, max], and now and then much longer."""
+    """Seconds between sending and arrival: uniform in [min, max], with rare outliers."""
 
     seconds_min: float = 0.0001
     seconds_max: float = 0.002
     slow_probability: float = 0.01
     slow_seconds_max: float = 0.05
 
-    def draw(self, rng: Random) -> float:
+    def sample(self, rng: Random) -> float:
         if self.slow_probability and rng.random() < self.slow_probability:
             return self.seconds_max + rng.random() * self.slow_seconds_max
         return self.seconds_min + rng.random() * (self.seconds_max - self.seconds_min)
@@ -48,22 +48,23 @@ class Latency:
 
 @dataclass(slots=True)
 class FrameFault:
-    """Strikes the next frame that fits: `kind` is one of the methods below, `api_keys` empty = any.
+    """Fault for the next matching frame: `kind` is one of the kinds below; empty `api_keys` match any.
 
-    - lose_response: the request is applied, its response never arrives, the connection is reset
-    - hold_request: the request leaves, its connection is reset, and it arrives on a new connection after `delay` seconds
-    - replay_request: the request arrives, its connection is reset, and it arrives again on a new connection after `delay` seconds
-    - tear_request: part of the request arrives, then the connection is reset
-    - tear_response: part of the response arrives, then the connection is reset
+    - lose_response: the request is applied, its response never arrives, and the connection is reset.
+    - hold_request: the connection is reset, and the request arrives on a new connection after `delay` seconds.
+    - replay_request: the request arrives, its connection is reset, and the request arrives again on a new connection
+      after `delay` seconds.
+    - tear_request: a part of the request arrives, then the connection is reset.
+    - tear_response: a part of the response arrives, then the connection is reset.
     """
 
     kind: str
     api_keys: tuple[int, ...] = ()
     delay: float = 0.0
     source: str = ""
-    """The host that asks, where it matters; likewise the one that answers."""
+    """Host that sends the request; empty matches any. `destination` is the host that responds."""
     destination: str = ""
-    struck: bool = False
+    injected: bool = False
 
     @property
     def on_request(self) -> bool:
@@ -72,14 +73,14 @@ class FrameFault:
     def fits(self, pipe: Pipe, api_key: int) -> bool:
         if self.on_request != pipe.is_request or (self.api_keys and api_key not in self.api_keys):
             return False
-        asks, answers = pipe.link if pipe.is_request else pipe.link[::-1]
+        requester, responder = pipe.link if pipe.is_request else pipe.link[::-1]
         if self.source == BROKERS:
-            return asks != CLIENTS and self.destination in {"", answers}
-        return self.source in {"", asks} and self.destination in {"", answers}
+            return requester != CLIENTS and self.destination in {"", responder}
+        return self.source in {"", requester} and self.destination in {"", responder}
 
 
 class Network:
-    """Listeners and connections by (host, port). Bound to one loop."""
+    """Listeners, connections and UDP sockets by (host, port), bound to one loop."""
 
     def __init__(self, rng: Random, *, latency: Latency | None = None, framed: bool = True) -> None:
         self.rng = rng
@@ -89,7 +90,7 @@ class Network:
         self.blocked_until = 0.0
         self.links = Links()
         self.requests: Counter[int] = Counter()
-        """How many were sent, by API key."""
+        """Number of sent requests by API key."""
         self.on_fault: Callable[[FrameFault, int, bytes], None] | None = None
         self.on_late_delivery: Callable[[bytes], None] | None = None
         self._loop: SimLoop | None = None
@@ -111,7 +112,7 @@ class Network:
     # -- listening and connecting
 
     def listen(self, factory: Callable[[], asyncio.BaseProtocol], hosts: list[str], port: int) -> SimServer:
-        """Every interface of a simulated host is that host's one name."""
+        """Start a listener. All interfaces of a simulated host are its host name."""
         port = port or next(self._ports)
         hosts = [self._own_name(host) for host in hosts]
         server = SimServer(self, factory, copy_context(), [(host, port) for host in hosts])
@@ -122,19 +123,19 @@ class Network:
         return server
 
     def _own_name(self, host: str) -> str:
-        here = self._here()
-        if host in LOOPBACK or (host in ANY_HOST and here == CLIENTS):
+        current = self._current_host()
+        if host in LOOPBACK or (host in ANY_HOST and current == CLIENTS):
             return ""
-        return here if host in ANY_HOST else host
+        return current if host in ANY_HOST else host
 
     @staticmethod
-    def _here() -> str:
+    def _current_host() -> str:
         from tests.sim.environment.loop import NODE
 
         return host_of(NODE.get())
 
     def unlisten(self, server: SimServer) -> None:
-        self._listeners = {address: each for address, each in self._listeners.items() if each is not server}
+        self._listeners = {address: listener for address, listener in self._listeners.items() if listener is not server}
 
     def _listener(self, host: str, port: int) -> SimServer | None:
         return self._listeners.get((host, port)) or self._listeners.get(("", port))
@@ -143,10 +144,10 @@ class Network:
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[SimTransport, asyncio.BaseProtocol]:
         loop, links = self.loop, self.links
-        here = self._here()
-        link = (here, self._own_name(host))
+        host_name = self._current_host()
+        link = (host_name, self._own_name(host))
         arrival = loop.create_future()
-        loop.call_later(self.latency.draw(self.rng) + links.delay(*link), _come_true, arrival)
+        loop.call_later(self.latency.sample(self.rng) + links.delay(*link), _complete, arrival)
         await arrival
         if not (links.is_open(*link) and links.is_open(*link[::-1])):
             await links.opened(*link, CONNECT_SECONDS)
@@ -154,23 +155,25 @@ class Network:
         if server is None or loop.time() < self.blocked_until:
             raise ConnectionRefusedError(111, f"connection refused: {host}:{port}")
         connection = next(self._ids)
-        client_address = ("127.0.0.1" if here == CLIENTS else here, next(self._ports))
+        client_address = ("127.0.0.1" if host_name == CLIENTS else host_name, next(self._ports))
         server_address = (host, port)
-        there = Pipe(self, connection, link, is_request=True)
-        back = Pipe(self, connection, link[::-1], is_request=False)
+        request_pipe = Pipe(self, connection, link, is_request=True)
+        response_pipe = Pipe(self, connection, link[::-1], is_request=False)
         protocol = factory()
-        client = SimTransport(loop, protocol, there, back, FakeSocket(client_address, server_address), copy_context())
+        client = SimTransport(
+            loop, protocol, request_pipe, response_pipe, FakeSocket(client_address, server_address), copy_context()
+        )
         server_context = server.context.copy()
         accepted = SimTransport(
             loop,
             server_context.run(server.factory),
-            back,
-            there,
+            response_pipe,
+            request_pipe,
             FakeSocket(server_address, client_address),
             server_context,
         )
         self._connections[connection] = (client, accepted)
-        loop.trace.add(loop.steps, loop.time(), "connect", connection, here, f"{host}:{port}")
+        loop.trace.add(loop.steps, loop.time(), "connect", connection, host_name, f"{host}:{port}")
         loop.call_soon(accepted.start, context=server_context)
         client.start()
         return client, protocol
@@ -183,12 +186,12 @@ class Network:
     def open_datagrams(
         self, protocol: asyncio.DatagramProtocol, local: Address | None, peer: Address | None
     ) -> SimDatagrams:
-        host = self._here()
+        host = self._current_host()
         address = (host, (local[1] if local else 0) or next(self._ports))
         if address in self._sockets:
             raise OSError(98, f"address already in use: {address[0]}:{address[1]}")
-        made = self._sockets[address] = SimDatagrams(self, protocol, address, peer, copy_context())
-        return made
+        endpoint = self._sockets[address] = SimDatagrams(self, protocol, address, peer, copy_context())
+        return endpoint
 
     def unbind(self, address: Address) -> None:
         self._sockets.pop(address, None)
@@ -200,7 +203,7 @@ class Network:
             loop.trace.add(loop.steps, loop.time(), "datagram-lost", *link, len(data))
             return
         for _ in range(2 if rng.random() < DOUBLE_PROBABILITY else 1):
-            delay = self.latency.draw(rng) + self.links.delay(*link)
+            delay = self.latency.sample(rng) + self.links.delay(*link)
             loop.call_later(
                 delay, self._datagram_arrives, data, source.address, target, context=loop.context_of("network")
             )
@@ -213,53 +216,56 @@ class Network:
 
     # -- faults
 
-    def cut_all(self, *, refuse_seconds: float = 0.0) -> int:
-        """Reset every connection; refuse new ones for a while."""
+    def reset_all(self, *, refuse_seconds: float = 0.0) -> int:
+        """Reset all connections, and refuse new ones for `refuse_seconds`. Return the number of connections."""
         self.blocked_until = max(self.blocked_until, self.loop.time() + refuse_seconds)
         pairs = list(self._connections.values())
         for client, server in pairs:
             self._reset(client, server)
         return len(pairs)
 
-    def cut_one(self) -> int:
-        """Reset one drawn connection."""
+    def reset_one(self) -> int:
+        """Reset one random connection."""
         if not self._connections:
             return 0
         client, server = self._connections[self.rng.choice(list(self._connections))]
         self._reset(client, server)
         return 1
 
-    def reset_between(self, one: str, other: str) -> None:
-        """Reset every connection between two hosts."""
+    def reset_between(self, host: str, other_host: str) -> None:
+        """Reset all connections between two hosts."""
         for client, server in list(self._connections.values()):
-            if client.out.link in {(one, other), (other, one)}:
+            if client.out.link in {(host, other_host), (other_host, host)}:
                 self._reset(client, server)
 
     def detach_node(self, node: str, *, silently: bool = False) -> None:
-        """The process is gone: nothing it writes leaves it, nothing reaches it. Its peers see a reset, or (no power) nothing at all."""
+        """Detach an ended process from the network.
+
+        Its peers receive a reset, or nothing with `silently` (no power).
+        """
         from tests.sim.environment.loop import NODE
 
-        for server in {id(each): each for each in self._listeners.values()}.values():
+        for server in {id(listener): listener for listener in self._listeners.values()}.values():
             if server.context.get(NODE) == node:
                 self.unlisten(server)
         for socket in list(self._sockets.values()):
             if socket.context.get(NODE) == node:
                 socket.detach()
         for client, accepted in list(self._connections.values()):
-            for mine, peer in ((client, accepted), (accepted, client)):
-                if mine.context.get(NODE) != node:
+            for endpoint, peer in ((client, accepted), (accepted, client)):
+                if endpoint.context.get(NODE) != node:
                     continue
-                mine.detach()
+                endpoint.detach()
                 if silently:
-                    mine.out.break_off(lose=True)
+                    endpoint.out.break_off(lose=True)
                     peer.out.half_open = True
                 else:
                     self.loop.call_later(
-                        self.latency.draw(self.rng), self._tell_of_end, mine.out, peer, context=peer.context
+                        self.latency.sample(self.rng), self._deliver_reset, endpoint.out, peer, context=peer.context
                     )
 
-    def _tell_of_end(self, pipe: Pipe, peer: SimTransport) -> None:
-        """The reset travels as data does: not over a cut link."""
+    def _deliver_reset(self, pipe: Pipe, peer: SimTransport) -> None:
+        """Deliver the reset of an ended process to its peer, unless the link is partitioned."""
         if not self.links.is_open(*pipe.link):
             peer.out.half_open = True
             return
@@ -267,28 +273,28 @@ class Network:
 
     def _reset(self, *transports: SimTransport) -> None:
         for transport in transports:
-            # What still travels is lost with the connection: a request that arrives late is a fault of its own (hold_request).
+            # Data in transit is lost with the connection. A late request is a fault of its own (hold_request).
             transport.out.break_off(lose=True)
-            delay = self.latency.draw(self.rng)
+            delay = self.latency.sample(self.rng)
             self.loop.call_later(delay, transport.fail, ConnectionResetError(104, "reset"), context=transport.context)
 
     def frame_fault(self, pipe: Pipe, frame: bytes) -> FrameFault | None:
-        """The fault that strikes this frame, if one does; it strikes once."""
+        """Return the fault for this frame and remove it from the list, or None."""
         if not self.faults:
             return None
         api_key = pipe.api_key_of(frame)
         for fault in self.faults:
             if fault.fits(pipe, api_key):
                 self.faults.remove(fault)
-                fault.struck = True
+                fault.injected = True
                 self.loop.trace.add(self.loop.steps, self.loop.time(), "frame-fault", fault.kind, api_key)
                 if self.on_fault is not None:
                     self.on_fault(fault, api_key, frame)
                 return fault
         return None
 
-    def strike(self, pipe: Pipe, fault: FrameFault, frame: bytes) -> bytes:
-        """Apply the fault; returns the part of the frame that still travels on this connection."""
+    def apply_fault(self, pipe: Pipe, fault: FrameFault, frame: bytes) -> bytes:
+        """Apply the fault. Return the part of the frame that is still delivered on this connection."""
         _, server = self._connections[pipe.connection]
         part = b""
         if fault.kind.startswith("tear"):
@@ -307,7 +313,7 @@ class Network:
         return part
 
     def reset_connection(self, connection: int, not_before: float) -> None:
-        """Reset both ends once what travels has arrived."""
+        """Reset both ends at `not_before`, after the data in transit has arrived."""
         pair = self._connections.get(connection)
         if pair is not None:
             self.loop.call_at(not_before + 2e-6, self._reset, *pair, context=self.loop.context_of("network"))
@@ -321,7 +327,7 @@ class Network:
         try:
             transport, _ = await self.connect(asyncio.Protocol, host, port)
         except ConnectionRefusedError:
-            return  # the node was down: the frame is lost, which is as good a fate as any
+            return  # the node is down, so the frame is lost
         if self.on_late_delivery is not None:
             self.on_late_delivery(frame)
         transport.write(frame)
@@ -334,6 +340,6 @@ class Network:
         }
 
 
-def _come_true(future: "asyncio.Future[None]") -> None:
+def _complete(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)

@@ -1,4 +1,4 @@
-"""What happened, in order, folded into one hash: equal seeds must give equal hashes, in this process or in another."""
+"""Trace of a run: all events in order, folded into one hash. Equal seeds give equal hashes, in any process."""
 
 import hashlib
 from collections import deque
@@ -8,9 +8,9 @@ LINES_KEPT_MAX: Final = 4000
 
 
 class Trace:
-    """Running hash over (step, virtual time, kind, details) of everything that crosses a seam.
+    """Running hash over (step, virtual time, kind, details) of every event that crosses a seam.
 
-    Only the last lines are kept in memory, unless `printing`: then each line is printed as it happens.
+    Only the last lines are kept in memory. With `printing`, each line is printed immediately.
     """
 
     def __init__(self, *, printing: bool = False) -> None:

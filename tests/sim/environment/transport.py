@@ -1,4 +1,6 @@
-"""In-memory transports with asyncio's contract: flow control both ways, protocols and buffered protocols, close, abort, end of file."""
+"""In-memory transports with asyncio's contract: flow control, protocols and buffered protocols, close, abort, end of
+file.
+"""
 
 import asyncio
 import struct
@@ -17,14 +19,14 @@ SEGMENT_PROBABILITY: Final = 0.15
 SENT_LAST_MAX: Final = 6
 SIZE = struct.Struct(">i")
 ENDS_TRANSACTIONS: Final = (26, 27)
-"""EndTxn and WriteTxnMarkers."""
+"""API keys of EndTxn and WriteTxnMarkers."""
 REQUEST_START = struct.Struct(">hhi")
 
 Buffer = bytes | bytearray | memoryview
 
 
 class FakeSocket:
-    """What code may ask a socket for."""
+    """The part of a socket's interface that asyncio code calls."""
 
     family = 2
     type = 1
@@ -41,14 +43,14 @@ class FakeSocket:
         return self._peer
 
     def setsockopt(self, *args: Any) -> None:
-        """Options change nothing here."""
+        """Ignore all options."""
 
     def fileno(self) -> int:
         return -1
 
 
 class SimServer(asyncio.AbstractServer):
-    """A listener: accepted connections run in the context of whoever listens."""
+    """Listener. Accepted connections run in the context of the code that called `listen`."""
 
     def __init__(
         self,
@@ -69,7 +71,7 @@ class SimServer(asyncio.AbstractServer):
         self._network.unlisten(self)
 
     async def wait_closed(self) -> None:
-        """Closing takes no time."""
+        """Return immediately: closing takes no time."""
 
     def is_serving(self) -> bool:
         return self._serving
@@ -78,14 +80,17 @@ class SimServer(asyncio.AbstractServer):
         return self._network.loop
 
     async def start_serving(self) -> None:
-        """It serves from the start."""
+        """Return immediately: the server accepts connections from its creation."""
 
     async def serve_forever(self) -> None:
         await self._network.loop.create_future()
 
 
 class Pipe:
-    """One direction of a connection. With framing on, faults strike whole frames; what is sent may arrive in several segments."""
+    """One direction of a connection.
+
+    With framing, faults apply to whole frames. Data may arrive in several segments.
+    """
 
     def __init__(self, network: "Network", connection: int, link: tuple[str, str], *, is_request: bool) -> None:
         self.network = network
@@ -93,11 +98,13 @@ class Pipe:
         self.link = link
         self.is_request = is_request
         self.half_open = False
-        """The receiving end went without a word: it lost power."""
+        """True if the receiving end lost power without closing the connection."""
         self._flight: deque[bytes | None] = deque()
-        self._ripe = 0
+        self._due = 0
         self._sent_last: deque[bytes] = deque(maxlen=SENT_LAST_MAX)
-        """Requests that may be among what a cut holds up: they arrive late, when their sender has long gone another way."""
+        """Last EndTxn and WriteTxnMarkers requests: if a partition delays them, they arrive after their sender has
+        retried.
+        """
         self.sink: SimTransport | None = None
         self.source: SimTransport | None = None
         self.in_flight = 0
@@ -118,7 +125,7 @@ class Pipe:
         while len(self._partial) >= SIZE.size:
             size = SIZE.unpack_from(self._partial)[0] + SIZE.size
             if size < SIZE.size:
-                self._flush_partial()  # not a frame at all: let the receiver judge it
+                self._flush_partial()  # invalid size: the receiver handles the bytes
                 return
             if len(self._partial) < size:
                 break
@@ -138,13 +145,13 @@ class Pipe:
         self._partial.clear()
 
     def break_off(self, *, lose: bool = False) -> None:
-        """Nothing sent from here on arrives; what travels already does, unless `lose` (a reset)."""
+        """Drop everything that is sent from now on. With `lose` (a reset), drop data in transit, too."""
         self.broken = True
         self.lost = self.lost or lose
         self._partial.clear()
 
     def api_key_of(self, frame: bytes) -> int:
-        """Of a request its api key, of a response that of the request it answers; -1 when unknown."""
+        """Return the API key of a request, or of the request of a response; -1 if unknown."""
         if self.is_request:
             return (
                 int(REQUEST_START.unpack_from(frame, SIZE.size)[0])
@@ -156,7 +163,7 @@ class Pipe:
         return self.sink.out.api_keys.get(SIZE.unpack_from(frame, SIZE.size)[0], -1)
 
     def _send_frame(self, frame: bytes) -> bool:
-        """False when the connection breaks at this frame."""
+        """Send a frame. Return False if a fault breaks the connection at this frame."""
         if self.is_request and len(frame) >= SIZE.size + REQUEST_START.size:
             api_key, _, correlation_id = REQUEST_START.unpack_from(frame, SIZE.size)
             self.api_keys[correlation_id] = api_key
@@ -165,7 +172,7 @@ class Pipe:
                 self._sent_last.append(frame)
         fault = self.network.frame_fault(self, frame)
         if fault is not None:
-            part = self.network.strike(self, fault, frame)
+            part = self.network.apply_fault(self, fault, frame)
             if part:
                 self._travel(part)
             self.break_off()
@@ -184,7 +191,7 @@ class Pipe:
         sink, loop = self.sink, self.network.loop
         assert sink is not None
         network = self.network
-        delay = network.latency.draw(network.rng) + network.links.delay(*self.link)
+        delay = network.latency.sample(network.rng) + network.links.delay(*self.link)
         due = max(loop.time() + delay, self._last_due + FIFO_SECONDS)
         self._last_due = due
         self.in_flight += len(data) if data else 0
@@ -192,33 +199,33 @@ class Pipe:
         loop.call_at(due, self._arrive, context=sink.context)
 
     def _arrive(self) -> None:
-        """One more piece is due; pieces keep their order, whatever holds them up."""
-        self._ripe += 1
-        self._hand_over()
+        """Deliver one more piece. Pieces keep their order, whatever delays them."""
+        self._due += 1
+        self._deliver_due()
 
-    def _hand_over(self) -> None:
+    def _deliver_due(self) -> None:
         links = self.network.links
         if not links.is_open(*self.link):
             links.when_open(self.link, self._resume)
             return
-        while self._ripe:
-            self._ripe -= 1
+        while self._due:
+            self._due -= 1
             self._deliver(self._flight.popleft())
 
     def _resume(self) -> None:
-        """The link is open again: what was sent meanwhile is sent again."""
+        """Deliver the data that waited for the link, as TCP retransmits it."""
         sink, network = self.sink, self.network
         assert sink is not None
         if network.on_late_delivery is not None:
             for frame in self._sent_last:
                 network.on_late_delivery(frame)
-        network.loop.call_later(network.latency.draw(network.rng), self._hand_over, context=sink.context)
+        network.loop.call_later(network.latency.sample(network.rng), self._deliver_due, context=sink.context)
 
     def _deliver(self, data: bytes | None) -> None:
         sink, loop = self.sink, self.network.loop
         assert sink is not None
         if sink.gone or self.lost:
-            if self.half_open and self.source is not None:  # who is asked about a connection it does not know resets it
+            if self.half_open and self.source is not None:  # a host resets connections that it does not know
                 self.half_open = False
                 source = self.source
                 loop.call_soon(source.fail, ConnectionResetError(104, "reset"), context=source.context)
@@ -272,7 +279,7 @@ class SimTransport(asyncio.Transport):
     # -- reading
 
     def deliver(self) -> None:
-        """Hand over what has arrived, as far as the protocol reads."""
+        """Pass received data to the protocol while it reads."""
         arrived = self._into.arrived
         while arrived and self._started and self._reading and not self._closing and not self.gone:
             data = arrived.popleft()
@@ -352,7 +359,7 @@ class SimTransport(asyncio.Transport):
         return self._closing or self.gone
 
     def close(self) -> None:
-        """What was written still travels; the peer then sees the end."""
+        """Close the connection after the written data; the peer receives the end of file."""
         if not self._closing and not self.gone:
             self.write_eof()
             self._closing = True
@@ -377,7 +384,7 @@ class SimTransport(asyncio.Transport):
         self._finish()
 
     def detach(self) -> None:
-        """The owner is dead: it is not told."""
+        """Close the transport of an ended process, without a callback."""
         self.gone = True
         self.out.break_off()
         self._finish()

@@ -1,4 +1,4 @@
-"""When all is quiet among several brokers: every partition is led, who is not gone is in sync, and holds what the others hold."""
+"""Convergence after the faults: each partition has a leader, and the remaining replicas are in sync and equal."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,45 +13,47 @@ if TYPE_CHECKING:
     from tests.sim.history import Partition
     from tests.sim.world import World
 
-LOOK_SECONDS: Final = 0.2
+POLL_SECONDS: Final = 0.2
 FINDINGS_MAX: Final = 2
 
 
-class Rest:
-    """`ends`: of each partition, up to where all replicas that are not gone held it when they were found level."""
+class Convergence:
+    """Wait for convergence. `ends`: by partition, the log end offset of all remaining replicas when they were equal."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self.ends: dict[Partition, int] = {}
 
     async def in_sync(self, patience: float) -> list[str]:
-        """L1: what is not in order after so many seconds."""
+        """L1: return the partitions that are not in sync after `patience` seconds."""
         return [
-            f"L1 {left} {patience:.0f} s after the last fault" for left in await self._wait(self._out_of_sync, patience)
+            f"L1 {problem} {patience:.0f} s after the last fault"
+            for problem in await self._wait(self._out_of_sync, patience)
         ]
 
-    async def level(self, patience: float) -> list[str]:
-        """L1, I10: as `in_sync`, and nothing is on one replica only.
+    async def equal_ends(self, patience: float) -> list[str]:
+        """L1, I10: as `in_sync`, and all remaining replicas have the same log end offset.
 
-        Asked before the last stop and not after it: a coordinator may forget an id while its followers are stopping already, and nobody
-        is told before they have that record. What lies below `ends` must survive the stop on every one of them.
+        The check runs before the last stop. During the stop, a coordinator may remove a transactional id after its
+        followers have stopped; no client sees that before the followers have the record. All records below `ends` must
+        survive the stop on every replica.
         """
-        found = await self._wait(lambda: self._out_of_sync() or self._uneven(), patience)
-        if not found:
+        findings = await self._wait(lambda: self._out_of_sync() or self._different_ends(), patience)
+        if not findings:
             self.ends = {place: max(ends.values()) for place, ends in self._ends()}
-        return [f"I10 {left} after {patience:.0f} s of rest" for left in found]
+        return [f"I10 {problem} {patience:.0f} s after the last fault" for problem in findings]
 
-    async def _wait(self, look: Callable[[], list[str]], patience: float) -> list[str]:
+    async def _wait(self, check: Callable[[], list[str]], patience: float) -> list[str]:
         loop = self._world.loop
         deadline = loop.time() + patience
-        while loop.time() < deadline and look():
-            await asyncio.sleep(LOOK_SECONDS)
-        return look()[:FINDINGS_MAX]
+        while loop.time() < deadline and check():
+            await asyncio.sleep(POLL_SECONDS)
+        return check()[:FINDINGS_MAX]
 
-    # -- how things stand
+    # state
 
     @property
-    def _here(self) -> set[int]:
+    def _remaining(self) -> set[int]:
         return {machine.number for machine in self._world.cluster.remaining}
 
     def _states(self) -> "Iterator[tuple[Partition, PartitionState]]":
@@ -61,17 +63,17 @@ class Rest:
                     yield place, state
 
     def _out_of_sync(self) -> list[str]:
-        here = self._here
+        remaining = self._remaining
         return [
             f"{place} has leader {state.leader}, ISR {state.isr} of {state.replicas}"
             for place, state in self._states()
-            if state.leader not in here or not here.intersection(state.replicas) <= set(state.isr)
+            if state.leader not in remaining or not remaining.intersection(state.replicas) <= set(state.isr)
         ]
 
     def _ends(self) -> "Iterator[tuple[Partition, dict[int, int]]]":
-        here, hosts = self._here, self._world.monitor.hosts
+        remaining, hosts = self._remaining, self._world.monitor.hosts
         for place, state in self._states():
-            yield place, {number: hosts[number].log(place).end for number in state.replicas if number in here}
+            yield place, {number: hosts[number].log(place).end for number in state.replicas if number in remaining}
 
-    def _uneven(self) -> list[str]:
+    def _different_ends(self) -> list[str]:
         return [f"{place}: its replicas end at {ends}" for place, ends in self._ends() if len(set(ends.values())) > 1]

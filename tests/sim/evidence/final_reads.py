@@ -1,4 +1,6 @@
-"""When all is quiet: everything is read to its end, in every way there is, and the answers agree with the files."""
+"""Final reads after the faults: all partitions are read to their end in every way, and the responses must agree with
+the files.
+"""
 
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -20,10 +22,12 @@ DISTURBED_MAX: Final = 20
 
 
 async def read_everything(world: "World", session_reader: "SessionReader") -> list[str]:
-    """Findings of the final reads."""
+    """Read everything and return the findings."""
     findings = []
     if world.options.brokers == 1:
-        findings = [f"L1 the fetch session does not get to the end: {left}" for left in await session_reader.catch_up()]
+        findings = [
+            f"L1 the fetch session does not get to the end: {problem}" for problem in await session_reader.catch_up()
+        ]
     poller = Poller(world, "final-poller")
     for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
         findings += await _read_all(world, poller, isolation)
@@ -36,15 +40,17 @@ async def _read_all(world: "World", poller: Poller, isolation: int) -> list[str]
     findings = []
     reader = Reader(world, f"final-{isolation}", isolation)
     for partition in world.written:
-        answer = await undisturbed(world, partition, partial(poller.poll_until, partition, isolation))
+        operation = await undisturbed(world, partition, partial(poller.poll_until, partition, isolation))
         end = _end_of(world, partition)
-        if answer.outcome != OK or answer.result_offset != end:
+        if operation.outcome != OK or operation.result_offset != end:
             findings.append(
-                f"I9 at rest: isolation {isolation} of {partition} ends at {answer.result_offset}, the log at {end}, error {answer.error}"
+                f"I9 at rest: isolation {isolation} of {partition} ends at {operation.result_offset}, the log at "
+                f"{end}, error {operation.error}"
             )
         if not await reader.read_to(partition, end):
             findings.append(
-                f"L1 the final read of {partition} (isolation {isolation}) stays at {reader.positions[partition]} of {end}"
+                f"L1 the final read of {partition} (isolation {isolation}) stays at {reader.positions[partition]} "
+                f"of {end}"
             )
     reader.close()
     return findings
@@ -54,34 +60,37 @@ async def _look_up_times(world: "World", poller: Poller) -> list[str]:
     findings = []
     rng = world.rng
     for partition, model in world.monitor.partitions.items():
-        times = [each for _, _, each in model.timestamps]
-        if not times or partition[0] == TABLE:  # what is the first may have been taken away
+        times = [written for _, _, written in model.timestamps]
+        if not times or partition[0] == TABLE:  # compaction may have removed the first record
             continue
-        for asked in (rng.choice(times), rng.randint(min(times) - 1, max(times) + 1)):
-            found, _ = await _look_up(world, poller, partition, asked)
-            expected = _model_of(world, partition).offset_for_time(asked)
-            if found != expected:
-                findings.append(f"I3 {partition}: offset {found} for time {asked}, a scan gives {expected}")
-        found, newest = await _look_up(world, poller, partition, MAX_TIMESTAMP)
-        now = _model_of(world, partition)
-        largest = max(each for _, _, each in now.timestamps)
-        if newest != largest or now.timestamp_at(found) != newest:
-            findings.append(f"I3 {partition}: maximum timestamp {newest} at {found}, a scan gives {largest}")
+        for timestamp in (rng.choice(times), rng.randint(min(times) - 1, max(times) + 1)):
+            offset, _ = await _look_up(world, poller, partition, timestamp)
+            expected = _model_of(world, partition).offset_for_time(timestamp)
+            if offset != expected:
+                findings.append(f"I3 {partition}: offset {offset} for time {timestamp}, a scan gives {expected}")
+        offset, newest = await _look_up(world, poller, partition, MAX_TIMESTAMP)
+        current = _model_of(world, partition)
+        largest = max(written for _, _, written in current.timestamps)
+        if newest != largest or current.timestamp_at(offset) != newest:
+            findings.append(f"I3 {partition}: maximum timestamp {newest} at {offset}, a scan gives {largest}")
     return findings
 
 
-async def _look_up(world: "World", poller: Poller, partition: "Partition", asked: int) -> tuple[int, int]:
-    return await undisturbed(world, partition, lambda _: poller.look_up(partition, asked))
+async def _look_up(world: "World", poller: Poller, partition: "Partition", timestamp: int) -> tuple[int, int]:
+    return await undisturbed(world, partition, lambda _: poller.look_up(partition, timestamp))
 
 
-async def undisturbed(world: "World", partition: "Partition", ask: "Callable[[int], Awaitable[T]]") -> T:
-    """What is answered while nothing is written: a frame that was held up may still come, and a marker be repeated. `ask` is told where the log ends."""
+async def undisturbed(world: "World", partition: "Partition", query: "Callable[[int], Awaitable[T]]") -> T:
+    """Return the result of `query` from a time without appends.
+
+    A delayed request may still arrive, and a marker may be retried. `query` receives the log end offset.
+    """
     for _ in range(DISTURBED_MAX):
         end = _end_of(world, partition)
-        answer = await ask(end)
+        operation = await query(end)
         if _end_of(world, partition) == end:
             break
-    return answer
+    return operation
 
 
 def _model_of(world: "World", partition: "Partition") -> "PartitionModel":

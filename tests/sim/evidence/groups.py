@@ -1,4 +1,4 @@
-"""Gathers, when a run is over, what the checkers judge of its groups."""
+"""Collection of the group evidence from the files of `__consumer_offsets` at the end of a run."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def collect_groups(world: "World", final: "list[Operation]") -> GroupEvidence | None:
-    """Read the files of `__consumer_offsets` as they are after the last, clean stop. None of a run without groups."""
+    """Read the files of `__consumer_offsets` after the last clean stop. Return None for a run without groups."""
     if world.options.groups is None:
         return None
     watch, monitor = world.monitor.groups, world.monitor
@@ -22,7 +22,7 @@ def collect_groups(world: "World", final: "list[Operation]") -> GroupEvidence | 
         places=tuple(world.partitions),
         alone=world.options.groups.alone,
         topic_id=watch.topic_id.bytes,
-        said=watch.written.said,
+        assignments=watch.written.assignments,
         final=final,
         ended_late=watch.ended_late,
         begun_anew=watch.begun_anew,

@@ -26,16 +26,16 @@ SETUP_ATTEMPTS_MAX: Final = 200
 
 
 class Inspector(Client):
-    """Its requests are not part of the history."""
+    """Client for set-up and final inspection. Its requests are not part of the history."""
 
-    async def ask(self, request: "Message", version: int, node: int | None = None) -> object:
-        """The answer, over as many connections as it takes: the node may be on its way up. Any node, unless it is named."""
+    async def send_with_retries(self, request: "Message", version: int, node: int | None = None) -> object:
+        """Return the response of `node`, or of any broker. Retry failed connections: the broker may be starting."""
         for _ in range(SETUP_ATTEMPTS_MAX):
             try:
-                return await self.call(request, version, node or self._anyone())
+                return await self.call(request, version, node or self._random_node())
             except OSError:
                 await asyncio.sleep(0.05)
-        raise TimeoutError(f"no answer to {request.NAME}")
+        raise TimeoutError(f"no response to {request.NAME}")
 
     async def create_topic(
         self, partitions: int, *, name: str = TOPIC, configs: "Mapping[str, str] | None" = None
@@ -48,7 +48,7 @@ class Inspector(Client):
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
         for _ in range(SETUP_ATTEMPTS_MAX):
-            response = await self.ask(request, 7)
+            response = await self.send_with_retries(request, 7)
             error = response.topics[0].error_code  # type: ignore[attr-defined]
             if error in {NONE, TOPIC_EXISTS}:
                 return
@@ -56,45 +56,51 @@ class Inspector(Client):
         raise TimeoutError("the topic cannot be created")
 
     async def find_coordinators(self, transactional_ids: list[str]) -> None:
-        """Until each id has a coordinator: the first question makes the broker create `__transaction_state`."""
+        """Wait until each transactional id has a coordinator.
+
+        The first request makes the broker create `__transaction_state`.
+        """
         request = FindCoordinatorRequest(key_type=TRANSACTION_KEY, coordinator_keys=transactional_ids)
         for _ in range(SETUP_ATTEMPTS_MAX):
-            response = await self.ask(request, 4)
-            if all(each.error_code == NONE for each in response.coordinators):  # type: ignore[attr-defined]
+            response = await self.send_with_retries(request, 4)
+            if all(row.error_code == NONE for row in response.coordinators):  # type: ignore[attr-defined]
                 return
             await asyncio.sleep(0.05)
-        raise TimeoutError("no coordinator")
+        raise TimeoutError("the transactional ids have no coordinator")
 
     async def topic_id(self, name: str) -> "UUID":
-        """A node that has not heard of the topic yet says that there is none, and gives it no id: another one is asked."""
+        """Return the id of the topic.
+
+        A broker that does not know the topic yet returns an error, so the request is repeated.
+        """
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
         for _ in range(SETUP_ATTEMPTS_MAX):
-            response = await self.ask(request, 12)
+            response = await self.send_with_retries(request, 12)
             (topic,) = response.topics  # type: ignore[attr-defined]
             if topic.error_code == NONE:
                 return topic.topic_id  # type: ignore[no-any-return]
             await asyncio.sleep(0.05)
-        raise TimeoutError(f"{name} is nowhere known")
+        raise TimeoutError(f"no broker knows topic {name}")
 
     async def describe_producers(self, partitions: list[Partition]) -> dict[Partition, list[SnapshotRow]]:
-        """What each partition's leader knows of its producers."""
-        found = {}
+        """Return the active producers of each partition by its leader."""
+        described = {}
         for partition in partitions:
             request = DescribeProducersRequest(
                 topics=[ProducersOfTopic(name=partition[0], partition_indexes=[partition[1]])]
             )
-            answer = await self._from_leader(partition, request)
-            found[partition] = [
+            partition_response = await self._from_leader(partition, request)
+            described[partition] = [
                 SnapshotRow(
-                    each.producer_id,
-                    each.producer_epoch,
-                    each.last_sequence,
-                    each.coordinator_epoch,
-                    each.current_txn_start_offset,
+                    row.producer_id,
+                    row.producer_epoch,
+                    row.last_sequence,
+                    row.coordinator_epoch,
+                    row.current_txn_start_offset,
                 )
-                for each in answer.active_producers
+                for row in partition_response.active_producers
             ]
-        return found
+        return described
 
     async def _from_leader(self, partition: Partition, request: DescribeProducersRequest) -> Any:
         for _ in range(SETUP_ATTEMPTS_MAX):
@@ -104,21 +110,21 @@ class Inspector(Client):
                 self._leaders.pop(partition, None)
                 await asyncio.sleep(0.05)
                 continue
-            answer = response.topics[0].partitions[0]
-            if answer.error_code == NONE:
-                return answer
+            partition_response = response.topics[0].partitions[0]
+            if partition_response.error_code == NONE:
+                return partition_response
             self._leaders.pop(partition, None)
             await asyncio.sleep(0.05)
-        raise TimeoutError(f"DescribeProducers of {partition} is not answered")
+        raise TimeoutError(f"DescribeProducers of {partition} got no response")
 
     async def describe_transactions(self, transactional_ids: list[str]) -> dict[str, tuple[str, int, int]]:
-        """What the coordinator of each id knows of it."""
-        found = {}
+        """Return state, producer id and producer epoch of each transactional id by its coordinator."""
+        described = {}
         for transactional_id in transactional_ids:
             state = await self._from_coordinator(transactional_id)
             if state.error_code == NONE:
-                found[transactional_id] = (state.transaction_state, state.producer_id, state.producer_epoch)
-        return found
+                described[transactional_id] = (state.transaction_state, state.producer_id, state.producer_epoch)
+        return described
 
     async def _from_coordinator(self, transactional_id: str) -> Any:
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
@@ -134,4 +140,4 @@ class Inspector(Client):
                 return state
             self._coordinators.pop(transactional_id, None)
             await asyncio.sleep(0.05)
-        raise TimeoutError("the coordinator does not come back")
+        raise TimeoutError(f"no coordinator responds for {transactional_id}")

@@ -1,4 +1,4 @@
-"""Gathers, when a run is over, what the checkers judge; and counts what it has reached."""
+"""Collection of the input of the checkers at the end of a run, and of the counters of rare events."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
     from tests.sim.checkers.batches import Batch
     from tests.sim.cluster.host import Machine
-    from tests.sim.faults.nemesis import Nemesis
+    from tests.sim.faults.injector import FaultInjector
     from tests.sim.world import LateFrame, World
 
 FETCH_SNAPSHOT: Final = 59
 LEADERLESS_MS = 60_000
-"""How long several brokers may need to agree again, whatever the faults, before a late abort is held against them."""
+"""Time that several brokers may need to elect leaders after any fault. A later abort is a finding."""
 FAULTS_THAT_DELAY = ("leadership", "cut_all", "disk_write", "disk_sync")
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What the restarted node said about itself."""
+    """Producers and transactions by the Describe responses of the restarted brokers."""
 
     producers: dict[Partition, list[SnapshotRow]]
     transactions: dict[str, tuple[str, int, int]]
@@ -37,13 +37,16 @@ class Described:
 
 def collect(
     world: "World",
-    nemesis: "Nemesis",
+    injector: "FaultInjector",
     described: Described,
     findings: list[str],
     rest: dict[Partition, int],
     final: list[Operation],
 ) -> Evidence:
-    """Read the files as they are after the last, clean stop, before which all replicas were level at `rest`; `final`: the answers to the last questions for offsets. What cannot be read is a finding."""
+    """Read the files after the last, clean stop and return the evidence. Unreadable files are added to `findings`.
+
+    `rest`: log end offsets of the equal replicas before the stop. `final`: the last OffsetFetch operations.
+    """
     monitor, options = world.monitor, world.options
     partitions = {}
     for partition in world.written:
@@ -64,17 +67,17 @@ def collect(
         lossy=options.lossy,
         replicated=options.brokers > 1,
         scan_interval_ms=options.scan_interval_ms,
-        disturbance_ms=nemesis.disturbance_ms
+        disturbance_ms=injector.disturbance_ms
         + world.cluster.downtime_ms
-        + _delayed_ms(nemesis)
+        + _delayed_ms(injector)
         + (LEADERLESS_MS if options.brokers > 1 else 0),
-        clock_jumped=any(fault.kind == "clock" for fault in nemesis.struck),
+        clock_jumped=any(fault.kind == "clock" for fault in injector.injected),
         described_producers=described.producers,
-        # Where ids expire within the run, one may be gone between the question and the end.
+        # If transactional ids expire within the run, one may expire between the response and the end.
         described_transactions={} if options.ids_expire else described.transactions,
     )
     evidence.groups = collect_groups(world, final)
-    findings += monitor.compaction.at_the_end()
+    findings += monitor.compaction.check_files()
     add_snapshots(world, evidence, findings)
     if options.brokers > 1:
         _add_replicas(world, evidence, rest)
@@ -82,9 +85,12 @@ def collect(
 
 
 def _add_replicas(world: "World", evidence: Evidence, rest: dict[Partition, int]) -> None:
-    """The logs of all hosts, each with the watermark that its own checkpoint names, or with where all were level: who is not gone has that still."""
+    """Add the logs of all hosts, each with its checkpointed high watermark.
+
+    Remaining hosts must hold everything below `rest`.
+    """
     monitor, cluster = world.monitor, world.cluster
-    here = [machine.number for machine in cluster.remaining]
+    remaining = [machine.number for machine in cluster.remaining]
     for place, state in monitor.metadata.partitions.items():
         if place[0] not in {TOPIC, *COMPACTED}:
             continue
@@ -92,15 +98,15 @@ def _add_replicas(world: "World", evidence: Evidence, rest: dict[Partition, int]
         level = rest.get(place, 0)
         logs = {number: monitor.surviving_batches(place, number) for number in numbers}
         marks = {number: committed_on(cluster.machine(number), place, logs[number]) for number in numbers}
-        committed = {number: max(marks[number], level if number in here else 0) for number in numbers}
+        committed = {number: max(marks[number], level if number in remaining else 0) for number in numbers}
         evidence.replicas.append(Replicas(f"{place[0]}-{place[1]}", logs, committed))
 
 
 def committed_on(machine: "Machine", place: Partition, log: "Sequence[Batch]") -> int:
-    """Up to where the machine's own checkpoint calls the partition committed.
+    """Return the checkpointed high watermark of the partition on the machine.
 
-    A file that is older than the last power cut may speak of what that has taken, and its broker will put it right when it starts. One that was
-    written since has to be true.
+    A checkpoint from before the last power cut may exceed the log; its broker corrects that at the next start. A
+    checkpoint written since must not exceed the log.
     """
     entry = machine.medium.entry(WATERMARKS)
     if entry is None:
@@ -109,13 +115,13 @@ def committed_on(machine: "Machine", place: Partition, log: "Sequence[Batch]") -
     return min(mark, end_of(log)) if entry is machine.watermarks_at_loss else mark
 
 
-def _delayed_ms(nemesis: "Nemesis") -> int:
-    return sum(int(fault.seconds * 1000) + 1000 for fault in nemesis.struck if fault.kind in FAULTS_THAT_DELAY)
+def _delayed_ms(injector: "FaultInjector") -> int:
+    return sum(int(fault.seconds * 1000) + 1000 for fault in injector.injected if fault.kind in FAULTS_THAT_DELAY)
 
 
 def add_snapshots(world: "World", evidence: Evidence, findings: list[str]) -> None:
     for partition in world.written:
-        machine = world.cluster.machine(world.monitor.counting(partition))
+        machine = world.cluster.machine(world.monitor.authoritative_host(partition))
         medium = machine.medium
         path = f"{ROOT}/{partition[0]}-{partition[1]}"
         batches = world.monitor.surviving_batches(partition)
@@ -123,12 +129,12 @@ def add_snapshots(world: "World", evidence: Evidence, findings: list[str]) -> No
         for name in names:
             offset = int(name.removesuffix(".snapshot"))
             rows = read_snapshot(medium.contents(f"{path}/{name}"))
-            if rows is None:  # a flipped bit, in an old one that nobody has needed since, or where nobody has come back
+            if rows is None:  # an older snapshot, or one of a removed machine, may have a flipped bit
                 if name == names[-1] and not machine.gone:
                     findings.append(f"I16 {path}/{name} is not a valid snapshot after a clean stop")
                 continue
             if partition[0] == TABLE and offset < end_of(batches):
-                continue  # where producers were that have written on since, compaction may have been when it was made anew
+                continue  # compaction may have run before an older snapshot of the table was written again
             evidence.snapshots.setdefault(partition, []).append((offset, rows))
             evidence.snapshot_models[partition, offset] = PartitionModel.of(
                 batch for batch in batches if batch.base_offset < offset
@@ -136,7 +142,7 @@ def add_snapshots(world: "World", evidence: Evidence, findings: list[str]) -> No
 
 
 def count_reached(world: "World", evidence: Evidence) -> None:
-    """Add to the run's counters what a campaign has to reach."""
+    """Add the rare events that a campaign has to reach to the counters of the run."""
     monitor, history = world.monitor, world.history
     for name, count in {
         **monitor.counters,
@@ -151,7 +157,7 @@ def count_reached(world: "World", evidence: Evidence) -> None:
         if operation.transactional_id is not None:
             spans.setdefault(operation.transactional_id, []).append((operation.invoked, operation.completed))
     for transactional_id, clock in monitor.aborts_at:
-        # Nobody was asking for it: the coordinator aborted on its own.
+        # No client requested the abort: the coordinator aborted on its own.
         if not any(invoked <= clock < completed for invoked, completed in spans.get(transactional_id, ())):
             world.count("time-out abort")
     for operation in history.of(PRODUCE):
@@ -159,13 +165,13 @@ def count_reached(world: "World", evidence: Evidence) -> None:
         if operation.outcome == OK and written_at < operation.invoked:
             world.count("duplicate sequence")
     for frame in world.late_frames:
-        if frame.transactional_id and _came_late(world, frame):
+        if frame.transactional_id and _was_delayed(world, frame):
             world.count("late EndTxn")
     world.count("reads", sum(1 for operation in history.of(FETCH, LIST) if operation.outcome == OK))
 
 
-def _came_late(world: "World", frame: "LateFrame") -> bool:
-    """Whether its transaction had been ended otherwise when the frame arrived."""
+def _was_delayed(world: "World", frame: "LateFrame") -> bool:
+    """Return True if the transaction had been ended by another request when the frame arrived."""
     identity = (frame.transactional_id, frame.producer_id, frame.producer_epoch)
     for operation in world.history.of(END, INIT):
         if operation.outcome != OK or operation.completed >= frame.clock:

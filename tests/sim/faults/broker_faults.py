@@ -1,4 +1,4 @@
-"""How each kind of fault of a run of one broker is brought about."""
+"""Faults of runs with one broker, by kind."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,36 +16,34 @@ if TYPE_CHECKING:
 NODE_ID = 1
 
 
-class Strikes:
-    """See the module."""
+class BrokerFaults:
+    """Injection of each kind of fault into a run with one broker."""
 
     def __init__(self, world: "World", disturbed: Callable[[float], None]) -> None:
         self.world = world
         self._disturbed = disturbed
 
-    def strike(self, fault: Fault) -> None:
+    def inject(self, fault: Fault) -> None:
         loop, cluster = self.world.loop, self.world.cluster
         machine = cluster.only
         if fault.kind in {"kill", "power"}:
-            machine.crash(power=fault.kind == "power", downtime=fault.seconds, die_again_at=fault.number)
+            machine.crash(power=fault.kind == "power", downtime=fault.seconds, fail_again_at=fault.number)
         elif fault.kind in {"die_at_disk", "power_at_disk"}:
-            machine.die_at_disk(fault.number, power=fault.kind == "power_at_disk", downtime=fault.seconds)
+            machine.crash_at_disk_operation(fault.number, power=fault.kind == "power_at_disk", downtime=fault.seconds)
         elif fault.kind in {"die_in_swap", "power_in_swap"}:
-            machine.die_in_swap(fault.number, power=fault.kind == "power_in_swap", downtime=fault.seconds)
+            machine.crash_in_swap(fault.number, power=fault.kind == "power_in_swap", downtime=fault.seconds)
         elif fault.kind in FRAME_KINDS:
             api_keys = (fault.api_key,) if fault.api_key >= 0 else ()
             loop.network.faults.append(FrameFault(fault.kind, api_keys, delay=fault.seconds))
         elif fault.kind == "cut_all":
-            loop.network.cut_all(refuse_seconds=fault.seconds)
+            loop.network.reset_all(refuse_seconds=fault.seconds)
         elif fault.kind == "cut_one":
-            loop.network.cut_one()
+            loop.network.reset_one()
         elif fault.kind == "lag":
             self._disturbed(fault.seconds)
-            cluster.gates.hold(self._partition(fault), fault.seconds)
+            cluster.commit_delays.hold(self._partition(fault), fault.seconds)
         elif fault.kind == "leadership":
-            loop.create_task(
-                self._lose_leadership(fault.seconds), name="leadership", context=loop.context_of("nemesis")
-            )
+            loop.create_task(self._lose_leadership(fault.seconds), name="leadership", context=loop.context_of("faults"))
         elif fault.kind == "restart":
             machine.restart(downtime=fault.seconds)
         elif fault.kind == "stall":
@@ -69,12 +67,12 @@ class Strikes:
         return TOPIC, fault.number % options.partitions
 
     async def _lose_leadership(self, seconds: float) -> None:
-        """The controller fences the broker, so that it loses every partition, and takes it back later."""
-        await self._order(fence=True)
+        """Let the controller fence the broker for `seconds`: it loses the leadership of all partitions."""
+        await self._set_fenced(fence=True)
         await asyncio.sleep(seconds)
-        await self._order(fence=False)
+        await self._set_fenced(fence=False)
 
-    async def _order(self, *, fence: bool) -> None:
+    async def _set_fenced(self, *, fence: bool) -> None:
         loop, machine = self.world.loop, self.world.cluster.only
         node = machine.node
         if node is None or not machine.up.is_set():

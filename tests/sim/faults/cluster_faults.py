@@ -1,4 +1,4 @@
-"""How each kind of fault of a run of several brokers is brought about."""
+"""Faults of runs with several brokers, by kind."""
 
 import asyncio
 import math
@@ -24,8 +24,8 @@ ROLLING_SECONDS_MAX: Final = 30.0
 EIO: Final = 5
 
 
-class ClusterStrikes:
-    """One method for each kind, by its name."""
+class ClusterFaults:
+    """Injection of faults into a cluster. Method `_<kind>` injects the fault of that kind."""
 
     def __init__(self, world: "World", disturbed: Callable[[float], None]) -> None:
         self.world = world
@@ -33,14 +33,14 @@ class ClusterStrikes:
         self.admin = Admin(world, "admin")
         self._disturbed = disturbed
 
-    def strike(self, fault: Fault) -> None:
+    def inject(self, fault: Fault) -> None:
         if fault.kind in FRAME_KINDS:
             self._frame(fault)
         else:
             getattr(self, f"_{fault.kind}")(fault, self.target(fault))
 
     def target(self, fault: Fault) -> "Machine":
-        """The machine that has the role now; by number, when nobody has."""
+        """Return the machine that has the role now. Without one, `fault.number` selects the machine."""
         world, options = self.world, self.world.options
         metadata = world.monitor.metadata
         number = NO_LEADER
@@ -66,7 +66,7 @@ class ClusterStrikes:
 
     def _kill(self, fault: Fault, machine: "Machine") -> None:
         machine.crash(
-            power=False, downtime=fault.seconds, die_again_at=fault.number % 40 if fault.number % 3 == 0 else 0
+            power=False, downtime=fault.seconds, fail_again_at=fault.number % 40 if fault.number % 3 == 0 else 0
         )
 
     def _power(self, fault: Fault, machine: "Machine") -> None:
@@ -80,24 +80,24 @@ class ClusterStrikes:
         return allowed
 
     def _wipe(self, fault: Fault, machine: "Machine") -> None:
-        """A disk is replaced while all others run."""
-        others = [each for each in self.world.cluster.machines if each is not machine]
-        wipe = self._allowed(machine) and all(each.up.is_set() for each in others)
+        """Replace the disk by an empty one, if all other machines are up."""
+        others = [other_machine for other_machine in self.world.cluster.machines if other_machine is not machine]
+        wipe = self._allowed(machine) and all(other_machine.up.is_set() for other_machine in others)
         machine.crash(power=wipe, wipe=wipe, downtime=fault.seconds)
         if wipe:
             self.world.count("disk replaced by an empty one")
 
     def _die_at_disk(self, fault: Fault, machine: "Machine") -> None:
-        machine.die_at_disk(fault.number, power=False, downtime=fault.seconds)
+        machine.crash_at_disk_operation(fault.number, power=False, downtime=fault.seconds)
 
     def _power_at_disk(self, fault: Fault, machine: "Machine") -> None:
-        machine.die_at_disk(fault.number, power=True, downtime=fault.seconds)
+        machine.crash_at_disk_operation(fault.number, power=True, downtime=fault.seconds)
 
     def _die_in_swap(self, fault: Fault, machine: "Machine") -> None:
-        machine.die_in_swap(fault.number, power=False, downtime=fault.seconds)
+        machine.crash_in_swap(fault.number, power=False, downtime=fault.seconds)
 
     def _power_in_swap(self, fault: Fault, machine: "Machine") -> None:
-        machine.die_in_swap(fault.number, power=True, downtime=fault.seconds)
+        machine.crash_in_swap(fault.number, power=True, downtime=fault.seconds)
 
     def _pause(self, fault: Fault, machine: "Machine") -> None:
         if machine.alive:
@@ -112,59 +112,62 @@ class ClusterStrikes:
 
     async def _roll(self, downtime: float) -> None:
         for machine in self.world.cluster.machines:
-            if not machine.up.is_set() or not machine.alive or machine.cache_lies:
+            if not machine.up.is_set() or not machine.alive or machine.cache_is_stale:
                 continue
             await machine.restart_cleanly(downtime)
             try:
                 await asyncio.wait_for(machine.up.wait(), ROLLING_SECONDS_MAX)
             except TimeoutError:
-                return  # other faults are at work; who rolls gives up
+                return  # another fault keeps the broker down: the rolling restart ends here
 
     def _storm(self, fault: Fault, machine: "Machine") -> None:
-        """Kills in quick succession, of any process."""
+        """Kill random processes within half a second."""
         loop = self.world.loop
-        for each in self.world.cluster.machines:
+        for other_machine in self.world.cluster.machines:
             if self.rng.random() < 0.7:
                 loop.call_later(
                     self.rng.random() * 0.5,
                     self._kill_later,
-                    each,
+                    other_machine,
                     self.rng.random() * fault.seconds,
-                    context=loop.context_of("nemesis"),
+                    context=loop.context_of("faults"),
                 )
 
     @staticmethod
     def _kill_later(machine: "Machine", downtime: float) -> None:
         machine.crash(power=False, downtime=downtime)
 
-    # -- the network
+    # network
 
     def _cut(self, fault: Fault, machine: "Machine") -> None:
         self._disturbed(fault.seconds)
         links = self.world.loop.network.links
-        for here, there in self._links(fault, machine):
-            links.cut(here, there, fault.seconds)
+        for source, destination in self._links(fault, machine):
+            links.partition(source, destination, fault.seconds)
 
     def _cut_from_clients(self, fault: Fault, machine: "Machine") -> None:
         links = self.world.loop.network.links
-        links.cut(CLIENTS, machine.host, fault.seconds)
-        links.cut(machine.host, CLIENTS, fault.seconds)
+        links.partition(CLIENTS, machine.host, fault.seconds)
+        links.partition(machine.host, CLIENTS, fault.seconds)
 
     def _slow(self, fault: Fault, machine: "Machine") -> None:
         self._disturbed(fault.seconds)
         links = self.world.loop.network.links
         by = SLOW_SECONDS[fault.number % len(SLOW_SECONDS)]
-        for here, there in self._links(fault, machine):
-            links.slow(here, there, fault.seconds, by)
+        for source, destination in self._links(fault, machine):
+            links.slow(source, destination, fault.seconds, by)
 
     def _datagrams(self, fault: Fault, machine: "Machine") -> None:
         links = self.world.loop.network.links
-        for here, there in self._links(fault, machine):
-            links.block_datagrams(here, there, fault.seconds * 4)
+        for source, destination in self._links(fault, machine):
+            links.block_datagrams(source, destination, fault.seconds * 4)
 
     def _links(self, fault: Fault, machine: "Machine") -> list[tuple[str, str]]:
-        """Between the target and all others, one other, or the clients; one direction of it, where the fault says so."""
-        hosts = [each.host for each in self.world.cluster.machines if each is not machine]
+        """Return the directed links between the target and the other brokers, one broker, or the clients.
+
+        With `fault.one_way`, only the links of one direction.
+        """
+        hosts = [other_machine.host for other_machine in self.world.cluster.machines if other_machine is not machine]
         if fault.other == "one":
             hosts = [hosts[fault.number % len(hosts)]]
         elif fault.other == "clients":
@@ -182,10 +185,10 @@ class ClusterStrikes:
         )
 
     def _cut_all(self, fault: Fault, machine: "Machine") -> None:
-        self.world.loop.network.cut_all(refuse_seconds=fault.seconds / 10)
+        self.world.loop.network.reset_all(refuse_seconds=fault.seconds / 10)
 
     def _reset(self, fault: Fault, machine: "Machine") -> None:
-        self.world.loop.network.cut_one()
+        self.world.loop.network.reset_one()
 
     # -- clocks and disks
 
@@ -197,7 +200,7 @@ class ClusterStrikes:
         self._disturbed(fault.seconds)
         machine.disk_fault(DiskFault("write", f"/{topic}-", EIO), restart_after=fault.seconds)
 
-    # -- administrators
+    # administration
 
     def _move_leader(self, fault: Fault, machine: "Machine") -> None:
         place = (TOPIC, fault.number % self.world.options.partitions)
@@ -218,22 +221,27 @@ class ClusterStrikes:
     def _delete_topic(self, fault: Fault, machine: "Machine") -> None:
         self._spawn(self.admin.delete_topic(fault.seconds), "delete topic")
 
-    # -- the end
+    # after the faults
 
     def leave_behind(self, how: str) -> "Machine":
-        """One broker stays dead, or cut off, for ever: any, unless that would break the fault model."""
+        """Stop or isolate one broker permanently: a random one that the fault model permits."""
         cluster = self.world.cluster
-        machine = self.rng.choice([each for each in cluster.machines if cluster.may_stay_away(each)])
+        machine = self.rng.choice(
+            [other_machine for other_machine in cluster.machines if cluster.may_stay_away(other_machine)]
+        )
         machine.gone = True
         if how == "dead":
             machine.crash(power=False, downtime=0.0)
         else:
             links = self.world.loop.network.links
-            for other in [*(each.host for each in self.world.cluster.machines if each is not machine), CLIENTS]:
-                links.cut(machine.host, other, math.inf)
-                links.cut(other, machine.host, math.inf)
+            for other in [
+                *(other_machine.host for other_machine in self.world.cluster.machines if other_machine is not machine),
+                CLIENTS,
+            ]:
+                links.partition(machine.host, other, math.inf)
+                links.partition(other, machine.host, math.inf)
         return machine
 
-    def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None], task_name: str) -> None:
         loop = self.world.loop
-        loop.create_task(work, name=what, context=loop.context_of("nemesis"))
+        loop.create_task(work, name=task_name, context=loop.context_of("faults"))

@@ -1,7 +1,8 @@
-"""Brings producer epochs close to their end by editing the coordinator's log between two lives of the node.
+"""Bring producer epochs close to their maximum by editing the coordinator's log between two incarnations of the node.
 
-An epoch overflows after 32,766 transactions; no run is that long, and the product has no switch to make the space smaller. So the epochs of
-chosen ids are rewritten in their records at rest, checksums included: the node finds a log as old producers would have left it.
+An epoch overflows after 32,766 transactions. No run is that long, and the product has no switch for a smaller maximum.
+So the epochs of chosen transactional ids are rewritten in their records on disk, with checksums. The node finds a log
+as old producers would have left it.
 """
 
 import struct
@@ -21,7 +22,7 @@ CRC_START: Final = 21
 
 
 def rewrite_epochs(medium: Medium, root: str, epochs: Mapping[str, int]) -> int:
-    """Give every record of the ids the new epoch; returns how many were changed."""
+    """Set the producer epoch in all records of the transactional ids. Return the number of changed records."""
     changed = 0
     for path, inode in medium.walk(root):
         if f"/{TRANSACTION_STATE}-" in path and path.endswith(".log"):

@@ -1,4 +1,4 @@
-"""One fault of a run, as data: drawn before the run begins, so that one can be taken out and the rest keep their places."""
+"""One fault of a run, as data: generated before the run, so that a fault can be removed without moving the others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +13,10 @@ ROLES: Final = (LEADER, COORDINATOR, CONTROLLER, ANY)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Happens `steps` loop steps after the history has `operations` operations, so at any step of the run.
+    """A fault that is injected `steps` loop steps after the history has `operations` operations.
 
-    `target` is a role, taken by whoever has it when the fault strikes, `other` the far end of a link; `number` is what the kind makes of it.
+    `target` is a role: the fault hits the broker that has the role then. `other` is the far end of a link. The kind
+    defines the meaning of `number`.
     """
 
     kind: str
@@ -33,11 +34,14 @@ def in_order(faults: Sequence[Fault]) -> list[Fault]:
     return sorted(faults, key=lambda fault: (fault.operations, fault.steps))
 
 
-def soon_enough(faults: Sequence[Fault], certain: int, *, by: int, drawn_below: int) -> list[Fault]:
-    """In order; of faults that were drawn below so many operations, the first `certain` are brought forward where they are due after `by`."""
+def soon_enough(faults: Sequence[Fault], certain: int, *, by: int, generated_below: int) -> list[Fault]:
+    """Return the faults in order, with the first `certain` moved so that they are due within `by` operations.
+
+    `generated_below`: exclusive bound of `operations` when the faults were generated.
+    """
     faults = in_order(faults)
     sooner = [
-        replace(fault, operations=fault.operations * by // drawn_below) if fault.operations > by else fault
+        replace(fault, operations=fault.operations * by // generated_below) if fault.operations > by else fault
         for fault in faults[:certain]
     ]
     return in_order([*sooner, *faults[certain:]])

@@ -1,6 +1,8 @@
-"""The product's named limits, drawn small for some runs: what a long life or a large cluster would reach, a short run reaches too.
+"""Limits of the product, with small values in some runs: a short run then reaches the states of a long one or a large
+cluster.
 
-They are set as the module attributes that they are, and put back when the run is over; the product has no switch for it.
+The limits are module attributes. `limited` sets them, and restores them after the run; the product has no switch for
+them.
 """
 
 import functools
@@ -30,24 +32,30 @@ CHOICES: Final[Mapping[str, tuple[int, ...]]] = {
     "uncommitted_max": (4, 12, 10_000),
 }
 TAILS: Final = (0, 300)
-"""Bytes of each log in memory: with none, and with less than a batch or two, followers are served from the file, which may be cold."""
+"""Bytes of each log in memory.
+
+With 0 or less than two batches, followers are served from the file, which may be cold.
+"""
 
 
-def draw_limits(rng: Random) -> dict[str, int]:
-    """In half of the runs the product's own."""
-    drawn = {name: rng.choice(choices) for name, choices in CHOICES.items()}
-    return drawn if rng.random() < 0.5 else {}
+def generate_limits(rng: Random) -> dict[str, int]:
+    """Return small limits in half of the runs; else an empty mapping (the product's limits)."""
+    generated = {name: rng.choice(choices) for name, choices in CHOICES.items()}
+    return generated if rng.random() < 0.5 else {}
 
 
-def draw_tail(rng: Random) -> dict[str, int]:
-    """In half of the runs the product's own. From a generator of its own, so that a seed keeps what else it draws."""
-    drawn = rng.choice(TAILS)
-    return {"RECENT_BYTES_MAX": drawn} if rng.random() < 0.5 else {}
+def generate_log_tail(rng: Random) -> dict[str, int]:
+    """Return a small log tail in half of the runs; else an empty mapping.
+
+    It uses a generator of its own, so that other generated values of a seed stay the same.
+    """
+    generated = rng.choice(TAILS)
+    return {"RECENT_BYTES_MAX": generated} if rng.random() < 0.5 else {}
 
 
 @contextmanager
 def limited(limits: Mapping[str, int]) -> Iterator[None]:
-    """Set the limits for the time of a run."""
+    """Set the limits during a run."""
     before = {name: getattr(owner, name) for name, owner in OWNERS.items()}
     engine = {name: limit for name, limit in limits.items() if name not in OWNERS}
     for name, owner in OWNERS.items():

@@ -94,7 +94,7 @@ def _draw_faults(rng: Random, options: "Options", *, pairs: bool) -> list[Fault]
     faults = [_draw_fault(rng, rng.choice(enabled)) for _ in range(rng.randint(FAULTS_MIN, FAULTS_MAX))]
     if rng.random() < (1.0 if pairs else PAIR_PROBABILITY):
         faults += _draw_pair(rng, options)
-    return soon_enough(faults, FAULTS_CERTAIN, by=OPERATIONS_CERTAIN, drawn_below=OPERATIONS_EXPECTED)
+    return soon_enough(faults, FAULTS_CERTAIN, by=OPERATIONS_CERTAIN, generated_below=OPERATIONS_EXPECTED)
 
 
 def _draw_pair(rng: Random, options: "Options") -> list[Fault]:

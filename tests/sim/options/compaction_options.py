@@ -53,7 +53,10 @@ class CompactionOptions:
 
     def describe(self) -> str:
         table = "" if self.table is None else f", a table of {self.table.keys} keys"
-        return f"compaction of segments of {self.segment_bytes} B each {self.backoff_ms} ms, retention {self.retention_ms} ms{table}"
+        return (
+            f"compaction of segments of {self.segment_bytes} B each {self.backoff_ms} ms, retention "
+            f"{self.retention_ms} ms{table}"
+        )
 
 
 def draw_compaction(options: "Options") -> None:

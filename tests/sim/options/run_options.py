@@ -5,7 +5,7 @@ from random import Random
 from typing import Final
 
 from tests.sim.faults.fault import ADD, END, FRAME_KINDS, INIT, PRODUCE, Fault, soon_enough
-from tests.sim.faults.small_limits import draw_limits, draw_tail
+from tests.sim.faults.small_limits import generate_limits, generate_log_tail
 from tests.sim.options.cluster_options import draw_cluster
 from tests.sim.options.compaction_options import CompactionOptions, draw_compaction
 from tests.sim.options.group_options import GroupOptions, draw_groups
@@ -111,7 +111,7 @@ def draw(
         draw_cluster(another, options, drawn, pairs=pairs)
     draw_groups(options, wanted=groups)
     draw_compaction(options)
-    options.limits |= draw_tail(Random(seed * 49_979_687 + 3))
+    options.limits |= generate_log_tail(Random(seed * 49_979_687 + 3))
     return options
 
 
@@ -144,7 +144,7 @@ def _draw_one(seed: int, durability: str | None) -> Options:
         overflow=rng.random() < 0.35,
         transaction_version=rng.choices((2, 1, 0), (80, 10, 10))[0],
         id_expiration_ms=rng.choices((DEFAULT_ID_EXPIRATION_MS, 1500), (85, 15))[0],
-        limits=draw_limits(rng),
+        limits=generate_limits(rng),
     )
     options.padding_max = min(options.padding_max, options.segment_bytes // 5)
     options.faults = _draw_faults(rng, options)
@@ -178,7 +178,7 @@ def _draw_faults(rng: Random, options: Options) -> list[Fault]:
         )
     if rng.random() < 0.25:
         faults.append(_draw_fault(rng, rng.choice(("disk_write", "disk_sync") if options.flush else ("disk_write",))))
-    return soon_enough(faults, FAULTS_CERTAIN, by=OPERATIONS_CERTAIN, drawn_below=FAULTS_BELOW)
+    return soon_enough(faults, FAULTS_CERTAIN, by=OPERATIONS_CERTAIN, generated_below=FAULTS_BELOW)
 
 
 def _draw_fault(rng: Random, kind: str) -> Fault:

@@ -1,4 +1,4 @@
-"""Watches the cleaners of all hosts: that they take nothing without a right, and what of them a run has reached."""
+"""Watch compaction on all hosts: each removal must follow the rules, and rare events are counted."""
 
 from typing import TYPE_CHECKING
 
@@ -11,20 +11,24 @@ from tests.sim.world import COMPACTED, TABLE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.sim.watchers.commit_delays import GateKeeper
+    from tests.sim.watchers.commit_delays import CommitDelays
     from tests.sim.watchers.host_logs import HostLogs
     from tests.sim.watchers.monitor import Monitor
 
 
 class CompactionWatch:
-    """`clocks`: the wall clock of each host, where clocks do not jump. `required`: so many hosts hold what is committed."""
+    """Compaction checks of all hosts while they run.
 
-    def __init__(self, monitor: "Monitor", gates: "GateKeeper", *, required: int) -> None:
+    `clocks`: wall clock of each host, in runs without clock steps. `required`: number of hosts that hold a committed
+    batch.
+    """
+
+    def __init__(self, monitor: "Monitor", commit_delays: "CommitDelays", *, required: int) -> None:
         self.cleaned: dict[Partition, Cleaned] = {}
         self.clocks: dict[int, Callable[[], int]] = {}
         self.retention_ms = 0
         self._monitor = monitor
-        self._gates = gates
+        self._commit_delays = commit_delays
         self._required = required
 
     def watch(self, host: "HostLogs") -> None:
@@ -37,19 +41,19 @@ class CompactionWatch:
     def _on_gap_fetched(self) -> None:
         self._monitor.count("follower fetched over a compaction gap")
 
-    def _on_taken(self, host: "HostLogs", partition: Partition, each: Placed, now: Batch | None) -> None:
+    def _on_taken(self, host: "HostLogs", partition: Partition, placed: Placed, now: Batch | None) -> None:
         log, cleaned = host.log(partition), self.cleaned.setdefault(partition, Cleaned())
 
         def committed(offset: int) -> bool:
             if self._required > 1:
                 return self._monitor.holders_of_batch(log.find(offset)) >= self._required
-            return self._gates.committed(partition) > offset
+            return self._commit_delays.committed(partition) > offset
 
         clock = self.clocks.get(host.number)
         judge = Judge(log.content(), cleaned, committed, None if clock is None else clock(), self.retention_ms)
-        self._say(host, partition, *judge.taken(each.batch, each.held, now))
-        if finding := cleaned.note(each.batch, now):
-            self._say(host, partition, finding)
+        self._report(host, partition, *judge.taken(placed.batch, placed.held, now))
+        if finding := cleaned.note(placed.batch, now):
+            self._report(host, partition, finding)
 
     def _on_swapped(self, host: "HostLogs", partition: Partition) -> None:
         self._monitor.count("cleaned segments")
@@ -63,49 +67,49 @@ class CompactionWatch:
     def _check(self, host: "HostLogs", partition: Partition) -> None:
         log = host.log(partition)
         cleaned = self.cleaned.setdefault(partition, Cleaned())
-        self._say(host, partition, *check_held(log.placed, log.content(), cleaned))
+        self._report(host, partition, *check_held(log.placed, log.content(), cleaned))
 
-    def _say(self, host: "HostLogs", partition: Partition, *findings: str) -> None:
+    def _report(self, host: "HostLogs", partition: Partition, *findings: str) -> None:
         self._monitor.violations += [
             f"I10 {partition[0]}-{partition[1]} on broker {host.number}: {finding}" for finding in findings
         ]
 
     def loads(self, partition: Partition, number: int) -> None:
-        """The broker becomes the leader of a coordinator's partition, or comes back as such: it reads the log from the start."""
+        """Count that a broker, as a new or restarted leader, reads a compacted coordinator partition from its start."""
         host = self._monitor.hosts.get(number)
         log = host.logs.get(partition) if host is not None else None
-        if log is not None and any(each.held is None for each in log.placed):
+        if log is not None and any(placed.held is None for placed in log.placed):
             self._monitor.count("coordinator loaded a compacted log")
 
-    def at_the_end(self) -> list[str]:
-        """What the files hold, read once more. What of the table is gone is counted."""
-        found = []
+    def check_files(self) -> list[str]:
+        """Check the files once more, count the removed records of the compacted topic, and return the findings."""
+        findings = []
         for number, host in self._monitor.hosts.items():
             for partition in [place for place in host.logs if place[0] in COMPACTED]:
-                placed, _ = host.survivors(partition)
+                batches, _ = host.survivors(partition)
                 content = Content()
-                for each in placed:
-                    content.add(each.batch)
+                for placed in batches:
+                    content.add(placed.batch)
                 cleaned = self.cleaned.setdefault(partition, Cleaned())
-                found += [
+                findings += [
                     f"I10 {partition[0]}-{partition[1]} on broker {number}: {finding}"
-                    for finding in check_held(placed, content, cleaned)
+                    for finding in check_held(batches, content, cleaned)
                 ]
                 if partition[0] == TABLE:
-                    self._count_gone(placed, content)
+                    self._count_removed(batches, content)
         tombstones = sum(len(cleaned.expired) for place, cleaned in self.cleaned.items() if place[0] == TABLE)
         self._monitor.count("tombstone of a compacted topic cleaned away", tombstones)
-        return found
+        return findings
 
-    def _count_gone(self, placed: list[Placed], content: Content) -> None:
-        for each in placed:
-            held = {} if each.held is None else dict.fromkeys(each.held.offsets)
-            if each.held is not None and not held:
+    def _count_removed(self, batches: list[Placed], content: Content) -> None:
+        for placed in batches:
+            held = {} if placed.held is None else dict.fromkeys(placed.held.offsets)
+            if placed.held is not None and not held:
                 self._monitor.count("batch of a compacted topic kept without its records")
-            for offset in each.batch.offsets:
+            for offset in placed.batch.offsets:
                 if offset in held:
                     continue
-                if each.batch.is_control:
+                if placed.batch.is_control:
                     kind = "marker"
                 elif offset in content.aborted:
                     kind = "aborted record"

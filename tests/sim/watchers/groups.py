@@ -1,4 +1,4 @@
-"""Watches `__consumer_offsets` on all hosts while they run: who coordinates, what is pending, what has been settled."""
+"""Watch `__consumer_offsets` on all hosts while they run: coordinators, pending offsets and committed offsets."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,34 +15,37 @@ if TYPE_CHECKING:
     from tests.sim.watchers.monitor import Monitor
 
 Pending = dict[tuple[int, Partition], int]
-"""(producer id, partition of the input) -> offset of the record that made it pending."""
+"""(producer id, partition) -> offset of the record that made an offset pending."""
 
 
 class GroupWatch:
-    """Also what the members of all groups share: `calm` when the faults have stopped, `over` when they are to go."""
+    """Group state from the logs of all hosts, and flags for the members.
+
+    `calm`: the faults have stopped. `over`: the members have to leave.
+    """
 
     def __init__(self, monitor: "Monitor", clock: Callable[[], int]) -> None:
         self.calm = False
         self.over = False
         self.topic_id = UUID(int=0)
         self.partitions = 1
-        """Of `__consumer_offsets`."""
+        """Number of partitions of `__consumer_offsets`."""
         self.transactions = 0
-        """Begun by copiers."""
+        """Number of transactions that copiers began."""
         self.ended_late: dict[int, None] = {}
-        """Producers of the classic protocol whose open transaction was ended here by a marker that came late."""
+        """Producers of the classic transaction protocol whose open transaction was ended by a delayed marker."""
         self.written = GroupModel()
-        """All that leaders have written, whatever became of it: for counting, and for what members were told."""
+        """All records written by any leader, committed or not. Used for counters and for assignments in responses."""
         self.begun_anew: list[tuple[str, int]] = []
-        """Group, and place in the order of all events, where it began to count its epochs anew."""
+        """Group, and position in the order of all events, at which the group restarted the count of its epochs."""
         self._monitor = monitor
         self._clock = clock
         self._models: dict[tuple[int, int], FollowedGroups] = {}
 
-    # -- who coordinates
+    # group coordinators
 
     def partition_of(self, group: str) -> int:
-        """As Java hashes (names of groups are ASCII here)."""
+        """Return the partition of the group: Java's `String.hashCode` modulo the number of partitions, for ASCII."""
         value = 0
         for character in group:
             value = (31 * value + ord(character)) & 0xFFFFFFFF
@@ -50,17 +53,17 @@ class GroupWatch:
         return abs(signed) % self.partitions
 
     def leads(self, group: str, number: int) -> bool:
-        """Whether the controller names that broker as the group's coordinator."""
+        """Return True if the controller names that broker as the coordinator of the group."""
         state = self._monitor.metadata.partitions.get((CONSUMER_OFFSETS, self.partition_of(group)))
         return state is None or state.leader in {number, NO_LEADER} or len(self._monitor.hosts) == 1
 
-    # -- what the logs say
+    # logs
 
     def model(self, number: int, index: int) -> GroupModel:
-        """What that host's log says so far."""
+        """Return the group model of that host's log so far."""
         log = self._monitor.hosts[number].log((CONSUMER_OFFSETS, index))
         followed = self._models.get((number, index))
-        if followed is None or followed.log is not log or followed.cuts != log.cuts:
+        if followed is None or followed.log is not log or followed.truncations != log.truncations:
             followed = self._models[number, index] = FollowedGroups(log)
         return followed.up_to_date()
 
@@ -70,12 +73,14 @@ class GroupWatch:
         )
 
     def committed(self) -> dict[Place, int]:
-        """Every offset in force, by the logs that count."""
-        found = {}
+        """Return all committed offsets, from the log of each partition's leader."""
+        offsets = {}
         for index in self.indexes():
-            model = self.model(self._monitor.counting((CONSUMER_OFFSETS, index)), index)
-            found.update({place: each.offset for place, each in model.committed.items() if each.offset is not None})
-        return found
+            model = self.model(self._monitor.authoritative_host((CONSUMER_OFFSETS, index)), index)
+            offsets.update(
+                {place: commit.offset for place, commit in model.committed.items() if commit.offset is not None}
+            )
+        return offsets
 
     def any_pending(self, index: int) -> bool:
         return any(
@@ -84,10 +89,10 @@ class GroupWatch:
             if (CONSUMER_OFFSETS, index) in host.logs
         )
 
-    # -- what is written
+    # appends
 
     def on_batch(self, host: "HostLogs", partition: Partition, batch: Batch) -> None:
-        """A leader has written this."""
+        """Process a batch that a leader wrote."""
         model = self.model(host.number, partition[1])
         for finding in model.findings:
             self._monitor.violations.append(f"{finding}, written by broker {host.number}")
@@ -99,10 +104,10 @@ class GroupWatch:
                 self.begun_anew.append((group, self._clock()))
         self.written.findings.clear()
 
-    # -- what clients are told
+    # responses to clients
 
-    def settled_pending(self, group: str, number: int) -> Pending:
-        """What hangs on open transactions for the group, by the log of that host."""
+    def pending_offsets(self, group: str, number: int) -> Pending:
+        """Return the pending offsets of the group by the log of that host."""
         if number not in self._monitor.hosts:
             return {}
         model = self.model(number, self.partition_of(group))
@@ -113,11 +118,14 @@ class GroupWatch:
             if place[0] == group
         }
 
-    def judge_stable(self, operation: Operation, before: Pending, told: list[Partition]) -> None:
-        """KIP-447: no offset is told to who wants stable ones that hung on one transaction from the question to the answer."""
-        still = self.settled_pending(operation.group, operation.node)
+    def check_stable(self, operation: Operation, before: Pending, returned: list[Partition]) -> None:
+        """KIP-447: a stable OffsetFetch must not return an offset that was pending in one transaction during the whole
+        request.
+        """
+        still = self.pending_offsets(operation.group, operation.node)
         for (producer_id, place), record in before.items():
-            if place in told and still.get((producer_id, place)) == record:
+            if place in returned and still.get((producer_id, place)) == record:
                 self._monitor.violations.append(
-                    f"I7 {operation.group}: broker {operation.node} told a stable offset of {place} while the one at {record} of producer {producer_id} was pending"
+                    f"I7 {operation.group}: broker {operation.node} returned a stable offset of {place} while the "
+                    f"one at {record} of producer {producer_id} was pending"
                 )

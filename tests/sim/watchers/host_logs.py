@@ -1,4 +1,4 @@
-"""The logs of one host as its files say, followed write by write, and read again from what a crash has left."""
+"""Logs of one host from its files: followed write by write, and read again after a crash."""
 
 import re
 import struct
@@ -16,28 +16,31 @@ from tests.sim.world import COMPACTED, METADATA
 LOG_PATH: Final = re.compile(r"^(?P<root>.*)/(?P<topic>[^/]+)-(?P<index>\d+)/(?P<base>\d{20})\.log$")
 ABORTED_ENDING: Final = ".txnindex"
 ABORTED_ENTRY: Final = struct.Struct(">hqqqq")
-"""Version, producer id, first offset, offset of the marker, last stable offset just after it."""
+"""Version, producer id, first offset, offset of the marker, last stable offset after the marker."""
 SWAP_ENDING: Final = ".log.swap"
 CLEANED_ENDING: Final = ".cleaned"
 DIRECTORY_PATH: Final = re.compile(r"^(?P<root>.*)/(?P<topic>[^/]+)-(?P<index>\d+)$")
 
 Known = dict[Partition, dict[Identity, Batch]]
 OnBatch = Callable[["HostLogs", Partition, Batch, int, bool], None]
-"""told(host, partition, batch, base offset of its segment, whether nobody has written it before)."""
+"""Called with (host, partition, batch, base offset of its segment, True if no host wrote the batch before)."""
 
 
 class OnReloaded(Protocol):
-    """Told of each log that compaction may have been at; `swapping` where it was swapping a segment in."""
+    """Called for each compacted log that was read again; `swapping` is True if a segment swap was in progress."""
 
     def __call__(self, host: "HostLogs", partition: Partition, *, swapping: bool) -> None: ...
 
 
 OnTaken = Callable[["HostLogs", Partition, Placed, Batch | None], None]
-"""told(host, partition, a batch, what compaction leaves of it there)."""
+"""Called with (host, partition, batch, the part that compaction leaves of it)."""
 
 
 class HostLogs:
-    """See the module. `known` is shared by all hosts: a batch is read once, and who writes it first leads its partition."""
+    """Logs of one host, which follow the operations on its disk.
+
+    All hosts share `known`: a batch is parsed once, and the first host that writes it is its partition's leader.
+    """
 
     def __init__(
         self,
@@ -46,14 +49,14 @@ class HostLogs:
         root: str,
         watched: Callable[[str], bool],
         known: Known,
-        told: OnBatch,
+        on_batch: OnBatch,
         violations: list[str],
     ) -> None:
         self.number = number
         self.medium = medium
         self.logs: dict[Partition, ReplicaLog] = {}
         self.durable: dict[Partition, int] = {}
-        """End of what is on stable storage for certain, of the metadata log."""
+        """End of the part of the metadata log that is on stable storage."""
         self.truncated: Callable[[HostLogs, Partition, int], None] | None = None
         self.metadata_synced: Callable[[], None] | None = None
         self.taken: OnTaken | None = None
@@ -61,29 +64,29 @@ class HostLogs:
         self.reloaded: OnReloaded | None = None
         self.gap_fetched: Callable[[], None] = lambda: None
         self.cleaned: dict[Partition, Cleaned] = {}
-        """What compaction has taken, on any host: as `known`."""
+        """Batches removed by compaction on any host; shared like `known`."""
         self._removed: dict[Partition, ReplicaLog] = {}
         self._root = root
         self._watched = watched
         self._known = known
-        self._told = told
+        self._on_batch = on_batch
         self._violations = violations
 
     def log(self, partition: Partition) -> ReplicaLog:
-        found = self.logs.get(partition)
-        if found is None:
-            found = self.logs[partition] = ReplicaLog()
-        return found
+        placed = self.logs.get(partition)
+        if placed is None:
+            placed = self.logs[partition] = ReplicaLog()
+        return placed
 
     def last_log(self, partition: Partition) -> ReplicaLog:
-        """As `log`; where the replica has just been removed, what it was: its last answers may still be on their way."""
+        """Return the log, or the last state of a log that was just removed: late responses may still refer to it."""
         return self.logs.get(partition) or self._removed.get(partition) or self.log(partition)
 
     # -- disk.DiskWatcher
 
     def on_write(self, path: str, offset: int, data: bytes) -> None:
         if path.endswith(ABORTED_ENDING):
-            self._aborted(path, data)
+            self._check_aborted_index(path, data)
             return
         match = LOG_PATH.match(path)
         if match is None or match["root"] != self._root or not self._watched(match["topic"]):
@@ -92,7 +95,7 @@ class HostLogs:
         known = self._known.setdefault(partition, {})
         log = self.log(partition)
         if log.placed and log.placed[-1].segment == base and offset < log.placed[-1].file_end:
-            self._cut(partition, log, base, offset)
+            self._truncate(partition, log, base, offset)
         try:
             for batch in read_batches(data, known=known):
                 self._fill_gap(partition, log, batch, base, offset)
@@ -103,41 +106,46 @@ class HostLogs:
                 offset += batch.size
                 original = self._cleaned(partition).original(batch)
                 log.add(original, base, offset, batch)
-                born = original.identity not in known
+                is_new = original.identity not in known
                 known[original.identity] = original
-                self._told(self, partition, original, base, born)
+                self._on_batch(self, partition, original, base, is_new)
         except Unreadable as error:
             self._violations.append(f"{path}: {len(data)} bytes were written at {offset} that are no batches: {error}")
 
-    def _aborted(self, path: str, data: bytes) -> None:
-        """I5: who looks for aborted transactions looks no further than an entry says that all is stable, and nothing behind its marker was yet."""
+    def _check_aborted_index(self, path: str, data: bytes) -> None:
+        """I5: check entries of the aborted-transaction index.
+
+        A reader stops at an entry whose last stable offset is above its range. So that offset must not be above the
+        marker of the entry.
+        """
         for _, producer_id, first, marker, stable in ABORTED_ENTRY.iter_unpack(data):
             if not first < marker or stable > marker + 1:
                 self._violations.append(
-                    f"I5 {path} of broker {self.number}: producer {producer_id} from {first}, ended at {marker}, stable up to {stable}"
+                    f"I5 {path} of broker {self.number}: producer {producer_id} from {first}, ended at {marker}, "
+                    f"stable up to {stable}"
                 )
 
     def _cleaned(self, partition: Partition) -> Cleaned:
         return self.cleaned.setdefault(partition, Cleaned())
 
     def _fill_gap(self, partition: Partition, log: ReplicaLog, batch: Batch, segment: int, file_end: int) -> None:
-        """A follower of a log that has been compacted is not given what is gone there: it holds that as much as its leader does."""
+        """Add batches that compaction removed on the leader before this follower fetched: it counts as holding them."""
         if partition[0] not in COMPACTED or batch.base_offset == log.end:
             return
         if batch.base_offset < log.end:
-            log.drop_gone(batch.base_offset)
+            log.drop_removed(batch.base_offset)
         missing = self._cleaned(partition).between(log.end, batch.base_offset)
         if missing:
             self.gap_fetched()
-        for each in missing or ():
-            log.add(each, segment, file_end, None)
-            self._told(self, partition, each, segment, False)
+        for batch_placed in missing or ():
+            log.add(batch_placed, segment, file_end, None)
+            self._on_batch(self, partition, batch_placed, segment, False)
 
     def on_truncate(self, path: str, size: int) -> None:
         match = LOG_PATH.match(path)
         if match is not None and (match["topic"], int(match["index"])) in self.logs:
             partition = (match["topic"], int(match["index"]))
-            self._cut(partition, self.logs[partition], int(match["base"]), size)
+            self._truncate(partition, self.logs[partition], int(match["base"]), size)
 
     def on_removed(self, path: str) -> None:
         match = LOG_PATH.match(path)
@@ -145,7 +153,7 @@ class HostLogs:
             partition = (match["topic"], int(match["index"]))
             if not self._retired(partition, int(match["base"])):
                 self.on_truncate(path, -1)
-                self._without_segment(partition)
+                self._adjust_log_end(partition)
             return
         directory = DIRECTORY_PATH.match(path)
         if directory is not None and directory["root"] == self._root:
@@ -156,61 +164,64 @@ class HostLogs:
     # -- compaction
 
     def on_renamed(self, old: str, new: str) -> None:
-        """`.cleaned` becomes `.swap`: what compaction leaves is complete. `.swap` becomes the log's own."""
+        """Handle the steps of a segment swap.
+
+        `.cleaned` to `.swap`: the result of compaction is complete. `.swap` to `.log`: it is part of the log.
+        """
         match = LOG_PATH.match(new.removesuffix(".swap"))
         if match is None or match["root"] != self._root or match["topic"] not in COMPACTED:
             return
         partition, base = (match["topic"], int(match["index"])), int(match["base"])
         if new.endswith(SWAP_ENDING):
-            # A start that finds it puts it in place of the segments that begin below its end, whatever else it was made of.
+            # A start-up that finds the `.swap` file replaces all segments that begin below its end.
             left = self._read(new)
             reaches = left[-1].last_offset + 1 if left else base + 1
             bases = [other for other in self._segments(partition)[0] if other >= reaches]
-            self._take(partition, base, min(bases, default=self.log(partition).end), left)
+            self._report_taken(partition, base, min(bases, default=self.log(partition).end), left)
         elif old.endswith(SWAP_ENDING):
             self._swapped_in(partition, base, self._read(new))
 
     def _read(self, path: str) -> list[Batch]:
         return list(read_batches(self.medium.contents(path)))
 
-    def _take(self, partition: Partition, first: int, end: int, left: list[Batch]) -> None:
-        """Of what begins from `first` to below `end` compaction leaves that."""
+    def _report_taken(self, partition: Partition, first: int, end: int, left: list[Batch]) -> None:
+        """Report that compaction leaves `left` of the batches from offset `first` to `end` (excluded)."""
         by_base = {batch.base_offset: batch for batch in left}
-        for each in self.log(partition).within(first, end):
-            now = by_base.get(each.batch.base_offset)
-            before = None if each.held is None else each.held.identity
+        for batch_placed in self.log(partition).within(first, end):
+            now = by_base.get(batch_placed.batch.base_offset)
+            before = None if batch_placed.held is None else batch_placed.held.identity
             if self.taken is not None and before != (None if now is None else now.identity):
-                self.taken(self, partition, each, now)
+                self.taken(self, partition, batch_placed, now)
 
     def _retired(self, partition: Partition, base: int) -> bool:
-        """Whether a segment that is gone has been replaced by one that is about to be swapped in."""
+        """Return True if a removed segment was replaced by a segment whose swap is in progress."""
         bases, swaps, _ = self._segments(partition)
-        mine = [swap for swap in swaps if swap <= base]
-        if partition not in self.logs or not mine or not bases or max(bases) < base:
+        candidates = [swap for swap in swaps if swap <= base]
+        if partition not in self.logs or not candidates or not bases or max(bases) < base:
             return False
-        left = self._read(f"{self._directory(partition)}/{max(mine):020}{SWAP_ENDING}")
+        left = self._read(f"{self._directory(partition)}/{max(candidates):020}{SWAP_ENDING}")
         end = min((other for other in bases if other > base), default=base)
-        self._take(partition, base, end, left)
+        self._report_taken(partition, base, end, left)
         return True
 
     def _swapped_in(self, partition: Partition, base: int, left: list[Batch]) -> None:
         log = self.log(partition)
         bases, _, _ = self._segments(partition)
         end = min((other for other in bases if other > base), default=log.end)
-        self._take(partition, base, end, left)
+        self._report_taken(partition, base, end, left)
         by_base = {batch.base_offset: batch for batch in left}
         file_end = 0
-        for each in log.within(base, end):
-            each.held = by_base.get(each.batch.base_offset)
-            file_end += 0 if each.held is None else each.held.size
-            each.segment, each.file_end = base, file_end
+        for batch_placed in log.within(base, end):
+            batch_placed.held = by_base.get(batch_placed.batch.base_offset)
+            file_end += 0 if batch_placed.held is None else batch_placed.held.size
+            batch_placed.segment, batch_placed.file_end = base, file_end
         self.swapped(self, partition)
 
     def _directory(self, partition: Partition) -> str:
         return f"{self._root}/{partition[0]}-{partition[1]}"
 
     def _segments(self, partition: Partition) -> tuple[list[int], list[int], list[int]]:
-        """Base offsets of log files, of those that are about to be swapped in, and of files that are not ready for that."""
+        """Return the base offsets of `.log` files, of `.swap` files, and of incomplete `.cleaned` files."""
         entry = self.medium.entry(self._directory(partition))
         names = sorted(entry.live) if isinstance(entry, Directory) else []
         endings = (".log", SWAP_ENDING, CLEANED_ENDING)
@@ -225,25 +236,26 @@ class HostLogs:
             return
         partition = (match["topic"], int(match["index"]))
         ends = [
-            each.batch.last_offset + 1
-            for each in self.log(partition).placed
-            if each.segment < int(match["base"]) or (each.segment == int(match["base"]) and each.file_end <= size)
+            batch_placed.batch.last_offset + 1
+            for batch_placed in self.log(partition).placed
+            if batch_placed.segment < int(match["base"])
+            or (batch_placed.segment == int(match["base"]) and batch_placed.file_end <= size)
         ]
         self.durable[partition] = max(ends, default=0)
         if self.metadata_synced is not None:
             self.metadata_synced()
 
-    def _cut(self, partition: Partition, log: ReplicaLog, base: int, size: int) -> None:
-        lost = log.cut(base, size)
+    def _truncate(self, partition: Partition, log: ReplicaLog, base: int, size: int) -> None:
+        lost = log.truncate(base, size)
         if partition[0] in COMPACTED:
-            log.drop_gone(0, self._segments(partition)[0])
+            log.drop_removed(0, self._segments(partition)[0])
         if lost:
             self.durable[partition] = min(self.durable.get(partition, 0), log.end)
             if self.truncated is not None:
                 self.truncated(self, partition, lost)
 
-    def _without_segment(self, partition: Partition) -> None:
-        """Where a power cut has emptied the last segments, they go, and the log goes on behind what is left."""
+    def _adjust_log_end(self, partition: Partition) -> None:
+        """Set the log end after the removal of empty segments at the end, which a power cut may have left."""
         log = self.logs.get(partition)
         directory = self.medium.entry(f"{self._root}/{partition[0]}-{partition[1]}")
         if log is None or not isinstance(directory, Directory):
@@ -256,7 +268,7 @@ class HostLogs:
     # -- after a crash
 
     def reload(self, medium: Medium) -> None:
-        """Read everything again: what a crash left, as far as it can be read."""
+        """Read all logs again from the files that a crash left."""
         self.medium = medium
         before, self.logs = self.logs, {}
         root = medium.entry(self._root)
@@ -266,12 +278,17 @@ class HostLogs:
             if match is None or not self._watched(match["topic"]):
                 continue
             partition = (match["topic"], int(match["index"]))
-            found, end = self.survivors(partition, before.get(partition))
+            placed, end = self.survivors(partition, before.get(partition))
             log = self.logs[partition] = ReplicaLog()
             known = self._known.get(partition, {})
-            for each in found:
-                log.add(known.get(each.batch.identity, each.batch), each.segment, each.file_end, each.held)
-            if not found or end > log.end:
+            for batch_placed in placed:
+                log.add(
+                    known.get(batch_placed.batch.identity, batch_placed.batch),
+                    batch_placed.segment,
+                    batch_placed.file_end,
+                    batch_placed.held,
+                )
+            if not placed or end > log.end:
                 log.end = end
             if partition in before:
                 log.end_ever = max(log.end_ever, before[partition].end_ever)
@@ -280,46 +297,49 @@ class HostLogs:
                 self.reloaded(self, partition, swapping=bool(self._segments(partition)[1]))
 
     def survivors(self, partition: Partition, before: ReplicaLog | None = None) -> tuple[list[Placed], int]:
-        """The batches of the longest valid prefix, each with its segment and the position of its end there, and where the log goes on.
+        """Return the batches of the longest valid prefix, each with its position, and the log end offset.
 
-        It begins at the offset that names the first segment: where a power cut has emptied that one, those behind it follow a gap. Only
-        where the cleaner works offsets may be missing, and none but those that it has taken: here, as the log says that was there `before`
-        (unless it is given: up to now). Behind others that are missing before a segment without records nothing counts any more,
-        whatever has been taken there: a power cut has emptied them, and until recovery removes them the log seems to go on where the
-        last one begins.
+        The log begins at the base offset of its first segment, even if a power cut has emptied that segment. Gaps are
+        valid only in compacted topics, and only for batches that compaction removed here: `before` is the log before
+        the crash (the log until now, if omitted). Behind any other gap before an empty segment, no batch counts: a
+        power cut emptied the segments between. Until recovery removes the segments, the log seems to continue at the
+        last base offset.
         """
-        found: list[Placed] = []
+        placed: list[Placed] = []
         files = self._files(partition)
         end = files[0][0] if files else 0
         gaps = partition[0] in COMPACTED
-        gone = _gone(before or self.logs.get(partition), files)
+        is_removed = _removal_check(before or self.logs.get(partition), files)
         for base, path in files:
             size = 0
             data = self.medium.contents(path)
-            at = end
+            next_offset = end
             try:
                 for batch in read_batches(data, check_crc=True):
-                    missing = self._cleaned(partition).between(at, batch.base_offset)
-                    if missing is None or not all(gone(each) for each in missing):
-                        return found, end
-                    found += [Placed(each, base, size, None) for each in missing]
+                    missing = self._cleaned(partition).between(next_offset, batch.base_offset)
+                    if missing is None or not all(is_removed(batch_placed) for batch_placed in missing):
+                        return placed, end
+                    placed += [Placed(batch_placed, base, size, None) for batch_placed in missing]
                     size += batch.size
-                    found.append(Placed(self._cleaned(partition).original(batch), base, size, batch))
-                    at = end = batch.last_offset + 1
+                    placed.append(Placed(self._cleaned(partition).original(batch), base, size, batch))
+                    next_offset = end = batch.last_offset + 1
             except Unreadable:
-                return found, end
+                return placed, end
             if size < len(data):
-                return found, end
+                return placed, end
             if gaps and not data and end < base:
                 missing = self._cleaned(partition).between(end, base)
-                if missing is None or not all(gone(each) for each in missing):
-                    return found, files[-1][0]
-                found += [Placed(each, base, 0, None) for each in missing]
+                if missing is None or not all(is_removed(batch_placed) for batch_placed in missing):
+                    return placed, files[-1][0]
+                placed += [Placed(batch_placed, base, 0, None) for batch_placed in missing]
                 end = base
-        return found, end
+        return placed, end
 
     def _files(self, partition: Partition) -> list[tuple[int, str]]:
-        """Base offsets and paths of the segments. One that was about to be swapped in, and is complete, is taken for those that it replaces."""
+        """Return base offset and path of each segment.
+
+        A complete `.swap` file stands for the segments that it replaces.
+        """
         bases, swaps, cleaned = self._segments(partition)
         directory = self._directory(partition)
         paths = {base: f"{directory}/{base:020}.log" for base in bases}
@@ -328,16 +348,16 @@ class HostLogs:
                 continue
             path = f"{directory}/{swap:020}{SWAP_ENDING}"
             end = max((batch.last_offset + 1 for batch in self._read(path)), default=swap)
-            paths = {base: each for base, each in paths.items() if not swap <= base < end}
+            paths = {base: batch_placed for base, batch_placed in paths.items() if not swap <= base < end}
             paths[swap] = path
         return sorted(paths.items())
 
     def batches(self, partition: Partition) -> list[Batch]:
-        """What the files hold, read anew: as it was written, where compaction has been."""
-        return [each.batch for each in self.survivors(partition)[0]]
+        """Return the original batches of the files, which are read again."""
+        return [batch_placed.batch for batch_placed in self.survivors(partition)[0]]
 
     def durable_end(self, partition: Partition) -> int:
-        """The end of what a power cut would leave for certain."""
+        """Return the log end that would be left after a power cut."""
         directory = self.medium.directory(self._directory(partition))
         for name in sorted((name for name in directory.durable if name.endswith(".log")), reverse=True):
             inode = directory.durable[name]
@@ -351,17 +371,21 @@ class HostLogs:
         return 0
 
 
-def _gone(log: ReplicaLog | None, files: list[tuple[int, str]]) -> Callable[[Batch], bool]:
-    """Whether a cleaner has been at a batch on this disk: nothing was left of it, or its segment was about to be replaced."""
+def _removal_check(log: ReplicaLog | None, files: list[tuple[int, str]]) -> Callable[[Batch], bool]:
+    """Return a function: True if compaction removed a batch on this disk, or was replacing its segment."""
     swapped = [
         (base, files[number][0] if number < len(files) else base + 1)
         for number, (base, path) in enumerate(files, 1)
         if path.endswith(SWAP_ENDING)
     ]
-    known = None if log is None else {each.batch.base_offset: None for each in log.placed if each.held is None}
+    known = (
+        None
+        if log is None
+        else {batch_placed.batch.base_offset: None for batch_placed in log.placed if batch_placed.held is None}
+    )
 
-    def gone(batch: Batch) -> bool:
+    def is_removed(batch: Batch) -> bool:
         offset = batch.base_offset
         return known is None or offset in known or any(first <= offset < end for first, end in swapped)
 
-    return gone
+    return is_removed

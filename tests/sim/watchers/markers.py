@@ -1,4 +1,4 @@
-"""I14 at the moment: a marker is written only after its decision has been committed."""
+"""I14 while brokers run: a marker is written only after its decision was committed."""
 
 from typing import TYPE_CHECKING
 
@@ -9,46 +9,51 @@ from tests.sim.history import Partition
 from tests.sim.world import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from tests.sim.watchers.commit_delays import GateKeeper
+    from tests.sim.watchers.commit_delays import CommitDelays
     from tests.sim.watchers.monitor import Monitor
 
 TV2 = 2
 
 MarkerKey = tuple[int, int, bool, Partition]
-"""Producer id, epoch, whether to commit, partition: all that a marker says of its transaction."""
+"""Producer id, producer epoch, True for COMMIT, partition: the fields of a marker that identify its transaction."""
 
 
 class MarkerWatch:
-    """`required`: so many hosts must hold the decision."""
+    """Check of every written marker. `required`: number of hosts that must hold its decision."""
 
-    def __init__(self, monitor: "Monitor", gates: "GateKeeper", *, flush: bool, required: int) -> None:
+    def __init__(self, monitor: "Monitor", commit_delays: "CommitDelays", *, flush: bool, required: int) -> None:
         self._monitor = monitor
-        self._gates = gates
+        self._commit_delays = commit_delays
         self._flush = flush
         self._required = required
         self._served: dict[tuple[Partition, int, int], None] = {}
         self._decisions: dict[MarkerKey, list[Batch]] = {}
-        """Where a coordinator says so: in the classic protocol more than once, for one transaction after the other."""
+        """Batches with this decision. The classic protocol may repeat a key, for one transaction after the other."""
 
     def decided(self, batch: Batch, entries: list[Entry]) -> None:
-        """A coordinator has written these."""
+        """Record the decisions in entries that a coordinator wrote."""
         for entry in entries:
             if entry.state in {PREPARE_COMMIT, PREPARE_ABORT}:
                 for partition in entry.partitions:
                     key = (entry.producer_id, entry.producer_epoch, entry.state == PREPARE_COMMIT, partition)
                     self._decisions.setdefault(key, []).append(batch)
 
-    def judge(self, partition: Partition, batch: Batch, marker: Marker) -> None:
-        """I14: the coordinator decided this, the decision names this partition, and it was committed before the marker was written."""
+    def check(self, partition: Partition, batch: Batch, marker: Marker) -> None:
+        """I14: the coordinator made this decision for this partition, and it was committed before the marker was
+        written.
+        """
         commit = marker.commit
         key = (batch.producer_id, batch.producer_epoch, commit, partition)
-        if self._came_late(key, batch, marker):
+        if self._was_delayed(key, batch, marker):
             return
-        where = f"I14 {partition[0]}-{partition[1]} offset {batch.base_offset}: {'COMMIT' if commit else 'ABORT'} of producer {batch.producer_id}"
+        where = (
+            f"I14 {partition[0]}-{partition[1]} offset {batch.base_offset}: {'COMMIT' if commit else 'ABORT'} of "
+            f"producer {batch.producer_id}"
+        )
         findings: list[str] = []
         holders = 0
         for number, index, entry in self._entries_of(batch.producer_id):
-            finding = self._objection(partition, batch, entry, commit=commit)
+            finding = self._mismatch(partition, batch, entry, commit=commit)
             if finding is not None:
                 findings.append(f"{finding} on broker {number}")
             elif not self._is_committed(index, entry.offset):
@@ -58,24 +63,25 @@ class MarkerWatch:
                 self._count_retry((partition, index, entry.offset))
                 if holders >= self._required:
                     return
-        if self._is_of_the_past(key, batch):
+        if self._is_from_deposed_leader(key, batch):
             self._monitor.count("marker appended by a deposed leader")
             return
-        why = "; ".join(findings) or "without any coordinator entry"
-        self._monitor.violations.append(f"{where}: {why} (decided on {holders} brokers, not {self._required})")
+        reason = "; ".join(findings) or "without any coordinator entry"
+        self._monitor.violations.append(f"{where}: {reason} (decided on {holders} brokers, not {self._required})")
 
-    def _came_late(self, key: MarkerKey, batch: Batch, marker: Marker) -> bool:
-        """Whether the network delivers the marker of an earlier decision of the same epoch only now.
+    def _was_delayed(self, key: MarkerKey, batch: Batch, marker: Marker) -> bool:
+        """Return True if the network delivered the marker of an earlier decision of the same epoch only now.
 
-        Where a transaction of the classic protocol is open by now, it ends that one, which is the hole of that protocol; what it ended is
-        noted. Where nothing is open it does no harm. Under TV2 each transaction has its own epoch, so there it is no excuse.
+        If a transaction of the classic protocol is open, the marker ends it: the known gap of that protocol. Its values
+        are recorded in `ended_late`. If none is open, the marker has no effect. Under TV2 each transaction has its own
+        epoch, so the marker is a violation.
         """
         entries = self._entries_of(batch.producer_id)
         if not entries or key not in self._monitor.late_markers or not self._was_decided(key):
             return False
-        number, index, newest = max(entries, key=lambda each: (each[2].leader_epoch, each[2].offset))
+        number, index, newest = max(entries, key=lambda found: (found[2].leader_epoch, found[2].offset))
         holders = self._monitor.holders_of((TRANSACTION_STATE, index), number, newest.offset)
-        if holders >= self._required and self._objection(key[3], batch, newest, commit=marker.commit) is None:
+        if holders >= self._required and self._mismatch(key[3], batch, newest, commit=marker.commit) is None:
             return False
         if marker.first_offset is None:
             self._monitor.count("late markers that ended nothing")
@@ -92,12 +98,15 @@ class MarkerWatch:
         decisions = self._decisions.get(key, ())
         return any(self._monitor.holders_of_batch(decision) >= self._required for decision in decisions)
 
-    def _is_of_the_past(self, key: MarkerKey, batch: Batch) -> bool:
-        """Whether a leader that has been deposed writes what was decided, and committed, while it led.
+    def _is_from_deposed_leader(self, key: MarkerKey, batch: Batch) -> bool:
+        """Return True if a deposed leader writes a marker whose decision was committed while it led.
 
-        It has been paused, with the coordinator's request in its socket; the coordinator has long had the marker from its successor, and gone
-        on. The append can never be committed: no replica fetches in the old epoch. Should it survive, since nobody else is left to lead, the
-        logs are judged at the end like all others.
+        Scenario:
+        1. The leader is paused with the coordinator's request in its socket.
+        2. The coordinator sends the marker to the new leader, and completes the transaction.
+        3. The old leader resumes and appends the marker. No replica fetches in the old epoch, so the append is never
+           committed.
+        If no other replica is left to lead, the append survives. The final checks of the logs then apply.
         """
         state = self._monitor.metadata.partitions.get(key[3])
         return state is not None and batch.leader_epoch < state.leader_epoch and self._was_decided(key)
@@ -119,7 +128,7 @@ class MarkerWatch:
         return found
 
     @staticmethod
-    def _objection(partition: Partition, batch: Batch, entry: Entry, *, commit: bool) -> str | None:
+    def _mismatch(partition: Partition, batch: Batch, entry: Entry, *, commit: bool) -> str | None:
         expected = (PREPARE_COMMIT, COMPLETE_COMMIT) if commit else (PREPARE_ABORT, COMPLETE_ABORT)
         if entry.state not in expected:
             return f"the coordinator's state is {entry.state}"
@@ -133,8 +142,8 @@ class MarkerWatch:
 
     def _is_committed(self, index: int, offset: int) -> bool:
         if self._required > 1:
-            return True  # counted by its holders
+            return True  # `holders` decides
         place = (TRANSACTION_STATE, index)
-        if self._gates.committed(place) <= offset:
+        if self._commit_delays.committed(place) <= offset:
             return False
         return not self._flush or self._monitor.hosts[1].durable_end(place) > offset

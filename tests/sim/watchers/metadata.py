@@ -1,6 +1,8 @@
-"""Follows what the voters have agreed on, by the checkers' own rule: on stable storage of a majority, in the newest term.
+"""Follow the committed records of the metadata log by the checkers' own rule: durable on a majority of voters, in the
+newest epoch.
 
-Each change of a partition is judged on the spot: a new leader must hold all that was ever said to be committed (I11), terms have one leader (I12).
+Each change of a partition is checked when it is committed: a new leader holds all committed records (I11), and an epoch
+has one leader (I12).
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +19,7 @@ PLACE: Final = (METADATA, 0)
 
 
 class MetadataWatch:
-    """`changed` is told of every committed change, in order."""
+    """Committed state of the metadata log. `changed` receives every committed change, in order."""
 
     def __init__(self, hosts: Mapping[int, "HostLogs"], voters: int, changed: Callable[[Change], None]) -> None:
         self.model = MetadataModel()
@@ -29,7 +31,7 @@ class MetadataWatch:
         self._applied = 0
 
     def refresh(self) -> None:
-        """Apply what has become committed."""
+        """Apply the records that have become committed."""
         logs = [
             (log, host.durable.get(PLACE, 0))
             for number, host in self._hosts.items()
@@ -46,7 +48,7 @@ class MetadataWatch:
             self._applied = batch.last_offset + 1
 
     def _committed_after(self, reference: "ReplicaLog", logs: "list[tuple[ReplicaLog, int]]") -> int:
-        """How many batches of the reference follow what is applied and are committed."""
+        """Return the number of batches of the reference log that are committed and not applied."""
         newest = reference.placed[-1].batch.leader_epoch
         committed = count = 0
         offset = self._applied

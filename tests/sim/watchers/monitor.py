@@ -1,7 +1,8 @@
-"""Watches the disks of all nodes from outside while they run, with the checkers' own eyes.
+"""Watch the disks of all brokers while they run, with the checkers' own readers.
 
-Some promises can be judged only at the moment: that a marker follows a *committed* prepare record, that nobody is told of an offset beyond what is stable,
-that a new leader holds what was acknowledged. Each write to a log is parsed here as it happens; after a crash the logs are read again from what it left.
+Some invariants can be checked only at the time of an event. A marker follows a *committed* prepare record. No response
+contains an offset above the last stable offset. A new leader holds all acknowledged records. The monitor parses each
+write to a log when it happens, and reads the logs again after a crash.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from tests.sim.checkers.committed import CommittedLog
 from tests.sim.checkers.coordinator_log import PREPARE_ABORT, CoordinatorModel, read_entries
 from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.checkers.metadata_log import NO_LEADER, Change, MetadataModel
-from tests.sim.checkers.recovery import expected_rows, forgive_gone, stable_end
+from tests.sim.checkers.recovery import accept_removed_batches, expected_rows, stable_end
 from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.environment.medium import Medium
@@ -26,17 +27,17 @@ from tests.sim.world import CONSUMER_OFFSETS, COORDINATED, METADATA, TABLE, TRAN
 
 if TYPE_CHECKING:
     from odradek.broker.partition.registry import Partitions
-    from tests.sim.watchers.commit_delays import GateKeeper
+    from tests.sim.watchers.commit_delays import CommitDelays
 
 
 class Monitor:
-    """Live models of all partitions of all nodes, and the violations seen on the way."""
+    """Models of all partitions on all hosts, and the violations found while they run."""
 
     def __init__(
         self,
         root: str,
         topic: str,
-        gates: "GateKeeper",
+        commit_delays: "CommitDelays",
         clock: Callable[[], int],
         *,
         flush: bool,
@@ -45,7 +46,7 @@ class Monitor:
         min_in_sync: int = 1,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`note` is told, in a line each, what the cluster has agreed on."""
+        """Create a monitor. `note` receives one line per committed change of a partition."""
         self.violations: list[str] = []
         self.counters: dict[str, int] = {}
         self.hosts: dict[int, HostLogs] = {}
@@ -53,9 +54,9 @@ class Monitor:
         self.aborts_at: list[tuple[str, int]] = []
         self.committed: dict[Partition, CommittedLog] = {}
         self.late_markers: dict[MarkerKey, None] = {}
-        """Those that were held back on their way."""
+        """Markers that the network delayed."""
         self.ended_late: dict[bytes, None] = {}
-        """The values that such a marker has ended: see `Evidence.exposed_transactions`."""
+        """Values of transactions that a delayed marker ended: see `Evidence.exposed_transactions`."""
         self._root = root
         self._topics = (topic, TABLE)
         self._clock = clock
@@ -64,17 +65,17 @@ class Monitor:
         self._min_in_sync = min_in_sync
         self._known: Known = {}
         self._by_value: dict[bytes, list[Batch]] = {}
-        """All that begin with it: see `acknowledged`."""
+        """By first value: all batches that begin with it. `acknowledged` uses it."""
         self._holders: dict[int, dict[int, None]] = {}
         self._epochs: dict[tuple[Partition, int, int], int] = {}
-        self._judged: dict[tuple[Partition, int], None] = {}
+        self._checked_leaders: dict[tuple[Partition, int], None] = {}
         self._data_lost: dict[int, None] = {}
         self._coordinators: dict[tuple[int, int], CoordinatorModel] = {}
         self._metadata = MetadataWatch(self.hosts, voters, self._on_change)
         self.groups = GroupWatch(self, clock)
         required = min_in_sync if brokers > 1 else 1
-        self._markers = MarkerWatch(self, gates, flush=flush, required=required)
-        self.compaction = CompactionWatch(self, gates, required=required)
+        self._markers = MarkerWatch(self, commit_delays, flush=flush, required=required)
+        self.compaction = CompactionWatch(self, commit_delays, required=required)
 
     def count(self, name: str, by: int = 1) -> None:
         self.counters[name] = self.counters.get(name, 0) + by
@@ -82,7 +83,7 @@ class Monitor:
     # -- hosts
 
     def watcher(self, number: int, medium: Medium) -> HostLogs:
-        """Who watches the disk of a host."""
+        """Return the watcher of the disk of a host."""
         host = self.hosts.get(number)
         if host is None:
             host = self.hosts[number] = HostLogs(
@@ -102,45 +103,53 @@ class Monitor:
             self.hosts[number].reload(medium)
 
     def lost_data(self, number: int, medium: Medium) -> None:
-        """The disk has forgotten something. Who leads is judged by what it held until now: its last answers may still be on their way."""
+        """Handle lost data on a disk.
+
+        Leaders are first checked with the log before the loss: their last responses may still be in transit.
+        """
         for place, state in self.metadata.partitions.items():
             if state.leader == number and number in self.hosts:
-                self._judge_leader(place, number, state.leader_epoch)
+                self._check_leader(place, number, state.leader_epoch)
         self._data_lost[number] = None
         self.reload(number, medium)
 
     def before_crash(self, number: int) -> None:
         for index in self.coordinator_indexes():
-            if self.counting((TRANSACTION_STATE, index)) == number and self.coordinator(number, index).prepared:
+            if (
+                self.authoritative_host((TRANSACTION_STATE, index)) == number
+                and self.coordinator(number, index).prepared
+            ):
                 self.count("kill between prepare and complete")
                 return
 
-    # -- what counts
+    # authoritative logs
 
     @property
     def metadata(self) -> MetadataModel:
         return self._metadata.model
 
-    def counting(self, partition: Partition) -> int:
-        """The host whose log of the partition is the one that counts: the leader's, without one that of the longest."""
+    def authoritative_host(self, partition: Partition) -> int:
+        """Return the host with the authoritative log of the partition: the leader, or without a leader the host with
+        the longest log.
+        """
         state = self.metadata.partitions.get(partition)
         if self._brokers > 1 and state is not None and state.leader != NO_LEADER and state.leader in self.hosts:
             return state.leader
-        found, best = min(self.hosts), (-1, -1)
+        findings, best = min(self.hosts), (-1, -1)
         for number, host in self.hosts.items():
             log = host.logs.get(partition)
             if log is not None and log.placed:
                 rank = (log.placed[-1].batch.leader_epoch, log.end)
                 if rank > best:
-                    found, best = number, rank
-        return found
+                    findings, best = number, rank
+        return findings
 
     def log(self, partition: Partition) -> ReplicaLog:
-        return self.hosts[self.counting(partition)].log(partition)
+        return self.hosts[self.authoritative_host(partition)].log(partition)
 
     @property
     def partitions(self) -> dict[Partition, PartitionModel]:
-        """Of each data partition that has been written, the model of the log that counts."""
+        """By written data partition: the model of its authoritative log."""
         places = {place: None for host in self.hosts.values() for place in host.logs if place[0] in self._topics}
         return {place: self.log(place).model() for place in sorted(places)}
 
@@ -150,83 +159,87 @@ class Monitor:
     @property
     def coordinators(self) -> dict[int, CoordinatorModel]:
         return {
-            index: self.coordinator(self.counting((TRANSACTION_STATE, index)), index)
+            index: self.coordinator(self.authoritative_host((TRANSACTION_STATE, index)), index)
             for index in self.coordinator_indexes()
         }
 
     def coordinator(self, number: int, index: int) -> CoordinatorModel:
-        """What the coordinator's log on that host says so far."""
+        """Return the model of the coordinator's log on that host so far."""
         log = self.hosts[number].log((TRANSACTION_STATE, index))
         model = self._coordinators.get((number, index))
-        if model is None or model.log is not log or model.cuts != log.cuts:
+        if model is None or model.log is not log or model.truncations != log.truncations:
             model = self._coordinators[number, index] = CoordinatorModel(log)
         return model.up_to_date()
 
     def stable_bound(self, partition: Partition, number: int) -> int:
-        """No reader of that host may be told of a last stable offset beyond this one, now; -1 where its disk has forgotten."""
+        """Return the highest last stable offset that a response of that host may contain now, or -1 after data loss on
+        its disk.
+        """
         if self._brokers > 1 and number in self._data_lost:
             return -1
         host = self.hosts.get(number)
         return host.last_log(partition).model().stable_end if host is not None else 0
 
     def holders_of(self, partition: Partition, number: int, offset: int) -> int:
-        """How many hosts have ever held the batch that this host has at the offset."""
+        """Return the number of hosts that ever held the batch that this host has at the offset."""
         batch = self.hosts[number].log(partition).find(offset)
         return max(1, self.holders_of_batch(batch))
 
     def holders_of_batch(self, batch: Batch | None) -> int:
         return len(self._holders.get(id(batch), {}))
 
-    # -- what clients are told
+    # responses to clients
 
     def advertised(self, partition: Partition, number: int, high_watermark: int) -> None:
-        """I12: nobody is told of a watermark beyond what every replica in sync has held."""
+        """I12: the high watermark in a response is at most the log end that every in-sync replica has reached."""
         if self._brokers == 1 or number not in self.hosts:
             return
         log = self.hosts[number].last_log(partition)
         committed = self.committed.setdefault(partition, CommittedLog())
         if not committed.extend(log, high_watermark) and number not in self._data_lost:
             self.violations.append(
-                f"I12 {partition}: broker {number} says high watermark {high_watermark}, its log ends at {log.end}"
+                f"I12 {partition}: broker {number} returned high watermark {high_watermark}, its log ends at {log.end}"
             )
         state = self.metadata.partitions.get(partition)
         if state is not None and state.leader == number:
-            self._judge_leader(partition, number, state.leader_epoch)
+            self._check_leader(partition, number, state.leader_epoch)
         for member in state.isr if state is not None else ():
             held = self.hosts[member].log(partition).end_ever if member in self.hosts else 0
             if held < high_watermark and member not in self._data_lost:
                 self.violations.append(
-                    f"I12 {partition}: broker {number} says high watermark {high_watermark}, broker {member} of the ISR holds {held} at most"
+                    f"I12 {partition}: broker {number} returned high watermark {high_watermark}, broker {member} "
+                    f"of the ISR holds {held} at most"
                 )
 
     def acknowledged(self, number: int, partition: Partition, offset: int, value: bytes) -> None:
-        """I12: acks=all means that min.insync.replicas, at least, have held the batch that the broker means, which begins with `value`.
+        """I12: with acks=all, at least min.insync.replicas hosts held the batch that begins with `value`.
 
-        What is sent again may be written more than once before it is acknowledged, by leaders of different epochs.
+        A resent batch may have been written several times, by leaders of different epochs.
         """
         batches = [batch for batch in self._by_value.get(value, ()) if batch.base_offset == offset]
         if self._brokers == 1 or not batches:
-            return  # where nobody ever wrote it, I1 will say so
+            return  # I1 reports a batch that was never written
         own = [batch for batch in batches if number in self._holders[id(batch)]]
         holders = max((self.holders_of_batch(batch) for batch in own), default=0)
         if holders < self._min_in_sync:
             self.violations.append(
-                f"I12 {partition}: offset {offset} was acknowledged by broker {number} while {holders} held it, not {self._min_in_sync}"
+                f"I12 {partition}: offset {offset} was acknowledged by broker {number} while {holders} held it, "
+                f"not {self._min_in_sync}"
             )
 
-    # -- what is written
+    # appends
 
-    def _on_batch(self, host: HostLogs, partition: Partition, batch: Batch, base: int, born: bool) -> None:
+    def _on_batch(self, host: HostLogs, partition: Partition, batch: Batch, base: int, is_new: bool) -> None:
         self._holders.setdefault(id(batch), {})[host.number] = None
         if partition[0] == METADATA:
-            if born and self._brokers > 1:
-                self._judge_epoch(host.number, partition, batch)
+            if is_new and self._brokers > 1:
+                self._check_epoch(host.number, partition, batch)
             return
-        if not born:
+        if not is_new:
             return
         if self._brokers > 1:
-            self._judge_epoch(host.number, partition, batch)
-            self._judge_leader(partition, host.number, batch.leader_epoch)
+            self._check_epoch(host.number, partition, batch)
+            self._check_leader(partition, host.number, batch.leader_epoch)
         if partition[0] == TRANSACTION_STATE:
             entries = [entry for entry in read_entries([batch]) if not entry.removed]
             self.aborts_at.extend(
@@ -238,7 +251,7 @@ class Monitor:
             self.groups.on_batch(host, partition, batch)
         if batch.is_control and batch.producer_id >= 0:
             marker = host.log(partition).model().markers[-1]
-            self._markers.judge(partition, batch, marker)
+            self._markers.check(partition, batch, marker)
             if marker.first_offset is not None and marker.first_offset < base:
                 self.count("segment roll inside a transaction")
         elif partition[0] in self._topics and batch.records and not batch.is_control:
@@ -246,13 +259,14 @@ class Monitor:
             self.written_at[value] = self._clock()
             self._by_value.setdefault(value, []).append(batch)
 
-    def _judge_epoch(self, number: int, partition: Partition, batch: Batch) -> None:
-        """I11, I12: in one epoch one leader writes, so one offset has one content."""
+    def _check_epoch(self, number: int, partition: Partition, batch: Batch) -> None:
+        """I11, I12: one leader writes per epoch, so an offset has one content per epoch."""
         key = (partition, batch.leader_epoch, batch.base_offset)
         if self._epochs.setdefault(key, batch.crc) != batch.crc:
             what = "I12 two controllers in one term" if partition[0] == METADATA else "I11 two leaders in one epoch"
             self.violations.append(
-                f"{what}: {partition} epoch {batch.leader_epoch} offset {batch.base_offset} is written differently by broker {number}"
+                f"{what}: {partition} epoch {batch.leader_epoch} offset {batch.base_offset} is written differently "
+                f"by broker {number}"
             )
 
     def _on_truncated(self, host: HostLogs, partition: Partition, lost: int) -> None:
@@ -262,7 +276,7 @@ class Monitor:
     # -- I11, I12
 
     def on_metadata(self) -> None:
-        """Something became durable in a metadata log."""
+        """Apply records of the metadata log after a flush on some voter."""
         terms = len(self.metadata.terms)
         self._metadata.refresh()
         if terms and len(self.metadata.terms) > terms:
@@ -298,25 +312,29 @@ class Monitor:
             if (TRANSACTION_STATE, index) in host.logs
         )
 
-    def _judge_leader(self, place: Partition, number: int, epoch: int) -> None:
-        """I11: who acts as the leader for the first time in an epoch holds all that was ever said to be committed up to then."""
-        if (place, epoch) in self._judged:
+    def _check_leader(self, place: Partition, number: int, epoch: int) -> None:
+        """I11: on its first action in an epoch, a leader holds all records that were committed before."""
+        if (place, epoch) in self._checked_leaders:
             return
-        self._judged[place, epoch] = None
+        self._checked_leaders[place, epoch] = None
         committed = self.committed.get(place)
         missing = committed.missing_in(self.hosts[number].log(place), epoch) if committed is not None else None
         if missing is not None:
             self.violations.append(
-                f"I11 {place}: broker {number} leads in epoch {epoch} without offset {missing.base_offset} (epoch {missing.leader_epoch}), which was committed"
+                f"I11 {place}: broker {number} leads in epoch {epoch} without offset {missing.base_offset} (epoch "
+                f"{missing.leader_epoch}), which was committed"
             )
 
     # -- I16
 
     def differences(self, number: int, node: str, partitions: "Partitions") -> list[str]:
-        """What the node that has just come up holds in memory, against a replay of its files."""
-        found = []
+        """Compare the state in memory of a broker that has just started with a replay of its files.
+
+        Return the findings.
+        """
+        findings = []
         for (topic, index), replica in self.hosts[number].logs.items():
-            if topic in COORDINATED and self.counting((topic, index)) == number:
+            if topic in COORDINATED and self.authoritative_host((topic, index)) == number:
                 self.compaction.loads((topic, index), number)
             partition = partitions.get(topic, index) if topic in self._topics else None
             if partition is None or not partition.online:
@@ -324,7 +342,7 @@ class Monitor:
             log, model = partition.log, replica.model()
             where = f"I16 {node} {topic}-{index}"
             if log.log_end_offset != model.end and replica.placed:
-                found.append(f"{where}: ends at {log.log_end_offset}, a replay at {model.end}")
+                findings.append(f"{where}: ends at {log.log_end_offset}, a replay at {model.end}")
                 continue
             rows = {
                 row.producer_id: SnapshotRow(
@@ -338,19 +356,19 @@ class Monitor:
             }
             expected = expected_rows(model)
             if topic == TABLE:
-                forgive_gone(rows, expected, expected_rows(replica.left()))
+                accept_removed_batches(rows, expected, expected_rows(replica.left()))
             stable = stable_end(expected, model.end)
             if log.last_stable_offset > stable:
-                found.append(f"{where}: last stable offset {log.last_stable_offset}, a replay gives {stable}")
-            found.extend(
+                findings.append(f"{where}: last stable offset {log.last_stable_offset}, a replay gives {stable}")
+            findings.extend(
                 f"{where}: producer {producer_id}: {rows.get(producer_id)}, a replay gives {expected.get(producer_id)}"
                 for producer_id in {**rows, **expected}
                 if rows.get(producer_id) != expected.get(producer_id)
             )
-        return found
+        return findings
 
-    # -- the files
+    # files
 
     def surviving_batches(self, partition: Partition, number: int | None = None) -> list[Batch]:
-        """What the files of a host hold (of the one that counts, unless it is named), by the checkers' own reading."""
-        return self.hosts[self.counting(partition) if number is None else number].batches(partition)
+        """Return the batches of the files of a host (default: the authoritative host), by the checkers' own reader."""
+        return self.hosts[self.authoritative_host(partition) if number is None else number].batches(partition)

@@ -137,7 +137,7 @@ class Client:
         if self._alone:
             return 1
         if transactional_id is None:
-            return self._anyone()
+            return self._random_node()
         return await self._find_coordinator(self._coordinators, TRANSACTION_KEY, transactional_id)
 
     async def group_coordinator_of(self, group: str) -> int:
@@ -157,11 +157,11 @@ class Client:
     def _alone(self) -> bool:
         return self.world.options.brokers == 1
 
-    def _anyone(self) -> int:
+    def _random_node(self) -> int:
         return self.rng.randint(1, self.world.options.brokers)
 
     async def _ask_anyone(self, request: "Message", version: int) -> Any:
-        return await self.call(request, version, self._anyone())
+        return await self.call(request, version, self._random_node())
 
     def forget(self, operation: Operation) -> None:
         """What was known about whom to ask may be wrong."""

@@ -81,11 +81,11 @@ class Membership:
         )
         try:
             node = operation.node = await client.group_coordinator_of(self.group)
-            operation.asked_coordinator = groups.leads(self.group, node)
+            operation.coordinated_at_request = groups.leads(self.group, node)
             response = await client.call(request, version, node)
         except OSError as error:
             return client.settle_lost(operation, error), None
-        operation.coordinated = operation.asked_coordinator and groups.leads(self.group, node)
+        operation.coordinated = operation.coordinated_at_request and groups.leads(self.group, node)
         return operation, response
 
 

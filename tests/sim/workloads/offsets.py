@@ -44,7 +44,7 @@ async def fetch_offsets(
     try:
         node = operation.node = await client.group_coordinator_of(group)
         before = groups.leads(group, node)
-        pending = groups.settled_pending(group, node)
+        pending = groups.pending_offsets(group, node)
         response = await client.call(OffsetFetchRequest(groups=[asked], require_stable=stable), FETCH_VERSION, node)
     except OSError as error:
         return client.settle_lost(operation, error)
@@ -60,7 +60,7 @@ async def fetch_offsets(
         (place, each.committed_offset) for place, each in rows if each.error_code == NONE and each.committed_offset >= 0
     )
     if stable and operation.coordinated:
-        groups.judge_stable(operation, pending, [place for place, each in rows if each.error_code == NONE])
+        groups.check_stable(operation, pending, [place for place, each in rows if each.error_code == NONE])
     return client.settle(operation, code, offsets=told)
 
 

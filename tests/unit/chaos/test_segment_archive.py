@@ -59,7 +59,7 @@ def test_a_newest_value_that_is_gone_is_found(tmp_path: Path) -> None:
     node.swap(0, record(2))
     assert node.judge() == (
         [0, 1, 2, 3],
-        ["I10 t-0 on node 1: offset 1: the newest value of key b'other' is not there"],
+        ["I10 t-0 on node 1: offset 1: the newest value of key b'other' is missing"],
     )
 
 

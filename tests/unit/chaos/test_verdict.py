@@ -259,7 +259,7 @@ def test_a_client_without_numbers_may_repeat_its_own_records_only(tmp_path: Path
     story.write(1, C, pid=-1)
     findings = story.judge()
     assert findings.violations == []
-    assert findings.counters == {"records that their client has sent again without numbers, or with new ones": 1}
+    assert findings.counters == {"records resent by their client without sequence, or with a new producer epoch": 1}
 
 
 @pytest.mark.parametrize(("epoch", "excused"), [(3, True), (2, False)])

@@ -52,7 +52,7 @@ def test_the_id_of_a_topic_is_asked_for_until_a_node_knows_the_topic() -> None:
     answers = [MetadataResponseTopic(name="ledger", error_code=3), known]
 
     class Learning(Inspector):
-        async def ask(self, request: Any, version: int, node: int | None = None) -> MetadataResponse:
+        async def send_with_retries(self, request: Any, version: int, node: int | None = None) -> MetadataResponse:
             return MetadataResponse(topics=[answers.pop(0)])
 
     world = SimpleNamespace(rng=Random(1), options=SimpleNamespace(brokers=3))
@@ -105,7 +105,7 @@ def test_a_member_notes_whether_it_has_asked_the_coordinator_and_whether_that_is
     )
     member = Membership(cast("Any", client), "g", "m", None)
     operation, _ = asyncio.run(member._ask(SYNC, cast("Any", None), 3))
-    assert (operation.asked_coordinator, operation.coordinated) == (led[0], all(led))
+    assert (operation.coordinated_at_request, operation.coordinated) == (led[0], all(led))
 
 
 @pytest.mark.parametrize("calm", [False, True])

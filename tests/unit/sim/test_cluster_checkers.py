@@ -12,7 +12,7 @@ from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.checkers.replicas import check_replicas, read_watermarks
 from tests.sim.environment.loop import SimLoop
 from tests.sim.environment.medium import Medium
-from tests.sim.watchers.commit_delays import GateKeeper
+from tests.sim.watchers.commit_delays import CommitDelays
 from tests.sim.watchers.markers import MarkerKey
 from tests.sim.watchers.metadata import MetadataWatch
 from tests.sim.watchers.monitor import Monitor
@@ -39,9 +39,9 @@ def test_a_replica_log_follows_writes_cuts_and_segments_that_go() -> None:
     found = log.find(2)
     assert found is not None
     assert (log.end, found.base_offset, log.model().end) == (4, 1, 4)
-    assert log.cut(3, 0) == 1
+    assert log.truncate(3, 0) == 1
     assert (log.end, log.end_ever, log.model().end) == (3, 4, 3)
-    assert log.cut(0, -1) == 2
+    assert log.truncate(0, -1) == 2
     assert (log.end, log.find(0)) == (0, None)
 
 
@@ -55,7 +55,9 @@ def test_replicas_that_differ_below_their_watermarks_are_found() -> None:
     assert "differs" in next(check_replicas("t-0", {1: same, 2: older}, {1: 2, 2: 2}))
     assert "its log ends at" in next(check_replicas("t-0", {1: same, 2: same[:1]}, {1: 2, 2: 2}))
     assert "its log ends at" in next(check_replicas("t-0", {1: same, 2: []}, {1: 2, 2: 2}))
-    assert "at rest end at" in next(check_replicas("t-0", {1: same, 2: same[:1]}, {}, whole=[1, 2]))
+    assert "replicas have different log end offsets" in next(
+        check_replicas("t-0", {1: same, 2: same[:1]}, {}, whole=[1, 2])
+    )
     assert "twice" in next(check_replicas("t-0", {1: [*same, same[1]]}, {1: 9}, whole=[1]))
 
 
@@ -143,7 +145,7 @@ class Watched:
     def __init__(self) -> None:
         self.loop = SimLoop(Random(1))
         self.monitor = Monitor(
-            "/data", "ledger", GateKeeper(self.loop), lambda: 0, flush=False, brokers=3, voters=3, min_in_sync=2
+            "/data", "ledger", CommitDelays(self.loop), lambda: 0, flush=False, brokers=3, voters=3, min_in_sync=2
         )
         self.hosts = {number: self.monitor.watcher(number, Medium()) for number in (1, 2, 3)}
         self.sizes: dict[tuple[int, str], int] = {}

@@ -13,7 +13,7 @@ from tests.sim.checkers.replica_log import Placed
 from tests.sim.environment.disk import DiskLatency, SimDisk
 from tests.sim.environment.loop import SimLoop
 from tests.sim.environment.medium import Medium
-from tests.sim.watchers.commit_delays import GateKeeper
+from tests.sim.watchers.commit_delays import CommitDelays
 from tests.sim.watchers.host_logs import HostLogs, Known
 from tests.sim.watchers.monitor import Monitor
 from tests.sim.workloads.encode import HEADER, TRANSACTIONAL, encode_batch, encode_marker
@@ -83,13 +83,17 @@ OLD, NEW = plain(0, (b"a", b"1"), (b"b", b"1")), plain(2, (b"a", b"2"))
 def test_what_has_a_successor_may_go_and_what_stays_keeps_its_offsets() -> None:
     assert list(judge(OLD, NEW).taken(OLD, OLD, left_of(OLD, 1))) == []
     moved = replace(left_of(OLD, 1), deltas=[0])
-    assert "no part of what was written" in next(judge(OLD, NEW).taken(OLD, OLD, moved))
+    assert "compaction left contents that the original batch does not have" in next(
+        judge(OLD, NEW).taken(OLD, OLD, moved)
+    )
     relabelled = replace(left_of(OLD, 1), producer_id=3)
-    assert "no part of what was written" in next(judge(OLD, NEW).taken(OLD, OLD, relabelled))
+    assert "compaction left contents that the original batch does not have" in next(
+        judge(OLD, NEW).taken(OLD, OLD, relabelled)
+    )
 
 
 def test_the_newest_value_of_a_key_may_not_go() -> None:
-    assert list(judge(OLD, NEW).taken(OLD, OLD, None)) == ["offset 1: the newest record of key b'b' is gone"]
+    assert list(judge(OLD, NEW).taken(OLD, OLD, None)) == ["offset 1: the newest record of key b'b' was removed"]
 
 
 def test_what_comes_later_counts_once_it_is_committed_and_stable() -> None:
@@ -113,8 +117,8 @@ def test_nothing_goes_that_is_not_stable() -> None:
 def test_a_tombstone_stays_until_a_delete_horizon_has_been_set_and_has_passed() -> None:
     tombstone = plain(0, (b"a", None))
     dated = left_of(tombstone, 0, horizon=HORIZON)
-    assert "a tombstone is gone" in next(judge(tombstone).taken(tombstone, tombstone, None))
-    assert "a tombstone is gone" in next(judge(tombstone).taken(tombstone, dated, None))
+    assert "a tombstone was removed" in next(judge(tombstone).taken(tombstone, tombstone, None))
+    assert "a tombstone was removed" in next(judge(tombstone).taken(tombstone, dated, None))
     late = judge(tombstone, now_ms=HORIZON)
     assert (list(late.taken(tombstone, dated, None)), list(late.cleaned.expired)) == ([], [0])
     assert list(judge(tombstone).taken(tombstone, tombstone, dated)) == []
@@ -125,10 +129,10 @@ def test_a_tombstone_stays_until_a_delete_horizon_has_been_set_and_has_passed() 
 def test_a_marker_stays_until_its_horizon_has_passed_and_its_data_is_gone() -> None:
     data, end = transactional(0, (b"a", b"1")), marker(1, commit=False)
     dated = left_of(end, 1, horizon=HORIZON)
-    assert "a marker is gone" in next(judge(data, end).taken(end, end, None))
+    assert "a marker was removed" in next(judge(data, end).taken(end, end, None))
     assert list(judge(data, end, now_ms=HORIZON).taken(end, dated, None)) == []
     log = [Placed(data, 0, 0, data), Placed(end, 0, 0, None)]
-    assert "the marker is gone" in next(check_held(log, content_of(data, end), Cleaned()))
+    assert "the marker was removed" in next(check_held(log, content_of(data, end), Cleaned()))
     log[0].held = None
     assert list(check_held(log, content_of(data, end), Cleaned())) == []
 
@@ -145,7 +149,7 @@ def test_the_last_batch_of_a_producer_stays_without_its_records() -> None:
     first, last, later = numbered(0, 0), numbered(1, 1), plain(2, (b"a", b"2"))
     assert list(judge(first, last, later).taken(first, first, None)) == []
     assert list(judge(first, last, later).taken(last, last, left_of(last))) == []
-    assert "the last batch of producer 7 is gone" in next(judge(first, last, later).taken(last, last, None))
+    assert "the last batch of producer 7 was removed" in next(judge(first, last, later).taken(last, last, None))
     fence = replace(marker(3, commit=False), producer_epoch=1)
     assert list(judge(first, last, later, fence).taken(last, last, None)) == []
 
@@ -167,7 +171,7 @@ def test_a_disk_holds_the_newest_value_of_each_key() -> None:
 def test_a_tombstone_that_is_gone_uncovers_nothing() -> None:
     gone = plain(2, (b"a", None))
     log = [Placed(OLD, 0, 0, OLD), Placed(gone, 0, 0, None)]
-    assert "the tombstone of key b'a' is gone" in next(check_held(log, content_of(OLD, gone), Cleaned()))
+    assert "the tombstone of key b'a' was removed" in next(check_held(log, content_of(OLD, gone), Cleaned()))
     log[0].held = left_of(OLD, 1)
     assert list(check_held(log, content_of(OLD, gone), Cleaned())) == []
 
@@ -190,7 +194,7 @@ class Watched:
     """Two hosts; the first has the segments 0..2, 3..4 and an active one, with one key."""
 
     def __init__(self, loop: SimLoop) -> None:
-        gates = GateKeeper(loop)
+        gates = CommitDelays(loop)
         gates._committed[PLACE] = 100
         self.monitor = Monitor("/data", "ledger", gates, lambda: 0, flush=False)
         known: Known = {}
@@ -323,7 +327,7 @@ def test_a_cleaner_that_takes_the_newest_value_is_seen(watched: Watched) -> None
     watched.write(1, f"{5:020}.log", raw(6, (b"other", b"6")))
     watched.write(1, f"{7:020}.log", raw(7, (b"key", b"7")))
     watched.prepare(base=5)
-    assert any("the newest record of key b'other' is gone" in each for each in watched.monitor.violations)
+    assert any("the newest record of key b'other' was removed" in each for each in watched.monitor.violations)
 
 
 def test_a_follower_over_a_gap_holds_what_its_leader_held(watched: Watched) -> None:

@@ -5,7 +5,7 @@ from random import Random
 from typing import TYPE_CHECKING, cast
 
 from tests.sim.environment.loop import SimLoop
-from tests.sim.evidence.convergence import Rest
+from tests.sim.evidence.convergence import Convergence
 from tests.sim.evidence.final_reads import undisturbed
 from tests.sim.options.run_options import Options, draw
 from tests.unit.sim.test_cluster_checkers import PLACE, TOPIC_RECORD, Watched, change_record, data, partition_record
@@ -31,10 +31,10 @@ class Quiet:
         self.options: Options = replace(draw(1, brokers=3), faults=[])
         self.cluster = self
         self.remaining = [Host(number) for number in (1, 2, 3) if number not in gone]
-        self.rest = Rest(cast("World", self))
+        self.convergence = Convergence(cast("World", self))
 
-    def level(self) -> list[str]:
-        found = self.loop.run_until_complete(self.rest.level(PATIENCE))
+    def equal_ends(self) -> list[str]:
+        found = self.loop.run_until_complete(self.convergence.equal_ends(PATIENCE))
         self.loop.close()
         return found
 
@@ -44,8 +44,8 @@ def test_what_all_replicas_hold_is_remembered() -> None:
     quiet.watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
     for number in (1, 2, 3):
         quiet.watched.write(number, "ledger-0", data(0, b"a", epoch=4))
-    assert quiet.level() == []
-    assert quiet.rest.ends == {PLACE: 1}
+    assert quiet.equal_ends() == []
+    assert quiet.convergence.ends == {PLACE: 1}
 
 
 def test_a_replica_that_stays_behind_is_seen() -> None:
@@ -53,8 +53,8 @@ def test_a_replica_that_stays_behind_is_seen() -> None:
     quiet.watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
     for number in (1, 2):
         quiet.watched.write(number, "ledger-0", data(0, b"a", epoch=4))
-    assert quiet.level() == [f"I10 {PLACE}: its replicas end at {{1: 1, 2: 1, 3: 0}} after 1 s of rest"]
-    assert quiet.rest.ends == {}
+    assert quiet.equal_ends() == [f"I10 {PLACE}: its replicas end at {{1: 1, 2: 1, 3: 0}} 1 s after the last fault"]
+    assert quiet.convergence.ends == {}
 
 
 def test_who_is_gone_is_not_waited_for_and_does_not_lead() -> None:
@@ -62,16 +62,16 @@ def test_who_is_gone_is_not_waited_for_and_does_not_lead() -> None:
     quiet.watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3), change_record(1, 1, 2))
     for number in (1, 2):
         quiet.watched.write(number, "ledger-0", data(0, b"a", epoch=4))
-    assert quiet.level() == []
+    assert quiet.equal_ends() == []
     led_by_nobody = Quiet(1)
     led_by_nobody.watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
-    assert "has leader 1" in led_by_nobody.level()[0]
+    assert "has leader 1" in led_by_nobody.equal_ends()[0]
 
 
 def test_who_is_here_and_out_of_sync_is_seen() -> None:
     quiet = Quiet()
     quiet.watched.agree(TOPIC_RECORD, partition_record(1, 1, 2))
-    assert "ISR (1, 2) of (1, 2, 3)" in quiet.level()[0]
+    assert "ISR (1, 2) of (1, 2, 3)" in quiet.equal_ends()[0]
 
 
 def test_an_answer_counts_when_nothing_was_written_while_it_was_asked_for() -> None:

@@ -194,8 +194,8 @@ def test_a_process_may_die_at_any_operation(world: World) -> None:
         died.append(disk.operations)
         disk.detach()
 
-    disk.on_death = die
-    disk.die_at_operation = disk.operations + 2
+    disk.on_crash = die
+    disk.crash_at_operation = disk.operations + 2
     file.write(0, b"first")
     with pytest.raises(Detached):
         file.write(5, b"second")

@@ -22,12 +22,12 @@ from tests.sim.environment.disk import DiskLatency, SimDisk
 from tests.sim.environment.loop import SimLoop
 from tests.sim.environment.medium import Medium
 from tests.sim.faults.epoch_overflow import rewrite_epochs
-from tests.sim.faults.nemesis import parse_end_txn, parse_markers
+from tests.sim.faults.injector import parse_end_txn, parse_markers
 from tests.sim.faults.small_limits import CHOICES, TAILS, limited
 from tests.sim.options import cluster_options as clusters
 from tests.sim.options import run_options as alone
 from tests.sim.options.run_options import FLUSH, KILL, LOOSE, draw
-from tests.sim.watchers.commit_delays import GateKeeper
+from tests.sim.watchers.commit_delays import CommitDelays
 from tests.sim.watchers.monitor import Monitor
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
 from tests.support.raw_client import encode_request
@@ -118,7 +118,7 @@ def test_epochs_are_rewritten_with_a_good_checksum() -> None:
 
 
 def test_a_gate_lags_and_never_takes_back(loop: SimLoop) -> None:
-    keeper = GateKeeper(loop)
+    keeper = CommitDelays(loop)
     advanced: list[int] = []
     gate = keeper("t", 0, advanced.append)
     gate.acknowledgeable(3)
@@ -141,7 +141,7 @@ class Watched:
     def __init__(self, loop: SimLoop, *, flush: bool = False) -> None:
         self.medium = Medium()
         self.disk = SimDisk(self.medium, loop, Random(1), name="n", latency=DiskLatency())
-        self.gates = GateKeeper(loop)
+        self.gates = CommitDelays(loop)
         self.monitor = Monitor("/data", "t", self.gates, lambda: 0, flush=flush)
         self.disk.watchers.append(self.monitor.watcher(1, self.medium))
         self.positions: dict[str, int] = {}
@@ -158,7 +158,7 @@ class Watched:
         value[16] = state
         self.append("__transaction_state-0", encode_batch([(STATE_KEY, bytes(value))], timestamp=1, base_offset=offset))
         if committed:
-            self.gates.passed(("__transaction_state", 0), offset + 1)
+            self.gates.committed_up_to(("__transaction_state", 0), offset + 1)
 
     def mark(self, *, commit: bool = True, epoch: int = 5) -> list[str]:
         self.append(

@@ -111,7 +111,7 @@ class Case:
             places=(INPUT, OUTPUT),
             topic_id=TOPIC_ID,
             committed={place: each.offset for place, each in model.committed.items() if each.offset is not None},
-            said=model.said,
+            assignments=model.assignments,
             final=self.final,
             begun_anew=self.begun_anew,
         )
@@ -214,11 +214,11 @@ def two_owners_in_the_log(case: Case) -> None:
         (passed_over, "the record at 4 has no visible copy"),
         (without_offset, "the record at 4 has a visible copy, the group's offset is 4"),
         (of_nothing, "a visible copy of a record at 77"),
-        (told_otherwise, "the coordinator says 3 of ledger-0, its log says 4"),
+        (told_otherwise, "OffsetFetch returned 3 for ledger-0, the log has 4"),
         (gone_back, "offset 2 (record"),
         (commit_lost, "I7 lost: read-1 committed 4"),
         (read_back, "offset 2 (record"),
-        (settled_and_not_told, "was told (event"),
+        (settled_and_not_told, "was returned for"),
         (commits_for_another, "I8 copy-1: m of epoch 4 commits"),
         (two_in_one_epoch, "in epoch 9 ('ledger', 1) belongs to a and to b"),
         (told_what_is_not_written, "which is not in the log"),
@@ -265,9 +265,9 @@ def test_a_successor_of_an_instance_may_have_heard_it_from_a_coordinator_that_wa
     assert any(finding.startswith("I8") for finding in case.findings()) == fenced
 
 
-@pytest.mark.parametrize(("asked_coordinator", "fenced"), [(True, False), (False, True)])
+@pytest.mark.parametrize(("coordinated_at_request", "fenced"), [(True, False), (False, True)])
 def test_a_coordinator_that_is_deposed_while_it_answers_has_known_what_others_were_told_before(
-    asked_coordinator: bool, *, fenced: bool
+    coordinated_at_request: bool, *, fenced: bool
 ) -> None:
     case = good()
     case.grant("old", 9, 0)
@@ -278,7 +278,7 @@ def test_a_coordinator_that_is_deposed_while_it_answers_has_known_what_others_we
         member_epoch=9,
         granted=(INPUT,),
         coordinated=False,
-        asked_coordinator=asked_coordinator,
+        coordinated_at_request=coordinated_at_request,
     )
     own: dict[str, Any] = {"group": COPIERS, "member": "new", "member_epoch": 9, "offsets": ((INPUT, 5),)}
     case.op(TXN_COMMIT, **own, transactional_id=ID, transaction=9)

@@ -59,7 +59,7 @@ def test_a_life_of_a_node_is_on_its_host_and_everything_else_is_a_client() -> No
 def test_a_cut_of_either_direction_holds_up_a_connection_until_it_is_over(loop: SimLoop, link: tuple[str, str]) -> None:
     async def main() -> tuple[bytes, float]:
         await serve(loop)
-        loop.network.links.cut(*link, 5.0)
+        loop.network.links.partition(*link, 5.0)
         return await ask(loop, b"hello")
 
     answer, seconds = loop.run_until_complete(main())
@@ -73,7 +73,7 @@ def test_what_is_sent_over_a_cut_link_arrives_in_order_when_it_heals(loop: SimLo
 
         async def talk() -> bytes:
             reader, writer = await asyncio.open_connection(B, 9)
-            loop.network.links.cut(A, B, 60.0)
+            loop.network.links.partition(A, B, 60.0)
             for number in range(10):
                 writer.write(b"%d" % number)
                 await asyncio.sleep(0.1)
@@ -95,7 +95,7 @@ def test_a_slow_link_delays_and_a_host_that_is_cut_off_for_ever_stays_so(loop: S
         links = loop.network.links
         links.slow(A, B, 60.0, 0.5)
         _, seconds = await ask(loop, b"x")
-        links.cut(A, B, float("inf"))
+        links.partition(A, B, float("inf"))
         links.heal(except_host=B)
         return seconds, links.is_open(A, B)
 

@@ -108,7 +108,7 @@ def test_a_buried_node_never_runs_again() -> None:
     context = loop.context_of("node#1")
     loop.call_soon(seen.append, "ready", context=context)
     loop.call_later(1, seen.append, "timer", context=context)
-    loop.bury("node#1")
+    loop.remove_node("node#1")
     loop.call_soon(seen.append, "new", context=context)
     loop.call_later(2, loop.stop)
     loop.run_forever()
@@ -286,7 +286,7 @@ def test_refused_and_cut_connections() -> None:
     server = Recorder()
     client, _ = connect_pair(loop, lambda: server)
     settle(loop)
-    assert loop.network.cut_all(refuse_seconds=5) == 1
+    assert loop.network.reset_all(refuse_seconds=5) == 1
     settle(loop, 1)
     assert isinstance(client.lost, ConnectionResetError)
     assert isinstance(server.lost, ConnectionResetError)

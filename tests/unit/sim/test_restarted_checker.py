@@ -12,7 +12,7 @@ from tests.sim.checkers.batches import Batch, read_batches
 from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.environment.loop import SimLoop
 from tests.sim.environment.medium import Medium
-from tests.sim.watchers.commit_delays import GateKeeper
+from tests.sim.watchers.commit_delays import CommitDelays
 from tests.sim.watchers.monitor import Monitor
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
 from tests.sim.world import TABLE
@@ -56,7 +56,7 @@ Row = tuple[int, int, int, int, int]
 def findings(log: Sequence[tuple[Batch, Batch | None]], stable: int, *rows: Row) -> list[str]:
     """What is said of a broker that claims that, with a log of such batches: as they were written, and what is left of each."""
     loop = SimLoop(Random(1))
-    monitor = Monitor("/data", "ledger", GateKeeper(loop), lambda: 0, flush=False)
+    monitor = Monitor("/data", "ledger", CommitDelays(loop), lambda: 0, flush=False)
     replica = monitor.watcher(1, Medium()).logs[TABLE, 0] = ReplicaLog()
     for batch, held in log:
         replica.add(batch, 0, 0, held)

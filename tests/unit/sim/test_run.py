@@ -62,7 +62,7 @@ def test_a_broker_that_is_left_dead_does_not_come_back_from_a_restart_that_was_o
 
     with logs_into(loop):
         loop.run_until_complete(leave_behind())
-    assert (machine.lives, machine.alive) == (1, False)
+    assert (machine.incarnations, machine.alive) == (1, False)
     loop.close()
 
 
@@ -104,7 +104,7 @@ def test_what_a_refused_write_has_left_is_looked_for_before_the_node_goes_on_wit
                 machine.disk.fault("write", "t-0/0.log")
         machine.restart(downtime=0.1)
         await asyncio.sleep(5.0)
-        assert (machine.lives, machine.alive) == (2, True)
+        assert (machine.incarnations, machine.alive) == (2, True)
         await cluster.stop()
 
     with logs_into(loop):
@@ -123,8 +123,8 @@ def test_a_node_that_was_about_to_restart_when_a_sync_failed_does_not_come_back_
         machine.restart(downtime=0.1)
         machine.disk_fault(DiskFault("sync", ".timeindex", 5), restart_after=100.0)
         await asyncio.sleep(5.0)
-        assert (machine.lives, machine.alive, machine.boots) == (2, True, 2)
-        assert not machine.cache_lies
+        assert (machine.incarnations, machine.alive, machine.boots) == (2, True, 2)
+        assert not machine.cache_is_stale
         await cluster.stop()
 
     with logs_into(loop):
@@ -144,7 +144,7 @@ def test_a_node_that_is_told_twice_to_stop_stops_once() -> None:
         machine.restart(downtime=0.1)
         machine.restart(downtime=0.2)
         await asyncio.sleep(5.0)
-        assert (machine.lives, machine.alive) == (2, True)
+        assert (machine.incarnations, machine.alive) == (2, True)
         await cluster.stop()
 
     with logs_into(loop):
@@ -165,7 +165,7 @@ def test_a_snapshot_is_expected_to_be_whole_where_a_node_has_stopped_and_not_whe
     disk = SimDisk(machine.medium, loop, Random(1), name="before", latency=DiskLatency())
     disk.make_directory(f"{ROOT}/ledger-0")
     disk.replace_file_now(f"{ROOT}/ledger-0/{27:020d}.snapshot", b"?")
-    monitor = SimpleNamespace(counting=lambda _: 1, surviving_batches=lambda _: [])
+    monitor = SimpleNamespace(authoritative_host=lambda _: 1, surviving_batches=lambda _: [])
     world: Any = SimpleNamespace(written=[place], cluster=cluster, monitor=monitor)
     evidence: Any = SimpleNamespace(snapshots={}, snapshot_models={})
     findings: list[str] = []

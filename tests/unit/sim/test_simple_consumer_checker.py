@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.sim.checkers.evidence import Evidence, GroupEvidence
-from tests.sim.checkers.simple_consumers import check_alone
+from tests.sim.checkers.simple_consumers import check_simple_consumer
 from tests.sim.cluster.node_config import make_config
 from tests.sim.history import ALONE, FAIL, INFO, OFFSETS, OK, History
 from tests.sim.options.group_options import CROWDED_SIZE_MAX
@@ -28,7 +28,7 @@ def findings(*steps: Said | dict[Any, int], coordinated: bool = True) -> list[st
         outcome, offsets = step
         history.complete(history.invoke(ALONE, "x", 0.0, group=GROUP, offsets=tuple(offsets.items())), outcome, 0.0)
     evidence = Evidence(history, {}, groups=GroupEvidence((), (P0, P1), alone=GROUP))
-    return list(check_alone(evidence))
+    return list(check_simple_consumer(evidence))
 
 
 def test_what_was_said_last_is_told() -> None:

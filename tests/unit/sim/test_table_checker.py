@@ -86,11 +86,11 @@ def test_whoever_reads_to_the_end_needs_to_be_shown_the_newest_of_each_key_only(
 @pytest.mark.parametrize(
     ("end", "offsets", "stable", "finding"),
     [
-        (END, (1, 5), END, "of key b'a' it was shown offset 1, not the value at 6"),
-        (END, (4, 6), END, "of key b'b' it was shown offset 4, not the tombstone at 5"),
-        (4, (), 6, "of key b'a' it was shown nothing, not the value at 1"),
-        (4, (0, 2), 6, "of key b'a' it was shown offset 0, not the value at 1"),
-        (END, (1, 0, 5, 6), END, "was given offset 0 of table-0 after 1"),
+        (END, (1, 5), END, "got offset 1 for key b'a', not the value at 6"),
+        (END, (4, 6), END, "got offset 4 for key b'b', not the tombstone at 5"),
+        (4, (), 6, "got nothing for key b'a', not the value at 1"),
+        (4, (0, 2), 6, "got offset 0 for key b'a', not the value at 1"),
+        (END, (1, 0, 5, 6), END, "received offset 0 of table-0 after 1"),
     ],
 )
 def test_what_is_newest_and_not_shown_is_found(end: int, offsets: tuple[int, ...], stable: int, finding: str) -> None:

@@ -175,7 +175,7 @@ def test_no_listener_is_unreachable(kafka: FakeKafka) -> None:
 
 def test_a_host_that_does_not_respond_is_unreachable_after_the_connect_time_out(kafka: FakeKafka) -> None:
     async def test() -> None:
-        kafka.loop.network.links.cut("clients", HOST, 60.0)
+        kafka.loop.network.links.partition("clients", HOST, 60.0)
         with pytest.raises(Unreachable, match="timed out"):
             await Connection.open(ADDRESS, SETTINGS)
         assert kafka.loop.time() == pytest.approx(5.0, abs=0.1)

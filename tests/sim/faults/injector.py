@@ -1,9 +1,9 @@
-"""Brings down upon the run the faults that its options list, each at its step."""
+"""Injection of the faults that the options of a run list, each at its step."""
 
 from typing import TYPE_CHECKING, Final
 
-from tests.sim.faults.broker_faults import Strikes
-from tests.sim.faults.cluster_faults import ClusterStrikes
+from tests.sim.faults.broker_faults import BrokerFaults
+from tests.sim.faults.cluster_faults import ClusterFaults
 from tests.sim.faults.fault import Fault
 from tests.sim.history import Partition
 from tests.sim.world import LateFrame
@@ -16,36 +16,36 @@ WRITE_TXN_MARKERS: Final = 27
 NEVER: Final = 1 << 60
 
 
-class Nemesis:
-    """Watches the history's length; strikes between two handles of the loop."""
+class FaultInjector:
+    """Inject due faults between two handles of the loop, by the length of the history."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
-        self.struck: list[Fault] = []
+        self.injected: list[Fault] = []
         self.disturbance_ms = 0
         self._due = list(world.options.faults)
         self._armed: list[tuple[int, Fault]] = []
         self._stopped = False
         alone = world.options.brokers == 1
-        self._strikes: Strikes | ClusterStrikes = (
-            Strikes(world, self._disturbed) if alone else ClusterStrikes(world, self._disturbed)
+        self._faults: BrokerFaults | ClusterFaults = (
+            BrokerFaults(world, self._disturbed) if alone else ClusterFaults(world, self._disturbed)
         )
         world.loop.step_hook = self._on_step
         world.loop.step_hook_at = 0
         world.loop.network.on_late_delivery = self._on_late_delivery
 
     def stop(self) -> None:
-        """Heal: no fault strikes from here on."""
+        """Heal the cluster and inject no further faults."""
         self._stopped = True
         world = self.world
         world.loop.step_hook_at = NEVER
         world.loop.network.faults.clear()
         world.loop.network.blocked_until = 0.0
-        world.cluster.gates.release_all()
+        world.cluster.commit_delays.release_all()
         world.cluster.disarm()
         left_behind = ""
-        if isinstance(self._strikes, ClusterStrikes) and world.options.leave_behind:
-            left_behind = self._strikes.leave_behind(world.options.leave_behind).host
+        if isinstance(self._faults, ClusterFaults) and world.options.leave_behind:
+            left_behind = self._faults.leave_behind(world.options.leave_behind).host
             world.count(f"one broker left {world.options.leave_behind}")
         world.loop.network.links.heal(except_host=left_behind)
 
@@ -55,18 +55,18 @@ class Nemesis:
         while self._due and self._due[0].operations <= operations:
             fault = self._due.pop(0)
             self._armed.append((steps + fault.steps, fault))
-            self._armed.sort(key=lambda each: each[0])
+            self._armed.sort(key=lambda armed: armed[0])
         while self._armed and self._armed[0][0] <= steps:
-            self.strike(self._armed.pop(0)[1])
-        # Between faults the hook looks again every few steps only: a fault that is armed names its exact step.
+            self.inject(self._armed.pop(0)[1])
+        # Without armed faults, the hook runs every 20 steps. An armed fault sets its exact step.
         world.loop.step_hook_at = min(steps + 20, self._armed[0][0] if self._armed else NEVER)
 
-    def strike(self, fault: Fault) -> None:
+    def inject(self, fault: Fault) -> None:
         world = self.world
-        self.struck.append(fault)
+        self.injected.append(fault)
         world.count(f"fault {fault.kind}")
         world.loop.trace.add(world.loop.steps, world.loop.time(), "fault", fault)
-        self._strikes.strike(fault)
+        self._faults.inject(fault)
 
     def _disturbed(self, seconds: float) -> None:
         self.disturbance_ms += int(seconds * 1000)
@@ -77,18 +77,18 @@ class Nemesis:
             world.late_frames.append(LateFrame("", producer_id, epoch, commit, 0, world.history.clock, partitions))
             for partition in partitions:
                 world.monitor.late_markers[producer_id, epoch, commit, partition] = None
-        found = parse_end_txn(frame)
-        if found is not None:
-            transactional_id, producer_id, epoch, commit, version = found
+        end_txn = parse_end_txn(frame)
+        if end_txn is not None:
+            transactional_id, producer_id, epoch, commit, version = end_txn
             world.late_frames.append(
                 LateFrame(transactional_id, producer_id, epoch, commit, version, world.history.clock)
             )
 
 
 def parse_end_txn(frame: bytes) -> tuple[str, int, int, bool, int] | None:
-    """(transactional id, producer id, epoch, commit, version) of an EndTxn frame, None of any other.
+    """Return (transactional id, producer id, epoch, commit, version) of an EndTxn frame, or None for another frame.
 
-    Read by hand: what makes the checkers look away must not depend on the broker's decoder.
+    The frame is parsed by hand: exceptions of the checkers must not depend on the broker's decoder.
     """
     api_key, version = int.from_bytes(frame[4:6], "big"), int.from_bytes(frame[6:8], "big")
     if api_key != END_TXN:
@@ -111,13 +111,16 @@ def parse_end_txn(frame: bytes) -> tuple[str, int, int, bool, int] | None:
 
 
 def parse_markers(frame: bytes) -> list[tuple[int, int, bool, tuple[Partition, ...]]]:
-    """(producer id, epoch, commit, partitions) of each marker of a WriteTxnMarkers frame (all its versions are flexible); none of any other."""
+    """Return (producer id, epoch, commit, partitions) of each marker of a WriteTxnMarkers frame.
+
+    All its versions are flexible. Return an empty list for another frame.
+    """
     if int.from_bytes(frame[4:6], "big") != WRITE_TXN_MARKERS:
         return []
     transaction_versions = int.from_bytes(frame[6:8], "big") >= 2
     position = 14 + max(0, int.from_bytes(frame[12:14], "big", signed=True)) + 1
     count, position = _uvarint(frame, position)
-    found = []
+    markers = []
     for _ in range(count - 1):
         producer_id = int.from_bytes(frame[position : position + 8], "big", signed=True)
         epoch = int.from_bytes(frame[position + 8 : position + 10], "big", signed=True)
@@ -132,9 +135,9 @@ def parse_markers(frame: bytes) -> list[tuple[int, int, bool, tuple[Partition, .
                 places.append((topic, int.from_bytes(frame[position : position + 4], "big")))
                 position += 4
             position += 1
-        found.append((producer_id, epoch, commit, tuple(places)))
+        markers.append((producer_id, epoch, commit, tuple(places)))
         position += 4 + transaction_versions + 1
-    return found
+    return markers
 
 
 def _uvarint(data: bytes, position: int) -> tuple[int, int]:

@@ -20,9 +20,9 @@ from tests.sim.checkers.transactions import check_atomicity, check_fencing
 
 
 def check_agreement(evidence: Evidence) -> Iterator[str]:
-    """I10 over all partitions."""
-    for each in evidence.replicas:
-        yield from check_replicas(each.what, each.logs, each.committed)
+    """I10: the replicas of replicas partition agree."""
+    for replicas in evidence.replicas:
+        yield from check_replicas(replicas.what, replicas.logs, replicas.committed)
 
 
 CHECKERS: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
@@ -44,15 +44,15 @@ CHECKERS: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     *groups.CHECKERS,
     *simple_consumers.CHECKERS,
 )
-OF_A_LOSSY_RUN: Final = (check_producer_state, check_transaction_state)
-"""What holds even after power cuts without flushing: a node knows what its files say."""
+LOSSY_RUN_CHECKERS: Final = (check_producer_state, check_transaction_state)
+"""Checkers that apply even after power cuts without flushing: the state of a broker matches its files."""
 FINDINGS_MAX: Final = 20
 
 
-def judge(evidence: Evidence) -> list[str]:
-    """All violations found, at most FINDINGS_MAX a checker."""
+def run_checkers(evidence: Evidence) -> list[str]:
+    """Return the findings of all checkers, at most FINDINGS_MAX per checker."""
     findings: list[str] = []
-    for checker in OF_A_LOSSY_RUN if evidence.lossy else CHECKERS:
+    for checker in LOSSY_RUN_CHECKERS if evidence.lossy else CHECKERS:
         for count, finding in enumerate(checker(evidence), 1):
             findings.append(finding)
             if count == FINDINGS_MAX:

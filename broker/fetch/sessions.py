@@ -44,10 +44,10 @@ EVICTION_MS: Final = 120_000
 long after its creation (KafkaBroker.MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
 
 PARTITIONS_PER_SESSION_MAX: Final = 10_000
-"""Maximum partitions per fetch session (about 5 MiB). A consumer with more partitions sends full fetches without a
+"""Maximum partitions per fetch session (about 4 MiB). A consumer with more partitions sends full fetches without a
 session."""
 PARTITIONS_MAX: Final = 200_000
-"""Maximum partitions in all fetch sessions of a broker together, about 0.5 KiB each. Kafka bounds only the number of
+"""Maximum partitions in all fetch sessions of a broker together, about 0.4 KiB each. Kafka bounds only the number of
 sessions."""
 
 FetchKey = tuple[str | UUID, int]

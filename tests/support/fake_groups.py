@@ -19,7 +19,7 @@ WITH_GROUPS = replace(IMAGE, features={**IMAGE.features, "group.version": 1})
 
 
 class FakeGroups:
-    """Fake group coordinator: call n completes with element n of `results`. Records the calls as `(name, *arguments)`."""
+    """Fake group coordinator: call n completes with `results[n]`. Calls are recorded as `(name, *arguments)`."""
 
     def __init__(self, *results: Any) -> None:
         self.results = list(results)

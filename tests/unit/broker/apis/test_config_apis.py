@@ -1,4 +1,4 @@
-"""Settings of groups, brokers and topics through the APIs: who may change them, what is refused, where values come from."""
+"""Configs of groups, brokers and topics: permissions, refusals, and the sources of values."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ REPLICAS = (
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("configs", "message"),
     [
         ({"no.such": "1"}, "Unknown group config name: no.such"),
         (
@@ -50,82 +50,83 @@ REPLICAS = (
         ),
     ],
 )
-def test_settings_of_groups_are_checked(given: dict[str, str], message: str) -> None:
-    made = TopicSettings(config())
-    made.validate_group({"consumer.session.timeout.ms": "50000", "consumer.assignment.interval.ms": "0"})
+def test_invalid_group_config_is_refused_with_kafkas_message(configs: dict[str, str], message: str) -> None:
+    topic_settings = TopicSettings(config())
+    topic_settings.validate_group({"consumer.session.timeout.ms": "50000", "consumer.assignment.interval.ms": "0"})
     with pytest.raises(Refusal) as caught:
-        made.validate_group(given)
+        topic_settings.validate_group(configs)
     assert (caught.value.error, caught.value.message) == (E.INVALID_CONFIG, message)
 
 
-def test_a_groups_session_has_to_outlast_a_heartbeat() -> None:
-    made = TopicSettings(
+def test_session_timeout_of_a_group_must_exceed_its_heartbeat_interval() -> None:
+    topic_settings = TopicSettings(
         config("group.consumer.min.session.timeout.ms=1000", "group.consumer.min.heartbeat.interval.ms=1")
     )
     with pytest.raises(Refusal) as caught:
-        made.validate_group({"consumer.session.timeout.ms": "5000"})
+        topic_settings.validate_group({"consumer.session.timeout.ms": "5000"})
     assert caught.value.message == "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
 
 
-def test_a_groups_setting_says_where_it_comes_from() -> None:
-    seen = image()
-    seen = replace(seen, configs={(32, "g"): {"consumer.session.timeout.ms": "50000"}})
+def test_described_group_config_has_its_source_and_synonyms() -> None:
+    cluster_image = replace(image(), configs={(32, "g"): {"consumer.session.timeout.ms": "50000"}})
     request = DescribeConfigsRequest(
         resources=[DescribeConfigsResource(resource_type=32, resource_name="g", configuration_keys=None)],
         include_synonyms=True,
     )
-    made = context(4, seen, "group.consumer.heartbeat.interval.ms=6000")
-    entries = {entry.name: entry for entry in describe_configs.handle(made, request).results[0].configs}
+    request_context = context(4, cluster_image, "group.consumer.heartbeat.interval.ms=6000")
+    entries = {entry.name: entry for entry in describe_configs.handle(request_context, request).results[0].configs}
     session, heartbeat = entries["consumer.session.timeout.ms"], entries["consumer.heartbeat.interval.ms"]
     assert (session.value, session.config_source, session.read_only) == ("50000", 8, False)
-    assert [(each.name, each.value, each.source) for each in session.synonyms] == [
+    assert [(synonym.name, synonym.value, synonym.source) for synonym in session.synonyms] == [
         ("consumer.session.timeout.ms", "50000", 8),
         ("group.consumer.session.timeout.ms", "45000", 5),
     ]
     assert (heartbeat.value, heartbeat.config_source) == ("6000", 4)
 
 
-def test_the_default_of_all_groups_may_change_while_a_broker_runs() -> None:
+def test_dynamic_broker_default_applies_to_groups_without_own_config() -> None:
     values = {"group.consumer.assignment.interval.ms": 2_000}
-    seen: Any = SimpleNamespace(
+    metadata_cache: Any = SimpleNamespace(
         image=replace(image(), configs={(32, "g"): {"consumer.assignment.interval.ms": "99999"}})
     )
-    made = GroupSettings(config(), seen, lambda prop: values[prop.name])
-    assert made.assignment_interval_ms("other") == 2_000
+    group_settings = GroupSettings(config(), metadata_cache, lambda prop: values[prop.name])
+    assert group_settings.assignment_interval_ms("other") == 2_000
     values["group.consumer.assignment.interval.ms"] = 3_000
-    assert made.assignment_interval_ms("other") == 3_000
-    assert made.assignment_interval_ms("g") == 15_000, "within the bounds of now"
+    assert group_settings.assignment_interval_ms("other") == 3_000
+    assert group_settings.assignment_interval_ms("g") == 15_000, (
+        "the value of the group is limited by the current maximum of the broker"
+    )
 
 
-def listed(version: int, *kinds: int, **options: Any) -> list[tuple[int, str]]:
-    seen = replace(
+def list_resources(version: int, *kinds: int, **options: Any) -> list[tuple[int, str]]:
+    cluster_image = replace(
         image([topic("t", 1, [1])], [broker(1), broker(2, fenced=True)]),
         configs={(32, "g"): {"consumer.session.timeout.ms": "50000"}, (2, "t"): {}},
     )
-    asked = ListConfigResourcesRequest(resource_types=list(kinds))
-    response = list_config_resources.handle(context(version, seen, **options), asked)
+    request = ListConfigResourcesRequest(resource_types=list(kinds))
+    response = list_config_resources.handle(context(version, cluster_image, **options), request)
     assert not response.error_code
-    return [(each.resource_type, each.resource_name) for each in response.config_resources]
+    return [(resource.resource_type, resource.resource_name) for resource in response.config_resources]
 
 
-def test_resources_that_may_have_settings_are_listed() -> None:
-    assert listed(1) == [(32, "g"), (8, "1"), (4, "1"), (2, "t")]
-    assert listed(1, 2, 32) == [(32, "g"), (2, "t")]
-    assert listed(0) == listed(1, 16) == []
+def test_list_config_resources_lists_resources_of_the_requested_types() -> None:
+    assert list_resources(1) == [(32, "g"), (8, "1"), (4, "1"), (2, "t")]
+    assert list_resources(1, 2, 32) == [(32, "g"), (2, "t")]
+    assert list_resources(0) == list_resources(1, 16) == []
     with pytest.raises(Refusal) as caught:
-        listed(1, 77)
+        list_resources(1, 77)
     assert caught.value.error is E.UNSUPPORTED_VERSION
     with pytest.raises(Refusal) as caught:
-        listed(1, authorizer=Deny((AclOperation.DESCRIBE_CONFIGS, "kafka-cluster")))
+        list_resources(1, authorizer=Deny((AclOperation.DESCRIBE_CONFIGS, "kafka-cluster")))
     assert caught.value.error is E.CLUSTER_AUTHORIZATION_FAILED
 
 
-class Altering(FakeController):
-    """Grants every change."""
+class AlteringController(FakeController):
+    """Fake controller that accepts every config change."""
 
     async def alter_configs(self, resources: Any, **options: Any) -> tuple[ConfigResult, ...]:
         self.calls.append((tuple(resources), options))
-        return tuple(ConfigResult(each.kind, each.name) for each in resources)
+        return tuple(ConfigResult(resource.kind, resource.name) for resource in resources)
 
 
 DENIED = Deny(
@@ -133,21 +134,25 @@ DENIED = Deny(
 )
 
 
-async def test_both_ways_to_alter_settings_reach_the_controller() -> None:
-    controller = Altering()
-    old = AlterConfigsRequest(
+async def test_alter_configs_and_incremental_alter_configs_reach_the_controller() -> None:
+    controller = AlteringController()
+    alter_request = AlterConfigsRequest(
         [AlterConfigsResource(2, "t", [AlterableConfig("a", "1"), AlterableConfig("b", None)])], True
     )
-    response = await response_of(alter_configs.handle(context(2, image(), controller=controller), old))
-    assert [(each.error_code, each.resource_type, each.resource_name) for each in response.responses] == [(0, 2, "t")]
-    new = IncrementalAlterConfigsRequest(
+    response = await response_of(alter_configs.handle(context(2, image(), controller=controller), alter_request))
+    assert [(result.error_code, result.resource_type, result.resource_name) for result in response.responses] == [
+        (0, 2, "t")
+    ]
+    incremental_request = IncrementalAlterConfigsRequest(
         [
             IncrementalResource(4, "", [Incremental("a", 1, None)]),
             IncrementalResource(32, "g", [Incremental("a", 9, "x")]),
         ]
     )
-    response = await response_of(incremental_alter_configs.handle(context(1, image(), controller=controller), new))
-    assert [(each.error_code, each.error_message) for each in response.responses] == [
+    response = await response_of(
+        incremental_alter_configs.handle(context(1, image(), controller=controller), incremental_request)
+    )
+    assert [(result.error_code, result.error_message) for result in response.responses] == [
         (0, None),
         (E.INVALID_REQUEST, "Unknown operations type 9"),
     ]
@@ -160,19 +165,19 @@ async def test_both_ways_to_alter_settings_reach_the_controller() -> None:
     ]
 
 
-async def test_settings_are_changed_by_those_who_may() -> None:
-    asked = AlterConfigsRequest([AlterConfigsResource(kind, name) for kind, name in ((2, "t"), (32, "g"), (4, "1"))])
+async def test_alter_configs_without_permission_is_refused_per_resource() -> None:
+    request = AlterConfigsRequest([AlterConfigsResource(kind, name) for kind, name in ((2, "t"), (32, "g"), (4, "1"))])
     response = await response_of(
-        alter_configs.handle(context(2, image(), controller=Altering(), authorizer=DENIED), asked)
+        alter_configs.handle(context(2, image(), controller=AlteringController(), authorizer=DENIED), request)
     )
-    assert [each.error_code for each in response.responses] == [
+    assert [result.error_code for result in response.responses] == [
         E.TOPIC_AUTHORIZATION_FAILED,
         E.GROUP_AUTHORIZATION_FAILED,
         E.CLUSTER_AUTHORIZATION_FAILED,
     ]
 
 
-def test_the_refresh_of_regular_expressions_can_be_set_within_kafkas_bounds() -> None:
+def test_regex_refresh_interval_has_kafkas_minimum() -> None:
     name = "group.consumer.regex.refresh.interval.ms"
     assert group_config(config()).consumer_regex_refresh_interval_ms == 600_000
     assert group_config(config(f"{name}=10000")).consumer_regex_refresh_interval_ms == 10_000
@@ -180,18 +185,18 @@ def test_the_refresh_of_regular_expressions_can_be_set_within_kafkas_bounds() ->
         config(f"{name}=9999")
 
 
-@pytest.mark.parametrize(("kind", "why"), [(8, "odradek.log.level"), (16, "collects no client metrics")])
-async def test_kinds_that_have_no_settings_here_are_refused_saying_why(kind: int, why: str) -> None:
-    """Loggers of brokers, metrics of clients."""
-    controller = Altering()
-    asked = DescribeConfigsRequest(resources=[DescribeConfigsResource(kind, "1", None)])
-    described = describe_configs.handle(context(4, image()), asked).results[0]
-    change = IncrementalAlterConfigsRequest([IncrementalResource(kind, "1", [Incremental("a", 0, "1")])])
+@pytest.mark.parametrize(("kind", "reason"), [(8, "odradek.log.level"), (16, "collects no client metrics")])
+async def test_resource_type_without_configs_is_refused_with_a_reason(kind: int, reason: str) -> None:
+    """Type 8 is a broker logger, type 16 a client metrics subscription."""
+    controller = AlteringController()
+    request = DescribeConfigsRequest(resources=[DescribeConfigsResource(kind, "1", None)])
+    described = describe_configs.handle(context(4, image()), request).results[0]
+    alter_request = IncrementalAlterConfigsRequest([IncrementalResource(kind, "1", [Incremental("a", 0, "1")])])
     [altered] = (
-        await response_of(incremental_alter_configs.handle(context(1, image(), controller=controller), change))
+        await response_of(incremental_alter_configs.handle(context(1, image(), controller=controller), alter_request))
     ).responses
-    for told in (described, altered):
-        assert (told.error_code, why in str(told.error_message)) == (E.INVALID_REQUEST, True)
+    for result in (described, altered):
+        assert (result.error_code, reason in str(result.error_message)) == (E.INVALID_REQUEST, True)
     assert controller.calls == [((), {"validate_only": False})]
 
 
@@ -207,16 +212,16 @@ async def test_kinds_that_have_no_settings_here_are_refused_saying_why(kind: int
         ("leader.replication.throttled.replicas", "0:12:3", REPLICAS),
     ],
 )
-def test_what_is_set_for_a_topic_is_judged_as_in_kafka(name: str, text: str, reason: str) -> None:
+def test_invalid_topic_config_is_refused_with_kafkas_message(name: str, text: str, reason: str) -> None:
     with pytest.raises(Refusal) as caught:
         TopicSettings(config()).validate("t", {name: text})
-    shown = f"[{', '.join(text.split(','))}]" if reason is REPLICAS else text
-    words = f"{name} {reason}" if reason is REPLICAS else reason
-    assert caught.value.message == f"Invalid value {shown} for configuration {name}: {words}"
+    rendered = f"[{', '.join(text.split(','))}]" if reason is REPLICAS else text
+    expected_reason = f"{name} {reason}" if reason is REPLICAS else reason
+    assert caught.value.message == f"Invalid value {rendered} for configuration {name}: {expected_reason}"
 
 
 @pytest.mark.parametrize(
-    "given",
+    "configs",
     [
         {"retention.bytes": "-2"},
         {"cleanup.policy": ""},
@@ -224,17 +229,17 @@ def test_what_is_set_for_a_topic_is_judged_as_in_kafka(name: str, text: str, rea
         {"leader.replication.throttled.replicas": ""},
     ],
 )
-def test_what_may_be_set_for_a_topic(given: dict[str, str]) -> None:
-    TopicSettings(config()).validate("t", given)
+def test_valid_topic_config_is_accepted(configs: dict[str, str]) -> None:
+    TopicSettings(config()).validate("t", configs)
 
 
-def test_a_topic_without_a_cleanup_policy_keeps_everything() -> None:
+def test_topic_with_empty_cleanup_policy_neither_deletes_nor_compacts() -> None:
     settings = TopicSettings(config()).log_config({"cleanup.policy": ""})
     assert (settings.deletes, settings.compacted) == (False, False)
 
 
-def test_logs_of_coordinators_may_have_small_segments() -> None:
-    """Their size is a property of nodes, which has no such bound."""
+def test_offsets_topic_accepts_segments_below_kafkas_minimum() -> None:
+    """Their segment size is a node property, which has no such minimum."""
     TopicSettings(config()).validate("__consumer_offsets", {"segment.bytes": "4000"})
 
 
@@ -250,15 +255,15 @@ def test_logs_of_coordinators_may_have_small_segments() -> None:
         ("max.connections", "0", NO_CONNECTIONS),
     ],
 )
-def test_what_is_set_for_brokers_is_judged_as_in_kafka(name: str, text: str, message: str) -> None:
-    """A broker that takes no connection could not be told anything else."""
+def test_invalid_broker_config_is_refused_with_kafkas_message(name: str, text: str, message: str) -> None:
+    """max.connections=0 is refused: no later request could undo it."""
     with pytest.raises(Refusal) as caught:
         TopicSettings(config()).validate_broker({name: text})
     assert (caught.value.error, caught.value.message) == (E.INVALID_REQUEST, message)
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "shown"),
+    ("name", "text", "rendered"),
     [
         ("retention.ms", " +5 ", "5"),
         ("unclean.leader.election.enable", "TRUE", "true"),
@@ -266,11 +271,11 @@ def test_what_is_set_for_brokers_is_judged_as_in_kafka(name: str, text: str, mes
         ("cleanup.policy", "delete, compact,delete", "delete,compact"),
     ],
 )
-def test_a_value_is_shown_as_it_is_understood(name: str, text: str, shown: str) -> None:
+def test_described_config_value_is_normalized(name: str, text: str, rendered: str) -> None:
     request = DescribeConfigsRequest(
         resources=[DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=[name])],
         include_synonyms=True,
     )
-    seen = image([topic("t", 1, [1])], configs={"t": {name: text}})
-    [entry] = describe_configs.handle(context(4, seen), request).results[0].configs
-    assert (entry.value, entry.synonyms[0].value) == (shown, shown)
+    cluster_image = image([topic("t", 1, [1])], configs={"t": {name: text}})
+    [entry] = describe_configs.handle(context(4, cluster_image), request).results[0].configs
+    assert (entry.value, entry.synonyms[0].value) == (rendered, rendered)

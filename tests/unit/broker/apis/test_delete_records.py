@@ -1,4 +1,4 @@
-"""DeleteRecords: on one broker, and with followers that have to follow."""
+"""DeleteRecords: on one broker, and with followers that advance their log start offset."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,17 +30,21 @@ E = ErrorCode
 HIGH_WATERMARK = -1
 
 
-def asked(*rows: tuple[str, int, int], timeout_ms: int = 60_000) -> DeleteRecordsRequest:
+def delete_request(*rows: tuple[str, int, int], timeout_ms: int = 60_000) -> DeleteRecordsRequest:
     topics = [DeleteRecordsTopic(name, [DeleteRecordsPartition(index, offset)]) for name, index, offset in rows]
     return DeleteRecordsRequest(topics, timeout_ms)
 
 
-def call(rig: Rig, *rows: tuple[str, int, int], timeout_ms: int = 60_000) -> Any:
-    return delete_records.handle(rig.context(21, 2), asked(*rows, timeout_ms=timeout_ms))
+def delete(rig: Rig, *rows: tuple[str, int, int], timeout_ms: int = 60_000) -> Any:
+    return delete_records.handle(rig.context(21, 2), delete_request(*rows, timeout_ms=timeout_ms))
 
 
-def told(response: DeleteRecordsResponse) -> list[tuple[ErrorCode, int]]:
-    return [(E(each.error_code), each.low_watermark) for topic in response.topics for each in topic.partitions]
+def results(response: DeleteRecordsResponse) -> list[tuple[ErrorCode, int]]:
+    return [
+        (E(partition.error_code), partition.low_watermark)
+        for topic in response.topics
+        for partition in topic.partitions
+    ]
 
 
 def append(rig: Rig, count: int, topic: str = "t") -> None:
@@ -48,23 +52,23 @@ def append(rig: Rig, count: int, topic: str = "t") -> None:
         rig.partition(topic).append(batch(), origin=Origin.CLIENT, now_ms=NOW_MS, acks=1)
 
 
-async def test_records_are_gone_for_readers_and_for_the_next_start(tmp_path: Path) -> None:
+async def test_deleted_records_are_unreadable_and_the_log_start_is_checkpointed(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     append(rig, 5)
-    assert told(await outcome(call(rig, ("t", 0, 3)))) == [(E.NONE, 3)]
+    assert results(await outcome(delete(rig, ("t", 0, 3)))) == [(E.NONE, 3)]
     log = rig.partition().log
     with pytest.raises(Refusal) as refused:
         rig.partition().read(2, max_bytes=1000, limit=5, min_one_batch=True)
     assert refused.value.error is E.OFFSET_OUT_OF_RANGE
     kept = checkpoint.decode_offsets((tmp_path / checkpoint.LOG_START_OFFSETS).read_bytes())
     assert kept == {("t", 0): 3}
-    assert told(await outcome(call(rig, ("t", 0, 1)))) == [(E.NONE, 3)], "never back"
-    assert told(await outcome(call(rig, ("t", 0, HIGH_WATERMARK)))) == [(E.NONE, 5)]
+    assert results(await outcome(delete(rig, ("t", 0, 1)))) == [(E.NONE, 3)], "the log start offset must not decrease"
+    assert results(await outcome(delete(rig, ("t", 0, HIGH_WATERMARK)))) == [(E.NONE, 5)]
     assert log.log_start_offset == log.log_end_offset == 5
 
 
-async def test_what_is_refused_is_refused_alone(tmp_path: Path) -> None:
+async def test_each_partition_is_refused_with_its_own_error(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     rig.topic("__consumer_offsets", number=101)
@@ -73,7 +77,7 @@ async def test_what_is_refused_is_refused_alone(tmp_path: Path) -> None:
     rig.topic("secret", number=103)
     append(rig, 2)
     rows = [("t", 0, 3), ("t", 0, -2), ("t", 7, 0), ("__consumer_offsets", 0, 0), ("elsewhere", 0, 0), ("secret", 0, 0)]
-    errors = [error for error, _ in told(await outcome(call(rig, *rows)))]
+    errors = [error for error, _ in results(await outcome(delete(rig, *rows)))]
     assert errors == [
         E.OFFSET_OUT_OF_RANGE,
         E.OFFSET_OUT_OF_RANGE,
@@ -88,89 +92,98 @@ async def test_what_is_refused_is_refused_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("policy", "error"), [("compact", E.POLICY_VIOLATION), ("compact,delete", E.NONE), ("delete", E.NONE), ("", E.NONE)]
 )
-async def test_a_topic_that_is_only_compacted_keeps_its_records(tmp_path: Path, policy: str, error: ErrorCode) -> None:
+async def test_delete_records_of_a_compact_only_topic_is_a_policy_violation(
+    tmp_path: Path, policy: str, error: ErrorCode
+) -> None:
     rig = Rig(tmp_path, config=LogConfig(cleanup_policy=tuple(policy.split(","))))
     rig.topic("t")
     rig.partition().append(
         build_batch([(b"k", b"v", NOW_MS, ()), (b"k", b"w", NOW_MS, ())]), origin=Origin.CLIENT, now_ms=NOW_MS
     )
-    assert told(await outcome(call(rig, ("t", 0, 1)))) == [(error, -1 if error else 1)]
+    assert results(await outcome(delete(rig, ("t", 0, 1)))) == [(error, -1 if error else 1)]
 
 
-async def test_it_waits_for_followers_that_are_alive(tmp_path: Path) -> None:
+async def test_response_waits_until_active_followers_advance_their_log_start(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t", replicas=(1, 2))
     append(rig, 3)
-    leading = rig.partition().leader_term
-    assert leading is not None
+    leader_term = rig.partition().leader_term
+    assert leader_term is not None
     fetched(rig, 2, 3)
-    leading.replicas.followers[2].log_start = 0
-    waiting = asyncio.ensure_future(call(rig, ("t", 0, 2)))
+    leader_term.replicas.followers[2].log_start = 0
+    task = asyncio.ensure_future(delete(rig, ("t", 0, 2)))
     await asyncio.sleep(0)
-    leading.replicas.followers[2].log_start = 1
+    leader_term.replicas.followers[2].log_start = 1
     fetched(rig, 2, 3)
     await asyncio.sleep(0)
-    assert not waiting.done()
-    leading.replicas.followers[2].log_start = 2
+    assert not task.done()
+    leader_term.replicas.followers[2].log_start = 2
     fetched(rig, 2, 3)
-    assert told(await waiting) == [(E.NONE, 2)]
+    assert results(await task) == [(E.NONE, 2)]
 
 
-async def test_at_the_time_out_it_says_how_far_the_replicas_are(tmp_path: Path) -> None:
+async def test_timeout_returns_the_low_watermark_of_the_replicas(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t", replicas=(1, 2))
     append(rig, 3)
-    leading = rig.partition().leader_term
-    assert leading is not None
-    leading.replicas.followers[2].log_start = 0
+    leader_term = rig.partition().leader_term
+    assert leader_term is not None
+    leader_term.replicas.followers[2].log_start = 0
     fetched(rig, 2, 3)
-    assert told(await outcome(call(rig, ("t", 0, 2), timeout_ms=0))) == [(E.REQUEST_TIMED_OUT, 0)]
+    assert results(await outcome(delete(rig, ("t", 0, 2), timeout_ms=0))) == [(E.REQUEST_TIMED_OUT, 0)]
     assert rig.partition().log.log_start_offset == 2
-    assert len(leading.deletions) == 0
+    assert len(leader_term.deletions) == 0
 
 
-async def test_a_leader_that_is_deposed_answers_at_once(tmp_path: Path) -> None:
+async def test_lost_leadership_completes_the_request_immediately(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     topic_id = rig.topic("t", replicas=(1, 2))
     append(rig, 3)
     fetched(rig, 2, 3)
-    waiting = asyncio.ensure_future(call(rig, ("t", 0, 2)))
+    task = asyncio.ensure_future(delete(rig, ("t", 0, 2)))
     await asyncio.sleep(0)
     rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=2))
-    assert told(await waiting) == [(E.NOT_LEADER_OR_FOLLOWER, -1)]
+    assert results(await task) == [(E.NOT_LEADER_OR_FOLLOWER, -1)]
 
 
-async def test_a_disk_that_cannot_keep_the_new_start_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_checkpoint_of_the_log_start_is_a_storage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     append(rig, 3)
 
-    async def broken() -> None:
+    async def fail() -> None:
         raise OSError(EIO, "injected")
 
-    monkeypatch.setattr(rig.logs, "checkpoint_log_starts", broken)
-    assert told(await outcome(call(rig, ("t", 0, 2)))) == [(E.KAFKA_STORAGE_ERROR, -1)]
+    monkeypatch.setattr(rig.logs, "checkpoint_log_starts", fail)
+    assert results(await outcome(delete(rig, ("t", 0, 2)))) == [(E.KAFKA_STORAGE_ERROR, -1)]
 
 
 @pytest.fixture
 async def brokers(tmp_path: Path) -> AsyncIterator[Brokers]:
-    made = Brokers(tmp_path)
-    yield made
-    await made.close()
+    cluster = Brokers(tmp_path)
+    yield cluster
+    await cluster.close()
 
 
-async def test_followers_follow_with_their_fetches(brokers: Brokers) -> None:
+async def test_followers_adopt_the_log_start_of_the_leader(brokers: Brokers) -> None:
     brokers.topic()
     brokers[1].append(b"a")
     brokers[1].append(b"b")
     await brokers.until(lambda: brokers[1].committed() == 2)
-    assert told(await outcome(call(brokers[1], ("t", 0, 1)))) == [(E.NONE, 1)]
+    assert results(await outcome(delete(brokers[1], ("t", 0, 1)))) == [(E.NONE, 1)]
     assert [brokers[number].partition().log.log_start_offset for number in (1, 2, 3)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("order", [(1,), (1, 2, 3), (2, 3, 1), (2, 1)])
-async def test_nobody_waits_for_what_retention_has_taken(tmp_path: Path, order: tuple[int, ...]) -> None:
-    """Whoever's turn came first, and without a record since: the leader gets to know where all logs begin."""
+async def test_delete_records_completes_after_retention_in_any_order_of_replicas(
+    tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    """Retention runs on the replicas in `order`, and no record is appended afterwards.
+
+    The leader still learns the log start offset of every replica.
+    """
     brokers = Brokers(tmp_path, config=LogConfig(retention_ms=1_000))
     brokers.topic()
     brokers[1].append(b"a")
@@ -180,27 +193,27 @@ async def test_nobody_waits_for_what_retention_has_taken(tmp_path: Path, order: 
         apply_retention(brokers[number].partition(), NOW_MS + 5_000)
         await brokers.rounds(100)
     async with asyncio.timeout(5):
-        assert told(await outcome(call(brokers[1], ("t", 0, 1)))) == [(E.NONE, 1)]
+        assert results(await outcome(delete(brokers[1], ("t", 0, 1)))) == [(E.NONE, 1)]
     assert [brokers[number].partition().log.log_start_offset for number in (1, 2, 3)] == [1, 1, 1]
     await brokers.close()
 
 
-async def test_a_broker_that_is_dead_is_not_waited_for(brokers: Brokers) -> None:
+async def test_response_does_not_wait_for_a_fenced_broker(brokers: Brokers) -> None:
     brokers.topic()
     brokers[1].append(b"a")
     await brokers.until(lambda: brokers[1].committed() == 1)
     brokers.cut[3] = None
-    waiting = asyncio.ensure_future(call(brokers[1], ("t", 0, 1)))
-    leading = brokers[1].partition().leader_term
-    assert leading is not None
-    await brokers.until(lambda: leading.replicas.followers[2].log_start == 1)
-    assert not waiting.done()
+    task = asyncio.ensure_future(delete(brokers[1], ("t", 0, 1)))
+    leader_term = brokers[1].partition().leader_term
+    assert leader_term is not None
+    await brokers.until(lambda: leader_term.replicas.followers[2].log_start == 1)
+    assert not task.done()
     brokers.fence(3, isr=[1, 2])
-    assert told(await waiting) == [(E.NONE, 1)]
+    assert results(await task) == [(E.NONE, 1)]
     assert brokers.newest.topic_by_id(TOPIC_ID).partitions[0].isr == (1, 2)
 
 
-def test_every_partition_is_told_what_the_whole_is_refused_for(tmp_path: Path) -> None:
+def test_refusal_of_the_request_is_the_error_of_every_partition(tmp_path: Path) -> None:
     context = Rig(tmp_path).context(21, 2)
-    response = delete_records.refuse(context, asked(("t", 0, 1), ("u", 1, 2)), E.NOT_CONTROLLER, None)
-    assert told(response) == [(E.NOT_CONTROLLER, -1)] * 2
+    response = delete_records.refuse(context, delete_request(("t", 0, 1), ("u", 1, 2)), E.NOT_CONTROLLER, None)
+    assert results(response) == [(E.NOT_CONTROLLER, -1)] * 2

@@ -1,3 +1,5 @@
+"""Fetch requests that wait: for min_bytes, a watermark, a deadline or the next request."""
+
 import asyncio
 from pathlib import Path
 from typing import Any
@@ -26,23 +28,23 @@ from tests.support.fetching import (
 E = ErrorCode
 
 
-async def park(rig: Rig, asked: FetchRequest) -> "asyncio.Task[FetchResponse]":
-    task = asyncio.ensure_future(read(rig, asked))
+async def park(rig: Rig, fetch_request: FetchRequest) -> "asyncio.Task[FetchResponse]":
+    task = asyncio.ensure_future(read(rig, fetch_request))
     await settle()
     assert not task.done()
     return task
 
 
-async def test_a_parked_fetch_is_woken_by_data(tmp_path: Path) -> None:
+async def test_append_completes_a_parked_fetch(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t", 2)
     task = await park(rig, request(("t", 0, 0), ("t", 1, 0), max_wait_ms=60_000))
     append(rig, b"a", index=1)
-    assert [len(offsets(answer)) for answer in partition_responses(await task)] == [0, 1]
+    assert [len(offsets(partition)) for partition in partition_responses(await task)] == [0, 1]
     assert len(rig.partition("t", 0).watermarks.fetch_watchers) == 0
 
 
-async def test_min_bytes_are_waited_for(tmp_path: Path) -> None:
+async def test_fetch_waits_for_min_bytes(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     append(rig, b"a")
@@ -55,15 +57,15 @@ async def test_min_bytes_are_waited_for(tmp_path: Path) -> None:
     assert offsets(partition_responses(await task)[0]) == [0, 1, 2]
 
 
-async def test_nothing_is_read_while_bytes_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_for_min_bytes_reads_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     passes: list[FetchPass] = []
     advance = FetchPass.advance
 
-    def counted(each: FetchPass) -> Any:
-        passes.append(each)
-        return advance(each)
+    def counted(fetch_pass: FetchPass) -> Any:
+        passes.append(fetch_pass)
+        return advance(fetch_pass)
 
     monkeypatch.setattr(FetchPass, "advance", counted)
     task = await park(rig, request(("t", 0, 0), max_wait_ms=60_000, min_bytes=10 * len(batch())))
@@ -76,7 +78,7 @@ async def test_nothing_is_read_while_bytes_are_counted(tmp_path: Path, monkeypat
     assert len(passes) == 2
 
 
-async def test_a_reader_of_uncommitted_data_waits_for_the_high_watermark(tmp_path: Path) -> None:
+async def test_read_uncommitted_fetch_waits_for_the_high_watermark(tmp_path: Path) -> None:
     gates: list[Gate] = []
 
     def gate(topic: str, index: int, advance: Any) -> Gate:
@@ -93,28 +95,28 @@ async def test_a_reader_of_uncommitted_data_waits_for_the_high_watermark(tmp_pat
     assert offsets(partition_responses(await task)[0]) == [0]
 
 
-async def test_a_reader_of_committed_data_waits_for_the_last_stable_offset(tmp_path: Path) -> None:
+async def test_read_committed_fetch_waits_for_the_last_stable_offset(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     task = await park(rig, request(("t", 0, 0), max_wait_ms=60_000, isolation_level=1))
     in_transaction(rig, 7, 0)
     append(rig, b"plain")
     await settle()
-    assert not task.done()  # two batches behind the high watermark, none of them stable
+    assert not task.done()  # two committed batches, both above the last stable offset
     end(rig, 7, commit=True)
-    answer = partition_responses(await task)[0]
-    assert offsets(answer) == [0, 1, 2]
-    assert answer.aborted_transactions == []
+    partition = partition_responses(await task)[0]
+    assert offsets(partition) == [0, 1, 2]
+    assert partition.aborted_transactions == []
 
 
-async def test_time_ends_the_wait_with_an_empty_answer(tmp_path: Path) -> None:
+async def test_max_wait_ends_a_parked_fetch_with_no_records(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     response = await read(rig, request(("t", 0, 0), max_wait_ms=1))
     assert (errors(response), partition_responses(response)[0].records) == ([E.NONE], b"")
 
 
-async def test_the_next_request_of_the_connection_ends_the_wait(tmp_path: Path) -> None:
+async def test_next_request_of_the_connection_ends_a_parked_fetch(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     task = await park(rig, request(("t", 0, 0), max_wait_ms=60_000))
@@ -124,7 +126,7 @@ async def test_the_next_request_of_the_connection_ends_the_wait(tmp_path: Path) 
     assert len(rig.partition().watermarks.fetch_watchers) == 0
 
 
-async def test_data_that_comes_before_stage_two_has_begun_is_not_missed(tmp_path: Path) -> None:
+async def test_append_before_stage_two_completes_the_fetch(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     waiting = fetch.handle(rig.context(1, VERSION), request(("t", 0, 0), max_wait_ms=60_000))
@@ -134,7 +136,7 @@ async def test_data_that_comes_before_stage_two_has_begun_is_not_missed(tmp_path
 
 @pytest.mark.usefixtures("from_the_file")
 @pytest.mark.parametrize("cold", [False, True])
-async def test_a_request_that_comes_before_the_fetch_is_parked_is_not_missed(tmp_path: Path, cold: bool) -> None:
+async def test_next_request_before_the_fetch_is_parked_ends_it(tmp_path: Path, cold: bool) -> None:
     rig = Rig(tmp_path)
     rig.topic("t", 2)
     append(rig, b"x", index=1)
@@ -142,14 +144,14 @@ async def test_a_request_that_comes_before_the_fetch_is_parked_is_not_missed(tmp
     if cold:
         rig.disk.failing["cold"] = 0
         rows.append(("t", 1, 0))
-    asked = request(*rows, max_wait_ms=60_000, min_bytes=2 * len(batch()))
-    waiting = fetch.handle(rig.context(1, VERSION), asked)
+    fetch_request = request(*rows, max_wait_ms=60_000, min_bytes=2 * len(batch()))
+    waiting = fetch.handle(rig.context(1, VERSION), fetch_request)
     rig.session.wake_waiting()
-    found = partition_responses(await asyncio.wait_for(outcome(waiting), 5))
-    assert [len(offsets(answer)) for answer in found] == [0, 1][: len(rows)]
+    partitions = partition_responses(await asyncio.wait_for(outcome(waiting), 5))
+    assert [len(offsets(partition)) for partition in partitions] == [0, 1][: len(rows)]
 
 
-async def test_a_fetch_that_is_answered_is_forgotten_by_its_session(tmp_path: Path) -> None:
+async def test_completed_fetch_leaves_no_entry_in_its_session(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     task = await park(rig, request(("t", 0, 0), max_wait_ms=60_000))
@@ -159,7 +161,7 @@ async def test_a_fetch_that_is_answered_is_forgotten_by_its_session(tmp_path: Pa
 
 
 @pytest.mark.parametrize("loss", ["leadership", "disk", "topic"])
-async def test_the_loss_of_a_partition_ends_the_wait(tmp_path: Path, loss: str) -> None:
+async def test_lost_partition_ends_a_parked_fetch(tmp_path: Path, loss: str) -> None:
     rig = Rig(tmp_path)
     topic_id = rig.topic("t", replicas=(1, 2))
     task = await park(rig, request(("t", 0, 0), max_wait_ms=60_000, leader_epoch=0))
@@ -177,7 +179,7 @@ async def test_the_loss_of_a_partition_ends_the_wait(tmp_path: Path, loss: str) 
     assert errors(await task) == [expected[loss]]
 
 
-async def test_an_unknown_partition_does_not_end_the_wait_of_the_others_but_an_error_does(tmp_path: Path) -> None:
+async def test_unknown_partition_beside_a_known_one_does_not_end_the_wait_other_errors_do(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     task = await park(rig, request(("t", 0, 0), ("nothing", 0, 0), max_wait_ms=60_000))

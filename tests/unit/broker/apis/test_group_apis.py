@@ -1,4 +1,4 @@
-"""What the APIs of groups judge before a coordinator is asked: who may do what, which topics there are, how errors look."""
+"""Group APIs before the coordinator: permissions, unknown topics and the form of errors in each version."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def refusal_of(call: Any) -> ErrorCode:
     ],
     ids=lambda value: value.name if hasattr(value, "listeners") else "",
 )
-async def test_who_may_not_use_a_group_is_told_so(api: AnyApi, request_: Any, operation: AclOperation) -> None:
+async def test_request_without_group_permission_is_refused(api: AnyApi, request_: Any, operation: AclOperation) -> None:
     groups = FakeGroups()
     version = min(api.max_version, 4)
     assert await refusal_of(lambda: api.handle(group_context(api, version, groups, (operation, "g")), request_)) is (
@@ -117,13 +117,13 @@ async def test_who_may_not_use_a_group_is_told_so(api: AnyApi, request_: Any, op
         (txn_offset_commit.API, TxnOffsetCommitRequest("tx", "g")),
     ],
 )
-async def test_who_may_not_use_a_transactional_id_is_told_so(api: AnyApi, request_: Any) -> None:
+async def test_request_without_transactional_id_permission_is_refused(api: AnyApi, request_: Any) -> None:
     assert await refusal_of(lambda: api.handle(group_context(api, 3, None, (A.WRITE, "tx")), request_)) is (
         E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     )
 
 
-async def test_groups_that_may_not_be_told_are_answered_each_by_itself() -> None:
+async def test_each_group_without_permission_has_its_own_error() -> None:
     denied = (A.DESCRIBE, "no")
     groups = FakeGroups(DescribedGroup(group_id="g", group_state="Stable"))
     described = await response_of(
@@ -131,38 +131,40 @@ async def test_groups_that_may_not_be_told_are_answered_each_by_itself() -> None
             group_context(describe_groups.API, 6, groups, denied), DescribeGroupsRequest(["no", "g"], True)
         )
     )
-    assert [(each.group_id, each.error_code) for each in described.groups] == [
+    assert [(group.group_id, group.error_code) for group in described.groups] == [
         ("no", E.GROUP_AUTHORIZATION_FAILED),
         ("g", E.NONE),
     ]
     operations = described.groups[1].authorized_operations
-    assert operations == sum(1 << each for each in (A.READ, A.DELETE, A.DESCRIBE, A.DESCRIBE_CONFIGS, A.ALTER_CONFIGS))
+    assert operations == sum(
+        1 << operation for operation in (A.READ, A.DELETE, A.DESCRIBE, A.DESCRIBE_CONFIGS, A.ALTER_CONFIGS)
+    )
     deleted = await response_of(
         delete_groups.handle(
             group_context(delete_groups.API, 2, FakeGroups(None, Refusal(E.NON_EMPTY_GROUP)), (A.DELETE, "no")),
             DeleteGroupsRequest(["no", "g", "full"]),
         )
     )
-    assert {each.group_id: each.error_code for each in deleted.results} == {
+    assert {result.group_id: result.error_code for result in deleted.results} == {
         "no": E.GROUP_AUTHORIZATION_FAILED,
         "g": E.NONE,
         "full": E.NON_EMPTY_GROUP,
     }
 
 
-async def test_a_group_with_a_hidden_topic_is_not_described() -> None:
+async def test_consumer_group_with_a_denied_topic_is_not_described() -> None:
     assignment = Assignment([TopicPartitions(UUID(int=1), "t", [0])])
-    shown = DescribedConsumerGroup(group_id="g", members=[Member(member_id="m", assignment=assignment)])
+    described = DescribedConsumerGroup(group_id="g", members=[Member(member_id="m", assignment=assignment)])
     request = ConsumerGroupDescribeRequest(["g"])
     handle = consumer_group_describe.handle
-    told = await response_of(handle(group_context(consumer_group_describe.API, 1, FakeGroups(shown)), request))
-    assert [len(group.members) for group in told.groups] == [1]
-    hiding = group_context(consumer_group_describe.API, 1, FakeGroups(shown), (A.DESCRIBE, "t"))
-    told = await response_of(handle(hiding, request))
-    assert [(group.error_code, group.members) for group in told.groups] == [(E.TOPIC_AUTHORIZATION_FAILED, [])]
+    response = await response_of(handle(group_context(consumer_group_describe.API, 1, FakeGroups(described)), request))
+    assert [len(group.members) for group in response.groups] == [1]
+    denied_context = group_context(consumer_group_describe.API, 1, FakeGroups(described), (A.DESCRIBE, "t"))
+    response = await response_of(handle(denied_context, request))
+    assert [(group.error_code, group.members) for group in response.groups] == [(E.TOPIC_AUTHORIZATION_FAILED, [])]
 
 
-async def test_groups_are_listed_for_who_may_describe_the_cluster_or_the_group() -> None:
+async def test_list_groups_needs_describe_on_the_cluster_or_the_group() -> None:
     class Listing:
         async def list_groups(self, states: tuple[str, ...], types: tuple[str, ...]) -> list[ListedGroup]:
             assert (states, types) == (("Stable",), ("classic",))
@@ -175,15 +177,15 @@ async def test_groups_are_listed_for_who_may_describe_the_cluster_or_the_group()
         ((no_cluster, (A.DESCRIBE, "no")), ["g"]),
     ):
         listing: Any = Listing()
-        told = await response_of(
+        response = await response_of(
             list_groups.handle(
                 group_context(list_groups.API, 5, listing, *denied), ListGroupsRequest(["Stable"], ["classic"])
             )
         )
-        assert [group.group_id for group in told.groups] == names
+        assert [group.group_id for group in response.groups] == names
 
 
-async def test_members_may_subscribe_only_to_topics_that_they_may_describe() -> None:
+async def test_subscription_to_a_denied_topic_is_refused() -> None:
     request = ConsumerGroupHeartbeatRequest("g", subscribed_topic_names=["t", "u", "t"])
     assert await refusal_of(
         lambda: consumer_group_heartbeat.handle(
@@ -199,24 +201,24 @@ async def test_members_may_subscribe_only_to_topics_that_they_may_describe() -> 
         (consumer_group_describe.API, ConsumerGroupDescribeRequest(["g"])),
     ],
 )
-async def test_the_consumer_protocol_needs_its_feature(api: AnyApi, request_: Any) -> None:
+async def test_consumer_protocol_without_its_feature_is_an_unsupported_version(api: AnyApi, request_: Any) -> None:
     assert await refusal_of(lambda: api.handle(context(1, IMAGE), request_)) is E.UNSUPPORTED_VERSION
 
 
-async def test_a_sync_has_to_name_its_protocol() -> None:
+async def test_sync_group_without_protocol_name_is_inconsistent() -> None:
     request = SyncGroupRequest("g", protocol_type="consumer", protocol_name=None)
     assert await refusal_of(lambda: sync_group.handle(group_context(sync_group.API, 5), request)) is (
         E.INCONSISTENT_GROUP_PROTOCOL
     )
 
 
-async def test_the_name_of_a_protocol_is_never_null_for_older_clients_and_never_empty_for_others() -> None:
-    for version, given, name in ((6, None, ""), (7, None, None), (7, "", None), (7, "range", "range")):
-        groups = FakeGroups(JoinGroupResponse(protocol_name=given))
-        told = await response_of(
+async def test_protocol_name_is_empty_before_join_group_v7_and_null_since() -> None:
+    for version, protocol_name, name in ((6, None, ""), (7, None, None), (7, "", None), (7, "range", "range")):
+        groups = FakeGroups(JoinGroupResponse(protocol_name=protocol_name))
+        response = await response_of(
             join_group.handle(group_context(join_group.API, version, groups), JoinGroupRequest("g"))
         )
-        assert told.protocol_name == name
+        assert response.protocol_name == name
 
 
 def commit(*topics: tuple[str, int]) -> OffsetCommitRequest:
@@ -231,106 +233,114 @@ def commit(*topics: tuple[str, int]) -> OffsetCommitRequest:
     )
 
 
-async def test_offsets_go_to_the_coordinator_with_name_and_id() -> None:
-    for version, asked in ((9, commit(("t", 0))), (10, commit(("", 1)))):
+async def test_offset_commit_reaches_the_coordinator_with_topic_name_and_id() -> None:
+    for version, commit_request in ((9, commit(("t", 0))), (10, commit(("", 1)))):
         committed = OffsetCommitResponse(
             topics=[OffsetCommitResponseTopic("t", UUID(int=1), [OffsetCommitResponsePartition(0)])]
         )
         groups = FakeGroups(committed)
-        told = await response_of(offset_commit.handle(group_context(offset_commit.API, version, groups), asked))
+        response = await response_of(
+            offset_commit.handle(group_context(offset_commit.API, version, groups), commit_request)
+        )
         ((_, sent, _),) = groups.calls
-        assert [(each.name, each.topic_id, len(each.partitions)) for each in sent.topics] == [("t", UUID(int=1), 1)]
-        assert [[(p.partition_index, p.error_code) for p in each.partitions] for each in told.topics] == [
+        assert [(topic.name, topic.topic_id, len(topic.partitions)) for topic in sent.topics] == [("t", UUID(int=1), 1)]
+        assert [[(p.partition_index, p.error_code) for p in topic.partitions] for topic in response.topics] == [
             [(7, E.UNKNOWN_TOPIC_OR_PARTITION), (0, E.NONE)]
         ]
 
 
-async def test_topics_that_may_not_be_committed_for_are_answered_each_by_itself() -> None:
+async def test_each_topic_without_permission_has_its_own_commit_error() -> None:
     groups = FakeGroups()
-    request = commit(("u", 2), ("nowhere", 3))
-    told = await response_of(offset_commit.handle(group_context(offset_commit.API, 9, groups, (A.READ, "u")), request))
-    assert [each.partitions[0].error_code for each in told.topics] == [
+    request = commit(("u", 2), ("missing", 3))
+    response = await response_of(
+        offset_commit.handle(group_context(offset_commit.API, 9, groups, (A.READ, "u")), request)
+    )
+    assert [topic.partitions[0].error_code for topic in response.topics] == [
         E.TOPIC_AUTHORIZATION_FAILED,
         E.UNKNOWN_TOPIC_OR_PARTITION,
     ]
-    told = await response_of(offset_commit.handle(group_context(offset_commit.API, 10, groups), commit(("", 3))))
-    assert told.topics[0].partitions[0].error_code == E.UNKNOWN_TOPIC_ID
+    response = await response_of(offset_commit.handle(group_context(offset_commit.API, 10, groups), commit(("", 3))))
+    assert response.topics[0].partitions[0].error_code == E.UNKNOWN_TOPIC_ID
     assert groups.calls == []
 
 
-async def test_all_offsets_of_a_group_less_those_that_may_not_be_told() -> None:
+async def test_fetch_of_all_offsets_leaves_out_denied_and_unknown_topics() -> None:
     topics = [
         OffsetFetchResponseTopics(name, partitions=[OffsetFetchResponsePartitions(0, 5)]) for name in ("t", "u", "gone")
     ]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
-    for version, shown in ((9, ["t", "gone"]), (10, ["t"])):
+    for version, names in ((9, ["t", "gone"]), (10, ["t"])):
         groups = FakeGroups(OffsetFetchResponseGroup("g", list(topics)))
-        told = await response_of(
+        response = await response_of(
             offset_fetch.handle(group_context(offset_fetch.API, version, groups, (A.DESCRIBE, "u")), request)
         )
-        assert [each.name for each in told.groups[0].topics] == shown
-        assert version < 10 or told.groups[0].topics[0].topic_id == UUID(int=1)
+        assert [topic.name for topic in response.groups[0].topics] == names
+        assert version < 10 or response.groups[0].topics[0].topic_id == UUID(int=1)
 
 
-async def test_groups_and_topics_whose_offsets_may_not_be_told() -> None:
-    wanted = [OffsetFetchRequestTopics(name, partition_indexes=[0]) for name in ("t", "u")]
+async def test_offset_fetch_of_denied_groups_and_topics_has_authorization_errors() -> None:
+    topics = [OffsetFetchRequestTopics(name, partition_indexes=[0]) for name in ("t", "u")]
     request = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup("no", topics=list(wanted)), OffsetFetchRequestGroup("g", topics=list(wanted))]
+        groups=[OffsetFetchRequestGroup("no", topics=list(topics)), OffsetFetchRequestGroup("g", topics=list(topics))]
     )
     groups = FakeGroups(OffsetFetchResponseGroup("g", [OffsetFetchResponseTopics("t")]))
     denied = ((A.DESCRIBE, "no"), (A.DESCRIBE, "u"))
-    told = await response_of(offset_fetch.handle(group_context(offset_fetch.API, 8, groups, *denied), request))
-    assert [(each.group_id, each.error_code) for each in told.groups] == [
+    response = await response_of(offset_fetch.handle(group_context(offset_fetch.API, 8, groups, *denied), request))
+    assert [(group.group_id, group.error_code) for group in response.groups] == [
         ("no", E.GROUP_AUTHORIZATION_FAILED),
         ("g", E.NONE),
     ]
-    assert [(each.name, [p.error_code for p in each.partitions]) for each in told.groups[1].topics] == [
+    assert [(topic.name, [p.error_code for p in topic.partitions]) for topic in response.groups[1].topics] == [
         ("t", []),
         ("u", [E.TOPIC_AUTHORIZATION_FAILED]),
     ]
 
 
 @pytest.mark.parametrize(
-    ("version", "whole"), [(1, E.NONE), (2, E.NOT_COORDINATOR), (3, E.NOT_COORDINATOR), (7, E.NOT_COORDINATOR)]
+    ("version", "group_error"), [(1, E.NONE), (2, E.NOT_COORDINATOR), (3, E.NOT_COORDINATOR), (7, E.NOT_COORDINATOR)]
 )
-async def test_the_error_of_a_group_where_the_version_has_a_place_for_it(version: int, whole: ErrorCode) -> None:
-    """And of each partition, for who looks there alone. COORDINATOR_NOT_AVAILABLE among them: clients do not expect it here."""
+async def test_group_error_of_offset_fetch_is_on_the_group_since_v2_and_on_each_partition(
+    version: int, group_error: ErrorCode
+) -> None:
+    """The error NOT_COORDINATOR replaces COORDINATOR_NOT_AVAILABLE, which clients do not expect here."""
     request = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic("t", [0, 1])])
     groups = FakeGroups(Refusal(E.COORDINATOR_NOT_AVAILABLE))
-    told = await response_of(offset_fetch.handle(group_context(offset_fetch.API, version, groups), request))
-    assert told.error_code == whole
-    assert [(p.partition_index, p.committed_offset, p.error_code) for t in told.topics for p in t.partitions] == [
+    response = await response_of(offset_fetch.handle(group_context(offset_fetch.API, version, groups), request))
+    assert response.error_code == group_error
+    assert [
+        (p.partition_index, p.committed_offset, p.error_code) for topic in response.topics for p in topic.partitions
+    ] == [
         (0, -1, E.NOT_COORDINATOR),
         (1, -1, E.NOT_COORDINATOR),
     ]
-    assert encode(told, version)
+    assert encode(response, version)
 
 
-async def test_the_error_of_a_group_hides_those_of_its_topics() -> None:
-    request = OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("nowhere", [OffsetDeleteRequestPartition(0)])])
+async def test_group_error_of_offset_delete_leaves_out_topic_errors() -> None:
+    request = OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("missing", [OffsetDeleteRequestPartition(0)])])
     for error, topics in ((E.NONE, 1), (E.GROUP_ID_NOT_FOUND, 0)):
         groups = FakeGroups(OffsetDeleteResponse(error_code=error))
-        told = await response_of(offset_delete.handle(group_context(offset_delete.API, 0, groups), request))
-        assert (told.error_code, len(told.topics)) == (error, topics)
+        response = await response_of(offset_delete.handle(group_context(offset_delete.API, 0, groups), request))
+        assert (response.error_code, len(response.topics)) == (error, topics)
 
 
-async def test_offsets_in_a_transaction_of_topics_that_are_not_there() -> None:
+async def test_txn_offset_commit_of_unknown_or_denied_topics_has_errors_per_partition() -> None:
     partitions = [TxnOffsetCommitRequestPartition(0, 1)]
     request = TxnOffsetCommitRequest(
         "tx",
         "g",
-        topics=[TxnOffsetCommitRequestTopic("nowhere", partitions), TxnOffsetCommitRequestTopic("u", partitions)],
+        topics=[TxnOffsetCommitRequestTopic("missing", partitions), TxnOffsetCommitRequestTopic("u", partitions)],
     )
-    told = await response_of(
+    response = await response_of(
         txn_offset_commit.handle(group_context(txn_offset_commit.API, 5, None, (A.READ, "u")), request)
     )
-    assert {each.name: each.partitions[0].error_code for each in told.topics} == {
-        "nowhere": E.UNKNOWN_TOPIC_OR_PARTITION,
+    assert {topic.name: topic.partitions[0].error_code for topic in response.topics} == {
+        "missing": E.UNKNOWN_TOPIC_OR_PARTITION,
         "u": E.TOPIC_AUTHORIZATION_FAILED,
     }
-    nameless = TxnOffsetCommitRequest("tx", "", topics=[TxnOffsetCommitRequestTopic("t", partitions)])
-    told = await response_of(txn_offset_commit.handle(group_context(txn_offset_commit.API, 5), nameless))
-    assert told.topics[0].partitions[0].error_code == E.INVALID_GROUP_ID
+    without_group = TxnOffsetCommitRequest("tx", "", topics=[TxnOffsetCommitRequestTopic("t", partitions)])
+    response = await response_of(txn_offset_commit.handle(group_context(txn_offset_commit.API, 5), without_group))
+    assert response.topics[0].partitions[0].error_code == E.INVALID_GROUP_ID
 
 
 @pytest.mark.parametrize(
@@ -354,7 +364,7 @@ async def test_offsets_in_a_transaction_of_topics_that_are_not_there() -> None:
     ids=lambda api: api.name,
 )
 def test_refusals_encode_in_every_version(api: AnyApi) -> None:
-    full: dict[type, Any] = {
+    requests: dict[type, Any] = {
         OffsetCommitRequest: commit(("t", 1)),
         DescribeGroupsRequest: DescribeGroupsRequest(["g"]),
         DeleteGroupsRequest: DeleteGroupsRequest(["g"]),
@@ -367,9 +377,9 @@ def test_refusals_encode_in_every_version(api: AnyApi) -> None:
         ),
     }
     for version in range(api.min_version, api.max_version + 1):
-        request = full.get(api.request) or api.request()
+        request = requests.get(api.request) or api.request()
         if api is offset_commit.API and version < 10:
             request.topics[0].topic_id = UUID(int=0)
-        response = api.refuse(group_context(api, version), request, E.NOT_COORDINATOR, "why")
+        response = api.refuse(group_context(api, version), request, E.NOT_COORDINATOR, "message")
         assert response is not None
         assert E.NOT_COORDINATOR.to_bytes(2, "big") in encode(response, version)

@@ -36,17 +36,17 @@ def append(rig: Rig, *timestamps: int, **producer: Any) -> None:
     rig.partition().append(data, origin=Origin.CLIENT, now_ms=NOW_MS)
 
 
-async def listed(
+async def list_offset(
     rig: Rig, timestamp: int, *, isolation: int = 0, version: int = 11, replica: int = CONSUMER, epoch: int = -1
 ) -> tuple[ErrorCode, int, int, int]:
     topics = [ListOffsetsTopic("t", [ListOffsetsPartition(0, epoch, timestamp)])]
-    asked = ListOffsetsRequest(replica, isolation, topics)
-    response = await outcome(list_offsets.handle(rig.context(2, version), asked))
-    answer = response.topics[0].partitions[0]
-    return ErrorCode(answer.error_code), answer.timestamp, answer.offset, answer.leader_epoch
+    list_request = ListOffsetsRequest(replica, isolation, topics)
+    response = await outcome(list_offsets.handle(rig.context(2, version), list_request))
+    partition = response.topics[0].partitions[0]
+    return ErrorCode(partition.error_code), partition.timestamp, partition.offset, partition.leader_epoch
 
 
-async def test_both_ends_and_times(tmp_path: Path) -> None:
+async def test_list_offsets_of_log_ends_and_timestamps(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     append(rig, NOW_MS, NOW_MS + 5)
@@ -63,20 +63,20 @@ async def test_both_ends_and_times(tmp_path: Path) -> None:
         NOW_MS + 6: (NOW_MS + 9, 2, 0),
         NOW_MS + 10: (-1, -1, -1),
     }
-    for timestamp, found in expected.items():
-        assert await listed(rig, timestamp) == (E.NONE, *found), timestamp
+    for timestamp, expected_result in expected.items():
+        assert await list_offset(rig, timestamp) == (E.NONE, *expected_result), timestamp
 
 
-async def test_the_ends_of_a_log_are_told_without_a_task(tmp_path: Path) -> None:
+async def test_list_offsets_of_a_log_end_completes_in_stage_one(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
-    asked = ListOffsetsRequest(
+    list_request = ListOffsetsRequest(
         CONSUMER, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, special_values.LATEST)])]
     )
-    assert isinstance(list_offsets.handle(rig.context(2, 11), asked), ListOffsetsResponse)
+    assert isinstance(list_offsets.handle(rig.context(2, 11), list_request), ListOffsetsResponse)
 
 
-async def test_a_committed_reader_is_told_of_nothing_behind_the_last_stable_offset(tmp_path: Path) -> None:
+async def test_list_offsets_with_read_committed_ends_at_the_last_stable_offset(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     append(rig, NOW_MS)
@@ -84,17 +84,19 @@ async def test_a_committed_reader_is_told_of_nothing_behind_the_last_stable_offs
     data = batch(producer_id=7, epoch=0, sequence=0, transactional=True)
     rig.partition().append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
     append(rig, NOW_MS + 50)
-    assert (await listed(rig, special_values.LATEST))[2] == 3
-    assert (await listed(rig, special_values.LATEST, isolation=1))[2] == 1
-    assert (await listed(rig, NOW_MS + 50))[2] == 2
-    assert (await listed(rig, NOW_MS + 50, isolation=1))[2] == -1
+    assert (await list_offset(rig, special_values.LATEST))[2] == 3
+    assert (await list_offset(rig, special_values.LATEST, isolation=1))[2] == 1
+    assert (await list_offset(rig, NOW_MS + 50))[2] == 2
+    assert (await list_offset(rig, NOW_MS + 50, isolation=1))[2] == -1
 
 
-async def test_replicas_and_debuggers_see_the_log_end(tmp_path: Path) -> None:
+async def test_list_offsets_of_replicas_and_debug_consumers_returns_the_log_end(tmp_path: Path) -> None:
     rig = Rig(tmp_path, gate=Gate)
     rig.topic("t")
     append(rig, NOW_MS)
-    assert [(await listed(rig, special_values.LATEST, replica=replica))[2] for replica in (CONSUMER, DEBUGGER, 2)] == [
+    assert [
+        (await list_offset(rig, special_values.LATEST, replica=replica))[2] for replica in (CONSUMER, DEBUGGER, 2)
+    ] == [
         0,
         1,
         1,
@@ -102,7 +104,9 @@ async def test_replicas_and_debuggers_see_the_log_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "error"), [(4, E.LEADER_NOT_AVAILABLE), (5, E.OFFSET_NOT_AVAILABLE)])
-async def test_a_new_leader_does_not_know_the_end_yet(tmp_path: Path, version: int, error: ErrorCode) -> None:
+async def test_latest_offset_of_a_new_leader_is_not_available_yet(
+    tmp_path: Path, version: int, error: ErrorCode
+) -> None:
     gates: list[Gate] = []
 
     def gate(topic: str, index: int, advance: Any) -> Gate:
@@ -114,25 +118,25 @@ async def test_a_new_leader_does_not_know_the_end_yet(tmp_path: Path, version: i
     append(rig, NOW_MS, NOW_MS)
     gates[0].open(1)
     rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=1))
-    assert (await listed(rig, special_values.LATEST, version=version))[0] is error
-    assert (await listed(rig, NOW_MS + 1, version=version))[0] is error
-    assert (await listed(rig, NOW_MS, version=version))[:3] == (E.NONE, NOW_MS, 0)  # what is visible is known
-    assert (await listed(rig, special_values.EARLIEST, version=version))[0] is E.NONE
+    assert (await list_offset(rig, special_values.LATEST, version=version))[0] is error
+    assert (await list_offset(rig, NOW_MS + 1, version=version))[0] is error
+    assert (await list_offset(rig, NOW_MS, version=version))[:3] == (E.NONE, NOW_MS, 0)
+    assert (await list_offset(rig, special_values.EARLIEST, version=version))[0] is E.NONE
     gates[1].open()
-    assert (await listed(rig, special_values.LATEST, version=version))[2] == 2
+    assert (await list_offset(rig, special_values.LATEST, version=version))[2] == 2
 
 
 @pytest.mark.parametrize(("timestamp", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)])
-async def test_special_timestamps_belong_to_versions(tmp_path: Path, timestamp: int, since: int) -> None:
+async def test_special_timestamp_in_an_older_version_is_unsupported(tmp_path: Path, timestamp: int, since: int) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     for version in (1, since - 1, since):
         if version <= 11:
-            error = (await listed(rig, timestamp, version=version))[0]
+            error = (await list_offset(rig, timestamp, version=version))[0]
             assert error is (E.UNSUPPORTED_VERSION if version < since else E.NONE)
 
 
-async def test_partitions_are_refused_one_by_one(tmp_path: Path) -> None:
+async def test_each_partition_of_list_offsets_has_its_own_error(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.services.authorizer = broker_context.Deny((AclOperation.DESCRIBE, "secret"))
     topic_id = rig.topic("t", 3)
@@ -163,19 +167,19 @@ async def test_partitions_are_refused_one_by_one(tmp_path: Path) -> None:
     assert all(topic.partitions[0].error_code == E.UNKNOWN_SERVER_ERROR for topic in refused.topics)
 
 
-async def test_cold_look_ups_wait_for_the_disk_and_its_failure_takes_the_partition_offline(tmp_path: Path) -> None:
+async def test_look_up_on_disk_waits_and_its_failure_takes_the_partition_offline(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     append(rig, NOW_MS)
     rig.disk.failing["cold"] = 0
-    assert (await listed(rig, NOW_MS))[2] == 0
+    assert (await list_offset(rig, NOW_MS))[2] == 0
     rig.disk.failing["read_cold"] = EIO
-    assert (await listed(rig, NOW_MS))[0] is E.KAFKA_STORAGE_ERROR
+    assert (await list_offset(rig, NOW_MS))[0] is E.KAFKA_STORAGE_ERROR
     rig.disk.failing.clear()
-    assert (await listed(rig, special_values.LATEST))[0] is E.KAFKA_STORAGE_ERROR
+    assert (await list_offset(rig, special_values.LATEST))[0] is E.KAFKA_STORAGE_ERROR
 
 
-async def test_the_end_of_an_epoch(tmp_path: Path) -> None:
+async def test_offset_for_leader_epoch_returns_the_end_of_the_epoch(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     topic_id = rig.topic("t")
     append(rig, NOW_MS, NOW_MS)
@@ -183,8 +187,10 @@ async def test_the_end_of_an_epoch(tmp_path: Path) -> None:
         rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=1))
     append(rig, NOW_MS)
     rows = [(0, -1), (1, -1), (2, 2), (3, -1), (-1, -1), (0, 1), (0, 3)]
-    asked = [OffsetForLeaderPartition(0, current, epoch) for epoch, current in rows]
-    request = OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic("t", asked), OffsetForLeaderTopic("x", asked[:1])])
+    requested = [OffsetForLeaderPartition(0, current, epoch) for epoch, current in rows]
+    request = OffsetForLeaderEpochRequest(
+        -1, [OffsetForLeaderTopic("t", requested), OffsetForLeaderTopic("x", requested[:1])]
+    )
     response = offset_for_leader_epoch.handle(rig.context(23, 4), request)
     assert [(ErrorCode(a.error_code), a.leader_epoch, a.end_offset) for a in response.topics[0].partitions] == [
         (E.NONE, 0, 2),
@@ -196,11 +202,11 @@ async def test_the_end_of_an_epoch(tmp_path: Path) -> None:
         (E.UNKNOWN_LEADER_EPOCH, -1, -1),
     ]
     assert response.topics[1].partitions[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
-    told = offset_for_leader_epoch.refuse(rig.context(23, 4), request, E.UNKNOWN_SERVER_ERROR, None)
-    assert told.topics[0].partitions[0].error_code == E.UNKNOWN_SERVER_ERROR
+    refused_response = offset_for_leader_epoch.refuse(rig.context(23, 4), request, E.UNKNOWN_SERVER_ERROR, None)
+    assert refused_response.topics[0].partitions[0].error_code == E.UNKNOWN_SERVER_ERROR
 
 
-async def test_producers_of_a_partition(tmp_path: Path) -> None:
+async def test_describe_producers_returns_the_producers_of_a_partition(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.services.authorizer = broker_context.Deny((AclOperation.READ, "secret"))
     rig.topic("t", 2)
@@ -211,8 +217,8 @@ async def test_producers_of_a_partition(tmp_path: Path) -> None:
     rig.partition("t", 1).take_offline(OSError(EIO, "injected"))
     topics = [TopicRequest("t", [0, 1, 2]), TopicRequest("secret", [0]), TopicRequest("no/name", [0])]
     response = describe_producers.handle(rig.context(61, 0), DescribeProducersRequest(topics))
-    answers = [answer for topic in response.topics for answer in topic.partitions]
-    assert [ErrorCode(answer.error_code) for answer in answers] == [
+    partitions = [partition for topic in response.topics for partition in topic.partitions]
+    assert [ErrorCode(partition.error_code) for partition in partitions] == [
         E.NONE,
         E.KAFKA_STORAGE_ERROR,
         E.UNKNOWN_TOPIC_OR_PARTITION,
@@ -228,7 +234,7 @@ async def test_producers_of_a_partition(tmp_path: Path) -> None:
             p.coordinator_epoch,
             p.current_txn_start_offset,
         )
-        for p in answers[0].active_producers
+        for p in partitions[0].active_producers
     ]
     assert rows == [(5, 2, 1, NOW_MS + 1, -1, -1), (7, 0, 0, NOW_MS, -1, 2)]
-    assert answers[1].error_message
+    assert partitions[1].error_message

@@ -1,3 +1,5 @@
+"""Produce: checks, acks, idempotence, transaction verification and disk failures."""
+
 import asyncio
 from dataclasses import replace
 from pathlib import Path
@@ -36,39 +38,44 @@ def request(
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-async def send(rig: Rig, asked: ProduceRequest, version: int = VERSION, **context: Any) -> ProduceResponse:
-    answered: ProduceResponse = await outcome(produce.handle(rig.context(0, version, **context), asked))
-    return answered
+async def send(rig: Rig, produce_request: ProduceRequest, version: int = VERSION, **context: Any) -> ProduceResponse:
+    response: ProduceResponse = await outcome(produce.handle(rig.context(0, version, **context), produce_request))
+    return response
 
 
-def answers(response: ProduceResponse) -> list[PartitionProduceResponse]:
-    return [answer for topic in response.responses for answer in topic.partition_responses]
+def partition_responses(response: ProduceResponse) -> list[PartitionProduceResponse]:
+    return [partition for topic in response.responses for partition in topic.partition_responses]
 
 
 def errors(response: ProduceResponse) -> list[ErrorCode]:
-    return [ErrorCode(answer.error_code) for answer in answers(response)]
+    return [ErrorCode(partition.error_code) for partition in partition_responses(response)]
 
 
 def stored(rig: Rig, index: int = 0) -> list[bytes]:
     log = rig.partition("t", index).log
-    found: Any = log.read(log.log_start_offset, max_bytes=1_000_000, limit=log.log_end_offset, min_one_batch=True)
-    return [bytes(view) for _, view in iter_batches(found.records)]
+    read: Any = log.read(log.log_start_offset, max_bytes=1_000_000, limit=log.log_end_offset, min_one_batch=True)
+    return [bytes(view) for _, view in iter_batches(read.records)]
 
 
-async def test_a_batch_is_stored_as_it_came_and_answered_without_a_task(tmp_path: Path) -> None:
+async def test_batch_is_stored_unchanged_and_completes_in_stage_one(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     first, second = batch(b"a", b"b"), batch(b"c")
     response = produce.handle(rig.context(0, VERSION), request(("t", 0, first)))
     assert isinstance(response, ProduceResponse)
-    answer = answers(response)[0]
-    assert (answer.error_code, answer.base_offset, answer.log_append_time_ms, answer.log_start_offset) == (0, 0, -1, 0)
-    assert answers(await send(rig, request(("t", 0, second))))[0].base_offset == 2
+    partition = partition_responses(response)[0]
+    assert (partition.error_code, partition.base_offset, partition.log_append_time_ms, partition.log_start_offset) == (
+        0,
+        0,
+        -1,
+        0,
+    )
+    assert partition_responses(await send(rig, request(("t", 0, second))))[0].base_offset == 2
     assert [data[21:] for data in stored(rig)] == [first[21:], second[21:]]
     assert rig.partition().log.high_watermark == 3
 
 
-async def test_one_bad_partition_is_refused_alone(tmp_path: Path) -> None:
+async def test_each_invalid_partition_is_refused_with_its_own_error(tmp_path: Path) -> None:
     rig = Rig(tmp_path, config=LogConfig(max_message_bytes=300))
     rig.topic("t", 8)
     good = batch(b"good")
@@ -92,25 +99,25 @@ async def test_one_bad_partition_is_refused_alone(tmp_path: Path) -> None:
         ("nothing", 0, good, E.UNKNOWN_TOPIC_OR_PARTITION),
         ("t", 0, good, E.NONE),
     ]
-    asked = request(*((topic, index, data) for topic, index, data, _ in rows), transactional_id="id")
-    response = await send(rig, asked)
+    produce_request = request(*((topic, index, data) for topic, index, data, _ in rows), transactional_id="id")
+    response = await send(rig, produce_request)
     assert errors(response) == [error for *_, error in rows]
-    assert [answer.base_offset for answer in answers(response)] == [0, *[-1] * 9, 1]
+    assert [partition.base_offset for partition in partition_responses(response)] == [0, *[-1] * 9, 1]
     assert [rig.partition("t", index).log.log_end_offset for index in range(8)] == [2, 0, 0, 0, 0, 0, 0, 0]
-    assert answers(response)[7].error_message is not None
-    assert answers(response)[7].log_start_offset == 0
-    assert answers(response)[4].log_start_offset == -1
+    assert partition_responses(response)[7].error_message is not None
+    assert partition_responses(response)[7].log_start_offset == 0
+    assert partition_responses(response)[4].log_start_offset == -1
 
 
 @pytest.mark.parametrize("acks", [2, -2, 7])
-async def test_acks_that_do_not_exist_are_refused_and_nothing_is_written(tmp_path: Path, acks: int) -> None:
+async def test_invalid_acks_are_refused_and_nothing_is_written(tmp_path: Path, acks: int) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     assert errors(await send(rig, request(("t", 0, batch()), acks=acks))) == [E.INVALID_REQUIRED_ACKS]
     assert rig.partition().log.log_end_offset == 0
 
 
-async def test_acks_zero_gets_no_answer_and_an_error_closes_the_connection(tmp_path: Path) -> None:
+async def test_acks_zero_has_no_response_and_an_error_closes_the_connection(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     assert produce.handle(rig.context(0, VERSION), request(("t", 0, batch()), acks=0)) is None
@@ -141,34 +148,37 @@ async def test_acks_all_waits_for_the_high_watermark_and_acks_one_does_not(tmp_p
     assert [future.done() for future in waiting] == [True, True, False]
     gates[0].open()
     assert errors(waiting[2].result()) == [E.NONE]
-    assert answers(waiting[2].result())[0].base_offset == 2
+    assert partition_responses(waiting[2].result())[0].base_offset == 2
 
 
-async def test_an_append_that_is_not_committed_in_time_is_answered_so_and_stays(tmp_path: Path) -> None:
+async def test_append_not_committed_in_time_is_a_request_timeout_and_stays_in_the_log(tmp_path: Path) -> None:
     rig = Rig(tmp_path, gate=Gate)
     rig.topic("t")
     response = await send(rig, request(("t", 0, batch()), timeout_ms=0))
     assert errors(response) == [E.REQUEST_TIMED_OUT]
-    assert answers(response)[0].base_offset == 0
+    assert partition_responses(response)[0].base_offset == 0
     assert rig.partition().log.log_end_offset == 1
 
 
-async def test_lost_leadership_fails_parked_produces_with_a_hint_to_the_new_leader(tmp_path: Path) -> None:
+async def test_lost_leadership_fails_parked_produce_requests_with_a_hint_to_the_new_leader(tmp_path: Path) -> None:
     rig = Rig(tmp_path, gate=Gate)
     topic_id = rig.topic("t", replicas=(1, 2))
     waiting: Any = produce.handle(rig.context(0, VERSION), request(("t", 0, batch())))
     rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=2))
     response = await waiting
     assert errors(response) == [E.NOT_LEADER_OR_FOLLOWER]
-    assert (answers(response)[0].current_leader.leader_id, answers(response)[0].current_leader.leader_epoch) == (2, 1)
+    assert (
+        partition_responses(response)[0].current_leader.leader_id,
+        partition_responses(response)[0].current_leader.leader_epoch,
+    ) == (2, 1)
     response = await send(rig, request(("t", 0, batch())), 10)
     assert errors(response) == [E.NOT_LEADER_OR_FOLLOWER]
-    assert answers(response)[0].current_leader.leader_id == 2
-    old = await send(rig, request(("t", 0, batch())), 9)
-    assert answers(old)[0].current_leader.leader_id == -1
+    assert partition_responses(response)[0].current_leader.leader_id == 2
+    older_response = await send(rig, request(("t", 0, batch())), 9)
+    assert partition_responses(older_response)[0].current_leader.leader_id == -1
 
 
-async def test_too_few_replicas_refuse_acks_all_before_anything_is_written(tmp_path: Path) -> None:
+async def test_acks_all_below_min_insync_replicas_is_refused_before_the_append(tmp_path: Path) -> None:
     rig = Rig(tmp_path, config=LogConfig(min_insync_replicas=2))
     topic_id = rig.topic("t", replicas=(1, 2))
     rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1]))
@@ -177,19 +187,19 @@ async def test_too_few_replicas_refuse_acks_all_before_anything_is_written(tmp_p
     assert errors(await send(rig, request(("t", 0, batch()), acks=1))) == [E.NONE]
 
 
-async def test_too_few_replicas_after_the_append_are_told(tmp_path: Path) -> None:
+async def test_isr_below_minimum_after_the_append_is_an_error(tmp_path: Path) -> None:
     rig = Rig(tmp_path, config=LogConfig(min_insync_replicas=2))
     rig.topic("t", replicas=(1, 2))
     waiting: Any = produce.handle(rig.context(0, VERSION), request(("t", 0, batch())))
-    leading = rig.partition().leader_term
-    assert leading is not None
-    leading.replicas.min_isr = 3
+    leader_term = rig.partition().leader_term
+    assert leader_term is not None
+    leader_term.replicas.min_isr = 3
     rig.partition().watermarks.advance_high_watermark(1)
     assert errors(await waiting) == [E.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
 
 
-async def test_nothing_is_committed_while_too_few_are_in_sync(tmp_path: Path) -> None:
-    """KIP-966: the leader alone has it, and does not say that it is safe; with a second replica back it is."""
+async def test_nothing_is_committed_while_the_isr_is_below_its_minimum(tmp_path: Path) -> None:
+    """KIP-966: with the leader alone in the ISR the high watermark stays; it advances when a second replica returns."""
     rig = Rig(tmp_path, config=LogConfig(min_insync_replicas=2))
     topic_id = rig.topic("t", replicas=(1, 2))
     first: Any = produce.handle(rig.context(0, VERSION), request(("t", 0, batch()), timeout_ms=1))
@@ -203,20 +213,20 @@ async def test_nothing_is_committed_while_too_few_are_in_sync(tmp_path: Path) ->
     assert errors(await second) == [E.NONE]
 
 
-async def test_min_isr_never_asks_for_more_replicas_than_there_are(tmp_path: Path) -> None:
+async def test_min_insync_replicas_is_limited_by_the_replication_factor(tmp_path: Path) -> None:
     rig = Rig(tmp_path, config=LogConfig(min_insync_replicas=2))
     rig.topic("t")
     assert errors(await send(rig, request(("t", 0, batch())))) == [E.NONE]
 
 
-async def test_a_repeated_batch_is_answered_like_the_first_and_not_written_again(tmp_path: Path) -> None:
+async def test_duplicate_batch_gets_the_first_offset_and_is_not_written_again(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     first = batch(b"a", b"b", producer_id=7, epoch=0, sequence=0)
     second = batch(b"c", producer_id=7, epoch=0, sequence=2)
     for data, offset in ((first, 0), (second, 2), (first, 0)):
-        answer = answers(await send(rig, request(("t", 0, data))))[0]
-        assert (answer.error_code, answer.base_offset) == (0, offset)
+        partition = partition_responses(await send(rig, request(("t", 0, data))))[0]
+        assert (partition.error_code, partition.base_offset) == (0, offset)
     assert rig.partition().log.log_end_offset == 3
     gap = await send(rig, request(("t", 0, batch(b"x", producer_id=7, epoch=0, sequence=9))))
     assert errors(gap) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
@@ -224,12 +234,12 @@ async def test_a_repeated_batch_is_answered_like_the_first_and_not_written_again
     assert errors(await send(rig, request(*(("t", 0, data) for data in stale)))) == [E.NONE, E.INVALID_PRODUCER_EPOCH]
 
 
-async def test_topics_are_found_by_id(tmp_path: Path) -> None:
+async def test_produce_by_topic_id_from_v13(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     topic_id = rig.topic("t")
     rows = [
-        TopicProduceData(topic_id=wanted, partition_data=[PartitionProduceData(0, batch())])
-        for wanted in (topic_id, UUID(int=999))
+        TopicProduceData(topic_id=requested_id, partition_data=[PartitionProduceData(0, batch())])
+        for requested_id in (topic_id, UUID(int=999))
     ]
     response = await send(rig, ProduceRequest(None, -1, 1_000, rows), 13)
     assert errors(response) == [E.NONE, E.UNKNOWN_TOPIC_ID]
@@ -237,14 +247,16 @@ async def test_topics_are_found_by_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("client_id", "error"), [("client", E.INVALID_TOPIC_EXCEPTION), ("__admin_client", E.NONE)])
-async def test_internal_topics_are_for_the_admin_client_alone(tmp_path: Path, client_id: str, error: ErrorCode) -> None:
+async def test_only_the_admin_client_produces_to_internal_topics(
+    tmp_path: Path, client_id: str, error: ErrorCode
+) -> None:
     rig = Rig(tmp_path)
     rig.topic("__transaction_state")
-    asked = request(("__transaction_state", 0, batch()))
-    assert errors(await send(rig, asked, client_id=client_id)) == [error]
+    produce_request = request(("__transaction_state", 0, batch()))
+    assert errors(await send(rig, produce_request, client_id=client_id)) == [error]
 
 
-async def test_a_topic_that_may_not_be_written_is_refused_alone(tmp_path: Path) -> None:
+async def test_topic_without_write_permission_is_refused_alone(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.services.authorizer = broker_context.Deny((AclOperation.WRITE, "t"))
     rig.topic("t")
@@ -257,7 +269,9 @@ async def test_a_topic_that_may_not_be_written_is_refused_alone(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("transactional_id", [None, "denied"])
-async def test_transactional_batches_need_the_transactional_id(tmp_path: Path, transactional_id: str | None) -> None:
+async def test_transactional_batch_without_permitted_transactional_id_is_refused(
+    tmp_path: Path, transactional_id: str | None
+) -> None:
     rig = Rig(tmp_path)
     rig.services.authorizer = broker_context.Deny((AclOperation.WRITE, "denied"))
     rig.topic("t")
@@ -265,29 +279,29 @@ async def test_transactional_batches_need_the_transactional_id(tmp_path: Path, t
     with pytest.raises(Refusal) as refused:
         produce.handle(rig.context(0, VERSION), request(("t", 0, data), transactional_id=transactional_id))
     assert refused.value.error is E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    told = produce.refuse(rig.context(0, VERSION), request(("t", 0, data)), refused.value.error, None)
-    assert told is not None
-    assert errors(told) == [E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
+    response = produce.refuse(rig.context(0, VERSION), request(("t", 0, data)), refused.value.error, None)
+    assert response is not None
+    assert errors(response) == [E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
 
 
-@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("responds_later", [False, True])
 @pytest.mark.parametrize("version", [11, 12])
-async def test_the_coordinator_is_asked_once_per_transaction_and_partition(
-    tmp_path: Path, version: int, later: bool
+async def test_verification_runs_once_per_transaction_and_partition(
+    tmp_path: Path, version: int, responds_later: bool
 ) -> None:
     rig = Rig(tmp_path)
-    rig.coordinator.responds_later = later
+    rig.coordinator.responds_later = responds_later
     rig.topic("t", 2)
     for sequence in range(3):
         data = batch(producer_id=7, epoch=0, sequence=sequence, transactional=True)
-        asked = request(("t", 0, data), ("t", 1, batch()), transactional_id="id")
-        assert errors(await send(rig, asked, version)) == [E.NONE, E.NONE]
+        produce_request = request(("t", 0, data), ("t", 1, batch()), transactional_id="id")
+        assert errors(await send(rig, produce_request, version)) == [E.NONE, E.NONE]
     assert rig.coordinator.verified == [("t", 0)]
     assert rig.partition().log.last_stable_offset == 0
 
 
 @pytest.mark.parametrize(
-    ("error", "version", "told"),
+    ("error", "version", "expected"),
     [
         (E.TRANSACTION_ABORTABLE, 10, E.INVALID_TXN_STATE),
         (E.TRANSACTION_ABORTABLE, 11, E.TRANSACTION_ABORTABLE),
@@ -296,25 +310,30 @@ async def test_the_coordinator_is_asked_once_per_transaction_and_partition(
         (E.INVALID_PRODUCER_ID_MAPPING, 12, E.INVALID_PRODUCER_ID_MAPPING),
     ],
 )
-async def test_what_the_coordinator_refuses_is_refused_for_that_partition_alone(
-    tmp_path: Path, error: ErrorCode, version: int, told: ErrorCode
+async def test_failed_verification_refuses_only_its_partition(
+    tmp_path: Path, error: ErrorCode, version: int, expected: ErrorCode
 ) -> None:
     rig = Rig(tmp_path)
     rig.coordinator.error = error
     rig.topic("t", 2)
     data = batch(producer_id=7, epoch=0, sequence=0, transactional=True)
     response = await send(rig, request(("t", 0, data), ("t", 1, batch()), transactional_id="id"), version)
-    assert errors(response) == [told, E.NONE]
+    assert errors(response) == [expected, E.NONE]
     assert rig.partition().log.log_end_offset == 0
 
 
-async def test_a_marker_between_verification_and_append_withdraws_the_guard(tmp_path: Path) -> None:
-    """Verified for transaction n, overtaken by its abort: the late batch must not open a transaction nobody ends."""
+async def test_marker_between_verification_and_append_invalidates_the_guard(tmp_path: Path) -> None:
+    """The late batch must not open a hanging transaction (KIP-890).
+
+    1. The coordinator verifies a batch of transaction n.
+    2. The abort marker of transaction n is appended.
+    3. The batch arrives at the log and is refused with INVALID_TXN_STATE.
+    """
     rig = Rig(tmp_path)
     rig.coordinator.responds_later = True
     rig.topic("t")
-    late = batch(producer_id=7, epoch=0, sequence=0, transactional=True)
-    pending = asyncio.ensure_future(send(rig, request(("t", 0, late), transactional_id="id"), 11))
+    late_batch = batch(producer_id=7, epoch=0, sequence=0, transactional=True)
+    pending = asyncio.ensure_future(send(rig, request(("t", 0, late_batch), transactional_id="id"), 11))
     while not rig.coordinator.verified:
         await asyncio.sleep(0)
     marker = end_txn_marker(producer_id=7, producer_epoch=0, coordinator_epoch=0, commit=False, timestamp=NOW_MS)
@@ -323,10 +342,10 @@ async def test_a_marker_between_verification_and_append_withdraws_the_guard(tmp_
     assert rig.partition().log.last_stable_offset == rig.partition().log.high_watermark == 1
 
 
-# ---- the disk
+# ---- disk
 
 
-async def test_flush_before_acknowledge_never_acknowledges_before_the_sync(tmp_path: Path) -> None:
+async def test_flush_messages_one_acknowledges_only_after_the_flush(tmp_path: Path) -> None:
     rig = Rig(tmp_path, config=LogConfig(flush_messages=1))
     rig.topic("t")
     rig.disk.sync_gate = asyncio.Event()
@@ -350,8 +369,8 @@ async def test_a_failed_flush_acknowledges_nothing_and_takes_the_partition_offli
     response = await send(rig, request(("t", 0, batch())))
     assert errors(response) == [E.KAFKA_STORAGE_ERROR]
     rig.disk.failing.clear()
-    again = await send(rig, request(("t", 0, batch()), ("t", 1, batch())))
-    assert errors(again) == [E.KAFKA_STORAGE_ERROR, E.NONE]
+    response = await send(rig, request(("t", 0, batch()), ("t", 1, batch())))
+    assert errors(response) == [E.KAFKA_STORAGE_ERROR, E.NONE]
 
 
 async def test_a_failed_write_acknowledges_nothing_and_takes_the_partition_offline(tmp_path: Path) -> None:
@@ -366,23 +385,23 @@ async def test_a_failed_write_acknowledges_nothing_and_takes_the_partition_offli
     assert errors(await send(rig, request(("t", 1, batch()), acks=1))) == [E.NONE]
 
 
-async def test_the_records_to_blame_are_named(tmp_path: Path) -> None:
+async def test_invalid_records_are_listed_with_their_batch_index(tmp_path: Path) -> None:
     rig = Rig(tmp_path, config=LogConfig(cleanup_policy=("compact",)))
     rig.topic("t")
-    late = NOW_MS + 7_200_000
-    timed = build_batch([(b"k", b"v", late if index in {1, 3} else NOW_MS, ()) for index in range(5)])
+    late_ms = NOW_MS + 7_200_000
+    timed = build_batch([(b"k", b"v", late_ms if index in {1, 3} else NOW_MS, ()) for index in range(5)])
     keyless = build_batch([(None if index == 2 else b"k", b"v", NOW_MS, ()) for index in range(4)])
-    for data, error, named in ((timed, E.INVALID_TIMESTAMP, [1, 3]), (keyless, E.INVALID_RECORD, [2])):
-        answer = answers(await send(rig, request(("t", 0, data))))[0]
-        assert answer.error_code == error
-        assert [each.batch_index for each in answer.record_errors] == named
-        assert all(each.batch_index_error_message for each in answer.record_errors)
-        assert answer.error_message is not None
-        assert f"record {named[0]}: " in answer.error_message
+    for data, error, indexes in ((timed, E.INVALID_TIMESTAMP, [1, 3]), (keyless, E.INVALID_RECORD, [2])):
+        partition = partition_responses(await send(rig, request(("t", 0, data))))[0]
+        assert partition.error_code == error
+        assert [record_error.batch_index for record_error in partition.record_errors] == indexes
+        assert all(record_error.batch_index_error_message for record_error in partition.record_errors)
+        assert partition.error_message is not None
+        assert f"record {indexes[0]}: " in partition.error_message
     assert rig.partition().log.log_end_offset == 0
 
 
-async def test_log_append_time_is_told(tmp_path: Path) -> None:
+async def test_log_append_time_is_in_the_response(tmp_path: Path) -> None:
     rig = Rig(tmp_path, config=replace(LogConfig(), message_timestamp_type="LogAppendTime"))
     rig.topic("t")
-    assert answers(await send(rig, request(("t", 0, batch()))))[0].log_append_time_ms == NOW_MS
+    assert partition_responses(await send(rig, request(("t", 0, batch()))))[0].log_append_time_ms == NOW_MS

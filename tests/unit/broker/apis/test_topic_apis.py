@@ -1,3 +1,5 @@
+"""CreateTopics, CreatePartitions, DeleteTopics, DescribeConfigs and FindCoordinator; configs of topics and brokers."""
+
 from typing import Any
 from uuid import UUID
 
@@ -43,11 +45,11 @@ from tests.support.broker_context import (
 E = ErrorCode
 
 
-async def test_create_topics_asks_for_what_the_request_says_and_tells_what_came_of_it() -> None:
-    made = CreatedTopic(
+async def test_create_topics_forwards_the_request_and_returns_the_results() -> None:
+    created = CreatedTopic(
         "a", topic_id=UUID(int=5), num_partitions=2, replication_factor=1, configs=(ConfigValue("x", "1", 5),)
     )
-    controller = FakeController([made, CreatedTopic("b", E.TOPIC_ALREADY_EXISTS, "there")])
+    controller = FakeController([created, CreatedTopic("b", E.TOPIC_ALREADY_EXISTS, "there")])
     request = CreateTopicsRequest(
         topics=[
             CreatableTopic(name="a", num_partitions=2, replication_factor=-1, configs=[CreatableTopicConfig("x", "1")]),
@@ -61,34 +63,34 @@ async def test_create_topics_asks_for_what_the_request_says_and_tells_what_came_
     topics, options = controller.calls[0]
     assert topics == (NewTopic("a", 2, -1, (), (("x", "1"),)), NewTopic("b", 1, 1))
     assert options == {"validate_only": True, "timeout_ms": 77}
-    assert [(each.name, each.error_code) for each in response.topics] == [
+    assert [(row.name, row.error_code) for row in response.topics] == [
         ("a", E.NONE),
         ("b", E.TOPIC_ALREADY_EXISTS),
         ("__cluster_metadata", E.INVALID_REQUEST),
     ]
     assert response.topics[0].topic_id == UUID(int=5)
-    assert [(each.name, each.value) for each in response.topics[0].configs] == [("x", "1")]
+    assert [(entry.name, entry.value) for entry in response.topics[0].configs] == [("x", "1")]
 
 
-async def test_topics_that_may_not_be_created_are_not_asked_for() -> None:
+async def test_topics_without_create_permission_never_reach_the_controller() -> None:
     controller = FakeController()
-    deny = Deny(
+    authorizer = Deny(
         (AclOperation.CREATE, CLUSTER_RESOURCE), (AclOperation.CREATE, "a"), (AclOperation.DESCRIBE_CONFIGS, "b")
     )
     request = CreateTopicsRequest(topics=[CreatableTopic(name="a"), CreatableTopic(name="b")])
-    asking = context(7, image(), controller=controller, authorizer=deny)
-    response = await response_of(create_topics.handle(asking, request))
-    assert [each.name for each in controller.calls[0][0]] == ["b"]
+    request_context = context(7, image(), controller=controller, authorizer=authorizer)
+    response = await response_of(create_topics.handle(request_context, request))
+    assert [row.name for row in controller.calls[0][0]] == ["b"]
     assert response.topics[0].error_code == E.TOPIC_AUTHORIZATION_FAILED
-    hidden = response.topics[1]
-    assert (hidden.topic_config_error_code, hidden.configs, hidden.num_partitions) == (
+    hidden_topic = response.topics[1]
+    assert (hidden_topic.topic_config_error_code, hidden_topic.configs, hidden_topic.num_partitions) == (
         E.TOPIC_AUTHORIZATION_FAILED,
         None,
         -1,
     )
 
 
-async def test_create_partitions_names_the_new_total() -> None:
+async def test_create_partitions_forwards_the_total_partition_count() -> None:
     controller = FakeController([TopicResult("a"), TopicResult("b", error=E.INVALID_PARTITIONS, message="fewer")])
     request = CreatePartitionsRequest(
         topics=[
@@ -97,12 +99,12 @@ async def test_create_partitions_names_the_new_total() -> None:
             CreatePartitionsTopic(name="b", count=1, assignments=[]),
         ]
     )
-    deny = Deny((AclOperation.ALTER, "c"))
+    authorizer = Deny((AclOperation.ALTER, "c"))
     response = await response_of(
-        create_partitions.handle(context(3, image(), controller=controller, authorizer=deny), request)
+        create_partitions.handle(context(3, image(), controller=controller, authorizer=authorizer), request)
     )
     assert controller.calls[0][0] == (NewPartitions("a", 4), NewPartitions("b", 1, ()))
-    assert [(each.name, each.error_code) for each in response.results] == [
+    assert [(result.name, result.error_code) for result in response.results] == [
         ("a", E.NONE),
         ("c", E.TOPIC_AUTHORIZATION_FAILED),
         ("b", E.INVALID_PARTITIONS),
@@ -124,7 +126,7 @@ async def test_delete_topics_by_name_and_by_id() -> None:
     )
     response = await response_of(delete_topics.handle(context(6, image([known]), controller=controller), request))
     assert controller.calls[0][0] == (TopicName(None, UUID(int=1)), TopicName("b"))
-    assert [(each.name, each.error_code) for each in response.responses] == [
+    assert [(result.name, result.error_code) for result in response.responses] == [
         ("a", E.NONE),
         ("b", E.UNKNOWN_TOPIC_OR_PARTITION),
         ("x", E.INVALID_REQUEST),
@@ -133,22 +135,22 @@ async def test_delete_topics_by_name_and_by_id() -> None:
     ]
 
 
-async def test_a_hidden_name_is_not_disclosed_for_its_id() -> None:
+async def test_delete_by_id_without_describe_permission_does_not_disclose_the_name() -> None:
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=UUID(int=1))])
-    hidden = Deny((AclOperation.DESCRIBE, "a"))
+    no_describe = Deny((AclOperation.DESCRIBE, "a"))
     response = await response_of(
-        delete_topics.handle(context(6, image([topic("a", 1, [1])]), authorizer=hidden), request)
+        delete_topics.handle(context(6, image([topic("a", 1, [1])]), authorizer=no_describe), request)
     )
-    assert [(each.name, each.error_code) for each in response.responses] == [(None, E.TOPIC_AUTHORIZATION_FAILED)]
-    kept = Deny((AclOperation.DELETE, "a"))
+    assert [(result.name, result.error_code) for result in response.responses] == [(None, E.TOPIC_AUTHORIZATION_FAILED)]
+    no_delete = Deny((AclOperation.DELETE, "a"))
     response = await response_of(
-        delete_topics.handle(context(6, image([topic("a", 1, [1])]), authorizer=kept), request)
+        delete_topics.handle(context(6, image([topic("a", 1, [1])]), authorizer=no_delete), request)
     )
-    assert [(each.name, each.error_code) for each in response.responses] == [("a", E.TOPIC_AUTHORIZATION_FAILED)]
+    assert [(result.name, result.error_code) for result in response.responses] == [("a", E.TOPIC_AUTHORIZATION_FAILED)]
 
 
 @pytest.mark.parametrize(("version", "error"), [(2, E.INVALID_REQUEST), (3, E.TOPIC_DELETION_DISABLED)])
-async def test_deletion_can_be_switched_off(version: int, error: ErrorCode) -> None:
+async def test_delete_topics_with_deletion_disabled_is_refused(version: int, error: ErrorCode) -> None:
     with pytest.raises(Refusal) as caught:
         await response_of(
             delete_topics.handle(
@@ -158,25 +160,29 @@ async def test_deletion_can_be_switched_off(version: int, error: ErrorCode) -> N
     assert caught.value.error is error
 
 
-def described(
-    resource_type: int, name: str, *assignments: str, given: dict[str, str] | None = None, keys: list[str] | None = None
+def describe(
+    resource_type: int,
+    name: str,
+    *assignments: str,
+    configs: dict[str, str] | None = None,
+    keys: list[str] | None = None,
 ) -> Any:
-    seen = image([topic("t", 1, [1])], configs={"t": given or {}})
+    cluster_image = image([topic("t", 1, [1])], configs={"t": configs or {}})
     request = DescribeConfigsRequest(
         resources=[DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=keys)],
         include_synonyms=True,
         include_documentation=True,
     )
-    return describe_configs.handle(context(4, seen, *assignments), request).results[0]
+    return describe_configs.handle(context(4, cluster_image, *assignments), request).results[0]
 
 
-def test_a_topics_setting_says_where_it_comes_from_and_what_it_hides() -> None:
-    result = described(
-        2, "t", "log.retention.minutes=2", "log.retention.ms=9", given={"retention.ms": "5"}, keys=["retention.ms"]
+def test_described_topic_config_has_its_source_and_synonyms() -> None:
+    result = describe(
+        2, "t", "log.retention.minutes=2", "log.retention.ms=9", configs={"retention.ms": "5"}, keys=["retention.ms"]
     )
     (entry,) = result.configs
     assert (entry.name, entry.value, entry.config_source, entry.config_type) == ("retention.ms", "5", 1, 5)
-    assert [(each.name, each.value, each.source) for each in entry.synonyms] == [
+    assert [(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms] == [
         ("retention.ms", "5", 1),
         ("log.retention.ms", "9", 4),
         ("log.retention.minutes", "2", 4),
@@ -194,88 +200,90 @@ def test_a_topics_setting_says_where_it_comes_from_and_what_it_hides() -> None:
         (("log.retention.hours=-1",), "-1", 5),
     ],
 )
-def test_retention_is_taken_from_the_finest_unit_that_is_set(
-    assignments: tuple[str, ...], value: str, source: int
-) -> None:
-    (entry,) = described(2, "t", *assignments, keys=["retention.ms"]).configs
+def test_retention_of_the_finest_configured_unit_applies(assignments: tuple[str, ...], value: str, source: int) -> None:
+    (entry,) = describe(2, "t", *assignments, keys=["retention.ms"]).configs
     assert (entry.value, entry.config_source) == (value, source)
 
 
-def test_every_property_of_topics_and_brokers_is_listed() -> None:
-    assert [entry.name for entry in described(2, "t").configs] == list(TOPIC_PROPERTIES)
-    entries = {entry.name: entry for entry in described(4, "1", "num.partitions=3").configs}
+def test_describe_configs_lists_every_property_of_topics_and_brokers() -> None:
+    assert [entry.name for entry in describe(2, "t").configs] == list(TOPIC_PROPERTIES)
+    entries = {entry.name: entry for entry in describe(4, "1", "num.partitions=3").configs}
     assert (entries["num.partitions"].value, entries["num.partitions"].config_source) == ("3", 4)
-    # As Kafka says it: tests/interop/test_describe_configs.py asks both.
+    # As in Kafka; tests/interop/test_describe_configs.py compares both.
     read_only = [entries[name].read_only for name in ("node.id", "num.partitions", "message.max.bytes")]
     assert read_only == [True, True, False]
-    assert described(4, "").configs == []
+    assert describe(4, "").configs == []
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "error"),
     [
-        (2, "nope", E.UNKNOWN_TOPIC_OR_PARTITION),
+        (2, "missing", E.UNKNOWN_TOPIC_OR_PARTITION),
         (2, "a b", E.INVALID_TOPIC_EXCEPTION),
         (4, "2", E.INVALID_REQUEST),
         (8, "1", E.INVALID_REQUEST),
     ],
 )
-def test_resources_that_cannot_be_described(kind: int, name: str, error: ErrorCode) -> None:
-    refused = described(kind, name)
+def test_describe_configs_of_an_invalid_resource_is_an_error(kind: int, name: str, error: ErrorCode) -> None:
+    refused = describe(kind, name)
     assert refused.error_code == error
     assert (refused.error_message or "").startswith("Topic name is invalid: 'a b' ") is (name == "a b")
 
 
 @pytest.mark.parametrize(
-    "given", [{"no.such": "1"}, {"retention.ms": "x"}, {"segment.bytes": "-5"}, {"cleanup.policy": "burn"}]
+    "configs", [{"no.such": "1"}, {"retention.ms": "x"}, {"segment.bytes": "-5"}, {"cleanup.policy": "burn"}]
 )
-def test_settings_of_topics_are_checked(given: dict[str, str]) -> None:
+def test_invalid_topic_config_is_refused(configs: dict[str, str]) -> None:
     with pytest.raises(Refusal) as caught:
-        TopicSettings(config()).validate("t", given)
+        TopicSettings(config()).validate("t", configs)
     assert caught.value.error is E.INVALID_CONFIG
 
 
-def test_storage_gets_the_topics_settings_over_the_brokers() -> None:
-    made = TopicSettings(config("log.segment.bytes=5000", "log.roll.hours=2", "odradek.validate.records=all"))
-    log_config = made.log_config({"segment.bytes": "6000", "cleanup.policy": "compact"})
+def test_log_config_prefers_topic_configs_to_broker_configs() -> None:
+    topic_settings = TopicSettings(config("log.segment.bytes=5000", "log.roll.hours=2", "odradek.validate.records=all"))
+    log_config = topic_settings.log_config({"segment.bytes": "6000", "cleanup.policy": "compact"})
     assert (log_config.segment_bytes, log_config.segment_ms) == (6000, 7_200_000)
     assert (log_config.cleanup_policy, log_config.validate_records_all) == (("compact",), True)
-    assert made.log_config({}).segment_bytes == 5000
+    assert topic_settings.log_config({}).segment_bytes == 5000
 
 
-def test_what_is_set_for_all_brokers_stands_between_the_topic_and_the_node() -> None:
-    made = TopicSettings(config("log.segment.bytes=5000", "min.insync.replicas=3"))
+def test_cluster_default_ranks_between_node_config_and_static_config() -> None:
+    topic_settings = TopicSettings(config("log.segment.bytes=5000", "min.insync.replicas=3"))
     delta = MetadataDelta(image())
     for name, value in (("log.segment.bytes", "7000"), ("min.insync.replicas", "2")):
         delta.replay(10, 1, ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="", name=name, value=value))
-    made.on_metadata(delta, delta.build())
-    assert (made.log_config({}).segment_bytes, made.log_config({}).min_insync_replicas) == (7000, 2)
-    assert made.log_config({"segment.bytes": "6000"}).segment_bytes == 6000
-    assert [(each.name, each.value, each.source) for each in made.synonyms("segment.bytes", {})] == [
+    topic_settings.on_metadata(delta, delta.build())
+    assert (topic_settings.log_config({}).segment_bytes, topic_settings.log_config({}).min_insync_replicas) == (7000, 2)
+    assert topic_settings.log_config({"segment.bytes": "6000"}).segment_bytes == 6000
+    assert [
+        (synonym.name, synonym.value, synonym.source) for synonym in topic_settings.synonyms("segment.bytes", {})
+    ] == [
         ("log.segment.bytes", "7000", 3),
         ("log.segment.bytes", "5000", 4),
         ("log.segment.bytes", "1073741824", 5),
     ]
-    (min_isr,) = (each for each in made.effective("t", {}) if each.name == "min.insync.replicas")
+    (min_isr,) = (entry for entry in topic_settings.effective("t", {}) if entry.name == "min.insync.replicas")
     assert (min_isr.value, min_isr.source) == ("2", 3)
-    own = MetadataDelta(delta.build())
-    own.replay(
+    node_delta = MetadataDelta(delta.build())
+    node_delta.replay(
         11, 1, ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="1", name="log.segment.bytes", value="8000")
     )
-    made.on_metadata(own, own.build())
-    assert made.log_config({}).segment_bytes == made.current(PROPERTIES["log.segment.bytes"]) == 8000
-    assert [each.source for each in made.synonyms("segment.bytes", {})] == [2, 3, 4, 5]
-    # and a default that is taken back is gone
-    later = MetadataDelta(own.build())
-    later.replay(
+    topic_settings.on_metadata(node_delta, node_delta.build())
+    assert (
+        topic_settings.log_config({}).segment_bytes == topic_settings.current(PROPERTIES["log.segment.bytes"]) == 8000
+    )
+    assert [synonym.source for synonym in topic_settings.synonyms("segment.bytes", {})] == [2, 3, 4, 5]
+    # A removed cluster default no longer applies.
+    removal_delta = MetadataDelta(node_delta.build())
+    removal_delta.replay(
         12, 1, ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="", name="min.insync.replicas", value=None)
     )
-    made.on_metadata(later, later.build())
-    assert made.log_config({}).min_insync_replicas == 3
+    topic_settings.on_metadata(removal_delta, removal_delta.build())
+    assert topic_settings.log_config({}).min_insync_replicas == 3
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "message"),
+    ("configs", "error", "message"),
     [
         ({"no.such": "1"}, E.INVALID_CONFIG, "Unknown broker config name: no.such"),
         ({"node.id": "1"}, E.INVALID_REQUEST, "Cannot update these configs dynamically: [node.id]"),
@@ -296,50 +304,56 @@ def test_what_is_set_for_all_brokers_stands_between_the_topic_and_the_node() -> 
         ),
     ],
 )
-def test_settings_of_brokers_are_checked(given: dict[str, str], error: ErrorCode, message: str) -> None:
-    made = TopicSettings(config())
-    made.validate_broker({"log.segment.bytes": "5000000"})
+def test_invalid_broker_config_is_refused(configs: dict[str, str], error: ErrorCode, message: str) -> None:
+    topic_settings = TopicSettings(config())
+    topic_settings.validate_broker({"log.segment.bytes": "5000000"})
     with pytest.raises(Refusal) as caught:
-        made.validate_broker(given)
+        topic_settings.validate_broker(configs)
     assert caught.value.error is error
     assert str(caught.value.message).startswith(message)
 
 
-def test_lists_are_known() -> None:
-    made = TopicSettings(config())
-    assert made.list_default(2, "cleanup.policy") == made.list_default(4, "log.cleanup.policy") == ("delete",)
-    assert made.list_default(2, "retention.ms") is made.list_default(2, "no.such") is None
+def test_list_default_returns_the_default_of_list_properties_only() -> None:
+    topic_settings = TopicSettings(config())
+    assert (
+        topic_settings.list_default(2, "cleanup.policy")
+        == topic_settings.list_default(4, "log.cleanup.policy")
+        == ("delete",)
+    )
+    assert topic_settings.list_default(2, "retention.ms") is topic_settings.list_default(2, "no.such") is None
 
 
 KINDS = pytest.mark.parametrize(("kind", "log"), [(0, "__consumer_offsets"), (1, "__transaction_state")])
 
 
 @KINDS
-async def test_the_coordinator_of_a_name_leads_its_partition(kind: int, log: str) -> None:
+async def test_find_coordinator_returns_the_leader_of_the_keys_partition(kind: int, log: str) -> None:
     count = 4
     leaders = [1, 2, 1, 2]
-    seen = image([topic(log, 9, leaders, replicas=(1, 2))], [broker(1), broker(2)])
+    cluster_image = image([topic(log, 9, leaders, replicas=(1, 2))], [broker(1), broker(2)])
     request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["a", "b", "c"])
-    response = await response_of(find_coordinator.handle(context(4, seen), request))
-    assert [each.node_id for each in response.coordinators] == [
+    response = await response_of(find_coordinator.handle(context(4, cluster_image), request))
+    assert [coordinator.node_id for coordinator in response.coordinators] == [
         leaders[partition_for(k, count)] for k in ("a", "b", "c")
     ]
     single = await response_of(
-        find_coordinator.handle(context(1, seen), FindCoordinatorRequest(key="a", key_type=kind))
+        find_coordinator.handle(context(1, cluster_image), FindCoordinatorRequest(key="a", key_type=kind))
     )
     assert (single.node_id, single.port) == (response.coordinators[0].node_id, response.coordinators[0].port)
 
 
 @KINDS
-async def test_the_topic_of_a_coordinator_is_made_on_demand(kind: int, log: str) -> None:
-    asking = context(1, image())
-    response = await response_of(find_coordinator.handle(asking, FindCoordinatorRequest(key="a", key_type=kind)))
+async def test_find_coordinator_creates_the_missing_internal_topic(kind: int, log: str) -> None:
+    request_context = context(1, image())
+    response = await response_of(
+        find_coordinator.handle(request_context, FindCoordinatorRequest(key="a", key_type=kind))
+    )
     assert (response.error_code, response.node_id) == (E.NONE, 1)
-    assert services_of(asking).auto_topic_creation.created == [log]
+    assert services_of(request_context).auto_topic_creation.created == [log]
     refused = context(1, image(), refusals={log: E.INVALID_REPLICATION_FACTOR})
     response = await response_of(find_coordinator.handle(refused, FindCoordinatorRequest(key="a", key_type=kind)))
-    nobody = (response.error_code, response.node_id, response.host, response.port)
-    assert nobody == (E.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
+    coordinator = (response.error_code, response.node_id, response.host, response.port)
+    assert coordinator == (E.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
 
 
 @pytest.mark.parametrize(
@@ -350,10 +364,10 @@ async def test_the_topic_of_a_coordinator_is_made_on_demand(kind: int, log: str)
         (2, E.GROUP_AUTHORIZATION_FAILED),
     ],
 )
-async def test_who_may_not_describe_a_name_is_not_told_its_coordinator(kind: int, error: ErrorCode) -> None:
-    asking = context(6, image(), authorizer=Deny((AclOperation.DESCRIBE, "a")))
+async def test_find_coordinator_without_describe_permission_is_refused(kind: int, error: ErrorCode) -> None:
+    request_context = context(6, image(), authorizer=Deny((AclOperation.DESCRIBE, "a")))
     request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["a"])
-    response = await response_of(find_coordinator.handle(asking, request))
+    response = await response_of(find_coordinator.handle(request_context, request))
     assert response.coordinators[0].error_code == error
 
 
@@ -361,14 +375,16 @@ async def test_who_may_not_describe_a_name_is_not_told_its_coordinator(kind: int
     ("version", "kind", "error"),
     [(6, 2, E.COORDINATOR_NOT_AVAILABLE), (3, 2, E.INVALID_REQUEST), (3, 9, E.INVALID_REQUEST)],
 )
-async def test_what_has_no_coordinator(version: int, kind: int, error: ErrorCode) -> None:
+async def test_find_coordinator_of_an_unsupported_key_type_is_an_error(
+    version: int, kind: int, error: ErrorCode
+) -> None:
     request = FindCoordinatorRequest(key="g", key_type=kind, coordinator_keys=["g"])
     response = await response_of(find_coordinator.handle(context(version, image()), request))
-    told = response.coordinators[0] if version >= 4 else response
-    assert told.error_code == error
+    result = response.coordinators[0] if version >= 4 else response
+    assert result.error_code == error
 
 
-def test_items_without_an_id_have_the_zero_one() -> None:
+def test_topic_name_without_id_has_the_zero_uuid() -> None:
     assert TopicName().topic_id == ZERO_UUID
 
 
@@ -378,6 +394,6 @@ def test_items_without_an_id_have_the_zero_one() -> None:
 )
 def test_refusals_encode_in_every_version(api: AnyApi) -> None:
     for version in range(api.min_version, api.max_version + 1):
-        response = api.refuse(context(version, image()), api.request(), E.UNKNOWN_SERVER_ERROR, "why")
+        response = api.refuse(context(version, image()), api.request(), E.UNKNOWN_SERVER_ERROR, "message")
         assert response is not None
         assert encode(response, version)

@@ -1,4 +1,4 @@
-"""The five transaction APIs over a real coordinator: who may, which version is told what, and how answers are shaped."""
+"""The five transaction APIs over a real coordinator: permissions, errors per version and the form of responses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ APIS: tuple[AnyApi, ...] = (
 )
 
 
-async def ask(
+async def call(
     rig: CoordinatorRig,
     version: int,
     request: Any,
@@ -57,13 +57,13 @@ async def ask(
     now_ms: int = NOW_MS,
     roles: tuple[str, ...] = ALL_ROLES,
 ) -> Any:
-    """What a client would read: through dispatch, encoded and decoded in `version`."""
+    """Return the response that a client reads: after dispatch, encoded and decoded in `version`."""
     api = next(api for api in APIS if api.request is type(request))
-    given = context(version, TOPICS, authorizer=authorizer)
-    services = services_of(given)
+    request_context = context(version, TOPICS, authorizer=authorizer)
+    services = services_of(request_context)
     services.transactions, services.clock, services.controller = rig.coordinator, None, None
-    given.session.listener = replace(given.session.listener, roles=roles)
-    given.api_key, given.client_id, given.now_ms = api.key, "client-7", now_ms
+    request_context.session.listener = replace(request_context.session.listener, roles=roles)
+    request_context.api_key, request_context.client_id, request_context.now_ms = api.key, "client-7", now_ms
     request = decode(api.request, version, encode(request, version))
     dispatcher = Dispatcher(
         APIS,
@@ -71,22 +71,22 @@ async def ask(
         (services, services, services),
         forwarding=services,
         metrics={},
-        on_unexpected=lambda _where, bug: pytest.fail(repr(bug)),
+        on_unexpected=lambda _context, bug: pytest.fail(repr(bug)),
     )
-    call = Call(api, given, request, None, 0)  # type: ignore[arg-type]
-    response = dispatcher.handle(call)
+    dispatched = Call(api, request_context, request, None, 0)  # type: ignore[arg-type]
+    response = dispatcher.handle(dispatched)
     if asyncio.iscoroutine(response) or asyncio.isfuture(response):
         try:
             response = await response
         except Exception as exception:
-            response = dispatcher.refused(call, exception)
+            response = dispatcher.refused(dispatched, exception)
     return decode(api.response, version, encode(response, version))
 
 
-def add_v3(*names: tuple[str, list[int]], pid: int = 0, epoch: int = 0) -> AddPartitionsToTxnRequest:
+def add_v3(*names: tuple[str, list[int]], producer_id: int = 0, epoch: int = 0) -> AddPartitionsToTxnRequest:
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=ID,
-        v3_and_below_producer_id=pid,
+        v3_and_below_producer_id=producer_id,
         v3_and_below_producer_epoch=epoch,
         v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=parts) for name, parts in names],
     )
@@ -102,7 +102,7 @@ def add_v4(*names: tuple[str, list[int]], verify_only: bool = False, epoch: int 
     )
 
 
-def told(topics: Any) -> dict[str, str]:
+def partition_errors(topics: Any) -> dict[str, str]:
     return {
         f"{entry.name}-{result.partition_index}": ErrorCode(result.partition_error_code).name
         for entry in topics
@@ -110,62 +110,64 @@ def told(topics: Any) -> dict[str, str]:
     }
 
 
-# ---- InitProducerId -----------------------------------------------------------------------------------------------------
+# ---- InitProducerId
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_an_identity_in_every_version(version: int) -> None:
+async def test_init_producer_id_returns_an_id_in_every_version(version: int) -> None:
     rig = await CoordinatorRig().ready()
     for transactional_id in (None, ID):
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-        response = await ask(rig, version, request)
+        response = await call(rig, version, request)
         assert (response.error_code, response.producer_epoch) == (0, 0)
     assert response.producer_id == 1
 
 
 @pytest.mark.parametrize(("version", "error"), [(3, ErrorCode.INVALID_PRODUCER_EPOCH), (4, ErrorCode.PRODUCER_FENCED)])
-async def test_a_fenced_producer_is_told_so_in_words_that_it_knows(version: int, error: ErrorCode) -> None:
+async def test_init_producer_id_of_a_fenced_producer_has_the_error_of_its_version(
+    version: int, error: ErrorCode
+) -> None:
     rig = await CoordinatorRig().ready()
-    await ask(rig, version, InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000))
+    await call(rig, version, InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000))
     request = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1, producer_id=0, producer_epoch=9)
-    response = await ask(rig, version, request)
+    response = await call(rig, version, request)
     assert (response.error_code, response.producer_id, response.producer_epoch) == (error, -1, -1)
 
 
-async def test_the_id_or_the_cluster_or_a_topic_must_be_allowed() -> None:
+async def test_init_producer_id_without_permission_is_refused() -> None:
     rig = await CoordinatorRig().ready()
     request = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000)
-    response = await ask(rig, 4, request, Deny((AclOperation.WRITE, ID)))
+    response = await call(rig, 4, request, Deny((AclOperation.WRITE, ID)))
     assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     idempotent = InitProducerIdRequest(transactional_id=None)
     no_cluster = (AclOperation.IDEMPOTENT_WRITE, "kafka-cluster")
-    assert (await ask(rig, 4, idempotent, Deny(no_cluster))).error_code == 0
-    nothing = Deny(no_cluster, *((AclOperation.WRITE, name) for name in TOPICS.topics))
-    assert (await ask(rig, 4, idempotent, nothing)).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert (await call(rig, 4, idempotent, Deny(no_cluster))).error_code == 0
+    no_permission = Deny(no_cluster, *((AclOperation.WRITE, name) for name in TOPICS.topics))
+    assert (await call(rig, 4, idempotent, no_permission)).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-async def test_half_an_identity_is_no_request() -> None:
+async def test_producer_id_without_epoch_is_an_invalid_request() -> None:
     rig = await CoordinatorRig().ready()
     request = InitProducerIdRequest(transactional_id=None, producer_id=4)
-    assert (await ask(rig, 4, request)).error_code == ErrorCode.INVALID_REQUEST
+    assert (await call(rig, 4, request)).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_a_new_producer_is_answered_when_the_abort_is_complete() -> None:
+async def test_init_producer_id_during_a_transaction_completes_after_its_abort() -> None:
     rig = CoordinatorRig()
-    pid, epoch = await rig.running()
-    response = await ask(rig, 4, InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000))
-    assert (response.error_code, response.producer_id, response.producer_epoch) == (0, pid, epoch + 2)
+    producer_id, epoch = await rig.running()
+    response = await call(rig, 4, InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000))
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (0, producer_id, epoch + 2)
 
 
-# ---- AddPartitionsToTxn -------------------------------------------------------------------------------------------------
+# ---- AddPartitionsToTxn
 
 
 @pytest.mark.parametrize("version", range(4))
-async def test_clients_add_partitions(version: int) -> None:
+async def test_add_partitions_to_txn_of_clients(version: int) -> None:
     rig = await CoordinatorRig().ready()
-    await ask(rig, version, InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000))
-    response = await ask(rig, version, add_v3(("t", [0, 1]), ("u", [0])))
-    assert told(response.results_by_topic_v3_and_below) == {"t-0": "NONE", "t-1": "NONE", "u-0": "NONE"}
+    await call(rig, version, InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000))
+    response = await call(rig, version, add_v3(("t", [0, 1]), ("u", [0])))
+    assert partition_errors(response.results_by_topic_v3_and_below) == {"t-0": "NONE", "t-1": "NONE", "u-0": "NONE"}
     txn = (await rig.coordinator.describe(ID)).transaction
     assert (txn.client_version, txn.client_id) == (0, "client-7")
 
@@ -182,26 +184,26 @@ async def test_clients_add_partitions(version: int) -> None:
         ([("t", [0]), ("u", [0])], {"t-0": "OPERATION_NOT_ATTEMPTED", "u-0": "TOPIC_AUTHORIZATION_FAILED"}),
     ],
 )
-async def test_one_bad_partition_keeps_out_the_good_ones(names: Any, expected: dict[str, str]) -> None:
+async def test_one_invalid_partition_adds_no_partition(names: Any, expected: dict[str, str]) -> None:
     rig = await CoordinatorRig().ready()
-    await ask(rig, 3, InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000))
-    response = await ask(rig, 3, add_v3(*names), Deny((AclOperation.WRITE, "u")))
-    assert told(response.results_by_topic_v3_and_below) == expected
+    await call(rig, 3, InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000))
+    response = await call(rig, 3, add_v3(*names), Deny((AclOperation.WRITE, "u")))
+    assert partition_errors(response.results_by_topic_v3_and_below) == expected
     assert (await rig.coordinator.describe(ID)).partitions == {}
 
 
 @pytest.mark.parametrize(("version", "error"), [(1, "INVALID_PRODUCER_EPOCH"), (2, "PRODUCER_FENCED")])
-async def test_errors_of_the_transaction_stand_on_every_partition(version: int, error: str) -> None:
+async def test_transaction_error_is_on_every_partition(version: int, error: str) -> None:
     rig = await CoordinatorRig().ready()
-    await ask(rig, version, InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000))
-    response = await ask(rig, version, add_v3(("t", [0, 1]), epoch=5))
-    assert told(response.results_by_topic_v3_and_below) == {"t-0": error, "t-1": error}
-    response = await ask(rig, version, add_v3(("t", [0])), Deny((AclOperation.WRITE, ID)))
-    assert told(response.results_by_topic_v3_and_below) == {"t-0": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"}
+    await call(rig, version, InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000))
+    response = await call(rig, version, add_v3(("t", [0, 1]), epoch=5))
+    assert partition_errors(response.results_by_topic_v3_and_below) == {"t-0": error, "t-1": error}
+    response = await call(rig, version, add_v3(("t", [0])), Deny((AclOperation.WRITE, ID)))
+    assert partition_errors(response.results_by_topic_v3_and_below) == {"t-0": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"}
 
 
 @pytest.mark.parametrize("version", [4, 5])
-async def test_brokers_add_and_verify_in_batches(version: int) -> None:
+async def test_add_partitions_to_txn_of_brokers_adds_and_verifies_in_batches(version: int) -> None:
     rig = CoordinatorRig()
     await rig.running()
     transactions = [
@@ -210,9 +212,11 @@ async def test_brokers_add_and_verify_in_batches(version: int) -> None:
         add_v4(("u", [0])),
         add_v4(("x", [0]), verify_only=True),
     ]
-    response = await ask(rig, version, AddPartitionsToTxnRequest(transactions=transactions))
+    response = await call(rig, version, AddPartitionsToTxnRequest(transactions=transactions))
     assert response.error_code == 0
-    assert [(entry.transactional_id, told(entry.topic_results)) for entry in response.results_by_transaction] == [
+    assert [
+        (entry.transactional_id, partition_errors(entry.topic_results)) for entry in response.results_by_transaction
+    ] == [
         (ID, {"t-0": "NONE", "t-1": "TRANSACTION_ABORTABLE"}),
         ("a", {"u-0": "NOT_COORDINATOR"}),
         (ID, {"u-0": "NONE"}),
@@ -222,103 +226,105 @@ async def test_brokers_add_and_verify_in_batches(version: int) -> None:
     assert (txn.client_version, txn.client_id) == (2, "c")
 
 
-async def test_only_brokers_use_the_batched_versions() -> None:
+async def test_batched_version_without_cluster_action_permission_is_refused() -> None:
     rig = CoordinatorRig()
     await rig.running()
     denied = Deny((AclOperation.CLUSTER_ACTION, "kafka-cluster"))
-    response = await ask(rig, 4, AddPartitionsToTxnRequest(transactions=[add_v4(("t", [0]))]), denied)
+    response = await call(rig, 4, AddPartitionsToTxnRequest(transactions=[add_v4(("t", [0]))]), denied)
     assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert response.results_by_transaction == []
 
 
-async def test_where_brokers_have_a_listener_of_their_own_the_batched_versions_are_served_there_alone() -> None:
+async def test_batched_versions_are_served_only_on_the_inter_broker_listener() -> None:
     rig = CoordinatorRig()
-    pid, epoch = await rig.running()
+    producer_id, epoch = await rig.running()
     batched = AddPartitionsToTxnRequest(transactions=[add_v4(("u", [0]))])
-    response = await ask(rig, 5, batched, roles=("client",))
+    response = await call(rig, 5, batched, roles=("client",))
     assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert (await ask(rig, 5, batched, roles=("client", "broker"))).error_code == ErrorCode.NONE
-    response = await ask(rig, 3, add_v3(("t", [1]), pid=pid, epoch=epoch), roles=("client",))
-    assert told(response.results_by_topic_v3_and_below) == {"t-1": "NONE"}
+    assert (await call(rig, 5, batched, roles=("client", "broker"))).error_code == ErrorCode.NONE
+    response = await call(rig, 3, add_v3(("t", [1]), producer_id=producer_id, epoch=epoch), roles=("client",))
+    assert partition_errors(response.results_by_topic_v3_and_below) == {"t-1": "NONE"}
 
 
-async def test_a_batch_waits_for_all_of_its_transactions() -> None:
+async def test_batched_response_waits_for_all_transactions() -> None:
     rig = CoordinatorRig()
-    pid, epoch = await rig.running()
-    rig.coordinator.end_txn(ID, pid, epoch, commit=True, client_version=2).result()
+    producer_id, epoch = await rig.running()
+    rig.coordinator.end_txn(ID, producer_id, epoch, commit=True, client_version=2).result()
     request = AddPartitionsToTxnRequest(transactions=[add_v4(("u", [0]), epoch=1), add_v4(("u", [0]), epoch=0)])
-    response = await ask(rig, 5, request)
-    assert [told(entry.topic_results) for entry in response.results_by_transaction] == [
+    response = await call(rig, 5, request)
+    assert [partition_errors(entry.topic_results) for entry in response.results_by_transaction] == [
         {"u-0": "NONE"},
         {"u-0": "PRODUCER_FENCED"},
     ]
 
 
-# ---- EndTxn -------------------------------------------------------------------------------------------------------------
+# ---- EndTxn
 
 
 @pytest.mark.parametrize(("version", "identity"), [*((v, (-1, -1)) for v in range(5)), (5, (0, 1))])
-async def test_the_version_says_which_generation_ends(version: int, identity: tuple[int, int]) -> None:
+async def test_end_txn_v5_returns_the_next_producer_epoch_and_older_versions_none(
+    version: int, identity: tuple[int, int]
+) -> None:
     rig = CoordinatorRig()
-    pid, epoch = await rig.running(version=0)
-    request = EndTxnRequest(transactional_id=ID, producer_id=pid, producer_epoch=epoch, committed=True)
-    response = await ask(rig, version, request)
+    producer_id, epoch = await rig.running(version=0)
+    request = EndTxnRequest(transactional_id=ID, producer_id=producer_id, producer_epoch=epoch, committed=True)
+    response = await call(rig, version, request)
     assert (response.error_code, response.producer_id, response.producer_epoch) == (0, *identity)
 
 
 @pytest.mark.parametrize(("version", "error"), [(1, "INVALID_PRODUCER_EPOCH"), (2, "PRODUCER_FENCED")])
-async def test_errors_of_end_txn(version: int, error: str) -> None:
+async def test_end_txn_errors_have_the_code_of_their_version(version: int, error: str) -> None:
     rig = CoordinatorRig()
-    pid, _epoch = await rig.running()
-    request = EndTxnRequest(transactional_id=ID, producer_id=pid, producer_epoch=9, committed=True)
-    response = await ask(rig, version, request)
+    producer_id, _epoch = await rig.running()
+    request = EndTxnRequest(transactional_id=ID, producer_id=producer_id, producer_epoch=9, committed=True)
+    response = await call(rig, version, request)
     assert ErrorCode(response.error_code).name == error
-    response = await ask(rig, version, request, Deny((AclOperation.WRITE, ID)))
+    response = await call(rig, version, request, Deny((AclOperation.WRITE, ID)))
     assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    response = await ask(rig, version, replace(request, transactional_id=""))
+    response = await call(rig, version, replace(request, transactional_id=""))
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_a_retry_waits_for_its_first_attempt() -> None:
+async def test_retried_end_txn_waits_for_the_first_attempt() -> None:
     rig = CoordinatorRig()
-    pid, epoch = await rig.running()
-    request = EndTxnRequest(transactional_id=ID, producer_id=pid, producer_epoch=epoch, committed=True)
+    producer_id, epoch = await rig.running()
+    request = EndTxnRequest(transactional_id=ID, producer_id=producer_id, producer_epoch=epoch, committed=True)
     for _ in range(2):
-        response = await ask(rig, 5, request)
+        response = await call(rig, 5, request)
         assert (response.error_code, response.producer_epoch) == (0, epoch + 1)
 
 
-# ---- Describe and list --------------------------------------------------------------------------------------------------
+# ---- Describe and list
 
 
-async def test_a_description_and_its_errors() -> None:
+async def test_describe_transactions_returns_states_and_errors() -> None:
     rig = CoordinatorRig()
-    pid, epoch = await rig.running(partitions=(T0, T1))
+    producer_id, epoch = await rig.running(partitions=(T0, T1))
     request = DescribeTransactionsRequest(transactional_ids=[ID, "a", "", "denied"])
-    response = await ask(rig, 0, request, Deny((AclOperation.DESCRIBE, "denied")))
+    response = await call(rig, 0, request, Deny((AclOperation.DESCRIBE, "denied")))
     assert isinstance(response, DescribeTransactionsResponse)
-    found, *failed = response.transaction_states
-    assert (found.transaction_state, found.producer_id, found.producer_epoch) == ("Ongoing", pid, epoch)
-    assert (found.transaction_timeout_ms, found.transaction_start_time_ms) == (60_000, NOW_MS)
-    assert [(entry.topic, entry.partitions) for entry in found.topics] == [("t", [0, 1])]
-    assert dict(found.unknown_tagged_fields) == {DESCRIBED_CLIENT_ID_TAG: b"c"}
+    state, *failed = response.transaction_states
+    assert (state.transaction_state, state.producer_id, state.producer_epoch) == ("Ongoing", producer_id, epoch)
+    assert (state.transaction_timeout_ms, state.transaction_start_time_ms) == (60_000, NOW_MS)
+    assert [(entry.topic, entry.partitions) for entry in state.topics] == [("t", [0, 1])]
+    assert dict(state.unknown_tagged_fields) == {DESCRIBED_CLIENT_ID_TAG: b"c"}
     assert [ErrorCode(entry.error_code).name for entry in failed] == [
         "NOT_COORDINATOR",
         "INVALID_REQUEST",
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     ]
-    response = await ask(rig, 0, request, Deny((AclOperation.DESCRIBE, "t")))
+    response = await call(rig, 0, request, Deny((AclOperation.DESCRIBE, "t")))
     assert response.transaction_states[0].topics == []
 
 
-async def test_an_unknown_id() -> None:
+async def test_describe_transactions_of_an_unknown_id_is_not_found() -> None:
     rig = await CoordinatorRig().ready()
-    response = await ask(rig, 0, DescribeTransactionsRequest(transactional_ids=[ID]))
+    response = await call(rig, 0, DescribeTransactionsRequest(transactional_ids=[ID]))
     assert response.transaction_states[0].error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize(
-    ("version", "filters", "found"),
+    ("version", "filters", "is_listed"),
     [
         (0, {}, True),
         (0, {"state_filters": ["Ongoing"]}, True),
@@ -336,42 +342,42 @@ async def test_an_unknown_id() -> None:
         (2, {"transactional_id_pattern": "my-.*", "state_filters": ["Empty"]}, False),
     ],
 )
-async def test_filters(version: int, filters: dict[str, Any], found: bool) -> None:
+async def test_list_transactions_applies_its_filters(version: int, filters: dict[str, Any], is_listed: bool) -> None:
     rig = CoordinatorRig()
-    pid, _ = await rig.running()
-    response = await ask(rig, version, ListTransactionsRequest(**filters), now_ms=NOW_MS + 1_000)
+    producer_id, _ = await rig.running()
+    response = await call(rig, version, ListTransactionsRequest(**filters), now_ms=NOW_MS + 1_000)
     listed = [
         (entry.transactional_id, entry.producer_id, entry.transaction_state) for entry in response.transaction_states
     ]
-    assert listed == ([(ID, pid, "Ongoing")] if found else [])
+    assert listed == ([(ID, producer_id, "Ongoing")] if is_listed else [])
     assert response.unknown_state_filters == [name for name in filters.get("state_filters", []) if name == "Nonsense"]
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=x)", r"(a)\1", "x{1,1001}", "((a{100}){100}){100}"])
-async def test_patterns_that_re2_does_not_take(pattern: str) -> None:
+async def test_pattern_that_re2_rejects_is_an_invalid_regular_expression(pattern: str) -> None:
     rig = await CoordinatorRig().ready()
-    response = await ask(rig, 2, ListTransactionsRequest(transactional_id_pattern=pattern))
+    response = await call(rig, 2, ListTransactionsRequest(transactional_id_pattern=pattern))
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-async def test_a_pattern_that_would_backtrack_for_ever_answers_at_once() -> None:
+async def test_pattern_with_exponential_backtracking_completes_quickly() -> None:
     rig = await CoordinatorRig().ready()
     names = ("a" * 60 + str(number) for number in range(1_000))
     name = next(name for name in names if rig.coordinator.partition_of(name) == 45)
     rig.coordinator.init_producer_id(name, 1_000).result()
     async with asyncio.timeout(5):
-        response = await ask(rig, 2, ListTransactionsRequest(transactional_id_pattern="(a+)+(a+)+b"))
+        response = await call(rig, 2, ListTransactionsRequest(transactional_id_pattern="(a+)+(a+)+b"))
     assert response.transaction_states == []
 
 
-async def test_ids_that_may_not_be_described_are_hidden() -> None:
+async def test_list_transactions_leaves_out_ids_without_describe_permission() -> None:
     rig = CoordinatorRig()
     await rig.running()
-    response = await ask(rig, 2, ListTransactionsRequest(), Deny((AclOperation.DESCRIBE, ID)))
+    response = await call(rig, 2, ListTransactionsRequest(), Deny((AclOperation.DESCRIBE, ID)))
     assert response.transaction_states == []
 
 
-def test_announced_versions() -> None:
+def test_version_ranges_of_the_transaction_apis() -> None:
     assert [(api.key, api.min_version, api.max_version) for api in APIS] == [
         (22, 0, 5),
         (24, 0, 5),

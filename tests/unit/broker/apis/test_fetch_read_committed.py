@@ -1,4 +1,4 @@
-"""What a read_committed consumer makes of our answers, against a model of the log."""
+"""Fetch with read_committed: the records that a consumer keeps, compared with a model of the log."""
 
 import asyncio
 
@@ -14,14 +14,14 @@ from tests.support.fetching import append, end, in_transaction, offsets, partiti
 
 
 class Model:
-    """What the log holds, record by record, and who ended how."""
+    """Model of the log: the kind and the producer of each record, and the open transactions."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, int]] = []  # ("data" | "plain" | "commit" | "abort", producer)
         self.open: dict[int, int] = {}
 
     def visible(self) -> tuple[int, list[int]]:
-        """(last stable offset, offsets of the records that a committed reader may see below it)."""
+        """Return the last stable offset and the offsets of the committed data records below it."""
         stable = min(self.open.values(), default=len(self.rows))
         ends: dict[int, str] = {}
         visible = []
@@ -34,14 +34,17 @@ class Model:
         return stable, visible[::-1]
 
 
-def as_a_consumer(answer: PartitionData, position: int) -> list[int]:
-    """What a read_committed consumer makes of an answer: the aborted list, markers, whole batches."""
-    assert answer.records is not None
-    assert answer.aborted_transactions is not None
-    pending = sorted(answer.aborted_transactions, key=lambda each: each.first_offset)
+def visible_offsets(partition: PartitionData, position: int) -> list[int]:
+    """Return the offsets from `position` on that a read_committed consumer keeps of one partition response.
+
+    As in Kafka's consumer, the list of aborted transactions and the abort markers decide, batch by batch.
+    """
+    assert partition.records is not None
+    assert partition.aborted_transactions is not None
+    pending = sorted(partition.aborted_transactions, key=lambda transaction: transaction.first_offset)
     aborted: dict[int, None] = {}
-    seen: list[int] = []
-    for header, view in iter_batches(answer.records):
+    offsets_read: list[int] = []
+    for header, view in iter_batches(partition.records):
         while pending and pending[0].first_offset <= header.last_offset:
             aborted[pending.pop(0).producer_id] = None
         if header.is_control:
@@ -50,8 +53,8 @@ def as_a_consumer(answer: PartitionData, position: int) -> list[int]:
                 aborted.pop(header.producer_id, None)
         elif not (header.is_transactional and header.producer_id in aborted):
             records = iter_records(view, max_decompressed_bytes=100_000)
-            seen.extend(record.offset for record in records if record.offset >= position)
-    return seen
+            offsets_read.extend(record.offset for record in records if record.offset >= position)
+    return offsets_read
 
 
 STEP = st.tuples(st.sampled_from(["data", "data", "plain", "commit", "abort"]), st.integers(1, 3))
@@ -64,7 +67,7 @@ STEP = st.tuples(st.sampled_from(["data", "data", "plain", "commit", "abort"]), 
     segment_bytes=st.sampled_from([100, 300, 1_000_000]),
     index_interval=st.sampled_from([0, 150, 4096]),
 )
-def test_a_committed_reader_sees_exactly_what_is_committed(
+def test_read_committed_consumer_reads_exactly_the_committed_records(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[str, int]],
     size: int,
@@ -90,17 +93,17 @@ def test_a_committed_reader_sees_exactly_what_is_committed(
                 del model.open[producer]
             model.rows.append((kind, producer))
         stable, expected = model.visible()
-        position, seen = 0, list[int]()
+        position, offsets_read = 0, list[int]()
         while position < stable:
-            asked = request(("t", 0, position), isolation_level=1, partition_bytes=size)
-            answer = partition_responses(await read(rig, asked))[0]
-            assert (answer.last_stable_offset, answer.high_watermark) == (stable, len(model.rows))
-            seen += as_a_consumer(answer, position)
-            whole = offsets(answer)
-            assert whole
-            position = whole[-1] + 1
-        assert (seen, position) == (expected, stable)
-        end_answer = partition_responses(await read(rig, request(("t", 0, stable), isolation_level=1)))[0]
-        assert (end_answer.records, end_answer.aborted_transactions) == (b"", [])
+            fetch_request = request(("t", 0, position), isolation_level=1, partition_bytes=size)
+            partition = partition_responses(await read(rig, fetch_request))[0]
+            assert (partition.last_stable_offset, partition.high_watermark) == (stable, len(model.rows))
+            offsets_read += visible_offsets(partition, position)
+            batch_offsets = offsets(partition)
+            assert batch_offsets
+            position = batch_offsets[-1] + 1
+        assert (offsets_read, position) == (expected, stable)
+        end_partition = partition_responses(await read(rig, request(("t", 0, stable), isolation_level=1)))[0]
+        assert (end_partition.records, end_partition.aborted_transactions) == (b"", [])
 
     asyncio.run(play())

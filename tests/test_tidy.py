@@ -72,7 +72,6 @@ TEXT_PENDING = (
     "tests/interop/",
     "tests/machines/",
     "tests/scenarios/",
-    "tests/sim/",
     "tests/support/",
     "tests/unit/",
     "tests/wire/",

@@ -1,4 +1,7 @@
-"""`python -m tests.sim --seed 7 [--trace]` replays one seed; `--seeds 0..1000` runs a range. Exit code 1 when anything failed."""
+"""`python -m tests.sim --seed 7 [--trace]` replays one seed; `--seeds 0..1000` runs a range.
+
+Exit code 1: a seed failed.
+"""
 
 import argparse
 import sys
@@ -6,18 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.sim.campaign import PROCESSES, explain, run_campaign
-from tests.sim.options.run_options import Options, draw
+from tests.sim.options.run_options import Options, generate_options
 from tests.sim.run import run_seed
 from tests.sim.shrink import shrink_faults
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--seed", type=int, help="replay this seed")
-    what.add_argument("--seeds", help="run a range of seeds, first..last (last excluded)")
+    selection = parser.add_mutually_exclusive_group(required=True)
+    selection.add_argument("--seed", type=int, help="replay this seed")
+    selection.add_argument("--seeds", help="run a range of seeds, first..last (last excluded)")
     parser.add_argument(
-        "--brokers", type=int, choices=(1, 3, 5), help="fix the size of the cluster, which is drawn otherwise"
+        "--brokers", type=int, choices=(1, 3, 5), help="fix the size of the cluster (default: generated from the seed)"
     )
     parser.add_argument("--shrink", action="store_true", help="find the faults without which this seed passes")
     parser.add_argument("--trace", action="store_true", help="print every event as it happens")
@@ -25,7 +28,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=PROCESSES, help="processes for a range")
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        options = draw(arguments.seed, brokers=arguments.brokers)
+        options = generate_options(arguments.seed, brokers=arguments.brokers)
         if arguments.shrink:
             return shrink(options)
         return replay(options, printing=arguments.trace, history=arguments.history)
@@ -68,7 +71,8 @@ def replay(options: Options, *, printing: bool, history: Path | None) -> int:
         history.write_text("".join(f"{line}\n" for line in result.history.as_lines()))
     print(f"seed {seed}: {result.options}")
     print(
-        f"{result.operations} operations, {result.transactions} transactions, {result.faults} faults, {result.steps} steps, "
+        f"{result.operations} operations, {result.transactions} transactions, {result.faults} faults, "
+        f"{result.steps} steps, "
         f"{result.virtual_seconds:.1f} virtual seconds in {result.wall_seconds:.2f} s, trace {result.digest}"
     )
     for name, count in sorted(result.counters.items()):

@@ -1,4 +1,4 @@
-"""Many seeds, over two processes: progress, speed, what was reached, and how to replay what failed."""
+"""Campaign: many seeds on two processes, with progress, speed, reached events, and commands to replay failures."""
 
 import functools
 import multiprocessing
@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from tests.sim.options import cluster_options as clusters
-from tests.sim.options import run_options as alone
-from tests.sim.options.run_options import draw
+from tests.sim.options import run_options as single
+from tests.sim.options.run_options import generate_options
 from tests.sim.result import Result
 from tests.sim.run import run_seed
 from tests.sim.transition_coverage import Cell, report, since, unmet, visits
@@ -29,7 +29,7 @@ REACHABLE: Final = (
     "kill between prepare and complete",
     "late EndTxn",
 )
-"""A campaign that never reaches one of these proves nothing about it, and fails."""
+"""Events that a campaign must reach. It fails otherwise, because it has tested nothing about them."""
 REACHABLE_BY_CLUSTERS: Final = (
     "leader change",
     "controller election",
@@ -42,60 +42,60 @@ REACHABLE_BY_CLUSTERS: Final = (
     "reassignment completed",
     "topic deleted",
     "metadata snapshot fetched",
-    "one broker left dead",
-    "one broker left cut",
+    "one broker left stopped",
+    "one broker left isolated",
     "refused: not the leader",
     "refused: not the coordinator",
     "refused: not enough replicas",
 )
-"""The same for a campaign with runs of several brokers."""
+"""Events of runs with several brokers."""
 REACHABLE_BY_GROUPS: Final = (
     "classic generation",
     "epoch of a consumer group",
     "group upgraded",
     "group downgraded",
-    "member died",
+    "member failed",
     "member left",
     "member fenced from its group",
     "fenced in the middle of a transaction",
-    "zombie goes on",
+    "zombie continues",
     "pause in the middle of a transaction of a group",
     "commit of a fenced member refused",
-    "offsets that hang on an open transaction withheld",
+    "offsets pending in an open transaction withheld",
     "offsets of a transaction aborted",
     "offsets of a transaction committed",
     "member with other metadata joins again",
-    "member joins again as it is",
-    "member sleeps before it asks for its assignment",
-    "several members leave at once",
+    "member joins again unchanged",
+    "member sleeps before it requests its assignment",
+    "several members leave in one request",
     "member subscribes to something else",
-    "member holds on to what it must give up",
+    "member keeps a partition that it must revoke",
     "simple consumer commits",
     "offsets returned to a simple consumer",
     "offset deleted",
     "group deleted",
     "visitor joins the group of a simple consumer",
 )
-"""The same for a campaign with runs that have groups."""
+"""Events of runs with groups."""
 REACHABLE_BY_GROUPS_OF_CLUSTERS: Final = ("group coordinator fail-over with offsets pending",)
 REACHABLE_BY_COMPACTION: Final = (
     "cleaned segments",
     "restart in the middle of a swap",
     "coordinator loaded a compacted log",
 )
-"""The same for a campaign with runs in which logs are compacted."""
+"""Events of runs with compaction."""
 REACHABLE_BY_COMPACTION_OF_CLUSTERS: Final = ("follower fetched over a compaction gap",)
 REACHABLE_BY_TABLES: Final = (
     "record of a compacted topic cleaned away",
     "aborted record of a compacted topic cleaned away",
     "batch of a compacted topic kept without its records",
 )
-"""The same for a campaign with runs in which clients write to a compacted topic."""
+"""Events of runs whose clients write to a compacted topic."""
 REACHABLE_BY_MANY_TABLES: Final = (
     "tombstone of a compacted topic cleaned away",
     "marker of a compacted topic cleaned away",
 )
-"""Rare: a run is short, and only one broker may forget them within it."""
+"""Rare events of these runs: a run is short, and only single-broker runs remove tombstones and markers in that time."""
 REACHABILITY_TABLES_MIN: Final = 15
 REACHABILITY_MANY_TABLES_MIN: Final = 150
 REACHABILITY_COMPACTION_MIN: Final = 40
@@ -103,11 +103,11 @@ REACHABILITY_GROUPS_MIN: Final = 30
 REACHABILITY_EVENTS_MIN: Final = 60
 REACHABILITY_RARE_EVENTS_MIN: Final = 100
 REACHABILITY_SEEDS_MIN: Final = 100
-REACHABILITY_ALONE_MIN: Final = 60
+REACHABILITY_SINGLE_MIN: Final = 60
 
-LEAST_ALONE: Final = (alone.OPERATIONS_MIN, 100, alone.FAULTS_CERTAIN)
+LEAST_OF_SINGLE_BROKERS: Final = (single.OPERATIONS_MIN, 100, single.FAULTS_CERTAIN)
 LEAST_OF_CLUSTERS: Final = (150, 20, clusters.FAULTS_CERTAIN)
-"""Operations, transactions and faults of a run; one with fewer is too thin to prove anything."""
+"""Minimum operations, transactions and faults of a run. A run with fewer tests too little."""
 
 
 class Campaign:
@@ -127,7 +127,7 @@ class Campaign:
         self.transactions = 0
         self.faults = 0
         self.virtual_seconds = 0.0
-        self.began = time.monotonic()
+        self.started = time.monotonic()
 
     def add(self, result: Result) -> None:
         self.seeds += 1
@@ -144,41 +144,43 @@ class Campaign:
         self.cells.update(result.cells)
         if not result.passed:
             self.failed.append(result)
-        least = LEAST_ALONE if result.brokers == 1 else LEAST_OF_CLUSTERS
+        least = LEAST_OF_SINGLE_BROKERS if result.brokers == 1 else LEAST_OF_CLUSTERS
         if any(
-            has < needed
-            for has, needed in zip((result.operations, result.transactions, result.faults), least, strict=True)
+            actual < needed
+            for actual, needed in zip((result.operations, result.transactions, result.faults), least, strict=True)
         ):
             self.thin.append(result)
 
     @property
     def wall_seconds(self) -> float:
-        return time.monotonic() - self.began
+        return time.monotonic() - self.started
 
     def unreached(self) -> list[str]:
-        """What should have happened and has not: of one broker and of several, and of groups, as far as there were enough runs of each."""
-        wanted: list[str] = []
-        if self.seeds - self.cluster_seeds >= REACHABILITY_ALONE_MIN:
-            wanted += REACHABLE
+        """Return the events that did not occur, for each kind of run of which the campaign had enough."""
+        expected: list[str] = []
+        if self.seeds - self.cluster_seeds >= REACHABILITY_SINGLE_MIN:
+            expected += REACHABLE
         if self.cluster_seeds >= REACHABILITY_SEEDS_MIN:
-            wanted += REACHABLE_BY_CLUSTERS
+            expected += REACHABLE_BY_CLUSTERS
         if self.group_seeds >= REACHABILITY_GROUPS_MIN:
-            wanted += REACHABLE_BY_GROUPS
-            wanted += REACHABLE_BY_GROUPS_OF_CLUSTERS if self.cluster_seeds >= REACHABILITY_SEEDS_MIN else ()
+            expected += REACHABLE_BY_GROUPS
+            expected += REACHABLE_BY_GROUPS_OF_CLUSTERS if self.cluster_seeds >= REACHABILITY_SEEDS_MIN else ()
         if self.compaction_seeds >= REACHABILITY_COMPACTION_MIN:
-            wanted += REACHABLE_BY_COMPACTION
-            wanted += REACHABLE_BY_COMPACTION_OF_CLUSTERS if self.cluster_seeds >= REACHABILITY_SEEDS_MIN else ()
+            expected += REACHABLE_BY_COMPACTION
+            expected += REACHABLE_BY_COMPACTION_OF_CLUSTERS if self.cluster_seeds >= REACHABILITY_SEEDS_MIN else ()
         if self.table_seeds >= REACHABILITY_TABLES_MIN:
-            wanted += REACHABLE_BY_TABLES
-            wanted += REACHABLE_BY_MANY_TABLES if self.table_seeds >= REACHABILITY_MANY_TABLES_MIN else ()
+            expected += REACHABLE_BY_TABLES
+            expected += REACHABLE_BY_MANY_TABLES if self.table_seeds >= REACHABILITY_MANY_TABLES_MIN else ()
         rare = self.group_seeds >= REACHABILITY_RARE_EVENTS_MIN
         events = unmet(self.cells, rare=rare) if self.group_seeds >= REACHABILITY_EVENTS_MIN else []
-        return [name for name in wanted if not self.counters.get(name)] + events
+        return [name for name in expected if not self.counters.get(name)] + events
 
     def progress(self) -> str:
         rate = self.seeds / max(self.wall_seconds, 1e-9)
         return (
-            f"{self.seeds} seeds ({self.cluster_seeds} of several brokers, {self.group_seeds} with groups, {self.compaction_seeds} with compaction, {self.table_seeds} with a compacted topic), {len(self.failed)} failed, {rate:.2f}/s ({rate * 3600:.0f}/h), {self.operations} operations, "
+            f"{self.seeds} seeds ({self.cluster_seeds} of several brokers, {self.group_seeds} with groups, "
+            f"{self.compaction_seeds} with compaction, {self.table_seeds} with a compacted topic), "
+            f"{len(self.failed)} failed, {rate:.2f}/s ({rate * 3600:.0f}/h), {self.operations} operations, "
             f"{self.transactions} transactions, {self.faults} faults, {self.virtual_seconds / 3600:.2f} virtual hours"
         )
 
@@ -197,8 +199,8 @@ class Campaign:
 
 
 def run_range(seeds: Iterable[int], *, processes: int = PROCESSES, brokers: int | None = None) -> Iterator[Result]:
-    """Results as they come; one process runs them in order. `brokers` fixes the size that is drawn otherwise."""
-    run = functools.partial(run_drawn, brokers=brokers)
+    """Yield results as they complete; one process runs the seeds in order. `brokers` fixes the cluster size."""
+    run = functools.partial(run_generated, brokers=brokers)
     if processes <= 1:
         yield from map(run, seeds)
         return
@@ -207,18 +209,18 @@ def run_range(seeds: Iterable[int], *, processes: int = PROCESSES, brokers: int 
         yield from pool.imap_unordered(run, seeds)
 
 
-def run_drawn(seed: int, *, brokers: int | None = None) -> Result:
+def run_generated(seed: int, *, brokers: int | None = None) -> Result:
     before = visits()
-    result = run_seed(seed, options=draw(seed, brokers=brokers))
+    result = run_seed(seed, options=generate_options(seed, brokers=brokers))
     return replace(result, cells=since(before))
 
 
 def explain(result: Result) -> str:
-    """A failing seed, and how to see it again."""
+    """Return the findings of a failing seed and the commands to replay it."""
     lines = [f"seed {result.seed} FAILED ({result.options})"]
     lines += [f"  {line}" for finding in result.findings[:12] for line in finding.rstrip().splitlines()[-25:]]
-    # A size that is fixed is not drawn, so the rest is drawn otherwise, even when it is the same size.
-    size = "" if draw(result.seed).describe() == result.options else f"--brokers {result.brokers} "
+    # With a fixed size, all other options are generated differently, even for the same size.
+    size = "" if generate_options(result.seed).describe() == result.options else f"--brokers {result.brokers} "
     lines.append(f"  replay: make sim SEED={result.seed} ARGS='{size}--trace'")
     lines.append(f"  without the faults that are not needed: make sim SEED={result.seed} ARGS='{size}--shrink'")
     return "\n".join(lines)
@@ -227,9 +229,9 @@ def explain(result: Result) -> str:
 def run_campaign(
     seeds: Iterable[int], *, processes: int = PROCESSES, quiet: bool = False, brokers: int | None = None
 ) -> Campaign:
-    """Run all, reporting every few seconds on standard error and each failure at once."""
+    """Run all seeds. Print each failure immediately, and the progress to standard error every few seconds."""
     campaign = Campaign()
-    reported = campaign.began
+    reported = campaign.started
     for result in run_range(seeds, processes=processes, brokers=brokers):
         campaign.add(result)
         if not result.passed:

@@ -1,6 +1,7 @@
-"""Every operation of every client: what was asked, when, and what came of it.
+"""History of a run: every operation of every client, with its request, its times and its result.
 
-`ok` and `fail` are certain; `info` means that it may have happened, now or later. A failure is definite only when the error proves that nothing was written.
+Outcomes `ok` and `fail` are certain. `info` means that the operation may have taken effect, or may do so later. An
+operation fails only if its error proves that nothing was written.
 """
 
 import json
@@ -12,7 +13,7 @@ OK, FAIL, INFO = "ok", "fail", "info"
 INIT, ADD, PRODUCE, END, FETCH, LIST = "init", "add", "produce", "end", "fetch", "list"
 JOIN, SYNC, HEARTBEAT, LEAVE = "join", "sync", "heartbeat", "leave"
 COMMIT, TXN_COMMIT, OFFSETS = "commit offsets", "commit offsets in a transaction", "fetch offsets"
-ALONE = "offsets set or deleted by nobody's member"
+SIMPLE = "offsets set or deleted by a simple consumer"
 READ_COMMITTED, READ_UNCOMMITTED = 1, 0
 
 Partition = tuple[str, int]
@@ -22,7 +23,11 @@ NEVER: Final = 1 << 60
 
 @dataclass(slots=True)
 class Operation:
-    """`invoked` and `completed` are places in the one order of all events; `error` is Kafka's code or -1 for a lost connection."""
+    """One request of a client and its result.
+
+    `invoked` and `completed` are positions in the order of all events. `error` is Kafka's error code, or -1 for a lost
+    connection.
+    """
 
     kind: str
     process: str
@@ -59,19 +64,19 @@ class Operation:
     member: str = ""
     instance: str = ""
     member_epoch: int = -1
-    """Generation of a classic group, or epoch of a member of the consumer protocol."""
+    """Generation of a classic group, or member epoch of the consumer protocol."""
     offsets: tuple[tuple[Partition, int], ...] = ()
-    """Committed with this request, or told in its answer."""
+    """Offsets committed by this request, or returned in its response."""
     granted: tuple[Partition, ...] | None = None
-    """What the member has been told to be its own; None when nothing was said about that."""
+    """Partitions assigned to the member by the response; None if the response contained no assignment."""
     coordinated: bool = False
-    """Whoever answered was, from the question to the answer, the coordinator that the controller names."""
+    """True if the responding broker was the group's coordinator, by the controller, from request to response."""
     coordinated_at_request: bool = False
-    """It was that when it was asked; it may have been deposed since."""
+    """True if the responding broker was the coordinator when it received the request."""
     stable: bool = False
 
     def before(self, other: "Operation") -> bool:
-        """Whether this one was over when the other began."""
+        """Return True if this operation completed before `other` was invoked."""
         return self.completed < other.invoked
 
 
@@ -99,20 +104,20 @@ class History:
         return (operation for operation in self.operations if operation.kind in kinds)
 
     def transactions(self) -> dict[int, list[Operation]]:
-        """Operations by transaction number, in order."""
-        found: dict[int, list[Operation]] = {}
+        """Return the operations of each transaction number, in order."""
+        by_transaction: dict[int, list[Operation]] = {}
         for operation in self.operations:
             if operation.transaction >= 0:
-                found.setdefault(operation.transaction, []).append(operation)
-        return found
+                by_transaction.setdefault(operation.transaction, []).append(operation)
+        return by_transaction
 
     def as_lines(self) -> Iterator[str]:
-        """One JSON object an event, invocations and completions in their order."""
+        """Yield one JSON object per event: invocations and completions in their order."""
         events = []
         for operation in self.operations:
             row = {name: value for name, value in asdict(operation).items() if value not in (-1, (), [], "", None)}
             events.append((operation.invoked, {**row, "type": "invoke", "t": operation.invoked_at}))
             if operation.completed != NEVER:
                 events.append((operation.completed, {**row, "type": operation.outcome, "t": operation.completed_at}))
-        for _, event in sorted(events, key=lambda each: each[0]):
+        for _, event in sorted(events, key=lambda row: row[0]):
             yield json.dumps(event, default=repr)

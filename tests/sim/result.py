@@ -1,4 +1,4 @@
-"""What came of one seed."""
+"""Result of one seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Result:
-    """What came of one seed. `findings` empty = passed."""
+    """Findings, digest and counters of one seed. The seed passed if `findings` is empty."""
 
     seed: int
     findings: list[str]

@@ -1,4 +1,4 @@
-"""One seed, from the first connection to the verdict."""
+"""One run of a seed: set-up, workload under faults, healing, final reads, checks."""
 
 import asyncio
 import time
@@ -34,14 +34,14 @@ from tests.sim.options.run_options import (
     OVERFLOW_EPOCH_LAST,
     TRANSACTIONS_MIN,
     Options,
-    draw,
+    generate_options,
 )
 from tests.sim.result import Result
 from tests.sim.watchers.monitor import Monitor
-from tests.sim.workloads.producers import CLASSIC, MODERN, Dialect, IdempotentProducer, PlainProducer, Producer
+from tests.sim.workloads.producers import CLASSIC, TV2_DIALECT, Dialect, IdempotentProducer, PlainProducer, Producer
 from tests.sim.workloads.readers import Poller, Reader
 from tests.sim.workloads.session_reader import SessionReader
-from tests.sim.workloads.transactions import STEADY, Habits, TransactionalProducer
+from tests.sim.workloads.transactions import STEADY, Behavior, TransactionalProducer
 from tests.sim.world import TABLE, TOPIC, World
 from tests.support import invariants
 from tests.support.pure_decisions import decisions_checked
@@ -50,11 +50,11 @@ RESOLVE_SECONDS_MAX: Final = 60.0
 WORKLOAD_SECONDS_MAX: Final = 600.0
 IDEMPOTENT_BATCHES: Final = 12
 PLAIN_BATCHES: Final = 10
-AFTER_ATTEMPTS: Final = 4
+COMMIT_ATTEMPTS: Final = 4
 OPERATIONS_OF_A_TRANSACTION: Final = 2
 TV2: Final = 2
 DECISIONS_PER_CHECK: Final = 20
-"""One of so many decisions of every shard is checked for having changed nothing."""
+"""One of this many decisions per shard is checked for side effects on the state."""
 
 Producers = dict[Partition, list[SnapshotRow]]
 
@@ -66,9 +66,9 @@ def run_seed(
     printing: bool = False,
     keep: bool = False,
 ) -> Result:
-    """Run one seed to its verdict; never raises for what the node does wrong."""
-    began = time.monotonic()
-    options = options or draw(seed)
+    """Run one seed and return its result. Errors of the broker become findings, never exceptions."""
+    started = time.monotonic()
+    options = options or generate_options(seed)
     rng = Random(seed)
     trace = Trace(printing=printing)
     latency = Latency(seconds_max=options.latency_seconds_max, slow_probability=options.slow_probability)
@@ -80,12 +80,12 @@ def run_seed(
         decisions_checked(DECISIONS_PER_CHECK),
         invariants.checked() as violations,
     ):
-        result = _run(loop, rng, options, began=began, keep=keep)
+        result = _run(loop, rng, options, started=started, keep=keep)
     result.findings[:0] = map(str, violations[:5])
     return result
 
 
-def _run(loop: SimLoop, rng: Random, options: Options, *, began: float, keep: bool) -> Result:
+def _run(loop: SimLoop, rng: Random, options: Options, *, started: float, keep: bool) -> Result:
     trace = loop.trace
     run = Run(loop, rng, options)
     findings: list[str]
@@ -93,7 +93,11 @@ def _run(loop: SimLoop, rng: Random, options: Options, *, began: float, keep: bo
         asyncio.set_event_loop(loop)
         findings = loop.run_until_complete(run.main())
     except (Exception, asyncio.CancelledError) as error:
-        findings = [*run.seen_so_far(), f"the run ended with {type(error).__name__}: {error}", traceback.format_exc()]
+        findings = [
+            *run.partial_findings(),
+            f"the run ended with {type(error).__name__}: {error}",
+            traceback.format_exc(),
+        ]
     finally:
         asyncio.set_event_loop(None)
         run.abandon()
@@ -109,7 +113,7 @@ def _run(loop: SimLoop, rng: Random, options: Options, *, began: float, keep: bo
         faults=len(run.injector.injected),
         virtual_seconds=loop.time(),
         steps=loop.steps,
-        wall_seconds=time.monotonic() - began,
+        wall_seconds=time.monotonic() - started,
         options=options.describe(),
         brokers=options.brokers,
         groups=options.groups is not None,
@@ -122,7 +126,7 @@ def _run(loop: SimLoop, rng: Random, options: Options, *, began: float, keep: bo
 
 @contextmanager
 def logs_into(loop: SimLoop) -> Iterator[None]:
-    """What the node logs goes into the trace: its name into the hash, the rest to whoever reads along."""
+    """Add the log events of the nodes to the trace: the event name to the hash, the fields to the printed output."""
 
     def note(logger: Any, level: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         loop.trace.add(loop.steps, loop.time(), "log", level, event.get("event"))
@@ -130,7 +134,7 @@ def logs_into(loop: SimLoop) -> Iterator[None]:
             print("   ", {name: value for name, value in event.items() if name != "event"}, flush=True)
         raise structlog.DropEvent
 
-    # A killed process leaves coroutines that never started. Outside of the simulation this stays an error.
+    # A killed process leaves coroutines that never started. Outside the simulation, this warning stays an error.
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     before = structlog.get_config()
     structlog.configure(processors=[note], cache_logger_on_first_use=False)
@@ -141,7 +145,7 @@ def logs_into(loop: SimLoop) -> Iterator[None]:
 
 
 class Run:
-    """The phases of a run: set up, workload under faults, heal, final reads, restart, verdict."""
+    """One run and its phases: set-up, workload under faults, healing, final reads, restart, checks."""
 
     def __init__(self, loop: SimLoop, rng: Random, options: Options) -> None:
         self.loop = loop
@@ -164,7 +168,8 @@ class Run:
         if options.compaction is not None:
             self.monitor.compaction.retention_ms = options.compaction.retention_ms
         if not any(fault.kind == "clock" for fault in options.faults):
-            self.monitor.compaction.clocks = {each.number: each.clock.wall_ms for each in self.cluster.machines}
+            clocks = {machine.number: machine.clock.wall_ms for machine in self.cluster.machines}
+            self.monitor.compaction.clocks = clocks
         self.world = World(options, loop, rng, history, self.cluster, self.monitor)
         self.injector = FaultInjector(self.world)
         self.convergence = Convergence(self.world)
@@ -178,7 +183,7 @@ class Run:
     # -- phases
 
     async def main(self) -> list[str]:
-        self._hire()
+        self._create_producers()
         await self._set_up()
         self.loop.step_hook_at = 0
         await self._work()
@@ -187,50 +192,54 @@ class Run:
         described = await self._restart_and_describe()
         self.findings += await self.convergence.equal_ends(1.0 if self.findings else RESOLVE_SECONDS_MAX)
         await self.cluster.stop()
-        return self.findings + self._judge(*described)
+        return self.findings + self._check(*described)
 
-    def _hire(self) -> None:
+    def _create_producers(self) -> None:
         options = self.options
-        # Clients speak TV2 only where the cluster has finalized it.
-        modern = self._modern
-        habits = Habits(overtime=options.overtime)
-        zombie = Habits(overtime=options.overtime, pause=0.2, pause_seconds=options.transaction_timeout_ms / 1000)
+        # Clients use TV2 only if the cluster has finalized it.
+        tv2_dialect = self._tv2_dialect
+        behavior = Behavior(overtime=options.overtime)
+        zombie_behavior = Behavior(
+            overtime=options.overtime, pause=0.2, pause_seconds=options.transaction_timeout_ms / 1000
+        )
         transactional: list[TransactionalProducer] = [
-            TransactionalProducer(self.world, f"modern-{number}", modern, f"modern-{number}", habits)
-            for number in range(options.modern)
+            TransactionalProducer(self.world, f"modern-{number}", tv2_dialect, f"modern-{number}", behavior)
+            for number in range(options.tv2_producers)
         ]
         transactional += [
             TransactionalProducer(
-                self.world, f"classic-{number}", self.rng.choice(CLASSIC), f"classic-{number}", habits
+                self.world, f"classic-{number}", self.rng.choice(CLASSIC), f"classic-{number}", behavior
             )
-            for number in range(options.classic)
+            for number in range(options.classic_producers)
         ]
         for pair in range(options.zombie_pairs):
-            dialects = self.rng.choice(((modern, modern), (CLASSIC[0], CLASSIC[0]), (modern, CLASSIC[0])))
+            dialects = self.rng.choice(
+                ((tv2_dialect, tv2_dialect), (CLASSIC[0], CLASSIC[0]), (tv2_dialect, CLASSIC[0]))
+            )
             transactional += [
-                TransactionalProducer(self.world, f"zombie-{pair}-{number}", dialect, f"zombie-{pair}", zombie)
+                TransactionalProducer(self.world, f"zombie-{pair}-{number}", dialect, f"zombie-{pair}", zombie_behavior)
                 for number, dialect in enumerate(dialects)
             ]
-        share = -(-options.transactions // len(transactional))
-        self.producers += [(producer, share) for producer in transactional]
+        per_producer = -(-options.transactions // len(transactional))
+        self.producers += [(producer, per_producer) for producer in transactional]
         self.producers += [
-            (IdempotentProducer(self.world, f"idempotent-{number}", modern), IDEMPOTENT_BATCHES)
+            (IdempotentProducer(self.world, f"idempotent-{number}", tv2_dialect), IDEMPOTENT_BATCHES)
             for number in range(options.idempotent)
         ]
-        self.producers.append((PlainProducer(self.world, "plain", modern), PLAIN_BATCHES))
+        self.producers.append((PlainProducer(self.world, "plain", tv2_dialect), PLAIN_BATCHES))
 
     @property
     def _table(self) -> TableOptions | None:
         return None if self.options.compaction is None else self.options.compaction.table
 
     @property
-    def _modern(self) -> Dialect:
-        return MODERN if self.options.transaction_version >= TV2 else CLASSIC[0]
+    def _tv2_dialect(self) -> Dialect:
+        return TV2_DIALECT if self.options.transaction_version >= TV2 else CLASSIC[0]
 
     @property
     def transactional_ids(self) -> list[str]:
-        found = [producer.transactional_id for producer, _ in self.producers if producer.transactional_id is not None]
-        return [*dict.fromkeys(found), "after-modern", "after-classic"]
+        ids = [producer.transactional_id for producer, _ in self.producers if producer.transactional_id is not None]
+        return [*dict.fromkeys(ids), "after-modern", "after-classic"]
 
     async def _set_up(self) -> None:
         assert await self.cluster.start(), "the first start failed"
@@ -241,16 +250,20 @@ class Run:
         await self.groups.set_up(self.inspector)
         if not self.options.overflow:
             return
-        chosen = [each for each in self.transactional_ids[:-2] if self.rng.random() < 0.7] or self.transactional_ids[:1]
+        chosen = [
+            transactional_id for transactional_id in self.transactional_ids[:-2] if self.rng.random() < 0.7
+        ] or self.transactional_ids[:1]
         for transactional_id in chosen:
-            elder = Producer(self.world, f"elder-{transactional_id}", self._modern, transactional_id)
-            elder.timeout_ms = self.options.transaction_timeout_ms
-            await elder.initialize()
-            elder.close()
+            producer = Producer(self.world, f"elder-{transactional_id}", self._tv2_dialect, transactional_id)
+            producer.timeout_ms = self.options.transaction_timeout_ms
+            await producer.initialize()
+            producer.close()
         await self.cluster.stop()
-        # What the elders were told is not what the log will say: their operations are no part of the history.
+        # The rewritten log contradicts the responses to these producers, so their operations leave the history.
         self.world.history.operations.clear()
-        epochs = {each: self.rng.randint(OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST) for each in chosen}
+        epochs = {
+            transactional_id: self.rng.randint(OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST) for transactional_id in chosen
+        }
         medium = self.cluster.only.medium
         assert rewrite_epochs(medium, ROOT, epochs) >= len(chosen)
         self.monitor.reload(1, medium)
@@ -268,51 +281,53 @@ class Run:
         workers = [
             loop.spawn(f"c:{producer.name}", producer.run(count), producer.name) for producer, count in self.producers
         ]
-        self.groups.start([self._modern, CLASSIC[0]])
+        self.groups.start([self._tv2_dialect, CLASSIC[0]])
         deadline = loop.time() + WORKLOAD_SECONDS_MAX
         for worker in workers:
             try:
                 await asyncio.wait_for(worker, max(0.0, deadline - loop.time()))
             except TimeoutError:
-                self.findings.append(
-                    f"L1 {worker.get_name()} does not come to its end within {WORKLOAD_SECONDS_MAX:.0f} s"
-                )
-        await self._make_up_for_what_is_missing()
-        await self.groups.enough()
+                self.findings.append(f"L1 {worker.get_name()} does not complete within {WORKLOAD_SECONDS_MAX:.0f} s")
+        await self._run_missing_transactions()
+        await self.groups.wait_for_transactions()
         world.stopping = True
         for task in background:
             await asyncio.wait_for(task, 60.0)
 
-    async def _make_up_for_what_is_missing(self) -> None:
-        """A power cut without flushing may leave an id that never completes; its share of transactions is done by another.
+    async def _run_missing_transactions(self) -> None:
+        """Run the missing transactions with one more producer.
 
-        So is what is missing where each transaction is as short as it may be.
+        Transactions are missing if a power cut without flushing left a transactional id that never completes, or if all
+        transactions were short.
         """
         operations = OPERATIONS_MIN - len(self.world.history.operations)
         missing = max(TRANSACTIONS_MIN - self.world.transactions_begun, operations // OPERATIONS_OF_A_TRANSACTION)
         if missing > 0 and self.options.brokers == 1:
-            spare = TransactionalProducer(self.world, "spare", self._modern, "spare", Habits())
-            self.producers.append((spare, missing))
-            await spare.run(missing)
+            extra = TransactionalProducer(self.world, "spare", self._tv2_dialect, "spare", Behavior())
+            self.producers.append((extra, missing))
+            await extra.run(missing)
 
     async def _heal(self) -> None:
-        """L1: once faults have stopped every transaction is resolved, and new ones commit."""
+        """L1: after the faults, every open transaction is resolved, and new transactions commit."""
         self.injector.stop()
-        self.groups.calm_down()
+        self.groups.set_calm()
         await self.cluster.wait_up(RESOLVE_SECONDS_MAX)
         await self._in_sync()
         await self._resolve()
-        for dialect, name in ((self._modern, "after-modern"), (CLASSIC[0], "after-classic")):
+        for dialect, name in ((self._tv2_dialect, "after-modern"), (CLASSIC[0], "after-classic")):
             if not await self._commits(dialect, name):
                 self.findings.append(f"L1 a new transaction of {name} does not commit after healing")
         self.findings += await self.groups.drain()
         await self._resolve()
-        await self.groups.ask_for_offsets(self.inspector)
+        await self.groups.fetch_final_offsets(self.inspector)
 
     async def _commits(self, dialect: Dialect, name: str) -> bool:
-        """Among several brokers the first attempts may find out who is gone, and take too long for their time-out."""
+        """Return True if a new transaction commits.
+
+        With several brokers, the first attempts may spend the transaction time-out on a removed broker.
+        """
         producer = TransactionalProducer(self.world, name, dialect, name, STEADY)
-        for _ in range(1 if self.options.brokers == 1 else AFTER_ATTEMPTS):
+        for _ in range(1 if self.options.brokers == 1 else COMMIT_ATTEMPTS):
             await producer.run(1)
             last = [operation for operation in self.world.history.of(END) if operation.process == name]
             if last and last[-1].outcome == OK:
@@ -320,11 +335,11 @@ class Run:
         return False
 
     async def _in_sync(self) -> None:
-        """Once something has been found it is not waited for any more."""
+        """Wait until all partitions are in sync; wait briefly if the run already has findings."""
         self.findings += await self.convergence.in_sync(1.0 if self.findings else RESOLVE_SECONDS_MAX)
 
     async def _resolve(self) -> None:
-        # A transaction that began before the wall clock was put back times out that much later: time-outs are persisted, so judged by it.
+        # Time-outs are persisted in wall-clock time. A backward clock step delays the time-out of earlier transactions.
         patience = RESOLVE_SECONDS_MAX + sum(
             max(0, -fault.number, -fault.seconds * 1000) / 1000
             for fault in self.injector.injected
@@ -333,8 +348,8 @@ class Run:
         deadline = self.loop.time() + patience
         while self.loop.time() < deadline and self._unresolved():
             await asyncio.sleep(0.5)
-        for left in self._unresolved():
-            self.findings.append(f"L1 {left} is not resolved {patience:.0f} s after the last fault")
+        for transaction in self._unresolved():
+            self.findings.append(f"L1 {transaction} is not resolved {patience:.0f} s after the last fault")
 
     def _unresolved(self) -> list[str]:
         return [
@@ -357,16 +372,16 @@ class Run:
             await self._in_sync()
         producers = await self.inspector.describe_producers(self.world.written)
         transactions = await self.inspector.describe_transactions(self.transactional_ids)
-        await self.groups.ask_for_offsets(self.inspector)
+        await self.groups.fetch_final_offsets(self.inspector)
         self.inspector.close()
         if not self.options.lossy:
             self.findings += await read_everything(self.world, self.session_reader)
         return producers, transactions
 
-    # -- verdict
+    # findings
 
-    def seen_so_far(self) -> list[str]:
-        """What a run that broke off can say."""
+    def partial_findings(self) -> list[str]:
+        """Return the findings of a run that ended with an exception."""
         return [
             *self.findings,
             *self.monitor.violations[:20],
@@ -374,8 +389,9 @@ class Run:
             *self.cluster.unexpected_failures()[:5],
         ]
 
-    def _judge(self, producers: Producers, transactions: dict[str, tuple[str, int, int]]) -> list[str]:
-        # After lost data the node may still be at work when it is asked; there only what it holds right after a start is compared.
+    def _check(self, producers: Producers, transactions: dict[str, tuple[str, int, int]]) -> list[str]:
+        # In a lossy run, the brokers may still change their state after the restart. Only the state right after a start
+        # counts.
         described = Described({}, {}) if self.options.lossy else Described(producers, transactions)
         evidence = collect(
             self.world, self.injector, described, self.findings, self.convergence.ends, self.groups.final
@@ -383,7 +399,7 @@ class Run:
         findings = run_checkers(evidence)
         count_reached(self.world, evidence)
         if self.options.lossy:
-            # Outside of every promise: the node has to come back, to serve, and to know what its files say, no more.
+            # Outside the guarantee: the node has to start, to serve, and to have the state of its files.
             self.findings.clear()
             return [*self.cluster.violations, *findings, *self.cluster.unexpected_failures()[:5]]
         return [
@@ -394,7 +410,7 @@ class Run:
         ]
 
     def abandon(self) -> None:
-        """The run is over, however it ended: nothing may be left that complains when it is collected."""
+        """Cancel all tasks, so that no warnings follow when the loop is garbage-collected."""
         for node in list(self.loop._tasks):
             for task in self.loop.tasks_of(node):
                 task.cancel()
@@ -403,4 +419,4 @@ class Run:
             self.loop.call_later(0.5, self.loop.stop)
             self.loop.run_forever()
         except Exception:
-            self.findings.append("the loop does not come to rest")
+            self.findings.append("the loop does not stop")

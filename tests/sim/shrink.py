@@ -1,4 +1,4 @@
-"""Takes faults out of a failing run for as long as it still fails."""
+"""Removal of faults from a failing run while it still fails."""
 
 from dataclasses import replace
 
@@ -8,9 +8,10 @@ from tests.sim.run import run_seed
 
 
 def shrink_faults(options: Options) -> list[Fault] | None:
-    """The faults that are needed; None when the run passes as it is.
+    """Return the faults that are needed for the seed to fail, or None if it passes.
 
-    First halves are tried, then smaller and smaller parts, then single faults. One broker that is left behind counts as a fault, too.
+    Halves of the list are removed first, then smaller parts, then single faults. A broker left behind after the faults
+    is not removed.
     """
     if not fails(options, options.faults):
         return None

@@ -1,6 +1,6 @@
-"""Run campaigns of the simulator, replay seeds, and find planted bugs.
+"""Campaigns of the simulator, replayed seeds, and planted bugs.
 
-`make test` runs the short forms; `make test-all` runs all of it, and `make sim SEEDS=a..b` more seeds of the same.
+`make test` runs the short forms, `make test-all` all of them, and `make sim SEEDS=a..b` more seeds.
 """
 
 import os
@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.sim.campaign import Campaign, explain, run_campaign, run_drawn, run_range
-from tests.sim.options.run_options import draw
+from tests.sim.campaign import Campaign, explain, run_campaign, run_generated, run_range
+from tests.sim.options.run_options import generate_options
 from tests.sim.planted.bugs import PLANTED, SEEDS, Planted, find_again
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ PLANTED_SHORT = (
     "TxnOffsetCommit of a fenced member accepted",
     "newest value of a key compacted away",
 )
-"""Bugs that `make test` finds: of each kind one that a short run finds."""
+"""Bugs that `make test` finds: one of each kind that a short run finds."""
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ def check_runs(campaign: Campaign) -> None:
     ]
 
 
-def judge(campaign: Campaign, capsys: pytest.CaptureFixture[str]) -> None:
+def check_campaign(campaign: Campaign, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n{campaign.report()}")
     check_runs(campaign)
@@ -53,7 +53,7 @@ def judge(campaign: Campaign, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("seeds", "brokers"), SHORT_SEEDS)
-def test_no_seed_of_a_short_campaign_breaks_a_promise(seeds: range, brokers: int) -> None:
+def test_short_campaign_has_no_findings(seeds: range, brokers: int) -> None:
     campaign = run_campaign(seeds, processes=1, quiet=True, brokers=brokers)
     assert campaign.seeds == len(seeds)
     check_runs(campaign)
@@ -61,27 +61,31 @@ def test_no_seed_of_a_short_campaign_breaks_a_promise(seeds: range, brokers: int
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-def test_no_seed_of_one_broker_breaks_a_promise_and_everything_rare_is_reached(
+def test_campaign_of_one_broker_has_no_findings_and_reaches_all_events(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    judge(run_campaign(SEEDS_ALONE, quiet=True, brokers=1), capsys)
+    check_campaign(run_campaign(SEEDS_ALONE, quiet=True, brokers=1), capsys)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-def test_no_seed_of_several_brokers_breaks_a_promise_and_everything_rare_is_reached(
+def test_campaign_of_several_brokers_has_no_findings_and_reaches_all_events(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     campaign = run_campaign(SEEDS_OF_THREE, quiet=True, brokers=3)
     for result in run_range(SEEDS_OF_FIVE, brokers=5):
         campaign.add(result)
-    judge(campaign, capsys)
+    check_campaign(campaign, capsys)
 
 
-def test_a_hundred_seeds_of_these_have_groups() -> None:
+def test_campaigns_contain_a_hundred_seeds_with_groups() -> None:
     seeds = [(SEEDS_ALONE, 1), (SEEDS_OF_THREE, 3), (SEEDS_OF_FIVE, 5)]
-    drawn = [draw(seed, brokers=brokers).groups is not None for these, brokers in seeds for seed in these]
-    assert sum(drawn) >= SEEDS_WITH_GROUPS_MIN
+    have_groups = [
+        generate_options(seed, brokers=brokers).groups is not None
+        for seed_range, brokers in seeds
+        for seed in seed_range
+    ]
+    assert sum(have_groups) >= SEEDS_WITH_GROUPS_MIN
 
 
 def except_short(cases: Iterable[T], short: Collection[T]) -> list[Any]:
@@ -90,16 +94,16 @@ def except_short(cases: Iterable[T], short: Collection[T]) -> list[Any]:
 
 
 @pytest.mark.parametrize("replayed", except_short(REPLAYED, REPLAYED_SHORT), ids=str)
-def test_equal_seeds_give_equal_traces(replayed: tuple[int, int]) -> None:
+def test_equal_seeds_have_equal_traces(replayed: tuple[int, int]) -> None:
     seed, brokers = replayed
-    first, second = run_drawn(seed, brokers=brokers), run_drawn(seed, brokers=brokers)
+    first, second = run_generated(seed, brokers=brokers), run_generated(seed, brokers=brokers)
     assert (first.digest, first.steps) == (second.digest, second.steps)
-    assert first.digest != run_drawn(seed + 1000, brokers=brokers).digest
+    assert first.digest != run_generated(seed + 1000, brokers=brokers).digest
 
 
 @pytest.mark.parametrize("brokers", except_short([1, 3], [3]))
-def test_another_process_with_another_hash_seed_gives_the_same_trace(brokers: int) -> None:
-    program = f"from tests.sim.campaign import run_drawn; print(run_drawn(2, brokers={brokers}).digest)"
+def test_processes_with_other_hash_seeds_have_the_same_trace(brokers: int) -> None:
+    program = f"from tests.sim.campaign import run_generated; print(run_generated(2, brokers={brokers}).digest)"
     digests = [
         subprocess.run(
             [sys.executable, "-c", program],
@@ -111,10 +115,10 @@ def test_another_process_with_another_hash_seed_gives_the_same_trace(brokers: in
         ).stdout
         for hash_seed in ("1", "2")
     ]
-    assert digests[0] == digests[1] == f"{run_drawn(2, brokers=brokers).digest}\n"
+    assert digests[0] == digests[1] == f"{run_generated(2, brokers=brokers).digest}\n"
 
 
-def test_the_short_form_finds_bugs_that_there_are() -> None:
+def test_short_form_names_existing_planted_bugs() -> None:
     assert {bug.title for bug in PLANTED} > set(PLANTED_SHORT)
 
 
@@ -123,9 +127,9 @@ def test_the_short_form_finds_bugs_that_there_are() -> None:
     except_short(PLANTED, [bug for bug in PLANTED if bug.title in PLANTED_SHORT]),
     ids=lambda bug: bug.title,
 )
-def test_a_planted_bug_is_found(bug: Planted, capsys: pytest.CaptureFixture[str]) -> None:
-    found = find_again(bug)
-    assert found is not None, f"{bug.title}: not found in {len(SEEDS)} seeds"
-    seed, result = found
+def test_planted_bug_is_found(bug: Planted, capsys: pytest.CaptureFixture[str]) -> None:
+    first_failure = find_again(bug)
+    assert first_failure is not None, f"{bug.title}: not found in {len(SEEDS)} seeds"
+    seed, result = first_failure
     with capsys.disabled():
         print(f"\nplanted: {bug.title:<42} | found at seed {seed:>3} | {result.findings[0].splitlines()[0]:.90}")

@@ -1,8 +1,9 @@
-"""A month of transactions through the coordinators themselves leaves their logs no larger than its first week did.
+"""Growth of the coordinators' logs over a month of transactions: later weeks use no more space than the first.
 
-One broker in simulated time; each transaction commits the offsets of a group. Each day has an id and a group of its own, and those of a week ago are
-forgotten. One of the 50 partitions of each topic, a 3,456th of 100 transactions a second on a 3,456th of segment.bytes; what looks for
-work in intervals does so as much less often. `tests/unit/broker/partition/test_compaction_month.py` has more of them, on logs that are written by hand.
+One broker on virtual time; each transaction commits the offsets of a group. Each day has a transactional id and a group
+of its own; those of a week ago expire. The test models one of 50 partitions of each topic, at a 3,456th of 100
+transactions per second and a 3,456th of segment.bytes. Periodic jobs run less often by the same factor.
+`tests/unit/broker/partition/test_compaction_month.py` covers more cases, on logs that are written by hand.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from tests.sim.environment.loop import SimLoop
 from tests.sim.environment.network import Latency, Network
 from tests.sim.environment.trace import Trace
 from tests.sim.faults.small_limits import limited
-from tests.sim.options.run_options import KILL, draw
+from tests.sim.options.run_options import KILL, generate_options
 from tests.sim.run import Run, logs_into
 from tests.sim.workloads.client import GROUP_KEY, Client
 from tests.sim.world import CONSUMER_OFFSETS, PORT, TOPIC, TRANSACTION_STATE, host_name
@@ -74,30 +75,30 @@ SETTINGS: Final[dict[str, object]] = {
 
 
 class Bank(Client):
-    """One transaction after the other, by the id of the day for the group of the day."""
+    """Client that runs one transaction after another, with the transactional id and the group of the day."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run.world, "bank")
         self._identity = (-1, -1)
 
     async def find_group_coordinator(self) -> None:
-        """The first question makes the broker create `__consumer_offsets`."""
+        """Wait for the group coordinator. The first request makes the broker create `__consumer_offsets`."""
         request = FindCoordinatorRequest(key_type=GROUP_KEY, coordinator_keys=["payments-0"])
         for _ in range(ATTEMPTS_MAX):
-            (answer,) = (await self.call(request, 4, 1)).coordinators
-            if answer.error_code == 0:
+            (response,) = (await self.call(request, 4, 1)).coordinators
+            if response.error_code == 0:
                 return
             await asyncio.sleep(1.0)
         raise TimeoutError("no coordinator of groups")
 
     async def begin_day(self, day: int) -> None:
         request = InitProducerIdRequest(transactional_id=f"payments-{day}", transaction_timeout_ms=60_000)
-        answer = await self.call(request, CLIENTS_LAST_VERSION, 1)
-        assert answer.error_code == 0
-        self._identity = (answer.producer_id, answer.producer_epoch)
+        response = await self.call(request, CLIENTS_LAST_VERSION, 1)
+        assert response.error_code == 0
+        self._identity = (response.producer_id, response.producer_epoch)
 
     async def transact(self, day: int, number: int) -> None:
-        """Four offsets, in one transaction; one in twenty is aborted."""
+        """Commit four offsets in one transaction. One transaction in twenty is aborted."""
         producer_id, epoch = self._identity
         name = f"payments-{day}"
         rows = [
@@ -112,32 +113,32 @@ class Bank(Client):
             generation_id=-1,
             topics=[TxnOffsetCommitRequestTopic(name=TOPIC, partitions=rows)],
         )
-        answer = await self.call(offsets, CLIENTS_LAST_VERSION, 1)
-        assert {each.error_code for topic in answer.topics for each in topic.partitions} == {0}
+        response = await self.call(offsets, CLIENTS_LAST_VERSION, 1)
+        assert {partition.error_code for topic in response.topics for partition in topic.partitions} == {0}
         end = EndTxnRequest(
             transactional_id=name, producer_id=producer_id, producer_epoch=epoch, committed=number % 20 != 0
         )
-        answer = await self.call(end, CLIENTS_LAST_VERSION, 1)
-        assert answer.error_code == 0
-        self._identity = (answer.producer_id, answer.producer_epoch)
+        response = await self.call(end, CLIENTS_LAST_VERSION, 1)
+        assert response.error_code == 0
+        self._identity = (response.producer_id, response.producer_epoch)
 
     async def offset_of(self, day: int) -> Any:
-        asked = OffsetFetchRequestGroup(
+        group_request = OffsetFetchRequestGroup(
             group_id=f"payments-{day}", topics=[OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])]
         )
-        answer = await self.call(OffsetFetchRequest(groups=[asked]), 9, 1)
-        return answer.groups[0].topics[0].partitions[0].committed_offset
+        response = await self.call(OffsetFetchRequest(groups=[group_request]), 9, 1)
+        return response.groups[0].topics[0].partitions[0].committed_offset
 
 
 class Month:
-    """Of each topic, for each week the largest size (bytes) and the most segments."""
+    """By topic and week: size in bytes and number of segments after each transaction."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.weeks: dict[str, list[list[tuple[int, int]]]] = {topic: [[] for _ in range(5)] for topic, _ in PLACES}
         self.offsets: list[int] = []
 
-    async def pass_by(self) -> None:
+    async def run_days(self) -> None:
         run = self.run
         assert await run.cluster.start()
         await run.inspector.create_topic(TOPIC_PARTITIONS)
@@ -150,13 +151,13 @@ class Month:
                     await bank.begin_day(day)
                 await bank.transact(day, day * TRANSACTIONS_PER_DAY + number)
                 await asyncio.sleep(STEP_MS / 1000)
-                self._look(day // 7)
+                self._record_sizes(day // 7)
         self.offsets = [await bank.offset_of(day) for day in (0, DAYS - 2)]
         bank.close()
         run.inspector.close()
         await run.cluster.stop()
 
-    def _look(self, week: int) -> None:
+    def _record_sizes(self, week: int) -> None:
         node = self.run.cluster.only.node
         assert node is not None
         for place in PLACES:
@@ -167,15 +168,17 @@ class Month:
 
 
 @pytest.mark.timeout(120)
-def test_a_month_of_transactions_leaves_the_logs_of_the_coordinators_as_a_week_does(
+def test_coordinator_logs_after_a_month_are_not_larger_than_after_a_week(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for module in (
         odradek.broker.coordinators.groups,
         odradek.broker.coordinators.transactions,
-    ):  # there is nobody to follow
+    ):  # one broker has no standby cache
         monkeypatch.setattr(module, "STANDBY_INTERVAL_MS", STEP_MS)
-    options = replace(draw(1, brokers=1, groups=False), durability=KILL, faults=[], overflow=False, limits={})
+    options = replace(
+        generate_options(1, brokers=1, groups=False), durability=KILL, faults=[], overflow=False, limits={}
+    )
     rng = Random(1)
     network = Network(rng, latency=Latency(slow_probability=0.0))
     loop = SimLoop(rng, trace=Trace(), network=network, virtual_seconds_max=(DAYS + 1) * DAY_MS / 1000)
@@ -187,17 +190,19 @@ def test_a_month_of_transactions_leaves_the_logs_of_the_coordinators_as_a_week_d
         run.monitor.compaction.retention_ms = DAY_MS
         month = Month(run)
         try:
-            loop.run_until_complete(month.pass_by())
+            loop.run_until_complete(month.run_days())
         finally:
             asyncio.set_event_loop(None)
             run.abandon()
             loop.close()
     run.monitor.violations += run.monitor.compaction.check_files()
-    assert run.seen_so_far() == []
-    assert month.offsets == [-1, (DAYS - 1) * TRANSACTIONS_PER_DAY - 1], "forgotten, and kept"
+    assert run.partial_findings() == []
+    assert month.offsets == [-1, (DAYS - 1) * TRANSACTIONS_PER_DAY - 1], (
+        "the oldest group must have expired, the newest must not"
+    )
     for place in PLACES:
         written = sum(batch.size for batch in run.monitor.log(place).batches)
-        assert written > 8 * SEGMENT_BYTES, "what it would be without"
+        assert written > 8 * SEGMENT_BYTES, "without compaction, the log would have this size"
         first, *later = [[max(column) for column in zip(*week, strict=True)] for week in month.weeks[place[0]]]
         assert first[0] <= 3 * SEGMENT_BYTES
         for size, segments in later:

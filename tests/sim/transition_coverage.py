@@ -1,4 +1,4 @@
-"""How often each cell of the tables of the machines has decided something in a run: what a campaign did not meet it did not try."""
+"""Number of decisions per cell of the state machines in a run. A cell without visits was not tested by the campaign."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _TABLES: Final[dict[str, CellCounts[Any, Any]]] = {
 CELLS: Final[tuple[Cell, ...]] = tuple(
     (table, event.name, state.name) for table, counts in _TABLES.items() for state, event in counts.possible
 )
-"""All that can be met."""
+"""All possible cells."""
 
 _OF_GROUPS: Final = ("classic groups", "consumer groups")
 
 GROUP_EVENTS: Final[tuple[tuple[str, str], ...]] = tuple(
     dict.fromkeys((table, event) for table, event, _ in CELLS if table in _OF_GROUPS)
 )
-"""Table and event: what a campaign with groups has to meet, all that there are."""
+"""Table and event of every event that a campaign with groups has to reach."""
 RARE_EVENTS: Final = (
     ("classic groups", "JOIN_STATIC_NEW_PROTOCOL"),
     ("classic groups", "NO_MEMBER_JOINED"),
@@ -39,18 +39,18 @@ RARE_EVENTS: Final = (
     ("consumer groups", "NOT_REVOKED_RESUBSCRIBED"),
     ("consumer groups", "REBALANCE_TIMEOUT"),
 )
-"""Those of them that a few runs in a hundred meet."""
+"""Events of GROUP_EVENTS that occur in a few runs of a hundred."""
 
 
 def unmet(counts: Mapping[Cell, int], *, rare: bool = True) -> list[str]:
-    """The events of the tables of groups that should have been met and were not; `rare`: were there enough runs for the rare ones?"""
-    met = {(table, event) for (table, event, _), visited in counts.items() if visited}
-    wanted = [each for each in GROUP_EVENTS if rare or each not in RARE_EVENTS]
-    return [f"{table}: {event}" for table, event in wanted if (table, event) not in met]
+    """Return the events of the group tables that did not occur. With `rare` False, rare events are not expected."""
+    visited_events = {(table, event) for (table, event, _), visited in counts.items() if visited}
+    expected = [event for event in GROUP_EVENTS if rare or event not in RARE_EVENTS]
+    return [f"{table}: {event}" for table, event in expected if (table, event) not in visited_events]
 
 
 def visits() -> dict[Cell, int]:
-    """Since this process began."""
+    """Return the visits of each cell since the process started."""
     return {
         (table, event.name, state.name): visited
         for table, counts in _TABLES.items()
@@ -59,7 +59,7 @@ def visits() -> dict[Cell, int]:
 
 
 def since(before: Mapping[Cell, int]) -> dict[Cell, int]:
-    """What has been visited after `before` was counted."""
+    """Return the visits of each cell since `before` was counted."""
     return {cell: visited - before[cell] for cell, visited in visits().items() if visited > before[cell]}
 
 
@@ -68,8 +68,8 @@ def report(counts: Mapping[Cell, int]) -> list[str]:
     lines: list[str] = []
     for table in _TABLES:
         cells = [cell for cell in CELLS if cell[0] == table]
-        met = sum(1 for cell in cells if counts.get(cell))
-        lines.append(f"  {table}: {met} of {len(cells)} cells of the table")
+        visited_events = sum(1 for cell in cells if counts.get(cell))
+        lines.append(f"  {table}: {visited_events} of {len(cells)} cells of the table")
         events = dict.fromkeys(event for _, event, _ in cells)
         lines += [
             f"    {event:<22} "

@@ -1,4 +1,4 @@
-"""One run: the loop, the medium, the node, the clients' history, and what the watchers saw."""
+"""Shared state of a run: loop, hosts, history of the clients, and watchers."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "ledger"
 TABLE: Final = "table"
-"""A compacted topic of records that have keys, in part of the runs."""
+"""A compacted topic of records with keys, in part of the runs."""
 TRANSACTION_STATE: Final = "__transaction_state"
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 COORDINATED: Final = (TRANSACTION_STATE, CONSUMER_OFFSETS)
-"""Topics of coordinators."""
+"""Topics of the transaction and group coordinators."""
 COMPACTED: Final = (*COORDINATED, TABLE)
-"""Topics in which offsets may be missing."""
+"""Compacted topics: offsets may be missing."""
 METADATA: Final = "__cluster_metadata"
 HOST_FORM: Final = "broker-{}.sim"
 PORT: Final = 9092
@@ -32,7 +32,7 @@ def host_name(number: int) -> str:
 
 @dataclass(slots=True)
 class LateFrame:
-    """An EndTxn, or one marker of a WriteTxnMarkers (`transactional_id` is empty), that was held back, as it reached the node."""
+    """A delayed EndTxn request, or a marker of a delayed WriteTxnMarkers request (`transactional_id` is empty)."""
 
     transactional_id: str
     producer_id: int
@@ -45,7 +45,7 @@ class LateFrame:
 
 @dataclass
 class World:
-    """What the parts of a run share."""
+    """State shared by the parts of a run."""
 
     options: "Options"
     loop: SimLoop
@@ -63,7 +63,7 @@ class World:
         return self.loop.time()
 
     def timestamp(self) -> int:
-        """The clients' wall clock, which does not jump."""
+        """Return the wall clock of the clients, which is never stepped."""
         return self.cluster.clients_clock.wall_ms()
 
     def count(self, name: str, by: int = 1) -> None:
@@ -74,7 +74,7 @@ class World:
         return self._transactions
 
     def next_values(self, count: int, *, padding: int) -> tuple[bytes, ...]:
-        """Values that are never used again."""
+        """Return `count` unique values."""
         first = self._values
         self._values += count
         return tuple(b"%08d" % number + b"." * padding for number in range(first, first + count))
@@ -85,12 +85,12 @@ class World:
 
     @property
     def partitions(self) -> list[Partition]:
-        """Of the ledger."""
+        """Partitions of the ledger."""
         return [(TOPIC, index) for index in range(self.options.partitions)]
 
     @property
     def written(self) -> list[Partition]:
-        """All that clients write to, the table too where there is one."""
+        """Partitions that clients write: the ledger, and the compacted topic if the run has one."""
         compaction = self.options.compaction
         tables = [(TABLE, 0)] if compaction is not None and compaction.table is not None else []
         return [*self.partitions, *tables]

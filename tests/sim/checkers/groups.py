@@ -223,7 +223,8 @@ def check_complete_transactions(evidence: Evidence) -> Iterator[str]:
                 for place, offset in commit.offsets:
                     if fetch.invoked > known and place in fetch.partitions and returned.get(place, -1) < offset:
                         yield (
-                            f"I7 {commit.group}: {returned.get(place)} was returned for {place} (event {fetch.invoked}) "
+                            f"I7 {commit.group}: {returned.get(place)} was returned for {place} "
+                            f"(event {fetch.invoked}) "
                             "after the transaction "
                             f"that committed {offset} was complete (event {known})"
                         )

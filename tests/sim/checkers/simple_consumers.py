@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tests.sim.checkers.evidence import Evidence
-from tests.sim.history import ALONE, INFO, OFFSETS, OK, Partition
+from tests.sim.history import INFO, OFFSETS, OK, SIMPLE, Partition
 
 NO_OFFSET: Final = -1
 
@@ -18,10 +18,10 @@ def check_simple_consumer(evidence: Evidence) -> Iterator[str]:
         return
     written: dict[Partition, int] = {}
     uncertain: dict[Partition, dict[int, None]] = {}
-    for operation in evidence.history.of(ALONE, OFFSETS):
+    for operation in evidence.history.of(SIMPLE, OFFSETS):
         if operation.group != groups.alone:
             continue
-        if operation.kind == ALONE:
+        if operation.kind == SIMPLE:
             for place, offset in operation.offsets:
                 if operation.outcome == OK:
                     written[place] = offset

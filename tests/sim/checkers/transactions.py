@@ -114,7 +114,8 @@ def _check_fencing_of(
                 yield (
                     f"I8 not fenced: {operation.kind} by {identity_used} of {operation.transactional_id} "
                     f"(event {operation.invoked}) "
-                    f"{'succeeded' if operation.outcome == OK else 'became visible'} after {fence.kind} had returned {newer_identity} "
+                    f"{'succeeded' if operation.outcome == OK else 'became visible'} "
+                    f"after {fence.kind} had returned {newer_identity} "
                     f"(event {fence.completed})"
                 )
                 break

@@ -252,8 +252,8 @@ class Machine:
 
     def _go_down(self, *, wipe: bool = False) -> None:
         """Power off the machine."""
-        power_cut = self.medium.lose_power(self.rng)
-        self.loop.trace.add(self.loop.steps, self.loop.time(), "power-cut", power_cut)
+        effect = self.medium.lose_power(self.rng)
+        self.loop.trace.add(self.loop.steps, self.loop.time(), "power-cut", effect)
         if wipe:
             self.medium = Medium()
         self._cache_is_stale = False

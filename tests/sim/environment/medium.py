@@ -145,7 +145,7 @@ class Directory:
 
 
 @dataclass(slots=True)
-class PowerCut:
+class PowerLoss:
     """Effects of a power cut, for the trace and the counters."""
 
     kept: int = 0
@@ -208,14 +208,14 @@ class Medium:
 
     # -- crashes
 
-    def lose_power(self, rng: Random) -> PowerCut:
+    def lose_power(self, rng: Random) -> PowerLoss:
         """Keep, drop or tear all unflushed operations, by a mix generated for this power cut."""
         fates = rng.choice(((DROP,), (KEEP, DROP, TEAR), (KEEP, KEEP, KEEP, TEAR, DROP), (KEEP, TEAR)))
-        result = PowerCut()
+        result = PowerLoss()
         self._lose_power(self.root, rng, fates, result)
         return result
 
-    def _lose_power(self, directory: Directory, rng: Random, fates: tuple[str, ...], result: PowerCut) -> None:
+    def _lose_power(self, directory: Directory, rng: Random, fates: tuple[str, ...], result: PowerLoss) -> None:
         directory.lose_power(rng)
         for name in sorted(directory.live):
             entry = directory.live[name]

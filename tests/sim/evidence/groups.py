@@ -18,7 +18,7 @@ def collect_groups(world: "World", final: "list[Operation]") -> GroupEvidence | 
         return None
     watch, monitor = world.monitor.groups, world.monitor
     evidence = GroupEvidence(
-        copiers=tuple(plan.name for plan in world.options.groups.plans if plan.does == COPIER),
+        copiers=tuple(plan.name for plan in world.options.groups.plans if plan.task == COPIER),
         places=tuple(world.partitions),
         alone=world.options.groups.alone,
         topic_id=watch.topic_id.bytes,

@@ -1,4 +1,6 @@
-"""A client of the run itself: prepares topics, asks a restarted node what it knows, and reads everything at the end."""
+"""Client for set-up and final inspection: it creates topics, waits for coordinators, and describes producers and
+transactions.
+"""
 
 import asyncio
 from typing import TYPE_CHECKING, Any, Final

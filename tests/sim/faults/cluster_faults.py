@@ -25,19 +25,43 @@ EIO: Final = 5
 
 
 class ClusterFaults:
-    """Injection of faults into a cluster. Method `_<kind>` injects the fault of that kind."""
+    """Injection of faults into a cluster, one method per kind."""
 
     def __init__(self, world: "World", disturbed: Callable[[float], None]) -> None:
         self.world = world
         self.rng = Random(world.options.seed * 31 + 7)
         self.admin = Admin(world, "admin")
         self._disturbed = disturbed
+        self._methods: dict[str, Callable[[Fault, Machine], None]] = {
+            "kill": self._kill,
+            "power": self._power,
+            "wipe": self._wipe,
+            "die_at_disk": self._crash_at_disk,
+            "power_at_disk": self._power_at_disk,
+            "die_in_swap": self._crash_in_swap,
+            "power_in_swap": self._power_in_swap,
+            "pause": self._pause,
+            "restart": self._restart,
+            "rolling": self._rolling,
+            "storm": self._storm,
+            "cut": self._partition,
+            "cut_from_clients": self._partition_from_clients,
+            "slow": self._slow,
+            "datagrams": self._datagrams,
+            "cut_all": self._reset_all,
+            "reset": self._reset,
+            "clock": self._clock,
+            "disk_write": self._disk_write,
+            "move_leader": self._move_leader,
+            "reassign": self._reassign,
+            "delete_topic": self._delete_topic,
+        }
 
     def inject(self, fault: Fault) -> None:
         if fault.kind in FRAME_KINDS:
             self._frame(fault)
         else:
-            getattr(self, f"_{fault.kind}")(fault, self.target(fault))
+            self._methods[fault.kind](fault, self.target(fault))
 
     def target(self, fault: Fault) -> "Machine":
         """Return the machine that has the role now. Without one, `fault.number` selects the machine."""
@@ -87,13 +111,13 @@ class ClusterFaults:
         if wipe:
             self.world.count("disk replaced by an empty one")
 
-    def _die_at_disk(self, fault: Fault, machine: "Machine") -> None:
+    def _crash_at_disk(self, fault: Fault, machine: "Machine") -> None:
         machine.crash_at_disk_operation(fault.number, power=False, downtime=fault.seconds)
 
     def _power_at_disk(self, fault: Fault, machine: "Machine") -> None:
         machine.crash_at_disk_operation(fault.number, power=True, downtime=fault.seconds)
 
-    def _die_in_swap(self, fault: Fault, machine: "Machine") -> None:
+    def _crash_in_swap(self, fault: Fault, machine: "Machine") -> None:
         machine.crash_in_swap(fault.number, power=False, downtime=fault.seconds)
 
     def _power_in_swap(self, fault: Fault, machine: "Machine") -> None:
@@ -139,13 +163,13 @@ class ClusterFaults:
 
     # network
 
-    def _cut(self, fault: Fault, machine: "Machine") -> None:
+    def _partition(self, fault: Fault, machine: "Machine") -> None:
         self._disturbed(fault.seconds)
         links = self.world.loop.network.links
         for source, destination in self._links(fault, machine):
             links.partition(source, destination, fault.seconds)
 
-    def _cut_from_clients(self, fault: Fault, machine: "Machine") -> None:
+    def _partition_from_clients(self, fault: Fault, machine: "Machine") -> None:
         links = self.world.loop.network.links
         links.partition(CLIENTS, machine.host, fault.seconds)
         links.partition(machine.host, CLIENTS, fault.seconds)
@@ -184,7 +208,7 @@ class ClusterFaults:
             FrameFault(fault.kind, (fault.api_key,), delay=fault.seconds, source=source)
         )
 
-    def _cut_all(self, fault: Fault, machine: "Machine") -> None:
+    def _reset_all(self, fault: Fault, machine: "Machine") -> None:
         self.world.loop.network.reset_all(refuse_seconds=fault.seconds / 10)
 
     def _reset(self, fault: Fault, machine: "Machine") -> None:

@@ -46,7 +46,8 @@ class FaultInjector:
         left_behind = ""
         if isinstance(self._faults, ClusterFaults) and world.options.leave_behind:
             left_behind = self._faults.leave_behind(world.options.leave_behind).host
-            world.count(f"one broker left {world.options.leave_behind}")
+            state = "stopped" if world.options.leave_behind == "dead" else "isolated"
+            world.count(f"one broker left {state}")
         world.loop.network.links.heal(except_host=left_behind)
 
     def _on_step(self) -> None:

@@ -1,4 +1,6 @@
-"""What is drawn for runs of several brokers: sizes, roles, time-outs, and the faults of processes, links, disks and administrators."""
+"""Options of runs with several brokers: sizes, roles, time-outs, and faults of processes, links, disks and
+administrators.
+"""
 
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -31,18 +33,19 @@ KILL, FLUSH, ONE_LOSES = (
 )
 OPERATIONS_EXPECTED: Final = 260
 OPERATIONS_CERTAIN: Final = 140
-"""Some runs are over long before the expected number; a fault that is due by this one strikes in all of them."""
+"""Operations that every run reaches. Some runs end long before the expected number."""
 FAULTS_MIN, FAULTS_MAX = 4, 10
 FAULTS_CERTAIN: Final = 3
-"""So many are due by then."""
+"""Number of faults that are due within OPERATIONS_CERTAIN."""
 TRANSACTIONS_MIN: Final = 26
 
 PAIR_PROBABILITY: Final = 0.25
 PAIRS: Final = ("late marker", "late change of the ISR", "elections in a row", "lagging follower")
 
 KINDS: Final = (
-    "kill", "kill", "die_at_disk", "pause", "pause", "restart", "rolling", "storm", "cut", "cut", "cut_from_clients", "slow", "datagrams",
-    "frame", "frame", "frame", "cut_all", "reset", "clock", "move_leader", "reassign", "delete_topic",
+    "kill", "kill", "die_at_disk", "pause", "pause", "restart", "rolling", "storm", "cut", "cut", "cut_from_clients",
+    "slow", "datagrams", "frame", "frame", "frame", "cut_all", "reset", "clock", "move_leader", "reassign",
+    "delete_topic",
 )  # fmt: skip
 POWER_KINDS: Final = ("power", "power", "power_at_disk")
 WIPE_KIND: Final = "wipe"
@@ -51,8 +54,8 @@ BETWEEN_BROKERS: Final = (MARKERS, MARKERS, ADD, FETCH, ALTER_PARTITION)
 FROM_CLIENTS: Final = (PRODUCE, PRODUCE, INIT, ADD, END, END)
 
 
-def draw_cluster(rng: Random, options: "Options", brokers: int, *, pairs: bool) -> None:
-    """Make of the options of one broker those of several; with `pairs` there is always a pair of faults that are dangerous together."""
+def generate_cluster(rng: Random, options: "Options", brokers: int, *, pairs: bool) -> None:
+    """Replace the options of one broker by those of several. With `pairs`, the faults include a dangerous pair."""
     options.brokers = brokers
     options.voters = 3 if brokers == 5 and rng.random() < 0.6 else brokers
     options.replication = rng.choices((3, 2), (85, 15))[0]
@@ -61,8 +64,8 @@ def draw_cluster(rng: Random, options: "Options", brokers: int, *, pairs: bool) 
     options.transaction_version = rng.choices((2, 1), (85, 15))[0]
     options.overflow = False
     options.partitions = rng.randint(2, 4)
-    options.modern = rng.randint(1, 2)
-    options.classic = rng.choice((0, 1, 1))
+    options.tv2_producers = rng.randint(1, 2)
+    options.classic_producers = rng.choice((0, 1, 1))
     options.idempotent = 1
     options.zombie_pairs = rng.choice((0, 0, 1))
     options.transactions = TRANSACTIONS_MIN + rng.randint(0, 10)
@@ -76,12 +79,12 @@ def draw_cluster(rng: Random, options: "Options", brokers: int, *, pairs: bool) 
     options.clock_drifts = tuple(rng.choice((0.0, 0.0, 0.01, -0.01)) for _ in range(brokers))
     options.leave_behind = rng.choice(("", "", "dead", "cut"))
     if options.replication == options.min_in_sync:
-        options.leave_behind = ""  # nothing could be written any more
-    options.faults = _draw_faults(rng, options, pairs=pairs)
+        options.leave_behind = ""  # without it, no record could be committed
+    options.faults = _generate_faults(rng, options, pairs=pairs)
     options.snapshot_bytes = rng.choice((2_000, 5_000, 20_000, 20 << 20))
 
 
-def _draw_faults(rng: Random, options: "Options", *, pairs: bool) -> list[Fault]:
+def _generate_faults(rng: Random, options: "Options", *, pairs: bool) -> list[Fault]:
     kinds = list(KINDS)
     if options.durability != KILL:
         kinds += POWER_KINDS
@@ -91,19 +94,22 @@ def _draw_faults(rng: Random, options: "Options", *, pairs: bool) -> list[Fault]
         kinds.append(DISK_KIND)
     disabled = rng.sample(sorted(set(kinds)), rng.randint(0, len(set(kinds)) // 2))
     enabled = [kind for kind in kinds if kind not in disabled]
-    faults = [_draw_fault(rng, rng.choice(enabled)) for _ in range(rng.randint(FAULTS_MIN, FAULTS_MAX))]
+    faults = [_generate_fault(rng, rng.choice(enabled)) for _ in range(rng.randint(FAULTS_MIN, FAULTS_MAX))]
     if rng.random() < (1.0 if pairs else PAIR_PROBABILITY):
-        faults += _draw_pair(rng, options)
+        faults += _generate_pair(rng, options)
     return soon_enough(faults, FAULTS_CERTAIN, by=OPERATIONS_CERTAIN, generated_below=OPERATIONS_EXPECTED)
 
 
-def _draw_pair(rng: Random, options: "Options") -> list[Fault]:
-    """Two faults that are dangerous together: a frame is held back, and who sent it is deposed before it arrives; or a link that lags, and no more."""
+def _generate_pair(rng: Random, options: "Options") -> list[Fault]:
+    """Return faults that are dangerous in combination.
+
+    A frame is delayed until its sender has been deposed, the controller fails several times, or one link is slow.
+    """
     operations = rng.randrange(20, OPERATIONS_EXPECTED // 2)
     kind = rng.choice(PAIRS)
     number = rng.randrange(64)
     if kind == "late marker":
-        options.classic = 2  # under TV2 the producer's own epoch gives a late marker away first
+        options.classic_producers = 2  # under TV2, the producer epoch alone would reveal a late marker
         options.think_seconds = min(options.think_seconds, 0.1)
         held = [
             Fault(
@@ -132,35 +138,35 @@ def _draw_pair(rng: Random, options: "Options") -> list[Fault]:
     return [Fault("slow", operations, 0, target=LEADER, number=2 + 3 * number, seconds=6.0, other="one", one_way=True)]
 
 
-def _draw_fault(rng: Random, kind: str) -> Fault:
-    at = (rng.randrange(10, OPERATIONS_EXPECTED), rng.randrange(1000))
+def _generate_fault(rng: Random, kind: str) -> Fault:
+    due = (rng.randrange(10, OPERATIONS_EXPECTED), rng.randrange(1000))
     target = rng.choice(ROLES)
     number = rng.randrange(64)
     if kind == "frame":
-        return _draw_frame_fault(rng, at)
+        return _generate_frame_fault(rng, due)
     if kind in {"cut", "slow", "datagrams"}:
         other = rng.choice(("all", "all", "one", "clients")) if kind == "slow" else rng.choice(("all", "all", "one"))
         seconds = rng.choice((0.3, 1.5, 5.0)) * (0.2 + rng.random())
-        return Fault(kind, *at, target=target, number=number, seconds=seconds, other=other, one_way=rng.random() < 0.4)
+        return Fault(kind, *due, target=target, number=number, seconds=seconds, other=other, one_way=rng.random() < 0.4)
     if kind == "pause":
         return Fault(
-            kind, *at, target=target, number=number, seconds=rng.choice((0.2, 1.5, 6.0)) * (0.2 + rng.random())
+            kind, *due, target=target, number=number, seconds=rng.choice((0.2, 1.5, 6.0)) * (0.2 + rng.random())
         )
     if kind in {"die_at_disk", "power_at_disk"}:
-        return Fault(kind, *at, target=target, number=rng.randrange(1, 25), seconds=rng.random() * 1.5)
+        return Fault(kind, *due, target=target, number=rng.randrange(1, 25), seconds=rng.random() * 1.5)
     if kind == "clock":
         jump = rng.choice((-60_000, -5_000, -700, 700, 5_000, 60_000))
-        return Fault(kind, *at, target=ANY, number=number, seconds=jump / 1000)
+        return Fault(kind, *due, target=ANY, number=number, seconds=jump / 1000)
     if kind == DISK_KIND:
-        return Fault(kind, *at, target=rng.choice((LEADER, COORDINATOR)), number=number, seconds=0.5 + rng.random())
-    return Fault(kind, *at, target=target, number=number, seconds=rng.random() * rng.choice((0.1, 1.0, 4.0)))
+        return Fault(kind, *due, target=rng.choice((LEADER, COORDINATOR)), number=number, seconds=0.5 + rng.random())
+    return Fault(kind, *due, target=target, number=number, seconds=rng.random() * rng.choice((0.1, 1.0, 4.0)))
 
 
-def _draw_frame_fault(rng: Random, at: tuple[int, int]) -> Fault:
+def _generate_frame_fault(rng: Random, due: tuple[int, int]) -> Fault:
     kind = rng.choice(FRAME_KINDS)
-    inside = rng.random() < 0.5
-    api_key = rng.choice(BETWEEN_BROKERS if inside else FROM_CLIENTS)
+    between_brokers = rng.random() < 0.5
+    api_key = rng.choice(BETWEEN_BROKERS if between_brokers else FROM_CLIENTS)
     if kind == "replay_request" and api_key == PRODUCE:
-        api_key = END  # a plain producer's batch would be there twice, and nobody is to blame
+        api_key = END  # a replayed batch of a plain producer is a legal duplicate
     seconds = rng.choice((0.05, 0.5, 3.0)) * rng.random()
-    return Fault(kind, *at, api_key=api_key, seconds=seconds, other="brokers" if inside else "clients")
+    return Fault(kind, *due, api_key=api_key, seconds=seconds, other="brokers" if between_brokers else "clients")

@@ -1,4 +1,4 @@
-"""What is drawn for runs with compaction: after all else, from a generator of their own, so that a seed is otherwise what it would be without."""
+"""Options of runs with compaction, from a generator of their own: the other options of a seed stay the same."""
 
 from dataclasses import dataclass, replace
 from random import Random
@@ -9,18 +9,21 @@ from tests.sim.faults.fault import COORDINATOR, Fault, in_order
 if TYPE_CHECKING:
     from tests.sim.options.run_options import Options
 
-PROBABILITY_ALONE, PROBABILITY_OF_CLUSTERS = 0.55, 0.45
+PROBABILITY_OF_SINGLE, PROBABILITY_OF_CLUSTERS = 0.55, 0.45
 DAY_MS: Final = 24 * 3600 * 1000
 SHORT_RETENTION_MS: Final = (0, 300, 2000)
 RETENTION_OF_CLUSTERS_MS: Final = 20_000
-"""Longer than any broker is away in a run: one that lags for longer never hears of a tombstone, in Apache Kafka neither."""
-FAULTS_MAX_ALONE, FAULTS_MAX_OF_CLUSTERS = 2, 1
+"""Longer than any broker is down in a run. A replica that lags for longer misses tombstones, as in Apache Kafka."""
+FAULTS_MAX_OF_SINGLE, FAULTS_MAX_OF_CLUSTERS = 2, 1
 TABLE_PROBABILITY: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """The compacted topic of clients. Of so many records `tombstones` have no value; `max_lag_ms` 0: there is none."""
+    """The compacted topic of clients.
+
+    `tombstones` is their share of the records; `max_lag_ms` 0 sets no maximum lag.
+    """
 
     keys: int
     tombstones: float
@@ -30,7 +33,7 @@ class TableOptions:
 
     @property
     def configs(self) -> dict[str, str]:
-        """What the topic is created with; the rest it has from the brokers, delete.retention.ms too."""
+        """Configuration of the topic. delete.retention.ms and all others come from the brokers."""
         configs = {
             "cleanup.policy": "compact",
             "segment.ms": str(self.segment_ms),
@@ -41,7 +44,7 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """See the module."""
+    """Compaction settings of a run."""
 
     segment_bytes: int
     backoff_ms: int
@@ -59,18 +62,18 @@ class CompactionOptions:
         )
 
 
-def draw_compaction(options: "Options") -> None:
-    """Give the run compaction, or not, and faults that strike while a segment is swapped in."""
+def generate_compaction(options: "Options") -> None:
+    """Add compaction to part of the runs, and faults during a segment swap."""
     rng = Random(options.seed * 32_452_843 + 13)
-    alone = options.brokers == 1
-    if rng.random() >= (PROBABILITY_ALONE if alone else PROBABILITY_OF_CLUSTERS):
+    single = options.brokers == 1
+    if rng.random() >= (PROBABILITY_OF_SINGLE if single else PROBABILITY_OF_CLUSTERS):
         return
-    retention_ms = rng.choice((DAY_MS, *SHORT_RETENTION_MS) if alone else (DAY_MS, RETENTION_OF_CLUSTERS_MS))
+    retention_ms = rng.choice((DAY_MS, *SHORT_RETENTION_MS) if single else (DAY_MS, RETENTION_OF_CLUSTERS_MS))
     if any(fault.kind == "clock" for fault in options.faults):
-        retention_ms = DAY_MS  # a minute more on the clock of one host makes any other too short
+        retention_ms = DAY_MS  # a clock step of a minute on one host would pass any shorter retention
     options.compaction = CompactionOptions(
         segment_bytes=rng.choice((1500, 3000, 6000)),
-        backoff_ms=rng.choice((100, 500, 1500) if alone else (300, 1000, 2000)),
+        backoff_ms=rng.choice((100, 500, 1500) if single else (300, 1000, 2000)),
         dirty_ratio=rng.choice((0.0, 0.3, 0.5)),
         lag_ms=rng.choice((0, 0, 500)),
         retention_ms=retention_ms,
@@ -86,14 +89,14 @@ def draw_compaction(options: "Options") -> None:
             number=rng.randrange(16),
             target=COORDINATOR,
         )
-        for _ in range(rng.randint(0, FAULTS_MAX_ALONE if alone else FAULTS_MAX_OF_CLUSTERS))
+        for _ in range(rng.randint(0, FAULTS_MAX_OF_SINGLE if single else FAULTS_MAX_OF_CLUSTERS))
     ]
     options.faults = in_order([*options.faults, *faults])
-    options.compaction = replace(options.compaction, table=_draw_table(options))
+    options.compaction = replace(options.compaction, table=_generate_table(options))
 
 
-def _draw_table(options: "Options") -> TableOptions | None:
-    """From a generator of its own again. Not where nothing is promised."""
+def _generate_table(options: "Options") -> TableOptions | None:
+    """Return options of the compacted topic, from another generator of its own. Lossy runs have none."""
     rng = Random(options.seed * 7_368_787 + 19)
     if rng.random() >= TABLE_PROBABILITY or options.lossy:
         return None

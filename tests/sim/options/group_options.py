@@ -1,4 +1,4 @@
-"""What is drawn for runs with groups: from a generator of their own, so that a seed without groups is what it would be without this module."""
+"""Options of runs with groups, from a generator of their own: the other options of a seed stay the same."""
 
 from dataclasses import dataclass, replace
 from random import Random
@@ -27,15 +27,16 @@ GROUPS_PROBABILITY: Final = 0.55
 RARITIES_PROBABILITY: Final = 0.25
 CROWD_PROBABILITY: Final = 0.4
 CROWDED_SIZE_MAX: Final = 2
-"""So many members of a classic group a broker of later lives has room for, where that is drawn."""
+"""Value of group.max.size on restarted brokers, in runs with a size limit."""
 CLASSIC, CONSUMER, MIXED = "classic", "consumer", "mixed"
 COPIER, READER = "copier", "reader"
-"""Groups that write one record for each they read, with the offset in the same transaction; and groups that read and commit, no more."""
+"""Copiers write one record per record read, with its offset in the same transaction. Readers commit offsets only."""
 
 FRAMES: Final = (
-    TXN_COMMIT, TXN_COMMIT, TXN_COMMIT, COMMIT, JOIN, SYNC, HEARTBEAT, LEAVE, ADD_OFFSETS, CONSUMER_HEARTBEAT, CONSUMER_HEARTBEAT, OFFSETS, END, MARKERS,
+    TXN_COMMIT, TXN_COMMIT, TXN_COMMIT, COMMIT, JOIN, SYNC, HEARTBEAT, LEAVE, ADD_OFFSETS, CONSUMER_HEARTBEAT,
+    CONSUMER_HEARTBEAT, OFFSETS, END, MARKERS,
 )  # fmt: skip
-KINDS_ALONE: Final = ("kill", "frame", "frame", "lag", "leadership")
+KINDS_OF_SINGLE: Final = ("kill", "frame", "frame", "lag", "leadership")
 KINDS: Final = (
     "kill",
     "kill",
@@ -54,21 +55,21 @@ FAULTS_MIN, FAULTS_MAX = 3, 6
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """One group: its name, what its members do and the protocol they speak, how many there are."""
+    """One group: its name, the task and the protocol of its members, and their number."""
 
     name: str
-    does: str
+    task: str
     protocol: str
     members: int
     static: int
-    """So many of them have an instance id."""
+    """Number of members with an instance id."""
     restless: bool = False
-    """They do what few clients do: see workloads/unusual_members.py."""
+    """True for members that behave as few clients do: see workloads/unusual_members.py."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """See the module. Chances are for each turn of a member."""
+    """Group settings of a run. Probabilities apply to each turn of a member."""
 
     plans: tuple[GroupPlan, ...]
     partitions: int
@@ -80,22 +81,22 @@ class GroupOptions:
     segment_bytes: int
     think_seconds: float
     leave: float
-    die: float
+    fail: float
     pause: float
     zombie: float
     abort: float
     own_ids: float
-    """Of the processes that follow one that has died, so many take over its transactional id; the others begin with one of their own."""
+    """Probability that a new process takes the transactional id of its failed predecessor. Others use a new one."""
     transactions: int
-    """All copiers together begin at least so many under faults."""
+    """Minimum number of transactions that all copiers together begin under faults."""
     alone: str = ""
-    """The group of a simple consumer, which is no member of it; empty: there is none."""
+    """Group of a simple consumer without membership; empty: the run has none."""
     size_max: int = 0
-    """Members that a classic group may have where a broker has been started again, and on every second one; 0: as many as will."""
+    """group.max.size on restarted brokers and on every second one; 0: unlimited."""
 
     def describe(self) -> str:
         groups = ", ".join(
-            f"{plan.members} {'restless ' if plan.restless else ''}{plan.protocol} {plan.does}s ({plan.static} static)"
+            f"{plan.members} {'restless ' if plan.restless else ''}{plan.protocol} {plan.task}s ({plan.static} static)"
             for plan in self.plans
         )
         alone = ", a simple consumer" if self.alone else ""
@@ -103,16 +104,16 @@ class GroupOptions:
         return f"groups: {groups}{alone}{limit} on {self.partitions} partitions"
 
 
-def draw_groups(options: "Options", *, wanted: bool | None = None) -> None:
-    """Give the run groups, or not; where it is not said in so many, and where nothing is promised there are none."""
+def generate_groups(options: "Options", *, wanted: bool | None = None) -> None:
+    """Add groups to part of the runs, or as `wanted` says. Lossy runs have none."""
     rng = Random(options.seed * 15_485_863 + 11)
-    drawn = rng.random() < GROUPS_PROBABILITY
-    if options.lossy or not (drawn if wanted is None else wanted):
+    selected = rng.random() < GROUPS_PROBABILITY
+    if options.lossy or not (selected if wanted is None else wanted):
         return
-    alone = options.brokers == 1
-    session_ms = rng.choice((400, 1000, 2000) if alone else (1000, 2500))
+    single = options.brokers == 1
+    session_ms = rng.choice((400, 1000, 2000) if single else (1000, 2500))
     options.groups = GroupOptions(
-        plans=_draw_plans(rng),
+        plans=_generate_plans(rng),
         partitions=rng.choice((1, 2, 3)),
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=rng.choice((session_ms, 2 * session_ms)),
@@ -122,34 +123,36 @@ def draw_groups(options: "Options", *, wanted: bool | None = None) -> None:
         segment_bytes=rng.choice((2000, 10_000, 1 << 20)),
         think_seconds=rng.choice((0.1, 0.3)),
         leave=rng.choice((0.01, 0.04)),
-        die=rng.choice((0.01, 0.04)),
+        fail=rng.choice((0.01, 0.04)),
         pause=rng.choice((0.03, 0.1)),
         zombie=rng.choice((0.0, 0.3, 0.8)),
         abort=rng.choice((0.05, 0.2)),
         own_ids=rng.choice((0.0, 0.5, 1.0)),
-        transactions=16 if alone else 10,
+        transactions=16 if single else 10,
     )
     options.groups = _with_rarities(options.groups, Random(options.seed * 32_452_843 + 7))
-    kinds = KINDS_ALONE if alone else KINDS
-    more = [_draw_fault(rng, options, rng.choice(kinds)) for _ in range(rng.randint(FAULTS_MIN, FAULTS_MAX))]
-    options.faults = in_order([*options.faults, *more])
+    kinds = KINDS_OF_SINGLE if single else KINDS
+    group_faults = [
+        _generate_fault(rng, options, rng.choice(kinds)) for _ in range(rng.randint(FAULTS_MIN, FAULTS_MAX))
+    ]
+    options.faults = in_order([*options.faults, *group_faults])
 
 
-def _draw_plans(rng: Random) -> tuple[GroupPlan, ...]:
-    plans = [_draw_plan(rng, "copy", COPIER)]
+def _generate_plans(rng: Random) -> tuple[GroupPlan, ...]:
+    plans = [_generate_plan(rng, "copy", COPIER)]
     if rng.random() < 0.5:
-        plans.append(_draw_plan(rng, "read", READER))
+        plans.append(_generate_plan(rng, "read", READER))
     return tuple(plans)
 
 
 def _with_rarities(groups: GroupOptions, rng: Random) -> GroupOptions:
-    """In part of the runs a group of restless members, a simple consumer, or both; from a generator of their own."""
+    """Add restless members, a simple consumer, or both to part of the runs, from a generator of their own."""
     restless, alone = rng.random() < RARITIES_PROBABILITY, rng.random() < RARITIES_PROBABILITY
     crowded = rng.random() < CROWD_PROBABILITY
     members = CROWDED_SIZE_MAX + 1 if crowded else 2
     plan = GroupPlan(
         name=f"rest-{rng.randrange(100)}",
-        does=READER,
+        task=READER,
         protocol=rng.choice((CLASSIC, CLASSIC, MIXED) if crowded else (CLASSIC, CONSUMER, CONSUMER, MIXED)),
         members=members,
         static=rng.choice((0, members)),
@@ -163,18 +166,18 @@ def _with_rarities(groups: GroupOptions, rng: Random) -> GroupOptions:
     )
 
 
-def _draw_plan(rng: Random, name: str, does: str) -> GroupPlan:
+def _generate_plan(rng: Random, name: str, task: str) -> GroupPlan:
     members = rng.randint(2, 3)
     return GroupPlan(
         name=f"{name}-{rng.randrange(100)}",
-        does=does,
+        task=task,
         protocol=rng.choice((CLASSIC, CONSUMER, MIXED)),
         members=members,
         static=rng.choice((0, 0, 1, members)),
     )
 
 
-def _draw_fault(rng: Random, options: "Options", kind: str) -> Fault:
+def _generate_fault(rng: Random, options: "Options", kind: str) -> Fault:
     last = max((fault.operations for fault in options.faults), default=200)
     fault = Fault(
         kind,

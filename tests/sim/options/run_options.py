@@ -1,4 +1,7 @@
-"""Everything that differs between runs, drawn from the seed before the run begins (a swarm: each seed has its own mix of faults and sizes)."""
+"""Options of a run, generated from the seed before it begins.
+
+Each seed has its own mix of faults and sizes (swarm testing).
+"""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -6,29 +9,29 @@ from typing import Final
 
 from tests.sim.faults.fault import ADD, END, FRAME_KINDS, INIT, PRODUCE, Fault, soon_enough
 from tests.sim.faults.small_limits import generate_limits, generate_log_tail
-from tests.sim.options.cluster_options import draw_cluster
-from tests.sim.options.compaction_options import CompactionOptions, draw_compaction
-from tests.sim.options.group_options import GroupOptions, draw_groups
+from tests.sim.options.cluster_options import generate_cluster
+from tests.sim.options.compaction_options import CompactionOptions, generate_compaction
+from tests.sim.options.group_options import GroupOptions, generate_groups
 
 KILL, FLUSH, LOOSE = "process kills only", "flush before acknowledge", "power cuts without flushing"
 DEFAULT_ID_EXPIRATION_MS: Final = 7 * 24 * 3600 * 1000
 FAULTS_BELOW: Final = 540
-"""Operations by which a fault is due, of the 900 that are expected."""
+"""Bound of the operation at which a fault is due. A run has about 900 operations."""
 OPERATIONS_CERTAIN: Final = 300
-"""Some runs have not even so many as that; a fault that is due by this one strikes in all of them."""
+"""Operations that every run reaches."""
 FAULTS_MIN, FAULTS_MAX = 6, 11
 FAULTS_CERTAIN: Final = 5
-"""So many are due by then."""
+"""Number of faults that are due within OPERATIONS_CERTAIN."""
 OPERATIONS_MIN: Final = 500
 TRANSACTIONS_MIN: Final = 104
 OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST = 32_755, 32_765
 BROKERS: Final = ((1, 3, 5), (35, 45, 20))
-"""Sizes of clusters, and how often each is drawn."""
+"""Sizes of clusters and their weights."""
 
 
 @dataclass
 class Options:
-    """See the module. `durability` says which promise the run is held to."""
+    """Options of one run. `durability` names the guarantee that the run is checked against."""
 
     seed: int
     partitions: int
@@ -38,8 +41,8 @@ class Options:
     transaction_partitions: int
     transaction_timeout_ms: int
     scan_interval_ms: int
-    modern: int
-    classic: int
+    tv2_producers: int
+    classic_producers: int
     idempotent: int
     zombie_pairs: int
     transactions: int
@@ -65,10 +68,10 @@ class Options:
     session_timeout_ms: int = 9000
     replica_lag_ms: int = 30_000
     snapshot_bytes: int = 20 << 20
-    """New metadata that leads to a snapshot, which lets go of the log before the one before it."""
+    """metadata.log.max.record.bytes.between.snapshots: a new snapshot removes the log before the previous one."""
     clock_drifts: tuple[float, ...] = ()
     leave_behind: str = ""
-    """How one broker is left when faults end: not at all, dead, or cut off."""
+    """State of one broker after the faults: empty (running), `dead` (stopped), or `cut` (isolated)."""
     groups: GroupOptions | None = None
     compaction: CompactionOptions | None = None
 
@@ -87,13 +90,18 @@ class Options:
     def describe(self) -> str:
         size = f"{self.brokers} brokers ({self.voters} voters), RF {self.replication}; " if self.brokers > 1 else ""
         return (
-            f"{size}{self.durability}; transaction.version {self.transaction_version}; {self.partitions} partitions, segments of {self.segment_bytes} B, {self.modern} TV2 + {self.classic} classic + "
-            f"{self.idempotent} idempotent producers, {self.zombie_pairs} zombie pairs, overflow {'on' if self.overflow else 'off'}, "
-            f"{'' if self.groups is None else self.groups.describe() + ', '}{'' if self.compaction is None else self.compaction.describe() + ', '}faults: {', '.join(fault.kind for fault in self.faults)}"
+            f"{size}{self.durability}; transaction.version {self.transaction_version}; "
+            f"{self.partitions} partitions, segments of {self.segment_bytes} B, "
+            f"{self.tv2_producers} TV2 + {self.classic_producers} classic + "
+            f"{self.idempotent} idempotent producers, {self.zombie_pairs} zombie pairs, "
+            f"overflow {'on' if self.overflow else 'off'}, "
+            f"{'' if self.groups is None else self.groups.describe() + ', '}"
+            f"{'' if self.compaction is None else self.compaction.describe() + ', '}"
+            f"faults: {', '.join(fault.kind for fault in self.faults)}"
         )
 
 
-def draw(
+def generate_options(
     seed: int,
     *,
     durability: str | None = None,
@@ -101,34 +109,35 @@ def draw(
     pairs: bool = False,
     groups: bool | None = None,
 ) -> Options:
-    """The options of a seed; a test may fix the size, for one broker the durability (and with it the kinds of faults that are drawn), and
-    whether there are groups.
+    """Return the options of a seed.
+
+    A test may fix the size, the durability of a single broker (and with it the kinds of faults), and the use of groups.
     """
-    another = Random(seed * 104_729 + 5)
-    drawn = another.choices(*BROKERS)[0] if brokers is None else brokers
-    options = _draw_one(seed, durability)
-    if drawn > 1:
-        draw_cluster(another, options, drawn, pairs=pairs)
-    draw_groups(options, wanted=groups)
-    draw_compaction(options)
+    cluster_rng = Random(seed * 104_729 + 5)
+    sampled = cluster_rng.choices(*BROKERS)[0] if brokers is None else brokers
+    options = _generate_single(seed, durability)
+    if sampled > 1:
+        generate_cluster(cluster_rng, options, sampled, pairs=pairs)
+    generate_groups(options, wanted=groups)
+    generate_compaction(options)
     options.limits |= generate_log_tail(Random(seed * 49_979_687 + 3))
     return options
 
 
-def _draw_one(seed: int, durability: str | None) -> Options:
+def _generate_single(seed: int, durability: str | None) -> Options:
     rng = Random(seed * 7919 + 17)
-    drawn = rng.choices((KILL, FLUSH, LOOSE), (55, 37, 8))[0]
+    sampled = rng.choices((KILL, FLUSH, LOOSE), (55, 37, 8))[0]
     options = Options(
         seed=seed,
         partitions=rng.randint(2, 4),
-        durability=drawn if durability is None else durability,
+        durability=sampled if durability is None else durability,
         segment_bytes=rng.choice((600, 1500, 4000, 16_000, 1 << 20)),
         index_interval_bytes=rng.choice((1, 200, 4096)),
         transaction_partitions=rng.choice((1, 2, 3)),
         transaction_timeout_ms=rng.choice((400, 1000, 2500)),
         scan_interval_ms=rng.choice((50, 200, 500)),
-        modern=rng.randint(2, 3),
-        classic=rng.randint(1, 3),
+        tv2_producers=rng.randint(2, 3),
+        classic_producers=rng.randint(1, 3),
         idempotent=rng.randint(1, 2),
         zombie_pairs=rng.choice((0, 1, 1, 2)),
         transactions=TRANSACTIONS_MIN + rng.randint(0, 12),
@@ -147,11 +156,11 @@ def _draw_one(seed: int, durability: str | None) -> Options:
         limits=generate_limits(rng),
     )
     options.padding_max = min(options.padding_max, options.segment_bytes // 5)
-    options.faults = _draw_faults(rng, options)
+    options.faults = _generate_faults(rng, options)
     return options
 
 
-def _draw_faults(rng: Random, options: Options) -> list[Fault]:
+def _generate_faults(rng: Random, options: Options) -> list[Fault]:
     kinds = [
         "kill",
         "die_at_disk",
@@ -171,17 +180,19 @@ def _draw_faults(rng: Random, options: Options) -> list[Fault]:
         kinds += ["power", "power", "power_at_disk"]
     disabled = rng.sample(sorted(set(kinds)), rng.randint(0, 4))
     enabled = [kind for kind in kinds if kind not in disabled] or kinds
-    faults = [_draw_fault(rng, rng.choice(enabled)) for _ in range(rng.randint(FAULTS_MIN, FAULTS_MAX))]
+    faults = [_generate_fault(rng, rng.choice(enabled)) for _ in range(rng.randint(FAULTS_MIN, FAULTS_MAX))]
     if not any(fault.kind in {"kill", "power", "die_at_disk", "power_at_disk"} for fault in faults):
-        faults[0] = _draw_fault(
+        faults[0] = _generate_fault(
             rng, rng.choice(("kill", "die_at_disk") if options.durability == KILL else ("power", "power_at_disk"))
         )
     if rng.random() < 0.25:
-        faults.append(_draw_fault(rng, rng.choice(("disk_write", "disk_sync") if options.flush else ("disk_write",))))
+        faults.append(
+            _generate_fault(rng, rng.choice(("disk_write", "disk_sync") if options.flush else ("disk_write",)))
+        )
     return soon_enough(faults, FAULTS_CERTAIN, by=OPERATIONS_CERTAIN, generated_below=FAULTS_BELOW)
 
 
-def _draw_fault(rng: Random, kind: str) -> Fault:
+def _generate_fault(rng: Random, kind: str) -> Fault:
     operations, steps = rng.randrange(20, FAULTS_BELOW), rng.randrange(400)
     if kind in FRAME_KINDS:
         return Fault(
@@ -194,7 +205,7 @@ def _draw_fault(rng: Random, kind: str) -> Fault:
     if kind in {"die_at_disk", "power_at_disk"}:
         return Fault(kind, operations, steps, number=rng.randrange(1, 25), seconds=rng.random() * 0.5)
     if kind in {"kill", "power"}:
-        # Now and then the node dies again while it recovers.
+        # Some nodes fail again while they recover.
         return Fault(
             kind,
             operations,

@@ -1,6 +1,7 @@
-"""Bugs, each planted by replacing one function of the product for the time of a run: the net must catch every one.
+"""Bugs that are planted by replacing one function of the product during a run: the checkers must find each of them.
 
-The product has no switch for any of them. Some need one broker, others several. `python -m tests.sim.planted.bugs --write` renews docs/planted.md.
+The product has no switch for any of them. Some need one broker, others several. `python -m tests.sim.planted.bugs
+--write` updates docs/planted.md.
 """
 
 import re
@@ -32,7 +33,7 @@ from odradek.runtime.engine import Engine
 from odradek.storage.compaction.batch_filter import BatchFilter
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.producers.entry import ProducerUpdate
-from tests.sim.options.run_options import FLUSH, Options, draw
+from tests.sim.options.run_options import FLUSH, Options, generate_options
 from tests.sim.planted import cluster_bugs, compaction_bugs, group_bugs
 from tests.sim.result import Result
 from tests.sim.run import run_seed
@@ -40,7 +41,10 @@ from tests.sim.run import run_seed
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """`owner.name` is replaced by what `make(original)` returns; `durability` fixes what the bug needs to matter."""
+    """A planted bug: `owner.name` is replaced by the result of `make(original)`.
+
+    `durability` fixes the durability under which the bug has an effect.
+    """
 
     title: str
     owner: Any
@@ -75,7 +79,7 @@ def _no_epoch_check(original: Callable[..., Any]) -> Callable[..., Any]:
             if refusal.error is not ErrorCode.PRODUCER_FENCED:
                 raise
             return Event.COMMIT_TV2 if command.commit else Event.ABORT_TV2
-        if txn.state.name == "ONGOING":  # an old epoch is taken for a retry otherwise
+        if txn.state.name == "ONGOING":  # otherwise an old epoch is treated as a retry
             return Event.COMMIT_TV2 if command.commit else Event.ABORT_TV2
         return event
 
@@ -127,14 +131,14 @@ PLANTED: Final = (
         "ListOffsets right after an election",
         Partition,
         "check_high_watermark_known",
-        cluster_bugs.end_known_at_once,
+        cluster_bugs.end_known_immediately,
         brokers=3,
     ),
     Planted(
         "transaction begun in memory only",
         odradek.coordinator.txn.core,
         "decide_add",
-        cluster_bugs.begun_in_memory,
+        cluster_bugs.begin_in_memory,
         brokers=3,
     ),
     Planted(
@@ -155,7 +159,7 @@ PLANTED: Final = (
         "follower acknowledges before the append",
         LeaderTerm,
         "fetched",
-        cluster_bugs.acknowledge_what_is_sent,
+        cluster_bugs.acknowledge_before_append,
         brokers=3,
     ),
     Planted(
@@ -165,7 +169,13 @@ PLANTED: Final = (
         cluster_bugs.accept_deposed_coordinator,
         brokers=3,
     ),
-    Planted("ISR shrunk without the controller", LeaderReplicas, "shrinkage", cluster_bugs.shrink_alone, brokers=3),
+    Planted(
+        "ISR shrunk without the controller",
+        LeaderReplicas,
+        "shrinkage",
+        cluster_bugs.shrink_without_controller,
+        brokers=3,
+    ),
     Planted(
         "pending offsets dropped at fail-over",
         odradek.coordinator.group.offsets.core,
@@ -185,15 +195,15 @@ PLANTED: Final = (
         "marker acknowledged before its offsets take effect",
         Engine,
         "mark",
-        group_bugs.materialise_late,
+        group_bugs.apply_offsets_late,
         groups=True,
     ),
-    Planted("newest value of a key compacted away", BatchFilter, "_retains", compaction_bugs.take_the_newest),
+    Planted("newest value of a key compacted away", BatchFilter, "_retains", compaction_bugs.remove_newest),
     Planted(
         "compacted past the last stable offset",
         odradek.broker.partition.compaction_job,
         "cleanable",
-        compaction_bugs.past_the_stable_offset,
+        compaction_bugs.compact_unstable,
         groups=True,
     ),
     Planted(
@@ -225,7 +235,7 @@ def planted(bug: Planted) -> Iterator[None]:
 
 def options_for(bug: Planted, seed: int) -> Options:
     pairs = bug.brokers > 1 and not bug.groups
-    return draw(seed, durability=bug.durability, brokers=bug.brokers, pairs=pairs, groups=bug.groups)
+    return generate_options(seed, durability=bug.durability, brokers=bug.brokers, pairs=pairs, groups=bug.groups)
 
 
 def run_with(bug: Planted, seed: int) -> Result:
@@ -234,7 +244,10 @@ def run_with(bug: Planted, seed: int) -> Result:
 
 
 def find(bug: Planted, seeds: Iterable[int]) -> tuple[int, Result] | None:
-    """The first of these seeds that finds it, and its run; None when none does. A seed that fails without the bug finds nothing."""
+    """Return the first seed that finds the bug, and its run; None if no seed does.
+
+    With several brokers, a seed that also fails without the bug does not count.
+    """
     for seed in seeds:
         result = run_with(bug, seed)
         if not result.passed and (bug.brokers == 1 or run_seed(seed, options=options_for(bug, seed)).passed):
@@ -243,18 +256,18 @@ def find(bug: Planted, seeds: Iterable[int]) -> tuple[int, Result] | None:
 
 
 def find_again(bug: Planted) -> tuple[int, Result] | None:
-    """As `find` of all seeds, beginning with the one that the table names: what the runs do changes seldom, and a search is long."""
-    named = re.search(rf"^\| {re.escape(bug.title)} \| \d+ \| (\d+) \|", TABLE.read_text(), re.MULTILINE)
-    before = [] if named is None else [int(named[1])]
-    return find(bug, (*before, *SEEDS))
+    """Return the result of `find`, which starts with the seed that docs/planted.md names: a full search is long."""
+    row = re.search(rf"^\| {re.escape(bug.title)} \| \d+ \| (\d+) \|", TABLE.read_text(), re.MULTILINE)
+    first = [] if row is None else [int(row[1])]
+    return find(bug, (*first, *SEEDS))
 
 
 def table() -> str:
-    """The table of docs/planted.md, by running all."""
+    """Run the search for all bugs and return the contents of docs/planted.md."""
     lines = [
         "# Planted bugs",
         "",
-        "These defects verify that the simulation finds defects. For each of them, one function of the product is replaced.",
+        "These defects verify that the simulation finds defects. For each, one function of the product is replaced.",
         "Then seeds are run from 0 until a checker reports a finding. `make test-all` runs the listed seeds again, and",
         "`make test` runs five of them. `python -m tests.sim.planted.bugs --write` generates this page.",
         "",
@@ -262,10 +275,10 @@ def table() -> str:
         "|---|---|---|---|",
     ]
     for bug in PLANTED:
-        found = find(bug, SEEDS)
-        seed = "not found" if found is None else str(found[0])
-        what = "" if found is None else found[1].findings[0].splitlines()[0].replace("|", "/").replace("`", "'")
-        lines.append(f"| {bug.title} | {bug.brokers} | {seed} | `{what:.110}` |")
+        result = find(bug, SEEDS)
+        seed = "not found" if result is None else str(result[0])
+        finding = "" if result is None else result[1].findings[0].splitlines()[0].replace("|", "/").replace("`", "'")
+        lines.append(f"| {bug.title} | {bug.brokers} | {seed} | `{finding:.110}` |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Eight bugs that only several nodes can have, each by replacing one function (see `planted`)."""
+"""Eight bugs that need several brokers. Each replaces one function (see `planted`)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +16,7 @@ Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def truncate_to_high_watermark(original: Callable[..., Any]) -> Callable[..., Any]:
-    """What brokers did before leader epochs (KIP-101): a follower cuts its log at its own high watermark."""
+    """A new follower truncates its log to its own high watermark, as brokers did before leader epochs (KIP-101)."""
 
     def follow(self: Partition, leader_epoch: int) -> None:
         changed = self.leader_epoch != leader_epoch
@@ -28,15 +28,15 @@ def truncate_to_high_watermark(original: Callable[..., Any]) -> Callable[..., An
     return follow
 
 
-def end_known_at_once(original: Callable[..., Any]) -> Callable[..., Any]:
+def end_known_immediately(original: Callable[..., Any]) -> Callable[..., Any]:
     def check_high_watermark_known(self: Partition) -> None:
-        """A leader answers ListOffsets before it knows what was committed."""
+        """Accept ListOffsets before the leader knows the high watermark."""
 
     return check_high_watermark_known
 
 
-def begun_in_memory(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Redpanda's 6018: the coordinator remembers the partitions of a transaction, its log does not."""
+def begin_in_memory(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The coordinator keeps the partitions of a transaction in memory and does not log them (Redpanda issue 6018)."""
 
     def decide_add(command: Any, now: Any) -> Any:
         decision = original(command, now)
@@ -57,10 +57,10 @@ def begun_in_memory(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def accept_stale_write(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The controller takes the word of a leader that was deposed, or of one that knows an older state."""
+    """The controller accepts an AlterPartition request of a deposed leader, or one with an older partition epoch."""
 
-    def refused(state: Any, sender: int, asked: Any, partition: Any) -> ErrorCode | None:
-        error: ErrorCode | None = original(state, sender, asked, partition)
+    def refused(state: Any, sender: int, request: Any, partition: Any) -> ErrorCode | None:
+        error: ErrorCode | None = original(state, sender, request, partition)
         stale = {ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.INVALID_REQUEST}
         return None if error in stale else error
 
@@ -68,7 +68,7 @@ def accept_stale_write(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def forget_vote(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A vote is answered without having been written."""
+    """A voter responds to a vote request before the vote is persisted."""
 
     async def save_hard_state(self: PartitionRaftStorage, state: Any) -> None:
         if not self._disk.exists(self._path):
@@ -77,8 +77,8 @@ def forget_vote(original: Callable[..., Any]) -> Callable[..., Any]:
     return save_hard_state
 
 
-def acknowledge_what_is_sent(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A follower counts as having what it has only asked for."""
+def acknowledge_before_append(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The leader counts sent records as replicated before the follower has appended them."""
 
     def fetched(self: LeaderTerm, replica: Any, broker_epoch: int, offset: int, now_ms: int) -> None:
         original(self, replica, broker_epoch, self._log.log_end_offset, now_ms)
@@ -97,8 +97,8 @@ def accept_deposed_coordinator(original: Callable[..., Any]) -> Callable[..., An
     return check_marker
 
 
-def shrink_alone(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The leader takes a follower out of the ISR by itself, and goes on without it."""
+def shrink_without_controller(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The leader removes a follower from the ISR without the controller."""
 
     def shrinkage(self: LeaderReplicas, log_end: int, now_ms: int) -> None:
         change = original(self, log_end, now_ms)

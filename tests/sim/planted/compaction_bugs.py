@@ -1,4 +1,4 @@
-"""Four bugs of compaction, each by replacing one function (see `planted`)."""
+"""Four bugs of compaction. Each replaces one function (see `planted`)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,8 +8,8 @@ from odradek.storage.disk.port import Disk
 from odradek.storage.files import names
 
 
-def take_the_newest(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A record gives way to itself."""
+def remove_newest(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Compaction removes the newest record of a key."""
 
     def needed(self: Any, header: Any, record: Any, horizon: int | None) -> Any:
         offset = header.base_offset + record.offset_delta
@@ -18,20 +18,20 @@ def take_the_newest(original: Callable[..., Any]) -> Callable[..., Any]:
     return needed
 
 
-def past_the_stable_offset(original: Callable[..., Any]) -> Callable[..., Any]:
-    """What is not stable gives way, and is given way to."""
+def compact_unstable(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Compaction removes records above the last stable offset, and removes others in favor of them."""
 
     def cleanable(log: Any, now_ms: int) -> Any:
         plan = original(log, now_ms)
         bound = log.segments.active.base_offset
-        dirty = sum(each.size for each in log.segments if plan.first_dirty <= each.base_offset < bound)
+        dirty = sum(segment.size for segment in log.segments if plan.first_dirty <= segment.base_offset < bound)
         return replace(plan, bound=max(bound, plan.first_dirty), dirty_bytes=dirty)
 
     return cleanable
 
 
 def forget_last_batches(_original: Callable[..., Any]) -> Callable[..., Any]:
-    """A batch of which no record is left goes, although its producer's next one will be judged by it."""
+    """Compaction removes the last batch of a producer, although the broker checks the next sequence against it."""
 
     def is_last_of_producer(_self: Any, _header: Any) -> bool:
         return False
@@ -40,7 +40,7 @@ def forget_last_batches(_original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def drop_swaps(_original: Callable[..., Any]) -> Callable[..., Any]:
-    """A start removes what was about to be swapped in, although what it replaces may be gone."""
+    """Start-up removes `.swap` files, although the segments that they replace may be gone."""
 
     def finish_swaps(disk: Disk, directory: str) -> None:
         for name in disk.list(directory):

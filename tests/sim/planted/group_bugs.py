@@ -1,4 +1,4 @@
-"""Three bugs of group coordinators, each by replacing one function (see `planted`)."""
+"""Three bugs of group coordinators. Each replaces one function (see `planted`)."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ LATE_SECONDS = 0.4
 
 
 def drop_pending(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A coordinator that takes over forgets the offsets of transactions that are open."""
+    """A new group coordinator drops the pending offsets of open transactions."""
 
     def on_loaded(state: Any, now_ms: int) -> Any:
         for producer_id in list(state.offsets.pending):
@@ -22,7 +22,7 @@ def drop_pending(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def accept_fenced_member(original: Callable[..., Any]) -> Callable[..., Any]:
-    """TxnOffsetCommit is not asked for member and generation, as before KIP-447."""
+    """TxnOffsetCommit does not check member and generation, as before KIP-447."""
 
     def check_offset_commit(self: Any, *arguments: Any, in_transaction: bool, **others: Any) -> None:
         if not in_transaction:
@@ -31,8 +31,8 @@ def accept_fenced_member(original: Callable[..., Any]) -> Callable[..., Any]:
     return check_offset_commit
 
 
-def materialise_late(original: Callable[..., Any]) -> Callable[..., Any]:
-    """KAFKA-5600: a marker is answered when it is written, and the offsets follow."""
+def apply_offsets_late(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A marker is acknowledged when it is written, and its offsets take effect later (KAFKA-5600)."""
 
     def mark(self: Engine[Any, Any], marker: Any, write: Callable[[], int]) -> None:
         shard: Any = self.shard

@@ -1,8 +1,7 @@
-"""Delays of the high watermark in runs of one broker: it stays behind the log end for a time generated from the seed,
-as with slow followers.
+"""Delays of the high watermark in runs of one broker: it lags behind the log end, as with slow followers.
 
-A committed offset stays committed: after a restart the high watermark may lag again, but never below the offsets that
-clients received.
+The seed determines the delays. A committed offset stays committed: after a restart the high watermark may lag again,
+but never below the offsets that clients received.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""What every simulated client does: one connection, one request at a time or several, every outcome judged and recorded, no hidden retries."""
+"""Base of all simulated clients: connections, leaders and coordinators.
+
+Every attempt is recorded; there are no hidden retries.
+"""
 
 import asyncio
 from random import Random
@@ -39,18 +42,18 @@ FENCED_MEMBER: Final = (
     FENCED_MEMBER_EPOCH,
     STALE_MEMBER_EPOCH,
 )
-"""The group has gone on without this member, or without what it says of itself."""
+"""Errors that mean that the member is unknown, fenced, or has an old generation or member epoch."""
 LOST: Final = -1
 NOT_SENT: Final = -2
 
-# Errors that prove that this request wrote nothing. Everything else may have happened, whatever the broker says.
+# Errors that prove that the request wrote nothing. After any other error it may have taken effect.
 DEFINITE: Final = frozenset(
     {
         NOT_SENT,
         2,  # CORRUPT_MESSAGE
         10,  # MESSAGE_TOO_LARGE
         18,  # RECORD_LIST_TOO_LARGE
-        14,  # COORDINATOR_LOAD_IN_PROGRESS: answered before anything is decided
+        14,  # COORDINATOR_LOAD_IN_PROGRESS: returned before any decision
         NOT_ENOUGH_REPLICAS,
         35,  # UNSUPPORTED_VERSION
         42,  # INVALID_REQUEST
@@ -74,7 +77,7 @@ DEFINITE: Final = frozenset(
 RETRIABLE: Final = frozenset(
     {LOST, NOT_SENT, 3, 5, 6, 7, 13, 14, 15, 16, NOT_ENOUGH_REPLICAS, 20, CONCURRENT_TRANSACTIONS, 56, 74, 75, 78}
 )
-REFUSED_BY_OTHERS: Final = {
+REFUSAL_COUNTERS: Final = {
     6: "not the leader",
     14: "coordinator is loading",
     16: "not the coordinator",
@@ -91,12 +94,12 @@ TRANSACTION_KEY: Final = 1
 BACKOFF_SECONDS: Final = 0.08
 
 
-class NobodyKnown(ConnectionError):
-    """The cluster names no leader or coordinator for now: nothing was sent."""
+class NoLeaderKnown(ConnectionError):
+    """Raised if the cluster names no leader or coordinator now: the request was not sent."""
 
 
 class Client:
-    """One process of the workload. It asks who leads and who coordinates, and asks again after every failure."""
+    """One client process. It looks up leaders and coordinators, again after every failure."""
 
     def __init__(self, world: "World", name: str) -> None:
         self.world = world
@@ -108,82 +111,94 @@ class Client:
         self._coordinators: dict[str, int] = {}
         self._group_coordinators: dict[str, int] = {}
 
-    # -- whom to ask
+    # leaders and coordinators
 
     async def leader_of(self, partition: Partition) -> int:
-        """The node that leads. Raises OSError when that cannot be found out now."""
-        if self._alone:
+        """Return the leader of the partition. Raise OSError if no broker names one now."""
+        if self._is_single:
             return 1
         if partition not in self._leaders:
-            response = await self._ask_anyone(MetadataRequest(topics=[MetadataRequestTopic(name=partition[0])]), 9)
+            response = await self._call_random_node(
+                MetadataRequest(topics=[MetadataRequestTopic(name=partition[0])]), 9
+            )
             for topic in response.topics:
-                for each in topic.partitions:
-                    self._learn((topic.name, each.partition_index), each.leader_id, each.leader_epoch)
+                for partition_metadata in topic.partitions:
+                    self._learn(
+                        (topic.name, partition_metadata.partition_index),
+                        partition_metadata.leader_id,
+                        partition_metadata.leader_epoch,
+                    )
         if partition not in self._leaders:
-            raise NobodyKnown(f"nobody leads {partition}")
+            raise NoLeaderKnown(f"no leader of {partition} is known")
         return self._leaders[partition]
 
     def epoch_of(self, partition: Partition) -> int:
-        """The epoch of the leader that is known, for the broker to compare with its own; -1: not known."""
+        """Return the known leader epoch, which the broker compares with its own; -1 if unknown."""
         return self._epochs.get(partition, -1)
 
     def _learn(self, partition: Partition, leader: int, epoch: int) -> None:
-        """KIP-320: who is cut off from the others may name a leader of the past, itself perhaps; a client that knows better takes no notice."""
+        """Record the leader if its epoch is not older than the known one (KIP-320).
+
+        A partitioned broker may name a former leader, possibly itself.
+        """
         if leader > 0 and epoch >= self._epochs.get(partition, 0):
             self._leaders[partition], self._epochs[partition] = leader, epoch
 
     async def coordinator_of(self, transactional_id: str | None) -> int:
-        """The node that coordinates; any, without an id. Raises OSError when that cannot be found out now."""
-        if self._alone:
+        """Return the transaction coordinator, or a random node without an id.
+
+        Raise OSError if no broker names one now.
+        """
+        if self._is_single:
             return 1
         if transactional_id is None:
             return self._random_node()
         return await self._find_coordinator(self._coordinators, TRANSACTION_KEY, transactional_id)
 
     async def group_coordinator_of(self, group: str) -> int:
-        """The node that coordinates the group. Raises OSError when that cannot be found out now."""
-        return 1 if self._alone else await self._find_coordinator(self._group_coordinators, GROUP_KEY, group)
+        """Return the group coordinator. Raise OSError if no broker names one now."""
+        return 1 if self._is_single else await self._find_coordinator(self._group_coordinators, GROUP_KEY, group)
 
     async def _find_coordinator(self, known: dict[str, int], kind: int, key: str) -> int:
         if key not in known:
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-            (answer,) = (await self._ask_anyone(request, 4)).coordinators
-            if answer.error_code != NONE:
-                raise NobodyKnown(f"no coordinator of {key}: error {answer.error_code}")
-            known[key] = answer.node_id
+            (coordinator,) = (await self._call_random_node(request, 4)).coordinators
+            if coordinator.error_code != NONE:
+                raise NoLeaderKnown(f"no coordinator of {key}: error {coordinator.error_code}")
+            known[key] = coordinator.node_id
         return known[key]
 
     @property
-    def _alone(self) -> bool:
+    def _is_single(self) -> bool:
         return self.world.options.brokers == 1
 
     def _random_node(self) -> int:
         return self.rng.randint(1, self.world.options.brokers)
 
-    async def _ask_anyone(self, request: "Message", version: int) -> Any:
+    async def _call_random_node(self, request: "Message", version: int) -> Any:
         return await self.call(request, version, self._random_node())
 
     def forget(self, operation: Operation) -> None:
-        """What was known about whom to ask may be wrong."""
+        """Forget the leader and the coordinators that the failed operation used."""
         self._leaders.pop(operation.partition, None)
         if operation.transactional_id is not None:
             self._coordinators.pop(operation.transactional_id, None)
         self._group_coordinators.pop(operation.group, None)
 
-    # -- asking
+    # requests
 
     async def connection(self, node: int) -> RawClient:
-        """The open connection. Raises OSError when the node does not listen."""
-        found = self._connections.get(node)
-        if found is None or not found.is_open:
+        """Return the open connection to the node. Raise OSError if the node does not listen."""
+        connection = self._connections.get(node)
+        if connection is None or not connection.is_open:
             self._connections.pop(node, None)
             host, port = self.world.cluster.address_of(node)
             connecting = RawClient.connect(host, port, client_id=self.name)
-            found = self._connections[node] = await asyncio.wait_for(connecting, CONNECT_SECONDS)
-        return found
+            connection = self._connections[node] = await asyncio.wait_for(connecting, CONNECT_SECONDS)
+        return connection
 
     async def call(self, request: "Message", version: int, node: int) -> Any:
-        """The response; raises ConnectionLost, or another OSError when the request was never sent."""
+        """Return the response. Raise ConnectionLost, or another OSError if the request was not sent."""
         connection = await self.connection(node)
         return await connection.call(request, version, timeout=CALL_SECONDS)
 
@@ -191,12 +206,12 @@ class Client:
         return self.world.history.invoke(kind, self.name, self.world.now(), **details)
 
     def settle(self, operation: Operation, error: int, **details: Any) -> Operation:
-        """Record what came of it."""
+        """Record the result of the operation."""
         outcome = OK if error == NONE else FAIL if error in DEFINITE else INFO
         if outcome != OK:
             self.forget(operation)
-            if error in REFUSED_BY_OTHERS:
-                self.world.count(f"refused: {REFUSED_BY_OTHERS[error]}")
+            if error in REFUSAL_COUNTERS:
+                self.world.count(f"refused: {REFUSAL_COUNTERS[error]}")
         return self.world.history.complete(operation, outcome, self.world.now(), error=error, **details)
 
     def settle_lost(self, operation: Operation, error: OSError) -> Operation:

@@ -1,4 +1,4 @@
-"""The bytes that classic members hand one another through the coordinator, in lines of the simulation's own."""
+"""Subscriptions and assignments of classic consumers: the simulator's own encoder and decoder."""
 
 import struct
 from collections.abc import Sequence
@@ -10,13 +10,18 @@ VERSION: Final = 1
 
 
 def encode_subscription(topics: Sequence[str], user_data: bytes = b"") -> bytes:
-    """ConsumerProtocolSubscription v1 of a member that owns nothing: an eager one, when it joins."""
-    said = struct.pack(">i", len(user_data)) + user_data if user_data else struct.pack(">i", -1)
-    return struct.pack(">hi", VERSION, len(topics)) + b"".join(map(_string, topics)) + said + struct.pack(">i", 0)
+    """Encode a ConsumerProtocolSubscription v1 of a joining member that owns no partitions (eager protocol)."""
+    encoded_user_data = struct.pack(">i", len(user_data)) + user_data if user_data else struct.pack(">i", -1)
+    return (
+        struct.pack(">hi", VERSION, len(topics))
+        + b"".join(map(_string, topics))
+        + encoded_user_data
+        + struct.pack(">i", 0)
+    )
 
 
 def encode_assignment(partitions: Sequence[Partition]) -> bytes:
-    """ConsumerProtocolAssignment v1."""
+    """Encode a ConsumerProtocolAssignment v1."""
     by_topic: dict[str, list[int]] = {}
     for topic, index in partitions:
         by_topic.setdefault(topic, []).append(index)
@@ -27,20 +32,20 @@ def encode_assignment(partitions: Sequence[Partition]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> tuple[Partition, ...]:
-    """Of any version: what is behind the partitions is not read. No bytes: nothing is assigned."""
+    """Decode the partitions of a ConsumerProtocolAssignment of any version. No bytes: no partitions."""
     if not data:
         return ()
     (topics,) = struct.unpack_from(">i", data, 2)
     position = 6
-    found: list[Partition] = []
+    partitions: list[Partition] = []
     for _ in range(topics):
         (size,) = struct.unpack_from(">h", data, position)
         topic = data[position + 2 : position + 2 + size].decode()
         position += 2 + size
         (count,) = struct.unpack_from(">i", data, position)
-        found += [(topic, index) for index in struct.unpack_from(f">{count}i", data, position + 4)]
+        partitions += [(topic, index) for index in struct.unpack_from(f">{count}i", data, position + 4)]
         position += 4 + 4 * count
-    return tuple(sorted(found))
+    return tuple(sorted(partitions))
 
 
 def _string(text: str) -> bytes:

@@ -1,9 +1,9 @@
-"""Members of groups at work: copiers (read, process, write, with the offset in the transaction) and readers (read, commit).
+"""Processes of group members: copiers (read, write, commit the offset in the transaction) and readers (read, commit).
 
-A copier writes one record for each record that it reads which no copier has written; what it has written names its origin, so the final
-reads show what became of each. It is as careful as Kafka's client with KIP-447: it reads stable offsets only, ends its transaction before it
-gives anything up, and commits offsets as the member it is. It is also as careless as applications are: it sleeps in the middle of a
-transaction, dies, leaves, and goes on when it has been thrown out, until it is told.
+A copier writes one record for each record that no copier wrote. Its value names the origin, so the final reads show the
+result of each. A copier follows KIP-447 as Kafka's client does: it reads stable offsets only, ends its transaction
+before it gives up partitions, and commits offsets with its member id and epoch. It also fails as applications do: it
+sleeps within a transaction, terminates, leaves, and continues after it was fenced until a response says so.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from tests.sim.workloads.membership import Membership
 from tests.sim.workloads.offsets import commit_offsets, fetch_offsets
 from tests.sim.workloads.producers import ATTEMPTS_MAX, SEQUENCES, Dialect, Pending
 from tests.sim.workloads.readers import Reader
-from tests.sim.workloads.transactions import Habits, TransactionalProducer
+from tests.sim.workloads.transactions import Behavior, TransactionalProducer
 from tests.sim.world import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
@@ -40,28 +40,31 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 OUTPUT: Final = re.compile(rb"^\d{8}<([^:>]+):(\d+):(\d+)>")
-"""number<group:partition:offset of the record that it was made from>"""
+"""Value of a copy: `number<group:partition:offset of the copied record>`."""
 FETCH_BYTES: Final = (300, 1500, 6000)
-BEATS_IN_A_SESSION: Final = 5
+HEARTBEATS_PER_SESSION: Final = 5
 FETCH_WAITS_MS: Final = (0, 50, 200)
 PROBE_PROBABILITY: Final = 0.2
 SKIPPED_MAX: Final = 12
-"""Offsets that a copier passes over before it commits that: an id that expires early must not send it back over all of them each time."""
+"""Offsets that a copier skips before it commits the position.
+
+Without that commit, a new process would read all of them again.
+"""
 CALM_TIMEOUT_MS: Final = 30_000
-NO_GENERATION_VERSION: Final = {1: 4, 2: 5}
-"""TxnOffsetCommit of each generation of the protocol of transactions."""
+TXN_OFFSET_COMMIT_VERSION: Final = {1: 4, 2: 5}
+"""TxnOffsetCommit version of each transaction protocol."""
 FENCED_PRODUCER: Final = frozenset({INVALID_PRODUCER_EPOCH, PRODUCER_FENCED})
-LEFT, DIED, FENCED, ENDED = "left", "died", "fenced", "ended"
+LEFT, FAILED, FENCED, ENDED = "left", "failed", "fenced", "ended"
 
 
 def origin_of(value: bytes) -> tuple[str, int, int] | None:
-    """(group, partition, offset) of what a copier has written; None of any other record."""
+    """Return (group, partition, offset) of the copied record, or None if no copier wrote the value."""
     match = OUTPUT.match(value)
     return None if match is None else (match[1].decode(), int(match[2]), int(match[3]))
 
 
 class Turns:
-    """What members of both kinds do between two pieces of work: stay members, and know where to read on."""
+    """Common part of copiers and readers: membership, positions, and the end of the process."""
 
     member: Membership
     client: Client
@@ -75,11 +78,11 @@ class Turns:
         self.positions: dict[Partition, int] = {}
         self.producer_fenced = False
         """True if the member must end because another process has its transactional id."""
-        self._next_beat = 0.0
+        self._next_heartbeat = 0.0
         self.reader = Reader(client.world, f"{client.name}-in", READ_COMMITTED)
 
-    async def live(self, turn: "Callable[[], Awaitable[None]]") -> str:
-        """One turn after another. Who dies says nothing to anybody."""
+    async def run_turns(self, turn: "Callable[[], Awaitable[None]]") -> str:
+        """Run turns until the process ends. A failing process sends no leave request."""
         watch, rng, options = self.world.monitor.groups, self.client.rng, self.options
         ended = ENDED
         while not watch.over and not self.member.fenced:
@@ -87,47 +90,47 @@ class Turns:
                 ended = FENCED
                 break
             draw = rng.random()
-            if not watch.calm and draw < options.die + options.leave:
-                ended = DIED if draw < options.die else LEFT
+            if not watch.calm and draw < options.fail + options.leave:
+                ended = FAILED if draw < options.fail else LEFT
                 break
             await turn()
             await asyncio.sleep(rng.random() * options.think_seconds)
-        if ended != DIED:
+        if ended != FAILED:
             await self.member.leave()
         self.close()
         return ended
 
-    async def be_member(self) -> bool:
-        """Whether it has something to read, as far as it knows."""
+    async def maintain_membership(self) -> bool:
+        """Join or send a due heartbeat. Return True if the process has partitions and positions to read."""
         member = self.member
         before = member.assigned
         if not member.joined:
             self.positions.clear()
             if not await member.join():
                 return False
-        elif self.world.now() >= self._next_beat:
-            self._next_beat = self.world.now() + self.options.session_timeout_ms / BEATS_IN_A_SESSION / 1000
+        elif self.world.now() >= self._next_heartbeat:
+            self._next_heartbeat = self.world.now() + self.options.session_timeout_ms / HEARTBEATS_PER_SESSION / 1000
             await member.heartbeat()
         if member.assigned != before:
-            self.positions = {place: at for place, at in self.positions.items() if place in member.assigned}
+            self.positions = {place: position for place, position in self.positions.items() if place in member.assigned}
         return member.joined and bool(member.assigned) and await self._find_positions()
 
     async def _find_positions(self) -> bool:
         lacking = [place for place in self.member.assigned if place not in self.positions]
         if not lacking:
             return True
-        # Only the coordinator that has just taken it for a member knows for certain how far the group is.
-        found = await fetch_offsets(self.client, self.member.group, lacking, stable=True, member=self.member)
-        if found.outcome != OK:
-            if found.error in FENCED_MEMBER:
+        # Only the coordinator that accepted the member just now knows the group's offsets for certain.
+        operation = await fetch_offsets(self.client, self.member.group, lacking, stable=True, member=self.member)
+        if operation.outcome != OK:
+            if operation.error in FENCED_MEMBER:
                 await self.member.heartbeat()
             return False
-        told = dict(found.offsets)
-        self.positions.update({place: told.get(place, 0) for place in lacking})
+        offsets = dict(operation.offsets)
+        self.positions.update({place: offsets.get(place, 0) for place in lacking})
         return True
 
     async def read(self, partition: Partition) -> list[tuple[int, bytes]] | None:
-        """The next records; None when they cannot be had for now."""
+        """Return the next records of the partition, or None if the fetch failed."""
         self.reader.positions[partition] = self.positions[partition]
         operation = await self.reader.fetch(
             partition, max_wait_ms=self.client.rng.choice(FETCH_WAITS_MS), max_bytes=self.client.rng.choice(FETCH_BYTES)
@@ -143,12 +146,12 @@ class Copier(TransactionalProducer):
     """One process of a group of copiers."""
 
     def __init__(self, world: "World", name: str, dialect: Dialect, transactional_id: str) -> None:
-        super().__init__(world, name, dialect, transactional_id, Habits())
+        super().__init__(world, name, dialect, transactional_id, Behavior())
         assert world.options.groups is not None
         self.options = world.options.groups
         self.turns = Turns(self)
-        self.doubled = asyncio.Event()
-        """Another process is to take its place while it goes on."""
+        self.replaceable = asyncio.Event()
+        """Set while the process sleeps: another process may replace it."""
         self._ready = False
         self._unsure = False
         self._calm = False
@@ -158,8 +161,8 @@ class Copier(TransactionalProducer):
         self.member = self.turns.member = member
 
     async def run_member(self) -> str:
-        """Work until it dies, leaves, or is told to stop: how it ended."""
-        return await self.turns.live(self._turn)
+        """Run turns until the process fails, leaves or is stopped. Return how it ended."""
+        return await self.turns.run_turns(self._turn)
 
     async def _turn(self) -> None:
         calm = self.world.monitor.groups.calm
@@ -167,17 +170,17 @@ class Copier(TransactionalProducer):
             self._calm, self._ready, self.timeout_ms = True, False, CALM_TIMEOUT_MS
         if not self._ready:
             self._ready = await self.initialize()
-        past = (self.member.member_id, self.member.epoch, dict(self.turns.positions))
-        if self._ready and await self.turns.be_member():
+        former = (self.member.member_id, self.member.epoch, dict(self.turns.positions))
+        if self._ready and await self.turns.maintain_membership():
             await self._copy()
-        elif not calm and not self.member.joined and past[2] and self.rng.random() < self.options.zombie:
-            await self._haunt(*past)
+        elif not calm and not self.member.joined and former[2] and self.rng.random() < self.options.zombie:
+            await self._continue_fenced(*former)
 
-    async def _haunt(self, member_id: str, epoch: int, positions: dict[Partition, int]) -> None:
-        """It does not take no for an answer, and copies once more as the member it was."""
+    async def _continue_fenced(self, member_id: str, epoch: int, positions: dict[Partition, int]) -> None:
+        """Copy once more with the former member id and epoch, as a fenced member that continues."""
         if not self._ready:
             return
-        self.world.count("zombie goes on")
+        self.world.count("zombie continues")
         now = (self.member.member_id, self.member.epoch)
         self.member.member_id, self.member.epoch = member_id, epoch
         self.turns.positions = positions
@@ -188,7 +191,7 @@ class Copier(TransactionalProducer):
     def settle(self, operation: Operation, error: int, **details: Any) -> Operation:
         """Record the result of `operation`. Once faults have stopped, end the copier when its producer is fenced.
 
-        Kafka's clients treat ProducerFencedException as fatal. A copier that calls InitProducerId again instead lets two
+        Kafka's clients treat ProducerFencedException as fatal. A copier that calls InitProducerId instead lets two
         processes with one transactional id fence each other without end:
         1. A is fenced by the InitProducerId of B, and calls InitProducerId.
         2. B is fenced by the InitProducerId of A, and calls InitProducerId.
@@ -208,18 +211,22 @@ class Copier(TransactionalProducer):
             records = await self.turns.read(place)
             if records is None:
                 return
-            found = [(place, offset) for offset, value in records if origin_of(value) is None]
-            if found:
-                inputs += found
+            originals = [(place, offset) for offset, value in records if origin_of(value) is None]
+            if originals:
+                inputs += originals
                 ends[place] = self.turns.reader.positions[place]
             else:
-                # Markers and what was aborted count too: a reader gets no records of them.
+                # Markers and aborted records count, too: a reader receives no records for them.
                 passed_over = self.turns.reader.positions[place] - self.turns.positions[place]
                 self._skipped[place] = self._skipped.get(place, 0) + passed_over
                 self.turns.positions[place] = self.turns.reader.positions[place]
-        passed = {place: at for place, at in self.turns.positions.items() if self._skipped.get(place, 0) > SKIPPED_MAX}
-        if inputs or passed:
-            await self._transact(inputs, {**passed, **ends})
+        skipped_ends = {
+            place: position
+            for place, position in self.turns.positions.items()
+            if self._skipped.get(place, 0) > SKIPPED_MAX
+        }
+        if inputs or skipped_ends:
+            await self._transact(inputs, {**skipped_ends, **ends})
 
     async def _transact(self, inputs: list[tuple[Partition, int]], ends: "Mapping[Partition, int]") -> None:
         self.transaction = self.world.next_transaction()
@@ -230,46 +237,47 @@ class Copier(TransactionalProducer):
         steps = [self._write_outputs, self._commit_offsets] if inputs else [self._commit_offsets]
         if self.rng.random() < 0.3:
             steps.reverse()
-        fine = True
+        succeeded = True
         for step in steps:
-            fine = fine and await step(inputs, ends)
+            succeeded = succeeded and await step(inputs, ends)
             await self._dawdle()
-            if fine and self.rng.random() < PROBE_PROBABILITY:
-                # Whoever writes knows that the transaction before is over: nobody may be told an older offset any more.
+            if succeeded and self.rng.random() < PROBE_PROBABILITY:
+                # After this write the previous transaction is complete, so OffsetFetch must return its offsets.
                 await fetch_offsets(self, self.member.group, self.world.partitions, stable=False)
         calm = self.world.monitor.groups.calm
-        commit = fine and (calm or self.rng.random() >= self.options.abort)
-        # A classic transaction that nothing was added to is none: who was refused at once begins with InitProducerId again.
+        commit = succeeded and (calm or self.rng.random() >= self.options.abort)
+        # A classic transaction without partitions does not exist. After an early error, the copier calls
+        # InitProducerId.
         touched = self.dialect.generation == 2 or bool(self.added)
-        ended = await self.end(commit=commit) if touched else fine
+        ended = await self.end(commit=commit) if touched else succeeded
         if ended and commit:
             self.turns.positions.update(ends)
         else:
             self.turns.positions.clear()
         self._ready = ended
         if ended and self._unsure and self.dialect.generation == 1:
-            # What may still be on its way must not meet the next transaction of the same epoch.
+            # A request in transit must not reach the next transaction of the same producer epoch.
             self._ready = await self.initialize(recover=True)
 
     async def _dawdle(self) -> None:
         if not self.world.monitor.groups.calm and self.rng.random() < self.options.pause:
             self.world.count("pause in the middle of a transaction of a group")
-            self.doubled.set()
+            self.replaceable.set()
             await asyncio.sleep(self.options.session_timeout_ms / 1000 * (0.3 + 2 * self.rng.random()))
 
     async def _write_outputs(self, inputs: list[tuple[Partition, int]], ends: "Mapping[Partition, int]") -> bool:
         targets = self.rng.sample(self.world.partitions, min(2, len(self.world.partitions)))
         batches = []
         for number, target in enumerate(targets):
-            mine = inputs[number :: len(targets)]
-            if mine:
-                batches.append(self._outputs(target, mine))
+            target_inputs = inputs[number :: len(targets)]
+            if target_inputs:
+                batches.append(self._outputs(target, target_inputs))
         if self.dialect.generation == 1 and not await self.add([batch.partition for batch in batches]):
             self._unsure = True
             return False
-        fine = await self.write(batches)
+        succeeded = await self.write(batches)
         self._unsure = self._unsure or any(batch.uncertain or not batch.acknowledged for batch in batches)
-        return fine
+        return succeeded
 
     def _outputs(self, target: Partition, inputs: list[tuple[Partition, int]]) -> Pending:
         sequence = self.sequences.get(target, 0)
@@ -297,7 +305,7 @@ class Copier(TransactionalProducer):
         return await self._repeat(lambda: self._commit_once(ends))
 
     async def _repeat(self, once: "Callable[[], Awaitable[Operation]]") -> bool:
-        """Until it is answered for good."""
+        """Repeat a request until it succeeds or fails definitely. Return True if it succeeded."""
         for _ in range(ATTEMPTS_MAX):
             operation = await once()
             if operation.outcome == OK:
@@ -349,35 +357,35 @@ class Copier(TransactionalProducer):
         )
         try:
             node = operation.node = await self.group_coordinator_of(member.group)
-            response = await self.call(request, NO_GENERATION_VERSION[self.dialect.generation], node)
+            response = await self.call(request, TXN_OFFSET_COMMIT_VERSION[self.dialect.generation], node)
         except OSError as error:
             return self.settle_lost(operation, error)
-        codes = [each.error_code for topic in response.topics for each in topic.partitions]
-        code = next((each for each in codes if each != NONE), NONE)
+        codes = [partition.error_code for topic in response.topics for partition in topic.partitions]
+        code = next((code for code in codes if code != NONE), NONE)
         if code in FENCED_MEMBER:
             self.world.count("fenced in the middle of a transaction")
         return self.settle(operation, code)
 
 
 class GroupReader(Client):
-    """One process of a group that reads and commits, no more."""
+    """One process of a group that reads and commits offsets."""
 
     def __init__(self, world: "World", name: str) -> None:
         super().__init__(world, name)
         assert world.options.groups is not None
         self.options = world.options.groups
         self.turns = Turns(self)
-        self.doubled = asyncio.Event()
+        self.replaceable = asyncio.Event()
 
     def become(self, member: Membership) -> None:
         self.member = self.turns.member = member
 
     async def run_member(self) -> str:
-        """As `Copier.run_member`."""
-        return await self.turns.live(self._turn)
+        """Run turns until the process fails, leaves or is stopped. Return how it ended."""
+        return await self.turns.run_turns(self._turn)
 
     async def _turn(self) -> None:
-        if await self.turns.be_member():
+        if await self.turns.maintain_membership():
             await self._read_on()
 
     async def _read_on(self) -> None:
@@ -388,7 +396,7 @@ class GroupReader(Client):
         if end == self.turns.positions[place]:
             return
         if not self.world.monitor.groups.calm and self.rng.random() < self.options.pause:
-            self.doubled.set()
+            self.replaceable.set()
             await asyncio.sleep(self.options.session_timeout_ms / 1000 * (0.3 + 2 * self.rng.random()))
         done = await commit_offsets(self, self.member, {place: end})
         if done.outcome == OK:

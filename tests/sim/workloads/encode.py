@@ -1,4 +1,7 @@
-"""Record batches as the simulated clients write them: their own few lines, so that no bug of the broker's encoder cancels out."""
+"""Encoder of record batches for simulated clients.
+
+It shares no code with the broker, so errors of the broker's encoder cannot cancel out.
+"""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -10,7 +13,7 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 MARK: Final = b"mark"
-"""The header by which a tombstone is known."""
+"""Name of the record header that identifies a tombstone."""
 
 
 def _varint(value: int) -> bytes:
@@ -46,7 +49,7 @@ def encode_batch(
     leader_epoch: int = -1,
     marks: Mapping[int, bytes] | None = None,
 ) -> bytes:
-    """An uncompressed batch; all its records carry one timestamp. `marks`: of some records, what stands in a header of theirs."""
+    """Encode an uncompressed batch whose records share one timestamp. `marks`: header value by index of the record."""
     body = b"".join(_record(index, key, value, (marks or {}).get(index)) for index, (key, value) in enumerate(records))
     batch = bytearray(
         HEADER.pack(
@@ -80,7 +83,7 @@ def encode_marker(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """An end-of-transaction marker, as a log would hold it (for hand-written histories)."""
+    """Encode an end-of-transaction marker as in a log, for hand-written histories."""
     key = struct.pack(">hh", 0, 1 if commit else 0)
     return encode_batch(
         [(key, struct.pack(">hi", 0, coordinator_epoch))],

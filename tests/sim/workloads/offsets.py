@@ -1,4 +1,4 @@
-"""Reading and committing the offsets of a group, one request at a time, each an operation of the history."""
+"""OffsetFetch and OffsetCommit of simulated clients. Each request is an operation in the history."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -29,13 +29,13 @@ async def fetch_offsets(
     member: "Membership | None" = None,
     final: bool = False,
 ) -> Operation:
-    """OffsetFetch. The operation holds the offset of each partition that has one."""
+    """Send an OffsetFetch. The operation holds the offset of each partition that has one."""
     groups = client.world.monitor.groups
     operation = client.invoke(OFFSETS, group=group, partitions=tuple(partitions), stable=stable, final=final)
     by_topic: dict[str, list[int]] = {}
     for topic, index in partitions:
         by_topic.setdefault(topic, []).append(index)
-    asked = OffsetFetchRequestGroup(
+    group_request = OffsetFetchRequestGroup(
         group_id=group,
         member_id=member.member_id if member is not None else None,
         member_epoch=member.epoch if member is not None else -1,
@@ -43,31 +43,33 @@ async def fetch_offsets(
     )
     try:
         node = operation.node = await client.group_coordinator_of(group)
-        before = groups.leads(group, node)
+        led_before = groups.leads(group, node)
         pending = groups.pending_offsets(group, node)
-        response = await client.call(OffsetFetchRequest(groups=[asked], require_stable=stable), FETCH_VERSION, node)
+        response = await client.call(
+            OffsetFetchRequest(groups=[group_request], require_stable=stable), FETCH_VERSION, node
+        )
     except OSError as error:
         return client.settle_lost(operation, error)
-    operation.coordinated = before and groups.leads(group, node)
-    (answer,) = response.groups
-    if answer.error_code != NONE:
-        return client.settle(operation, answer.error_code)
-    rows = [((topic.name, each.partition_index), each) for topic in answer.topics for each in topic.partitions]
-    code = next((each.error_code for _, each in rows if each.error_code != NONE), NONE)
+    operation.coordinated = led_before and groups.leads(group, node)
+    (group_response,) = response.groups
+    if group_response.error_code != NONE:
+        return client.settle(operation, group_response.error_code)
+    rows = [((topic.name, row.partition_index), row) for topic in group_response.topics for row in topic.partitions]
+    code = next((row.error_code for _, row in rows if row.error_code != NONE), NONE)
     if code == UNSTABLE_OFFSET_COMMIT:
-        client.world.count("offsets that hang on an open transaction withheld")
-    told = tuple(
-        (place, each.committed_offset) for place, each in rows if each.error_code == NONE and each.committed_offset >= 0
+        client.world.count("offsets pending in an open transaction withheld")
+    offsets = tuple(
+        (place, row.committed_offset) for place, row in rows if row.error_code == NONE and row.committed_offset >= 0
     )
     if stable and operation.coordinated:
-        groups.check_stable(operation, pending, [place for place, each in rows if each.error_code == NONE])
-    return client.settle(operation, code, offsets=told)
+        groups.check_stable(operation, pending, [place for place, row in rows if row.error_code == NONE])
+    return client.settle(operation, code, offsets=offsets)
 
 
 async def commit_offsets(
     client: "Client", member: "Membership", offsets: Mapping[Partition, int], *, kind: str = COMMIT
 ) -> Operation:
-    """OffsetCommit of a member, or of somebody who is none."""
+    """Send an OffsetCommit, of a member or of a simple consumer."""
     operation = client.invoke(
         kind,
         group=member.group,
@@ -93,8 +95,8 @@ async def commit_offsets(
         response = await client.call(request, COMMIT_VERSION, node)
     except OSError as error:
         return client.settle_lost(operation, error)
-    codes = [each.error_code for topic in response.topics for each in topic.partitions]
-    code = next((each for each in codes if each != NONE), NONE)
+    codes = [row.error_code for topic in response.topics for row in topic.partitions]
+    code = next((row for row in codes if row != NONE), NONE)
     if code in FENCED_MEMBER and kind == COMMIT:
         client.world.count("commit of a fenced member refused")
     return client.settle(operation, code)

@@ -1,7 +1,7 @@
-"""Producers without transactions: idempotent ones, plain ones, and what transactional ones share with them.
+"""Producers without transactions (idempotent and plain), and the common part of all producers.
 
-They retry what may be retried, with the same producer id, epoch and sequence, so that lost answers become duplicates for the broker to find;
-they give up and initialize again when told to. Every attempt is an operation of its own in the history.
+They retry retriable errors with the same producer id, epoch and sequence, so a lost response leads to a duplicate that
+the broker must detect. After other errors they call InitProducerId. Every attempt is an operation in the history.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 ATTEMPTS_MAX: Final = 40
 SEQUENCES: Final = 1 << 31
 ALL_REPLICAS: Final = -1
-LEADER_ALONE: Final = 1
+LEADER_ONLY: Final = 1
 PRODUCE_TIMEOUT_MS: Final = 5000
 
 
 @dataclass(slots=True)
 class Pending:
-    """A batch on its way, the same bytes at every attempt."""
+    """A batch that is being sent. All attempts send the same bytes."""
 
     partition: Partition
     base_sequence: int
@@ -47,7 +47,7 @@ class Pending:
 
 @dataclass(slots=True)
 class Dialect:
-    """API versions that a producer speaks."""
+    """API versions of one transaction protocol that a producer uses."""
 
     generation: int
     init: int
@@ -56,7 +56,7 @@ class Dialect:
     add: int = 3
 
 
-MODERN: Final = Dialect(2, init=5, produce=12, end=5)
+TV2_DIALECT: Final = Dialect(2, init=5, produce=12, end=5)
 CLASSIC: Final = (
     Dialect(1, init=4, produce=11, end=4),
     Dialect(1, init=4, produce=10, end=1, add=0),
@@ -65,7 +65,7 @@ CLASSIC: Final = (
 
 
 class Producer(Client):
-    """Writes batches with a producer id: what idempotent and transactional producers share."""
+    """Common part of idempotent and transactional producers."""
 
     def __init__(self, world: "World", name: str, dialect: Dialect, transactional_id: str | None = None) -> None:
         super().__init__(world, name)
@@ -82,7 +82,7 @@ class Producer(Client):
     # -- InitProducerId
 
     async def initialize(self, *, recover: bool = False) -> bool:
-        """Take over the id; with `recover`, as the producer that had it (KIP-360). False when it cannot be had for now."""
+        """Call InitProducerId; with `recover`, with the current id and epoch (KIP-360). Return False if it fails."""
         for _ in range(ATTEMPTS_MAX):
             operation = await self._initialize_once(recover=recover)
             if operation.outcome == OK:
@@ -90,7 +90,7 @@ class Producer(Client):
                 self.sequences.clear()
                 return True
             if operation.error == PRODUCER_FENCED or operation.error not in RETRIABLE:
-                recover = False  # somebody else has the id: come as a new instance
+                recover = False  # another process has the id: start as a new instance
             await self.backoff()
         return False
 
@@ -139,7 +139,7 @@ class Producer(Client):
         return Pending(partition, sequence, values, data)
 
     async def write(self, batches: list[Pending]) -> bool:
-        """Send until all are acknowledged. False when one is refused for good, or when patience ends."""
+        """Send the batches until all are acknowledged. Return False after a fatal error or ATTEMPTS_MAX attempts."""
         for _ in range(ATTEMPTS_MAX):
             waiting = [batch for batch in batches if not batch.acknowledged]
             if not waiting:
@@ -161,7 +161,7 @@ class Producer(Client):
         return False
 
     async def _send(self, batches: list[Pending]) -> list[Operation]:
-        """All batches at once, one request each, on one connection for each leader."""
+        """Send all batches in parallel, on one connection per leader."""
         operations = [
             self.invoke(
                 PRODUCE,
@@ -184,20 +184,22 @@ class Producer(Client):
             except OSError:
                 self.settle(operations[number], NOT_SENT)
         sent = []
-        for node, mine in by_node.items():
+        for node, indexes in by_node.items():
             try:
                 connection = await self.connection(node)
             except OSError as error:
-                for number in mine:
+                for number in indexes:
                     self.settle_lost(operations[number], error)
                 continue
-            for numbers in self._requests_of(batches, mine):
+            for numbers in self._requests_of(batches, indexes):
                 request = self._request([batches[number] for number in numbers])
-                answer = asyncio.ensure_future(connection.call(request, self.dialect.produce, timeout=CALL_SECONDS))
-                sent.append((node, numbers, answer))
-        for node, numbers, answer in sent:
+                response_future = asyncio.ensure_future(
+                    connection.call(request, self.dialect.produce, timeout=CALL_SECONDS)
+                )
+                sent.append((node, numbers, response_future))
+        for node, numbers, response_future in sent:
             try:
-                response = await answer
+                response = await response_future
             except OSError as error:
                 for number in numbers:
                     self.settle_lost(operations[number], error)
@@ -215,16 +217,16 @@ class Producer(Client):
                 self.settle(operations[number], result.error_code, result_offset=result.base_offset, node=node)
         return operations
 
-    def _requests_of(self, batches: list[Pending], mine: list[int]) -> list[list[int]]:
-        """The n-th request carries the n-th batch of each partition, or all go one by one."""
+    def _requests_of(self, batches: list[Pending], indexes: list[int]) -> list[list[int]]:
+        """Group the batches into requests: the n-th batch of each partition together, or one batch per request."""
         if self.rng.random() >= 0.5:
-            return [[number] for number in mine]
-        seen: dict[Partition, int] = {}
+            return [[number] for number in indexes]
+        batches_of: dict[Partition, int] = {}
         grouped: dict[int, list[int]] = {}
-        for number in mine:
+        for number in indexes:
             partition = batches[number].partition
-            seen[partition] = seen.get(partition, 0) + 1
-            grouped.setdefault(seen[partition], []).append(number)
+            batches_of[partition] = batches_of.get(partition, 0) + 1
+            grouped.setdefault(batches_of[partition], []).append(number)
         return list(grouped.values())
 
     def _request(self, batches: list[Pending]) -> ProduceRequest:
@@ -241,7 +243,7 @@ class Producer(Client):
 
 
 class IdempotentProducer(Producer):
-    """Writes batch after batch outside transactions."""
+    """Writes batches outside transactions, with a producer id."""
 
     async def run(self, batches: int) -> None:
         ready = await self.initialize()
@@ -258,11 +260,11 @@ class IdempotentProducer(Producer):
 
 
 class PlainProducer(Producer):
-    """Writes without a producer id, waiting for the leader alone or for all. It never sends anything twice."""
+    """Writes without a producer id, with acks=1 or acks=all. It never resends a batch."""
 
     async def run(self, batches: int) -> None:
         for _ in range(batches):
-            self.acks = self.rng.choice((LEADER_ALONE, ALL_REPLICAS))
+            self.acks = self.rng.choice((LEADER_ONLY, ALL_REPLICAS))
             await self._send([self.batch(self.rng.choice(self.world.written), self.rng.randint(1, 3))])
             await asyncio.sleep(self.rng.random() * self.world.options.think_seconds)
         self.close()

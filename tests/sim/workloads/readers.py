@@ -1,4 +1,4 @@
-"""Readers of both isolation levels during the run and at its end, and a poller of ListOffsets."""
+"""Readers of both isolation levels during and after the run, and a poller of ListOffsets."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final
@@ -23,7 +23,7 @@ FINAL_ATTEMPTS_MAX: Final = 100
 
 
 class Reader(Client):
-    """Reads all partitions from the start, each from where it stopped; the table, once it is read, from the start again."""
+    """Reads all partitions from offset 0 on. At the end of the compacted topic, it starts again at offset 0."""
 
     def __init__(self, world: "World", name: str, isolation: int) -> None:
         super().__init__(world, name)
@@ -51,7 +51,7 @@ class Reader(Client):
         operation = self.invoke(FETCH, partition=partition, isolation=self.isolation, offset=position, final=final)
         try:
             node = operation.node = await self.leader_of(partition)
-            wanted = FetchPartition(
+            fetch_partition = FetchPartition(
                 partition=index,
                 current_leader_epoch=self.epoch_of(partition),
                 fetch_offset=position,
@@ -62,7 +62,7 @@ class Reader(Client):
                 min_bytes=1,
                 max_bytes=max_bytes,
                 isolation_level=self.isolation,
-                topics=[FetchTopic(topic=topic, partitions=[wanted])],
+                topics=[FetchTopic(topic=topic, partitions=[fetch_partition])],
             )
             response = await self.call(request, self.rng.choice(FETCH_VERSIONS), node)
         except OSError as error:
@@ -72,7 +72,9 @@ class Reader(Client):
         result = response.responses[0].partitions[0]
         if result.error_code != NONE:
             return self.settle(operation, result.error_code)
-        aborted = [(each.producer_id, each.first_offset) for each in result.aborted_transactions or ()]
+        aborted = [
+            (transaction.producer_id, transaction.first_offset) for transaction in result.aborted_transactions or ()
+        ]
         records, position = consumer_view(
             bytes(result.records or b""), aborted, fetch_offset=position, committed=self.isolation == READ_COMMITTED
         )
@@ -89,7 +91,7 @@ class Reader(Client):
         )
 
     async def read_to(self, partition: Partition, end: int) -> bool:
-        """The final read: from the start up to `end`. False when it gets no further."""
+        """Read the partition from offset 0 to `end`. Return False if the reader makes no progress."""
         position = self.positions[partition] = 0
         failures = 0
         while position < end and failures < FINAL_ATTEMPTS_MAX:
@@ -102,7 +104,7 @@ class Reader(Client):
 
 
 class Poller(Client):
-    """Asks for the end of each partition, as both kinds of readers see it."""
+    """Sends ListOffsets for the end of each partition, with both isolation levels."""
 
     async def run(self) -> None:
         while not self.world.stopping:
@@ -111,7 +113,7 @@ class Poller(Client):
         self.close()
 
     async def poll_until(self, partition: Partition, isolation: int, end: int) -> Operation:
-        """The last answer: the first that says `end`, or the one with which patience ended."""
+        """Repeat ListOffsets until it returns `end`, at most FINAL_ATTEMPTS_MAX times. Return the last operation."""
         for _ in range(FINAL_ATTEMPTS_MAX):
             operation = await self.poll(partition, isolation, final=True)
             if operation.outcome == OK and operation.result_offset == end:
@@ -120,7 +122,7 @@ class Poller(Client):
         return operation
 
     async def look_up(self, partition: Partition, timestamp: int) -> tuple[int, int]:
-        """(offset, timestamp) that ListOffsets finds for a time, or for MAX_TIMESTAMP; (-2, -2) when there is no answer."""
+        """Return (offset, timestamp) of ListOffsets for a timestamp or MAX_TIMESTAMP; (-2, -2) without a response."""
         topic, index = partition
         request = ListOffsetsRequest(
             replica_id=-1,

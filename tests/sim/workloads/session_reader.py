@@ -1,4 +1,4 @@
-"""A reader that uses fetch sessions (KIP-227): the broker remembers what it reads, and answers only with what has changed."""
+"""Reader with a fetch session (KIP-227): the broker keeps its positions and responds with changed partitions only."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final
@@ -20,7 +20,7 @@ CATCH_UP_ATTEMPTS_MAX: Final = 300
 
 
 class SessionReader(Client):
-    """Reads all partitions in one session with a broker that leads them all; begins a new one after every error and every lost connection."""
+    """Reads all partitions in one session with a single broker. Every error or lost connection starts a new session."""
 
     def __init__(self, world: "World", name: str, isolation: int) -> None:
         super().__init__(world, name)
@@ -28,22 +28,22 @@ class SessionReader(Client):
         self.positions: dict[Partition, int] = dict.fromkeys(world.written, 0)
         self._session = NO_SESSION
         self._epoch = 0
-        self._told: dict[Partition, int] = {}
+        self._sent: dict[Partition, int] = {}
 
     async def run(self) -> None:
         while not self.world.stopping:
-            if not await self.round(max_wait_ms=self.rng.choice((0, 50, 300))):
+            if not await self.fetch_once(max_wait_ms=self.rng.choice((0, 50, 300))):
                 await self.backoff()
             await asyncio.sleep(self.rng.random() * self.world.options.reader_think_seconds)
         self.close()
 
     async def catch_up(self) -> list[str]:
-        """Read on until every partition is read to its end; what is left when patience ends."""
+        """Read all partitions to their end. Return those that are not read after CATCH_UP_ATTEMPTS_MAX fetches."""
         ends = {partition: model.end for partition, model in self.world.monitor.partitions.items()}
         for _ in range(CATCH_UP_ATTEMPTS_MAX):
             if all(self.positions[partition] >= end for partition, end in ends.items()):
                 break
-            if not await self.round(max_wait_ms=50):
+            if not await self.fetch_once(max_wait_ms=50):
                 await self.backoff()
         self.close()
         return [
@@ -52,9 +52,13 @@ class SessionReader(Client):
             if self.positions[partition] < end
         ]
 
-    async def round(self, *, max_wait_ms: int) -> bool:
-        """One Fetch. Only partitions whose position has moved are named, except when a session begins."""
-        changed = {each: at for each, at in self.positions.items() if self._told.get(each) != at}
+    async def fetch_once(self, *, max_wait_ms: int) -> bool:
+        """Send one Fetch. It names only partitions with a new position, or all in a new session."""
+        changed = {
+            partition: position
+            for partition, position in self.positions.items()
+            if self._sent.get(partition) != position
+        }
         operations = {
             partition: self.invoke(FETCH, partition=partition, isolation=self.isolation, offset=position)
             for partition, position in self.positions.items()
@@ -73,25 +77,28 @@ class SessionReader(Client):
             return False
         self._session = response.session_id
         self._epoch = 1 if self._epoch in {0, EPOCH_LAST} else self._epoch + 1
-        self._told.update(changed)
+        self._sent.update(changed)
         if self._session == NO_SESSION:
             self._forget()
-        fine = True
+        succeeded = True
         for topic in response.responses:
-            for answer in topic.partitions:
-                partition = (topic.topic, answer.partition_index)
-                fine = self._take(operations.pop(partition), partition, answer) and fine
-        for operation in operations.values():  # nothing new there: nothing was read
+            for partition_data in topic.partitions:
+                partition = (topic.topic, partition_data.partition_index)
+                succeeded = self._take(operations.pop(partition), partition, partition_data) and succeeded
+        for operation in operations.values():  # no response for these partitions: nothing was read
             self.world.history.complete(operation, FAIL, self.world.now(), error=NOT_SENT)
-        return fine
+        return succeeded
 
-    def _take(self, operation: Operation, partition: Partition, answer: "PartitionData") -> bool:
-        if answer.error_code != NONE:
-            self.settle(operation, answer.error_code)
+    def _take(self, operation: Operation, partition: Partition, partition_data: "PartitionData") -> bool:
+        if partition_data.error_code != NONE:
+            self.settle(operation, partition_data.error_code)
             return False
-        aborted = [(each.producer_id, each.first_offset) for each in answer.aborted_transactions or ()]
+        aborted = [
+            (transaction.producer_id, transaction.first_offset)
+            for transaction in partition_data.aborted_transactions or ()
+        ]
         records, position = consumer_view(
-            bytes(answer.records or b""),
+            bytes(partition_data.records or b""),
             aborted,
             fetch_offset=operation.offset,
             committed=self.isolation == READ_COMMITTED,
@@ -102,8 +109,8 @@ class SessionReader(Client):
             NONE,
             records=records,
             next_offset=position,
-            high_watermark=answer.high_watermark,
-            last_stable_offset=answer.last_stable_offset,
+            high_watermark=partition_data.high_watermark,
+            last_stable_offset=partition_data.last_stable_offset,
             stable_bound=self.world.monitor.stable_bound(partition, ONLY_NODE),
         )
         return operation.outcome == OK
@@ -131,4 +138,4 @@ class SessionReader(Client):
 
     def _forget(self) -> None:
         self._session, self._epoch = NO_SESSION, 0
-        self._told.clear()
+        self._sent.clear()

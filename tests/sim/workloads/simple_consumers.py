@@ -1,6 +1,7 @@
-"""Who uses the offsets of a group without being a member of it: commits them, alone or in a transaction, deletes them, deletes the group.
+"""Simple consumers: clients that commit and delete offsets of a group without membership, and delete the group.
 
-One process does one thing after another to a group that only visitors join, so what it is told of an offset is what it said last.
+One process sends one request after another to a group that only visitors join. So OffsetFetch must return the offset
+that it wrote last.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from tests.sim.history import ALONE, FAIL, INFO, OK, Partition
+from tests.sim.history import FAIL, INFO, OK, SIMPLE, Partition
 from tests.sim.workloads.client import Client
 from tests.sim.workloads.copiers import ENDED, Copier
 from tests.sim.workloads.membership import ClassicMember, Membership
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 DELETED: Final = -1
-"""What an operation says of an offset that it deletes."""
+"""Offset of an operation that deletes the offset."""
 TURN_SECONDS_MAX: Final = 0.5
 VISIT_SECONDS_MAX: Final = 4.0
 VISIT_ATTEMPTS: Final = 3
@@ -33,7 +34,10 @@ TV2_GENERATION: Final = 2
 
 
 class SimpleConsumer(Copier):
-    """Only where transactions have an epoch each: of the others, one that ended otherwise than it was told proves nothing."""
+    """Commits, fetches and deletes offsets without membership; with TV2 also in transactions.
+
+    With the classic protocol, a delayed EndTxn may end another transaction, so its outcome would prove nothing.
+    """
 
     def __init__(self, world: "World", group: str, dialect: "Dialect") -> None:
         super().__init__(world, f"{group}-0", dialect, f"{group}/0")
@@ -44,26 +48,26 @@ class SimpleConsumer(Copier):
 
     async def run_member(self) -> str:
         watch = self.world.monitor.groups
-        steps = [self._commit] * 4 + [self._look] * 3 + [self._delete_offset] * 2 + [self._delete_group]
+        steps = [self._commit] * 4 + [self._fetch] * 3 + [self._delete_offset] * 2 + [self._delete_group]
         if self.dialect.generation == TV2_GENERATION:
             steps += [self._commit_in_transaction] * 3
         while not watch.over:
-            await (self._look if watch.calm else self.rng.choice(steps))()
+            await (self._fetch if watch.calm else self.rng.choice(steps))()
             await asyncio.sleep(self.rng.random() * TURN_SECONDS_MAX)
         self.close()
         return ENDED
 
     def _next(self) -> dict[Partition, int]:
-        """An offset that was never said before."""
+        """Return a random partition with an offset that was never committed before."""
         self._offset += 1
         return {self.rng.choice(self.world.partitions): self._offset}
 
-    async def _look(self) -> None:
+    async def _fetch(self) -> None:
         await fetch_offsets(self, self._group, self.world.partitions, stable=True)
 
     async def _commit(self) -> None:
         self.world.count("simple consumer commits")
-        await commit_offsets(self, self.member, self._next(), kind=ALONE)
+        await commit_offsets(self, self.member, self._next(), kind=SIMPLE)
 
     async def _commit_in_transaction(self) -> None:
         if not self._ready:
@@ -73,7 +77,7 @@ class SimpleConsumer(Copier):
         ends = self._next()
         self.transaction = self.world.next_transaction()
         self.added.clear()
-        operation = self.invoke(ALONE, group=self._group, offsets=tuple(ends.items()))
+        operation = self.invoke(SIMPLE, group=self._group, offsets=tuple(ends.items()))
         commit = await self._commit_offsets([], ends) and self.rng.random() >= self.options.abort
         self._ready = await self.end(commit=commit)
         self.world.count("simple consumer commits in a transaction", self._ready and commit)
@@ -94,8 +98,8 @@ class SimpleConsumer(Copier):
             self.world.count("group deleted")
 
     async def _delete(self, request: "Message", version: int, places: list[Partition]) -> bool:
-        said = tuple((place, DELETED) for place in places)
-        operation = self.invoke(ALONE, group=self._group, offsets=said)
+        deleted = tuple((place, DELETED) for place in places)
+        operation = self.invoke(SIMPLE, group=self._group, offsets=deleted)
         try:
             response = await self.call(request, version, await self.group_coordinator_of(self._group))
         except OSError as error:
@@ -109,7 +113,10 @@ class SimpleConsumer(Copier):
 
 
 class Visitor(Client):
-    """Joins the group of a simple consumer for a while, or only asks for an id: then nobody may commit or delete without being a member."""
+    """Joins the group of a simple consumer for a while, or only requests a member id.
+
+    While the group has members, clients without membership may not commit or delete offsets.
+    """
 
     def __init__(self, world: "World", group: str) -> None:
         super().__init__(world, f"{group}-visitor")

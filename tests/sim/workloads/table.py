@@ -1,4 +1,4 @@
-"""What is written to the table, the compacted topic of clients: few keys, and now and then a tombstone. Elsewhere records have no keys."""
+"""Records for the compacted topic of clients: few keys, some tombstones. Records of other topics have no keys."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from tests.sim.workloads.client import Client
 
 PADDING_MAX: Final = 40
-"""Bytes: that would only make it larger."""
+"""Maximum padding of values of the compacted topic, in bytes: keys matter there, not sizes."""
 
 
 def next_values(client: "Client", partition: "Partition", count: int, *, padding: int) -> tuple[bytes, ...]:
-    """What the next records are known by."""
+    """Return unique values for the next records."""
     return client.world.next_values(count, padding=min(padding, PADDING_MAX) if partition[0] == TABLE else padding)
 
 
 def rows_of(client: "Client", partition: "Partition", values: tuple[bytes, ...]) -> dict[str, Any]:
-    """The records for them, as `encode_batch` takes them. What a tombstone is known by stands in a header."""
+    """Return the arguments of `encode_batch` for the values. A tombstone carries its value in a header."""
     compaction = client.world.options.compaction
     table = None if compaction is None or partition[0] != TABLE else compaction.table
     if table is None:

@@ -1,6 +1,7 @@
-"""Transactional producers of both generations, with the faults that applications have.
+"""Transactional producers of both transaction protocols, with the errors that applications make.
 
-Some transactions exceed their time-out, some processes sleep while another takes their id, some end a transaction that has no records.
+Some transactions exceed their time-out, some processes sleep while another takes their id, and some transactions have
+no records.
 """
 
 import asyncio
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 
-TRIES_EACH_MAX: Final = 20
-"""Attempts for each transaction that a producer is to begin."""
+ATTEMPTS_PER_TRANSACTION_MAX: Final = 20
+"""Maximum attempts per transaction that a producer has to begin."""
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
-    """How likely a producer is to misbehave at each transaction. `timeout_ms`: of its transactions; 0 is what the run has drawn."""
+class Behavior:
+    """Probabilities of misbehavior per transaction. `timeout_ms` 0: the transaction time-out of the run."""
 
     overtime: float = 0.05
     pause: float = 0.0
@@ -34,60 +35,63 @@ class Habits:
     padding: bool = True
 
 
-STEADY: Final = Habits(overtime=0.0, abort=0.0, empty=0.0, timeout_ms=30_000, padding=False)
-"""Of who is to show that a cluster commits: time enough to find out who is cut off, which costs a client that does not know it
-`CONNECT_SECONDS` each time it asks there, and no batch that is larger than a segment."""
+STEADY: Final = Behavior(overtime=0.0, abort=0.0, empty=0.0, timeout_ms=30_000, padding=False)
+"""Behavior for the proof that a cluster commits.
+
+The time-out is long enough to detect an isolated broker, which costs `CONNECT_SECONDS` per attempt. No batch is larger
+than a segment.
+"""
 
 
 class TransactionalProducer(Producer):
-    """Begins, writes, ends; some transactions exceed their time-out, some processes sleep while another takes their id."""
+    """Begins, writes and ends transactions."""
 
-    def __init__(self, world: "World", name: str, dialect: Dialect, transactional_id: str, habits: Habits) -> None:
+    def __init__(self, world: "World", name: str, dialect: Dialect, transactional_id: str, behavior: Behavior) -> None:
         super().__init__(world, name, dialect, transactional_id)
-        self.habits = habits
-        self.timeout_ms = habits.timeout_ms or world.options.transaction_timeout_ms
-        if not habits.padding:
+        self.behavior = behavior
+        self.timeout_ms = behavior.timeout_ms or world.options.transaction_timeout_ms
+        if not behavior.padding:
             self.padding_max = 0
         self.added: dict[Partition, None] = {}
 
     async def run(self, transactions: int) -> None:
-        """Begins so many transactions. A start-up that fails under faults is tried again, so that no run is thin."""
-        ready, begun = False, 0
-        for _ in range(transactions * TRIES_EACH_MAX):
+        """Begin `transactions` transactions. A failed initialization is repeated, so that no run has too few."""
+        ready, started = False, 0
+        for _ in range(transactions * ATTEMPTS_PER_TRANSACTION_MAX):
             if not ready:
                 ready = await self.initialize(recover=False)
             if ready:
-                begun += 1
+                started += 1
                 ready = await self.one_transaction()
-            if begun == transactions:
+            if started == transactions:
                 break
             await asyncio.sleep(self.rng.random() * self.world.options.think_seconds)
         self.close()
 
     async def one_transaction(self) -> bool:
-        """False when the producer has to be initialized before the next one."""
+        """Run one transaction. Return False if InitProducerId must precede the next one."""
         self.transaction = self.world.next_transaction()
         self.added.clear()
         written = uncertain = False
-        fine = True
-        rounds = 0 if self.rng.random() < self.habits.empty else self.rng.randint(1, self.world.options.rounds_max)
+        succeeded = True
+        rounds = 0 if self.rng.random() < self.behavior.empty else self.rng.randint(1, self.world.options.rounds_max)
         for _ in range(rounds):
             batches = self._round()
             if self.dialect.generation == 1 and not await self.add([batch.partition for batch in batches]):
-                fine = False
+                succeeded = False
                 break
             written = True
-            fine = await self.write(batches)
+            succeeded = await self.write(batches)
             uncertain = any(not batch.acknowledged for batch in batches)
-            if not fine:
+            if not succeeded:
                 break
             await self._dawdle()
-        commit = fine and self.rng.random() >= self.habits.abort
+        commit = succeeded and self.rng.random() >= self.behavior.abort
         if not written and self.dialect.generation == 1 and not self.added:
-            return fine
+            return succeeded
         ended = await self.end(commit=commit)
-        if ended and self.dialect.generation == 1 and (uncertain or not fine):
-            # A batch of unknown fate must not meet the next transaction of the same epoch.
+        if ended and self.dialect.generation == 1 and (uncertain or not succeeded):
+            # A batch with unknown outcome must not reach the next transaction of the same producer epoch.
             return await self.initialize(recover=True)
         return ended
 
@@ -100,16 +104,16 @@ class TransactionalProducer(Producer):
         ]
 
     async def _dawdle(self) -> None:
-        draw = self.rng.random()
-        if draw < self.habits.overtime:
+        choice = self.rng.random()
+        if choice < self.behavior.overtime:
             self.world.count("overtime")
             await asyncio.sleep(self.timeout_ms / 1000 * (0.9 + self.rng.random()))
-        elif draw < self.habits.overtime + self.habits.pause:
+        elif choice < self.behavior.overtime + self.behavior.pause:
             self.world.count("pause")
-            await asyncio.sleep(self.habits.pause_seconds * self.rng.random())
+            await asyncio.sleep(self.behavior.pause_seconds * self.rng.random())
 
     async def add(self, partitions: list[Partition]) -> bool:
-        """AddPartitionsToTxn for those that are not in yet."""
+        """Send AddPartitionsToTxn for partitions that the transaction does not have yet."""
         new = tuple(dict.fromkeys(partition for partition in partitions if partition not in self.added))
         for _ in range(ATTEMPTS_MAX):
             if not new:
@@ -149,7 +153,7 @@ class TransactionalProducer(Producer):
         return self.settle(operation, next((code for code in codes if code != NONE), NONE))
 
     async def end(self, *, commit: bool) -> bool:
-        """EndTxn until it is answered for good. False when the producer has lost its id."""
+        """Send EndTxn until it succeeds. Return False if it fails definitely."""
         for _ in range(ATTEMPTS_MAX):
             operation = await self._end_once(commit=commit)
             if operation.outcome == OK:

@@ -1,5 +1,7 @@
-"""Members that do what few clients do, all of which the protocols allow: they change their minds, hold on to what they must give up, sleep at
-the worst moment, and take others out of the group with them. When the faults have stopped they behave.
+"""Group members with rare behavior that the protocols allow.
+
+They change subscriptions, keep partitions that they must revoke, sleep within a rebalance, and remove other members.
+After the faults they behave normally.
 """
 
 import asyncio
@@ -20,15 +22,15 @@ CHANGE_PROBABILITY_HOLDING: Final = 0.3
 COMPANION_PROBABILITY: Final = 0.5
 PROTOCOLS: Final = ((ASSIGNOR, "roundrobin"), ("roundrobin", ASSIGNOR))
 TOPICS: Final = ((TOPIC,), (TOPIC, "elsewhere"), ("elsewhere",))
-"""There is no other topic: who subscribes to that alone has nothing."""
+"""Subscriptions. Topic `elsewhere` does not exist: a member that subscribes to it alone receives no partitions."""
 
 
 class RestlessClassicMember(ClassicMember):
-    """Joins again with other metadata or none, sleeps between joining and asking for its assignment, leaves with companions."""
+    """Rejoins with or without other metadata, sleeps before SyncGroup, and removes other members when it leaves."""
 
     def __init__(self, client: "Client", group: str, member_id: str, instance_id: str | None) -> None:
         super().__init__(client, group, member_id, instance_id)
-        self.rebalance_timeout_ms = self.session_timeout_ms // 2  # so that a phase is over before a session
+        self.rebalance_timeout_ms = self.session_timeout_ms // 2  # a join phase then ends before the session
         self.protocols = client.rng.choice(PROTOCOLS)
 
     async def heartbeat(self) -> None:
@@ -38,7 +40,7 @@ class RestlessClassicMember(ClassicMember):
                 world.count("member with other metadata joins again")
                 self.user_data = rng.randbytes(2)
             else:
-                world.count("member joins again as it is")
+                world.count("member joins again unchanged")
             self.joined = False
             return
         await super().heartbeat()
@@ -46,24 +48,24 @@ class RestlessClassicMember(ClassicMember):
     async def _sync(self, joined: Any) -> bool:
         rng, world = self.client.rng, self.client.world
         if not world.monitor.groups.calm and rng.random() < SLEEP_PROBABILITY:
-            world.count("member sleeps before it asks for its assignment")
+            world.count("member sleeps before it requests its assignment")
             await asyncio.sleep(self.rebalance_timeout_ms / 1000 * (0.5 + rng.random()))
         return await super()._sync(joined)
 
     def companions(self) -> list[MemberIdentity]:
-        """Somebody who is not there, and an instance by its name alone, as an administrator does it."""
+        """Return an unknown member id and, for a static member, another instance id, as an administrator may."""
         if self.client.world.monitor.groups.calm or self.client.rng.random() > COMPANION_PROBABILITY:
             return []
-        found = [MemberIdentity(member_id="nobody")]
+        companions = [MemberIdentity(member_id="nobody")]
         if self.instance_id is not None:
             stem, _, slot = self.instance_id.rpartition("-")
-            found.append(MemberIdentity(group_instance_id=f"{stem}-{int(slot) + 1}"))
-        self.client.world.count("several members leave at once")
-        return found
+            companions.append(MemberIdentity(group_instance_id=f"{stem}-{int(slot) + 1}"))
+        self.client.world.count("several members leave in one request")
+        return companions
 
 
 class RestlessConsumerMember(ConsumerMember):
-    """Subscribes to something else now and then, and holds on to partitions for about as long as it may."""
+    """Changes its subscription, and keeps revoked partitions for about the rebalance time-out."""
 
     def __init__(self, client: "Client", group: str, member_id: str, instance_id: str | None) -> None:
         super().__init__(client, group, member_id, instance_id)
@@ -94,7 +96,7 @@ class RestlessConsumerMember(ConsumerMember):
         rng, world = self.client.rng, self.client.world
         lost = tuple(place for place in self.assigned if place not in granted)
         if lost and not world.monitor.groups.calm and rng.random() < HOLD_PROBABILITY:
-            world.count("member holds on to what it must give up")
+            world.count("member keeps a partition that it must revoke")
             self._held = lost
             self._until = world.now() + self.rebalance_timeout_ms / 1000 * (0.2 + 1.6 * rng.random())
         super().take(granted)

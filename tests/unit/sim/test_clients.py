@@ -11,8 +11,8 @@ import pytest
 from odradek.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from tests.sim.evidence.inspector import Inspector
 from tests.sim.history import SYNC, History
-from tests.sim.options.run_options import draw
-from tests.sim.workloads.client import Client, NobodyKnown
+from tests.sim.options.run_options import generate_options
+from tests.sim.workloads.client import Client, NoLeaderKnown
 from tests.sim.workloads.copiers import SKIPPED_MAX, Copier
 from tests.sim.workloads.membership import CALM_SESSIONS, ClassicMember, Membership
 
@@ -27,7 +27,7 @@ class Asking(Client):
         super().__init__(cast("Any", world), "client")
         self.answers = list(answers)
 
-    async def _ask_anyone(self, request: Any, version: int) -> MetadataResponse:
+    async def _call_random_node(self, request: Any, version: int) -> MetadataResponse:
         leader, epoch = self.answers.pop(0)
         partition = MetadataResponsePartition(partition_index=0, leader_id=leader, leader_epoch=epoch)
         return MetadataResponse(topics=[MetadataResponseTopic(name="ledger", partitions=[partition])])
@@ -42,7 +42,7 @@ def test_a_client_that_knows_a_newer_leader_takes_no_notice_of_an_older_one() ->
 
     assert asyncio.run(ask()) == 2
     for _ in range(2):
-        with pytest.raises(NobodyKnown):
+        with pytest.raises(NoLeaderKnown):
             asyncio.run(ask())
     assert [asyncio.run(ask()) for _ in range(2)] == [3, 4]
 
@@ -97,14 +97,15 @@ def test_a_member_notes_whether_it_has_asked_the_coordinator_and_whether_that_is
 
     client = SimpleNamespace(
         world=SimpleNamespace(
-            options=SimpleNamespace(groups=draw(0, groups=True).groups), monitor=SimpleNamespace(groups=groups)
+            options=SimpleNamespace(groups=generate_options(0, groups=True).groups),
+            monitor=SimpleNamespace(groups=groups),
         ),
         invoke=lambda kind, **details: history.invoke(kind, "member", 0.0, **details),
         group_coordinator_of=nothing,
         call=nothing,
     )
     member = Membership(cast("Any", client), "g", "m", None)
-    operation, _ = asyncio.run(member._ask(SYNC, cast("Any", None), 3))
+    operation, _ = asyncio.run(member._send(SYNC, cast("Any", None), 3))
     assert (operation.coordinated_at_request, operation.coordinated) == (led[0], all(led))
 
 
@@ -120,7 +121,7 @@ def test_a_member_that_is_to_come_to_its_end_does_not_lose_its_session_over_a_tr
         asked.append(request)
         raise ConnectionRefusedError
 
-    options = draw(0, groups=True).groups
+    options = generate_options(0, groups=True).groups
     assert options is not None
     client = SimpleNamespace(
         rng=Random(1),

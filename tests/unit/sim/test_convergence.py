@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from tests.sim.environment.loop import SimLoop
 from tests.sim.evidence.convergence import Convergence
 from tests.sim.evidence.final_reads import undisturbed
-from tests.sim.options.run_options import Options, draw
+from tests.sim.options.run_options import Options, generate_options
 from tests.unit.sim.test_cluster_checkers import PLACE, TOPIC_RECORD, Watched, change_record, data, partition_record
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Quiet:
         self.watched = Watched()
         self.monitor = self.watched.monitor
         self.loop = SimLoop(Random(1))
-        self.options: Options = replace(draw(1, brokers=3), faults=[])
+        self.options: Options = replace(generate_options(1, brokers=3), faults=[])
         self.cluster = self
         self.remaining = [Host(number) for number in (1, 2, 3) if number not in gone]
         self.convergence = Convergence(cast("World", self))

@@ -26,7 +26,7 @@ from tests.sim.faults.injector import parse_end_txn, parse_markers
 from tests.sim.faults.small_limits import CHOICES, TAILS, limited
 from tests.sim.options import cluster_options as clusters
 from tests.sim.options import run_options as alone
-from tests.sim.options.run_options import FLUSH, KILL, LOOSE, draw
+from tests.sim.options.run_options import FLUSH, KILL, LOOSE, generate_options
 from tests.sim.watchers.commit_delays import CommitDelays
 from tests.sim.watchers.monitor import Monitor
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
@@ -49,12 +49,14 @@ def loop() -> Iterator[SimLoop]:
 
 
 def test_options_depend_on_the_seed_alone() -> None:
-    assert [draw(seed) for seed in range(20)] == [draw(seed) for seed in range(20)]
-    assert len({draw(seed).describe() for seed in range(20)}) == 20
-    assert {draw(seed, brokers=1).durability for seed in range(100)} == {KILL, FLUSH, LOOSE}
-    assert {draw(seed).brokers for seed in range(100)} == {1, 3, 5}
-    assert all(len(draw(seed).faults) >= 4 for seed in range(100))
-    for options in map(draw, range(400)):  # whatever else it does, no run is over before it has begun to be disturbed
+    assert [generate_options(seed) for seed in range(20)] == [generate_options(seed) for seed in range(20)]
+    assert len({generate_options(seed).describe() for seed in range(20)}) == 20
+    assert {generate_options(seed, brokers=1).durability for seed in range(100)} == {KILL, FLUSH, LOOSE}
+    assert {generate_options(seed).brokers for seed in range(100)} == {1, 3, 5}
+    assert all(len(generate_options(seed).faults) >= 4 for seed in range(100))
+    for options in map(
+        generate_options, range(400)
+    ):  # whatever else it does, no run is over before it has begun to be disturbed
         due = [fault.operations for fault in options.faults]
         drawn = alone if options.brokers == 1 else clusters
         assert due == sorted(due)
@@ -62,8 +64,8 @@ def test_options_depend_on_the_seed_alone() -> None:
     assert not any(
         fault.kind.startswith("power")
         for seed in range(100)
-        if draw(seed).durability == KILL
-        for fault in draw(seed).faults
+        if generate_options(seed).durability == KILL
+        for fault in generate_options(seed).faults
     )
 
 
@@ -232,12 +234,12 @@ def test_limits_are_put_back() -> None:
 
 def test_the_tail_in_memory_is_drawn_apart() -> None:
     """In part of the runs followers are served from the files; what else a seed draws does not move."""
-    tails = [draw(seed).limits.get("RECENT_BYTES_MAX") for seed in range(40)]
+    tails = [generate_options(seed).limits.get("RECENT_BYTES_MAX") for seed in range(40)]
     assert {None, *TAILS} == set(tails)
     assert max(TAILS) < odradek.storage.segment.segment.RECENT_BYTES_MAX
     assert sum(tail is not None for tail in tails) in range(12, 29)
     for seed in range(40):
-        own = {name: limit for name, limit in draw(seed).limits.items() if name in CHOICES}
+        own = {name: limit for name, limit in generate_options(seed).limits.items() if name in CHOICES}
         assert len(own) in {0, len(CHOICES)}, seed
     with limited({"RECENT_BYTES_MAX": 0}):
         assert odradek.storage.segment.segment.RECENT_BYTES_MAX == 0

@@ -16,17 +16,17 @@ from tests.sim.environment.disk import DiskFault, DiskLatency, SimDisk
 from tests.sim.environment.loop import SimLoop
 from tests.sim.evidence.run import add_snapshots, committed_on
 from tests.sim.faults.small_limits import limited
-from tests.sim.groups import Crew
+from tests.sim.groups import GroupRunner
 from tests.sim.options.cluster_options import ONE_LOSES
 from tests.sim.options.group_options import CLASSIC as CLASSIC_GROUP
 from tests.sim.options.group_options import CONSUMER as CONSUMER_GROUP
 from tests.sim.options.group_options import COPIER, GroupPlan
-from tests.sim.options.run_options import KILL, draw
+from tests.sim.options.run_options import KILL, generate_options
 from tests.sim.run import Run, logs_into, run_seed
 from tests.sim.workloads.copiers import ENDED, FENCED, Copier
 from tests.sim.workloads.encode import encode_batch
 from tests.sim.workloads.producers import CLASSIC as CLASSIC_DIALECTS
-from tests.sim.workloads.producers import MODERN, Dialect, PlainProducer
+from tests.sim.workloads.producers import TV2_DIALECT, Dialect, PlainProducer
 
 COPY_SECONDS_MAX = 20.0
 """Virtual seconds in which one copier reads and copies all records of the scenario; it needs about 5."""
@@ -36,7 +36,7 @@ def test_who_shows_that_a_healed_cluster_commits_is_not_beaten_by_its_own_time_o
     """One of three brokers stays cut off, and asking it costs a client more than the transactions of this run may last."""
     for seed in range(1000, 1008):
         options = replace(
-            draw(seed, brokers=3),
+            generate_options(seed, brokers=3),
             faults=[],
             leave_behind="cut",
             replication=3,
@@ -48,7 +48,7 @@ def test_who_shows_that_a_healed_cluster_commits_is_not_beaten_by_its_own_time_o
 
 def test_a_broker_that_is_left_dead_does_not_come_back_from_a_restart_that_was_on_its_way() -> None:
     loop = SimLoop(Random(1))
-    cluster = Cluster(loop, Random(1), replace(draw(1, brokers=1), faults=[]))
+    cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=1), faults=[]))
     machine = cluster.only
 
     async def leave_behind() -> None:
@@ -68,7 +68,7 @@ def test_a_broker_that_is_left_dead_does_not_come_back_from_a_restart_that_was_o
 
 def test_a_checkpoint_that_is_older_than_a_power_cut_says_no_more_than_its_broker_will_believe() -> None:
     loop = SimLoop(Random(1))
-    cluster = Cluster(loop, Random(1), replace(draw(1, brokers=3), faults=[]))
+    cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=3), faults=[]))
     machine, place = cluster.machine(2), ("ledger", 0)
     disk = SimDisk(machine.medium, loop, Random(1), name="before", latency=DiskLatency())
     disk.make_directory(ROOT)
@@ -90,7 +90,7 @@ def test_what_a_refused_write_has_left_is_looked_for_before_the_node_goes_on_wit
 ) -> None:
     """A whole batch may be there of which nobody was told; no crash has to come in between."""
     loop = SimLoop(Random(1))
-    cluster = Cluster(loop, Random(1), replace(draw(1, brokers=1), faults=[]))
+    cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=1), faults=[]))
     machine = cluster.only
     read_again: list[object] = []
     monkeypatch.setattr(cluster, "comes_back", read_again.append)
@@ -115,7 +115,7 @@ def test_what_a_refused_write_has_left_is_looked_for_before_the_node_goes_on_wit
 
 def test_a_node_that_was_about_to_restart_when_a_sync_failed_does_not_come_back_on_a_page_cache_that_lies() -> None:
     loop = SimLoop(Random(1))
-    cluster = Cluster(loop, Random(1), replace(draw(1, brokers=1), faults=[]))
+    cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=1), faults=[]))
     machine = cluster.only
 
     async def restart() -> None:
@@ -136,7 +136,7 @@ def test_a_node_that_was_about_to_restart_when_a_sync_failed_does_not_come_back_
 def test_a_node_that_is_told_twice_to_stop_stops_once() -> None:
     """As a broker does with a second signal: it is heard, and changes nothing."""
     loop = SimLoop(Random(1))
-    cluster = Cluster(loop, Random(1), replace(draw(1, brokers=1), faults=[]))
+    cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=1), faults=[]))
     machine = cluster.only
 
     async def restart() -> None:
@@ -159,7 +159,7 @@ def test_a_snapshot_is_expected_to_be_whole_where_a_node_has_stopped_and_not_whe
 ) -> None:
     """A bit of what it would have made again may have turned when it died."""
     loop = SimLoop(Random(1))
-    cluster = Cluster(loop, Random(1), replace(draw(1, brokers=3), faults=[]))
+    cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=3), faults=[]))
     machine, place = cluster.machine(1), ("ledger", 0)
     machine.gone = gone
     disk = SimDisk(machine.medium, loop, Random(1), name="before", latency=DiskLatency())
@@ -176,7 +176,7 @@ def test_a_snapshot_is_expected_to_be_whole_where_a_node_has_stopped_and_not_whe
 
 def test_who_is_lost_for_ever_is_the_one_whose_data_is_not_back_in_sync() -> None:
     loop = SimLoop(Random(1))
-    options = next(drawn for seed in range(100) if (drawn := draw(seed, brokers=3)).durability == ONE_LOSES)
+    options = next(drawn for seed in range(100) if (drawn := generate_options(seed, brokers=3)).durability == ONE_LOSES)
     cluster = Cluster(loop, Random(1), options)
     cluster.monitor = Run(loop, Random(1), options).monitor
     assert all(cluster.may_stay_away(machine) for machine in cluster.machines)
@@ -189,7 +189,7 @@ def test_who_is_lost_for_ever_is_the_one_whose_data_is_not_back_in_sync() -> Non
 
 def test_nobody_else_loses_data_before_a_broker_whose_disk_has_refused_something_is_whole_again() -> None:
     loop = SimLoop(Random(1))
-    options = next(drawn for seed in range(100) if (drawn := draw(seed, brokers=3)).durability == ONE_LOSES)
+    options = next(drawn for seed in range(100) if (drawn := generate_options(seed, brokers=3)).durability == ONE_LOSES)
     cluster = Cluster(loop, Random(1), options)
     cluster.monitor = Run(loop, Random(1), options).monitor
     refused, other = cluster.machine(1), cluster.machine(2)
@@ -214,7 +214,7 @@ def test_nobody_else_loses_data_before_a_broker_whose_disk_has_refused_something
 def test_no_disk_refuses_anything_before_another_broker_that_has_lost_data_is_whole_again(*, lost: bool) -> None:
     """Nor does one that was to do so before the other lost it: nobody would be left who vouches for what the two have acknowledged."""
     loop = SimLoop(Random(1))
-    options = next(drawn for seed in range(100) if (drawn := draw(seed, brokers=3)).durability == ONE_LOSES)
+    options = next(drawn for seed in range(100) if (drawn := generate_options(seed, brokers=3)).durability == ONE_LOSES)
     cluster = Cluster(loop, Random(1), options)
     cluster.monitor = Run(loop, Random(1), options).monitor
     machine = cluster.machine(1)
@@ -237,7 +237,7 @@ def test_no_disk_refuses_anything_before_another_broker_that_has_lost_data_is_wh
 
 
 @pytest.mark.parametrize("protocol", [CLASSIC_GROUP, CONSUMER_GROUP])
-@pytest.mark.parametrize("dialect", [MODERN, CLASSIC_DIALECTS[0]], ids=["TV2", "TV1"])
+@pytest.mark.parametrize("dialect", [TV2_DIALECT, CLASSIC_DIALECTS[0]], ids=["TV2", "TV1"])
 def test_two_copiers_with_one_transactional_id_do_not_fence_each_other_after_healing(
     protocol: str, dialect: Dialect
 ) -> None:
@@ -247,7 +247,9 @@ def test_two_copiers_with_one_transactional_id_do_not_fence_each_other_after_hea
     2. A receives PRODUCER_FENCED. If A calls InitProducerId again, the coordinator fences B.
     3. With two copiers that never end, step 2 repeats and most of their transactions abort.
     """
-    options = replace(draw(1, brokers=1, groups=True), durability=KILL, faults=[], overflow=False, limits={})
+    options = replace(
+        generate_options(1, brokers=1, groups=True), durability=KILL, faults=[], overflow=False, limits={}
+    )
     assert options.groups is not None
     plan = GroupPlan("copy", COPIER, protocol, members=1, static=0)
     groups = replace(options.groups, plans=(plan,), alone="", size_max=0, think_seconds=0.1, own_ids=1.0)
@@ -255,10 +257,10 @@ def test_two_copiers_with_one_transactional_id_do_not_fence_each_other_after_hea
 
     async def heal(run: Run) -> tuple[list[str], list[str | None]]:
         await run._set_up()
-        writer = PlainProducer(run.world, "writer", MODERN)
+        writer = PlainProducer(run.world, "writer", TV2_DIALECT)
         await writer.run(60)
-        run.groups.calm_down()
-        crew = Crew(run.world, plan, [dialect])
+        run.groups.set_calm()
+        crew = GroupRunner(run.world, plan, [dialect])
         copiers = [crew._process(0, life) for life in range(2)]
         assert {copier.transactional_id for copier in copiers if isinstance(copier, Copier)} == {"copy/0"}
         run.groups._tasks += [loop.spawn(f"c:{each.name}", each.run_member(), each.name) for each in copiers]

@@ -7,9 +7,9 @@ import pytest
 from tests.sim.checkers.evidence import Evidence, GroupEvidence
 from tests.sim.checkers.simple_consumers import check_simple_consumer
 from tests.sim.cluster.node_config import make_config
-from tests.sim.history import ALONE, FAIL, INFO, OFFSETS, OK, History
+from tests.sim.history import FAIL, INFO, OFFSETS, OK, SIMPLE, History
 from tests.sim.options.group_options import CROWDED_SIZE_MAX
-from tests.sim.options.run_options import draw
+from tests.sim.options.run_options import generate_options
 
 GROUP = "alone-1"
 P0, P1 = ("ledger", 0), ("ledger", 1)
@@ -26,7 +26,7 @@ def findings(*steps: Said | dict[Any, int], coordinated: bool = True) -> list[st
             history.complete(told, OK, 0.0, coordinated=coordinated)
             continue
         outcome, offsets = step
-        history.complete(history.invoke(ALONE, "x", 0.0, group=GROUP, offsets=tuple(offsets.items())), outcome, 0.0)
+        history.complete(history.invoke(SIMPLE, "x", 0.0, group=GROUP, offsets=tuple(offsets.items())), outcome, 0.0)
     evidence = Evidence(history, {}, groups=GroupEvidence((), (P0, P1), alone=GROUP))
     return list(check_simple_consumer(evidence))
 
@@ -62,7 +62,7 @@ def test_anything_else_is_found(steps: tuple[Any, ...]) -> None:
 
 def test_rarities_are_drawn_apart() -> None:
     """A seed keeps the groups that it had; in part of the runs others are added."""
-    drawn = [groups for seed in range(60) if (groups := draw(seed).groups) is not None]
+    drawn = [groups for seed in range(60) if (groups := generate_options(seed).groups) is not None]
     assert 0 < sum(1 for groups in drawn if groups.plans[-1].restless) < len(drawn)
     assert 0 < sum(1 for groups in drawn if groups.alone) < len(drawn)
     for groups in drawn:
@@ -71,7 +71,7 @@ def test_rarities_are_drawn_apart() -> None:
 
 
 def test_a_broker_that_is_started_again_has_room_for_fewer_members() -> None:
-    crowded = (draw(seed, brokers=3) for seed in range(200))
+    crowded = (generate_options(seed, brokers=3) for seed in range(200))
     options = next(each for each in crowded if each.groups is not None and each.groups.size_max)
     assert make_config(options, 1, 1).group_max_size > CROWDED_SIZE_MAX
     assert make_config(options, 1, 2).group_max_size == make_config(options, 2, 1).group_max_size == CROWDED_SIZE_MAX

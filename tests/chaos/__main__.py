@@ -1,7 +1,7 @@
-"""``make chaos MINUTES=10``: real brokers, real clients, real faults, and a verdict.
+"""Run brokers and clients as processes, inject faults, and check the guarantees: ``make chaos MINUTES=10``.
 
-Exit code 1 with the evidence when a promise was broken. A run on a machine that had no time to spare is marked as overloaded: what came too
-late is not held against it, what was lost is.
+Exit code 1: a guarantee was violated. The violations are printed. If the machine was overloaded, exceeded time limits
+do not fail the run. Lost, duplicated and reordered records always do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from odradek.local.processes import BrokerFailed
-from tests.chaos.report import keep, report, write
+from tests.chaos.report import report, write_documents, write_json
 from tests.chaos.run import Options, Run
 from tests.chaos.system import SYSTEMS
 from tests.support.kafka_broker import ROOT
@@ -27,43 +27,45 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="make chaos", description=__doc__, epilog="Example: make chaos MINUTES=10 ARGS='--seed 7'"
     )
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long faults happen (default 10)")
-    parser.add_argument("--seed", type=int, default=None, help="draws the faults; the same seed draws the same")
-    parser.add_argument("--brokers", type=int, default=3, help="how many brokers (default 3)")
-    parser.add_argument("--system", choices=tuple(SYSTEMS), default="odradek", help="what is put to the test")
-    parser.add_argument("--directory", type=Path, default=None, help="where history, logs and data go")
-    parser.add_argument("--plan", action="store_true", help="print the faults that the seed draws, and end")
-    parser.add_argument("--write", action="store_true", help="keep the figures in docs/chaos.md and docs/chaos.json")
+    parser.add_argument("--minutes", type=float, default=10.0, help="duration of the fault injection (default 10)")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="seed of the fault plan; the same seed gives the same plan"
+    )
+    parser.add_argument("--brokers", type=int, default=3, help="number of brokers (default 3)")
+    parser.add_argument("--system", choices=tuple(SYSTEMS), default="odradek", help="system under test")
+    parser.add_argument("--directory", type=Path, default=None, help="directory for history, logs and data")
+    parser.add_argument("--plan", action="store_true", help="print the fault plan of the seed, and exit")
+    parser.add_argument("--write", action="store_true", help="write the figures to docs/chaos.md and docs/chaos.json")
     return parser.parse_args()
 
 
 def main() -> int:
-    given = arguments()
+    options_given = arguments()
     console = Console(width=max(140, Console().width))
-    seed = given.seed if given.seed is not None else time.time_ns() % 1_000_000
-    options = Options(60 * given.minutes, seed, given.brokers, given.system)
-    if given.plan:
+    seed = options_given.seed if options_given.seed is not None else time.time_ns() % 1_000_000
+    options = Options(60 * options_given.minutes, seed, options_given.brokers, options_given.system)
+    if options_given.plan:
         for burst in options.plan():
             console.print(f"{burst.begin:6.1f} .. {burst.end:6.1f} s")
             for fault in burst.faults:
                 console.print(f"    {fault.details()}")
         return 0
-    directory = given.directory or DIRECTORY / f"{given.system}-{seed}"
-    began = time.monotonic()
+    directory = options_given.directory or DIRECTORY / f"{options_given.system}-{seed}"
+    started_at = time.monotonic()
 
-    def say(what: str) -> None:
-        console.print(f"[dim]{time.monotonic() - began:6.1f} s[/dim]  {what}")
+    def print_progress(step: str) -> None:
+        console.print(f"[dim]{time.monotonic() - started_at:6.1f} s[/dim]  {step}")
 
     console.print(f"seed {seed}; history, logs and data in {directory}")
     try:
-        outcome = asyncio.run(Run(options, directory, say).run())
-    except BrokerFailed as failed:
-        console.print(f"the brokers do not start: {failed}", style="red", markup=False)
+        outcome = asyncio.run(Run(options, directory, print_progress).run())
+    except BrokerFailed as failure:
+        console.print(f"the brokers did not start: {failure}", style="red", markup=False)
         return 1
     report(outcome, options, console)
-    keep(outcome, options, directory / "outcome.json")
-    if given.write:
-        write(outcome, options)
+    write_json(outcome, options, directory / "outcome.json")
+    if options_given.write:
+        write_documents(outcome, options)
     return 1 if outcome.failed else 0
 
 

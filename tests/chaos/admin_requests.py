@@ -1,4 +1,4 @@
-"""What the supervisor and the poller ask a cluster by confluent-kafka's AdminClient."""
+"""Requests of the supervisor and of the ListOffsets poller, sent with confluent-kafka's AdminClient."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 REQUEST_SECONDS = 4.0
+"""Time-out of one admin request and of a socket operation, in seconds."""
 
 
 def quiet(error: Any) -> None:
-    """Lost connections are the normal case here: whoever asks gets them as exceptions."""
+    """Discard an error event of librdkafka. The calls themselves raise exceptions."""
 
 
 def admin_client(bootstrap: str, name: str) -> AdminClient:
-    """Keep it in a name: it gives its calls up when it goes."""
+    """Return an AdminClient. Keep a reference to it: its garbage collection cancels the requests in flight."""
     config: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "client.id": name,
         "socket.timeout.ms": round(1000 * REQUEST_SECONDS),
-        "metadata.max.age.ms": 1_000,  # it would ask with the old leader epoch until then
+        "metadata.max.age.ms": 1_000,  # requests contain the leader epoch of the cached metadata
         "reconnect.backoff.max.ms": 500,
         "log_level": 0,
         "error_cb": quiet,
@@ -32,12 +33,12 @@ def admin_client(bootstrap: str, name: str) -> AdminClient:
     return AdminClient(config)
 
 
-def ask_ends(
-    admin: AdminClient, places: list[tuple[str, int]], *, committed: bool
+def list_end_offsets(
+    admin: AdminClient, partitions: list[tuple[str, int]], *, committed: bool
 ) -> dict[tuple[str, int], Future[Any]]:
-    """The last stable offsets if `committed`, else the high watermarks."""
+    """Request the last stable offset of each partition if `committed`, else its high watermark."""
     latest: Any = OffsetSpec.latest
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    asked = {TopicPartition(topic, index): latest() for topic, index in places}
-    found = admin.list_offsets(asked, isolation_level=level, request_timeout=REQUEST_SECONDS)
-    return {(partition.topic, partition.partition): future for partition, future in found.items()}
+    specs = {TopicPartition(topic, index): latest() for topic, index in partitions}
+    futures = admin.list_offsets(specs, isolation_level=level, request_timeout=REQUEST_SECONDS)
+    return {(partition.topic, partition.partition): future for partition, future in futures.items()}

@@ -1,7 +1,9 @@
-"""``python -m tests.chaos.detection``: how long a dead broker stays unnoticed, and how often a living one is held dead.
+"""Measure the failure detector with real processes: ``python -m tests.chaos.detection``.
 
-Three real brokers. In turn, idle and under Kafka's own producers at full speed: kill -9 and SIGSTOP of each of them several times; then minutes of
-that load without any fault, in which every verdict is a false one. Figures are printed, and kept with ``--write``; no test judges them.
+The measurement starts three brokers. It sends kill -9 and SIGSTOP to each broker several times: first while the brokers
+are idle, then while Kafka's ProducerPerformance runs at full speed. It then runs the same load for some minutes without
+a fault; each failure declaration in these minutes is a false one. The figures are printed, and written to
+docs/membership.md with ``--write``. No test has limits for them.
 """
 
 from __future__ import annotations
@@ -36,18 +38,19 @@ PARTITIONS: Final = 6
 RECORD_BYTES: Final = 1_000
 PRODUCERS: Final = 2
 WARM_UP_SECONDS: Final = 5.0
-NOTICE_SECONDS_MAX: Final = 20.0
-LOOK_SECONDS: Final = 0.01
+DETECTION_SECONDS_MAX: Final = 20.0
+"""Maximum wait for a log entry after a signal, in seconds."""
+POLL_SECONDS: Final = 0.01
 JARS: Final = ROOT / "build" / "jars" / "kafka"
-KEPT: Final = ROOT / "docs" / "membership.md"
+DOCUMENT: Final = ROOT / "docs" / "membership.md"
 SECTION: Final = re.compile(r"(?<=<!-- measured -->\n).*(?=<!-- /measured -->)", re.DOTALL)
 FAILURE: Final = "node failure declared"
 RETURN: Final = "failed node returned"
 
 
 @dataclass
-class Journal:
-    """The log of one broker, read as it grows."""
+class BrokerLog:
+    """The JSON log of one broker, read incrementally."""
 
     path: Path
     position: int = 0
@@ -55,7 +58,7 @@ class Journal:
     def skip(self) -> None:
         self.position = self.path.stat().st_size
 
-    def news(self) -> list[dict[str, object]]:
+    def new_entries(self) -> list[dict[str, object]]:
         with self.path.open("rb") as file:
             file.seek(self.position)
             data = file.read()
@@ -81,25 +84,29 @@ class Figures:
         ]
 
 
-def now_of(entry: dict[str, object]) -> float:
+def timestamp_of(entry: dict[str, object]) -> float:
     return datetime.fromisoformat(str(entry["timestamp"])).timestamp()
 
 
 def processor_times() -> tuple[int, int]:
-    """(busy, all) ticks of the machine."""
+    """Return the machine's processor time since boot, in ticks: (busy, total)."""
     values = [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return sum(values) - values[3] - values[4], sum(values)
 
 
 def busy_since(before: tuple[int, int]) -> float:
-    """The part of all processors that was busy."""
-    busy, every = processor_times()
-    return (busy - before[0]) / max(every - before[1], 1)
+    """Return the fraction of processor time that was busy since `before`, a result of `processor_times`."""
+    busy, total = processor_times()
+    return (busy - before[0]) / max(total - before[1], 1)
 
 
 @contextmanager
 def producers(bootstrap: str, count: int) -> Iterator[None]:
-    """Kafka's ProducerPerformance, `count` of them, as fast as they can. RuntimeError when one has not lasted to the end."""
+    """Run `count` processes of Kafka's ProducerPerformance without a throughput limit.
+
+    Raises:
+        RuntimeError: a producer process exited before the end of the context.
+    """
     command = ["java", "-Xmx256M", "-cp", f"{JARS}/*", "org.apache.kafka.tools.ProducerPerformance"]
     command += [
         "--topic",
@@ -121,7 +128,7 @@ def producers(bootstrap: str, count: int) -> Iterator[None]:
             started.append(process)
         yield
         if any(process.poll() is not None for process in started):
-            raise RuntimeError("a producer has ended: there was not that load all the time")
+            raise RuntimeError("a producer process exited early, so the load was not constant; repeat the measurement")
 
 
 class Measurement:
@@ -129,7 +136,7 @@ class Measurement:
         self.cluster = cluster
         self.console = console
         self.figures = Figures()
-        self.journals = {node: Journal(cluster.directory.log(node)) for node in range(1, BROKERS + 1)}
+        self.logs = {node: BrokerLog(cluster.directory.log(node)) for node in range(1, BROKERS + 1)}
 
     def faults(self, repetitions: int, load: str) -> None:
         before = processor_times()
@@ -140,56 +147,57 @@ class Measurement:
         for fault in ("kill -9", "SIGSTOP"):
             for repetition in range(repetitions):
                 node = 1 + repetition % BROKERS
-                taken = self.kill(node) if fault == "kill -9" else self.stop(node)
-                self.figures.milliseconds.setdefault((fault, load), []).extend(taken)
-                self.console.print(f"{fault} of broker {node}, {load}: {', '.join(str(each) for each in taken)} ms")
+                delays = self.kill(node) if fault == "kill -9" else self.stop(node)
+                self.figures.milliseconds.setdefault((fault, load), []).extend(delays)
+                self.console.print(f"{fault} of broker {node}, {load}: {', '.join(str(delay) for delay in delays)} ms")
 
     def kill(self, node: int) -> list[int]:
-        survivors = self.skip(node)
-        began = time.time()
+        survivors = self.skip_logs_of_survivors(node)
+        signaled_at = time.time()
         self.cluster.kill(node)
-        taken = self.notice(survivors, node, FAILURE, began)
+        delays = self.delays_until(survivors, node, FAILURE, signaled_at)
         self.cluster.start(node)
         time.sleep(WARM_UP_SECONDS)
-        return taken
+        return delays
 
     def stop(self, node: int) -> list[int]:
-        survivors = self.skip(node)
-        began = time.time()
+        survivors = self.skip_logs_of_survivors(node)
+        signaled_at = time.time()
         self.cluster.pause(node)
-        taken = self.notice(survivors, node, FAILURE, began)
+        delays = self.delays_until(survivors, node, FAILURE, signaled_at)
         self.cluster.resume(node)
-        self.notice(survivors, node, RETURN, began)
+        self.delays_until(survivors, node, RETURN, signaled_at)
         time.sleep(WARM_UP_SECONDS)
-        return taken
+        return delays
 
-    def skip(self, node: int) -> list[int]:
-        survivors = [each for each in self.journals if each != node]
-        for each in survivors:
-            self.journals[each].skip()
+    def skip_logs_of_survivors(self, node: int) -> list[int]:
+        """Skip the present log entries of all brokers except `node`, and return the ids of these brokers."""
+        survivors = [survivor for survivor in self.logs if survivor != node]
+        for survivor in survivors:
+            self.logs[survivor].skip()
         return survivors
 
-    def notice(self, survivors: list[int], node: int, event: str, began: float) -> list[int]:
-        """Milliseconds from `began` until each survivor has written `event` about `node`; -1 for one that never did."""
-        found: dict[int, int] = {}
-        while len(found) < len(survivors) and time.time() - began < NOTICE_SECONDS_MAX:
-            time.sleep(LOOK_SECONDS)
-            for each in survivors:
-                for entry in self.journals[each].news():
+    def delays_until(self, survivors: list[int], node: int, event: str, signaled_at: float) -> list[int]:
+        """Return the milliseconds from `signaled_at` until each survivor logs `event` about `node`, or -1."""
+        delays: dict[int, int] = {}
+        while len(delays) < len(survivors) and time.time() - signaled_at < DETECTION_SECONDS_MAX:
+            time.sleep(POLL_SECONDS)
+            for survivor in survivors:
+                for entry in self.logs[survivor].new_entries():
                     if entry.get("event") == event and entry.get("member") == node:
-                        found.setdefault(each, round(1_000 * (now_of(entry) - began)))
-        return [found.get(each, -1) for each in survivors]
+                        delays.setdefault(survivor, round(1_000 * (timestamp_of(entry) - signaled_at)))
+        return [delays.get(survivor, -1) for survivor in survivors]
 
     def watch(self, minutes: float) -> None:
-        """Run only load. Each failure declaration is a false one."""
-        for journal in self.journals.values():
-            journal.skip()
+        """Wait `minutes` under load without a fault. Count each failure declaration as a false one."""
+        for log in self.logs.values():
+            log.skip()
         before = processor_times()
         end = time.monotonic() + 60 * minutes
         while time.monotonic() < end:
             time.sleep(min(1.0, max(0.0, end - time.monotonic())))
-            for node, journal in self.journals.items():
-                for entry in journal.news():
+            for node, log in self.logs.items():
+                for entry in log.new_entries():
                     if entry.get("event") == FAILURE:
                         self.figures.false_declarations.append(f"{node}: {entry}")
                         self.console.print(f"FALSE FAILURE DECLARATION by broker {node}: {entry}")
@@ -199,8 +207,8 @@ class Measurement:
 
 def create_topic(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_topics([NewTopic(TOPIC, PARTITIONS)]).values():
-        made.result(timeout=30)
+    for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS)]).values():
+        future.result(timeout=30)
 
 
 HEADINGS: Final = ("fault", "machine", "failure declarations", "minimum, ms", "median, ms", "maximum, ms")
@@ -218,7 +226,7 @@ def show(figures: Figures, console: Console) -> None:
 
 
 def keep(figures: Figures) -> None:
-    """Replace the measured part of the document."""
+    """Replace the measured section of docs/membership.md."""
     lines = [" | ".join(HEADINGS), " | ".join("---" for _ in HEADINGS), *(" | ".join(row) for row in figures.rows())]
     table = "\n".join(f"| {line} |" for line in lines)
     busy = ", ".join(f"{load}: {part:.0%}" for load, part in figures.busy.items())
@@ -226,24 +234,26 @@ def keep(figures: Figures) -> None:
         f"{table}\n\nWrong failure declarations in {figures.minutes:g} minutes of the same load without a fault:"
         f" {len(figures.false_declarations)}. Processor use: {busy}.\n"
     )
-    KEPT.write_text(SECTION.sub(lambda _: text, KEPT.read_text()))
+    DOCUMENT.write_text(SECTION.sub(lambda _: text, DOCUMENT.read_text()))
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.detection", description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=6, help="of each fault, idle and under load (default 6)")
-    parser.add_argument("--minutes", type=float, default=5.0, help="of load without faults (default 5)")
-    parser.add_argument("--load", action="store_true", help="only under load")
-    parser.add_argument("--write", action="store_true", help="keep the figures in docs/membership.md")
+    parser.add_argument(
+        "--repetitions", type=int, default=6, help="repetitions of each fault, idle and under load (default 6)"
+    )
+    parser.add_argument("--minutes", type=float, default=5.0, help="minutes of load without faults (default 5)")
+    parser.add_argument("--load", action="store_true", help="measure only under load")
+    parser.add_argument("--write", action="store_true", help="write the figures to docs/membership.md")
     return parser.parse_args()
 
 
 def main() -> int:
-    given = arguments()
+    options = arguments()
     console = Console()
     settings = {
         "odradek.log.format": "json",
-        # minutes of load at full speed shall not fill the disk
+        # Retention limits the disk space that minutes of load at full speed use.
         "log.segment.bytes": 16 * 1024 * 1024,
         "log.retention.bytes": 64 * 1024 * 1024,
         "log.retention.check.interval.ms": 1_000,
@@ -254,14 +264,14 @@ def main() -> int:
         create_topic(cluster.bootstrap)
         measurement = Measurement(cluster, console)
         time.sleep(WARM_UP_SECONDS)
-        if not given.load:
-            measurement.faults(given.repetitions, "idle")
+        if not options.load:
+            measurement.faults(options.repetitions, "idle")
         with producers(cluster.bootstrap, PRODUCERS):
             time.sleep(WARM_UP_SECONDS)
-            measurement.faults(given.repetitions, "loaded")
-            measurement.watch(given.minutes)
+            measurement.faults(options.repetitions, "loaded")
+            measurement.watch(options.minutes)
     show(measurement.figures, console)
-    if given.write:
+    if options.write:
         keep(measurement.figures)
     return 0
 

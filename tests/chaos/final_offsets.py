@@ -1,4 +1,4 @@
-"""The end of the groups: nothing is fed any more, and they go on until they have taken everything. Then their offsets are asked for."""
+"""The lag of the groups at the end of a run: when the input producers have stopped, each group consumes all inputs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 POLL_SECONDS: Final = 0.5
 READ_SECONDS: Final = 60.0
-ANSWER_SECONDS: Final = 10.0
+REQUEST_SECONDS: Final = 10.0
 
 
-def last_visible(bootstrap: str, places: list[Partition]) -> dict[Partition, int]:
-    """The offset behind the last record of each partition that a read_committed reader sees, 0 where there is none.
+def visible_ends(bootstrap: str, partitions: list[Partition]) -> dict[Partition, int]:
+    """Return the offset after the last record that a read_committed consumer receives, by partition (0 if empty).
 
     Raises:
-        KafkaException: the end was not reached in time.
+        KafkaException: the consumer did not reach the end of all partitions within READ_SECONDS.
     """
     config: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
@@ -38,48 +38,52 @@ def last_visible(bootstrap: str, places: list[Partition]) -> dict[Partition, int
         "error_cb": quiet,
     }
     consumer = Consumer(config)
-    consumer.assign([TopicPartition(topic, index, 0) for topic, index in places])
-    ends = dict.fromkeys(places, 0)
-    ended: set[Partition] = set()
+    consumer.assign([TopicPartition(topic, index, 0) for topic, index in partitions])
+    ends = dict.fromkeys(partitions, 0)
+    at_end: set[Partition] = set()
     deadline = time.monotonic() + READ_SECONDS
-    while len(ended) < len(places):
+    while len(at_end) < len(partitions):
         if time.monotonic() > deadline:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         for message in consumer.consume(500, POLL_SECONDS):
-            place = (str(message.topic()), int(message.partition() or 0))
+            partition = (str(message.topic()), int(message.partition() or 0))
             error = message.error()
             if error is None:
-                ends[place] = int(message.offset() or 0) + 1
+                ends[partition] = int(message.offset() or 0) + 1
             elif error.code() == KafkaError._PARTITION_EOF:
-                ended.add(place)
+                at_end.add(partition)
     consumer.close()
     return ends
 
 
 def fetch_offsets(admin: AdminClient, group: str) -> dict[Partition, int]:
-    """The stable offsets of a group. Raises KafkaException: some are not, or nobody answers."""
-    asked = [ConsumerGroupTopicPartitions(group)]
-    futures = admin.list_consumer_group_offsets(asked, require_stable=True, request_timeout=ANSWER_SECONDS)
-    found = {}
-    for each in futures[group].result(2 * ANSWER_SECONDS).topic_partitions or ():
-        if each.error is not None:
-            raise KafkaException(each.error)
-        found[each.topic, each.partition] = each.offset
-    return found
+    """Return the committed offsets of a group.
+
+    Raises:
+        KafkaException: the request failed, or an offset is unstable (pending in an open transaction).
+    """
+    request = [ConsumerGroupTopicPartitions(group)]
+    futures = admin.list_consumer_group_offsets(request, require_stable=True, request_timeout=REQUEST_SECONDS)
+    offsets = {}
+    for result in futures[group].result(2 * REQUEST_SECONDS).topic_partitions or ():
+        if result.error is not None:
+            raise KafkaException(result.error)
+        offsets[result.topic, result.partition] = result.offset
+    return offsets
 
 
-def behind(admin: AdminClient, groups: Iterable[str], ends: dict[Partition, int]) -> list[str]:
-    """Groups that have not come to the end, and where they are."""
-    found = []
+def lagging(admin: AdminClient, groups: Iterable[str], ends: dict[Partition, int]) -> list[str]:
+    """Return one line per group and partition whose committed offset is below its end, and per failed OffsetFetch."""
+    lines = []
     for group in groups:
         try:
             offsets = fetch_offsets(admin, group)
-        except KafkaException as failed:
-            found.append(f"the offsets of {group} are not told: {failed}")
+        except KafkaException as failure:
+            lines.append(f"OffsetFetch of group {group} failed: {failure}")
             continue
-        found += [
-            f"{group} has come to {offsets.get(place, 0)} of {end} in {place[0]}-{place[1]}"
-            for place, end in ends.items()
-            if offsets.get(place, 0) < end
+        lines += [
+            f"{group} has committed offset {offsets.get(partition, 0)} of {end} in {partition[0]}-{partition[1]}"
+            for partition, end in ends.items()
+            if offsets.get(partition, 0) < end
         ]
-    return found
+    return lines

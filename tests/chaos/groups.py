@@ -1,7 +1,8 @@
-"""I7 for groups of real clients: each input has exactly one visible output, and a group's offsets are those of the inputs whose outputs are visible.
+"""Invariant I7 for groups of client processes.
 
-`inputs` and `outputs` are read from the files of the brokers, where the key of an output names its group and its input; offsets from the
-files of `__consumer_offsets`. So no reader has to be believed. What members tell is needed for takers only, who write nothing.
+Each input has exactly one visible output, and the committed offsets of a group cover exactly the inputs with a visible
+output. The check reads inputs, outputs and committed offsets from the files of the brokers, not from consumers: the key
+of an output contains its group and its input. Only committers write no output; for them, the check uses the journals.
 """
 
 from __future__ import annotations
@@ -17,21 +18,22 @@ from tests.sim.checkers.visibility import ABORTED, OPEN
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tests.chaos.group_log import GroupLog
-    from tests.chaos.verdict import LiveEvidence
+    from tests.chaos.evaluation import LiveEvidence
+    from tests.chaos.group_log import GroupOffsetsLog
     from tests.sim.history import Partition
 
 LATE_SLACK_SECONDS: Final = 1.0
+"""Time for which a late request can still take effect after its response left the broker, in seconds."""
 SHOWN_MAX: Final = 8
-"""So many offsets are named in one finding."""
+"""Maximum offsets in one finding."""
 TXN_OFFSET_COMMIT: Final = 28
-BACK: Final = "offsets that went back by a late commit of offsets"
+DECREASED: Final = "offsets decreased by a late OffsetCommit or TxnOffsetCommit"
 EXPOSED: Final = "inputs of a transaction exposed to a late request of the classic protocol"
 
 
 @dataclass
 class GroupFigures:
-    """Of one group. `longest_pause_s` is the longest time between two commits of any of its members, told to them as done."""
+    """Figures of one group. `longest_pause_s` is the longest time between two acknowledged commits of its members."""
 
     protocol: str
     kind: str
@@ -47,7 +49,7 @@ class GroupFigures:
 
 @dataclass
 class Group:
-    """One group: what it is, what its members told, and what the files say of it."""
+    """One group: its kind and protocol, the journal notes of its members, and its outputs and offsets in the files."""
 
     name: str
     kind: str
@@ -55,7 +57,7 @@ class Group:
     processes: list[str] = field(default_factory=list)
     notes: list[dict[str, Any]] = field(default_factory=list)
     outputs: dict[Partition, Counter[int]] = field(default_factory=dict)
-    """Visible outputs of each input."""
+    """Number of visible outputs of each input, by input partition and offset."""
     aborted: int = 0
     offsets: dict[Partition, int] = field(default_factory=dict)
 
@@ -66,58 +68,63 @@ class Group:
 
 @dataclass
 class GroupEvidence:
-    """`fetched` is what the cluster answers to OffsetFetch at the end. `inputs` are offsets of the visible records of each input partition."""
+    """Input of the group checks.
+
+    `fetched` contains the OffsetFetch responses at the end of the run, `inputs` the offsets of the visible records of
+    each input partition.
+    """
 
     groups: dict[str, Group]
-    log: GroupLog
+    log: GroupOffsetsLog
     inputs: dict[Partition, list[int]]
     fetched: Mapping[str, Mapping[Partition, int]] = field(default_factory=dict)
     late: list[dict[str, Any]] = field(default_factory=list)
-    """What the proxy saw of late commits of offsets."""
+    """Proxy events about late OffsetCommit and TxnOffsetCommit requests."""
     exposed: dict[int, None] = field(default_factory=dict)
-    """Transactions that a late request of the classic protocol may have ended or added to."""
+    """Transactions that a late request of the classic protocol may have ended, or may have added offsets to."""
     clock: float = 0.0
-    """Wall clock less monotonic clock, in seconds."""
+    """Wall-clock time minus monotonic time, in seconds."""
     counters: Counter[str] = field(default_factory=Counter)
 
 
 def collect(
-    evidence: LiveEvidence, notes: list[dict[str, Any]], log: GroupLog, inputs: Mapping[str, int]
+    evidence: LiveEvidence, notes: list[dict[str, Any]], log: GroupOffsetsLog, inputs: Mapping[str, int]
 ) -> GroupEvidence:
-    """What the files and the journals say about groups."""
+    """Collect the evidence about groups from the files and the journals."""
     groups: dict[str, Group] = {}
     for note in notes:
         if note["op"] == "member":
             group = groups.setdefault(note["group"], Group(note["group"], note["role"], note["protocol"]))
             group.processes.append(note["proc"])
-        elif note["op"] in {"assigned", "took", "committed"}:
+        elif note["op"] in {"assigned", "consumed", "committed"}:
             groups[note["group"]].notes.append(note)
     for partition, keys in evidence.keys.items():
         for offset, key in keys.items():
-            name, topic, index, of = key.decode().split("|")
+            name, topic, index, input_offset = key.decode().split("|")
             status = evidence.partitions[partition].slots[offset].status
             if status in {ABORTED, OPEN}:
                 groups[name].aborted += 1
             else:
-                groups[name].outputs.setdefault((topic, int(index)), Counter())[int(of)] += 1
+                groups[name].outputs.setdefault((topic, int(index)), Counter())[int(input_offset)] += 1
     for name, offsets in log.final().items():
         if name in groups:
             groups[name].offsets = offsets
-    places = [(topic, index) for topic, count in inputs.items() for index in range(count)]
-    visible = {place: [slot.offset for slot in evidence.partitions[place].visible()] for place in places}
-    found = GroupEvidence(groups, log, visible)
-    found.late = [note for note in notes if note["op"] == "late" and note["client"].partition("/")[0] in groups]
+    partitions = [(topic, index) for topic, count in inputs.items() for index in range(count)]
+    visible = {input_: [slot.offset for slot in evidence.partitions[input_].visible()] for input_ in partitions}
+    collected = GroupEvidence(groups, log, visible)
+    collected.late = [note for note in notes if note["op"] == "late" and note["client"].partition("/")[0] in groups]
     spans = [
         (note["client"], note["since"], note["until"])
-        for note in found.late
+        for note in collected.late
         if note["api"] == TXN_OFFSET_COMMIT and note["version"] <= evidence.classic_version_last
     ]
-    found.exposed = evidence.exposed_transactions() | evidence.transactions_within(spans)
-    found.clock = next((note["wall"] - note["t"] for note in notes if note["op"] == "clock"), 0.0)
-    return found
+    collected.exposed = evidence.exposed_transactions() | evidence.transactions_within(spans)
+    collected.clock = next((note["wall"] - note["t"] for note in notes if note["op"] == "clock"), 0.0)
+    return collected
 
 
 def check_groups(evidence: GroupEvidence) -> list[str]:
+    """Run all checks of I7 for each group, and return the violations."""
     findings: list[str] = []
     for group in evidence.groups.values():
         findings += check_offsets(evidence, group)
@@ -125,126 +132,138 @@ def check_groups(evidence: GroupEvidence) -> list[str]:
         if group.transforms:
             findings += check_outputs(evidence, group)
         else:
-            findings += check_taken(evidence, group)
+            findings += check_consumed(evidence, group)
         findings += check_acknowledged(evidence, group)
     findings += [
-        f"I7 hanging: {len(pending)} offsets of producer {producer_id} wait for a marker, the first of {pending[0].group}"
+        f"I7 hanging: {len(pending)} offsets of producer {producer_id} are pending, first group: {pending[0].group}"
         for producer_id, pending in evidence.log.open.items()
     ]
     return findings
 
 
-def shown(place: Partition, offsets: list[int]) -> str:
+def shown(partition: Partition, offsets: list[int]) -> str:
     more = f" and {len(offsets) - SHOWN_MAX} more" if len(offsets) > SHOWN_MAX else ""
-    return f"{place[0]}-{place[1]} at {', '.join(map(str, offsets[:SHOWN_MAX]))}{more}"
+    return f"{partition[0]}-{partition[1]} at {', '.join(map(str, offsets[:SHOWN_MAX]))}{more}"
 
 
 def check_outputs(evidence: GroupEvidence, group: Group) -> Iterator[str]:
-    """Each visible input below the group's offset has one visible output, and no other has any."""
+    """Check that exactly the visible inputs below the committed offset have one visible output each."""
     exposed = _exposed_inputs(evidence, group)
-    for place, visible in evidence.inputs.items():
-        outputs = group.outputs.get(place, Counter())
-        end = group.offsets.get(place, 0)
+    for partition, visible in evidence.inputs.items():
+        outputs = group.outputs.get(partition, Counter())
+        end = group.offsets.get(partition, 0)
         known = set(visible)
-        wrong = {
+        violations = {
             "more than one visible output": [offset for offset, count in sorted(outputs.items()) if count > 1],
-            "a visible output and is no visible input": [offset for offset in sorted(outputs) if offset not in known],
-            "no visible output, but lies below its offset": [
-                each for each in visible if each < end and not outputs[each]
+            "a visible output, but is not a visible input": [
+                offset for offset in sorted(outputs) if offset not in known
             ],
-            "a visible output, but lies not below its offset": [
-                each for each in visible if each >= end and outputs[each]
+            "no visible output, but is below the committed offset": [
+                offset for offset in visible if offset < end and not outputs[offset]
+            ],
+            "a visible output, but is not below the committed offset": [
+                offset for offset in visible if offset >= end and outputs[offset]
             ],
         }
-        for what, offsets in wrong.items():
-            judged = [offset for offset in offsets if (place, offset) not in exposed]
-            evidence.counters[EXPOSED] += len(offsets) - len(judged)
-            if judged:
-                yield f"I7 {group.name}: {shown(place, judged)} has {what} ({end})"
+        for violation, offsets in violations.items():
+            checked = [offset for offset in offsets if (partition, offset) not in exposed]
+            evidence.counters[EXPOSED] += len(offsets) - len(checked)
+            if checked:
+                yield f"I7 {group.name}: {shown(partition, checked)} has {violation} ({end})"
 
 
 def _exposed_inputs(evidence: GroupEvidence, group: Group) -> set[tuple[Partition, int]]:
     return {
-        (_place(note["place"]), offset)
+        (_partition(note["partition"]), offset)
         for note in group.notes
-        if note["op"] == "took" and note["txn"] in evidence.exposed
+        if note["op"] == "consumed" and note["txn"] in evidence.exposed
         for offset in note["offsets"]
     }
 
 
-def _place(pair: list[Any]) -> Partition:
+def _partition(pair: list[Any]) -> Partition:
     return (pair[0], pair[1])
 
 
-def check_taken(evidence: GroupEvidence, group: Group) -> Iterator[str]:
-    """Takers: what lies below the group's offset was taken by one of them, before that offset was committed."""
-    taken: dict[Partition, set[int]] = {}
+def check_consumed(evidence: GroupEvidence, group: Group) -> Iterator[str]:
+    """Check that a committer has consumed each visible input below the committed offset of its group."""
+    consumed: dict[Partition, set[int]] = {}
     for note in group.notes:
-        if note["op"] == "took":
-            taken.setdefault(_place(note["place"]), set()).update(note["offsets"])
-    for place, visible in evidence.inputs.items():
-        end = group.offsets.get(place, 0)
-        lost = [offset for offset in visible if offset < end and offset not in taken.get(place, ())]
+        if note["op"] == "consumed":
+            consumed.setdefault(_partition(note["partition"]), set()).update(note["offsets"])
+    for partition, visible in evidence.inputs.items():
+        end = group.offsets.get(partition, 0)
+        lost = [offset for offset in visible if offset < end and offset not in consumed.get(partition, ())]
         if lost:
-            yield f"I7 {group.name}: {shown(place, lost)} was taken by nobody, but lies below its offset ({end})"
-        strange = sorted(taken.get(place, set()) - set(visible))
-        if strange:
-            yield f"I7 {group.name}: {shown(place, strange)} was read and is no visible input"
+            yield f"I7 {group.name}: no member consumed {shown(partition, lost)}, but the committed offset is {end}"
+        invisible = sorted(consumed.get(partition, set()) - set(visible))
+        if invisible:
+            yield f"I7 {group.name}: a member consumed {shown(partition, invisible)}, which is not a visible input"
 
 
 def check_offsets(evidence: GroupEvidence, group: Group) -> Iterator[str]:
-    """No committed offset goes back, in the order of the log."""
+    """Check that no committed offset of a group decreases in log order."""
     last: dict[Partition, int] = {}
-    for each in evidence.log.commits:
-        if each.group != group.name:
+    for commit in evidence.log.commits:
+        if commit.group != group.name:
             continue
-        before = last.get(each.place, 0)
-        last[each.place] = each.offset
-        if each.offset >= before:
+        topic, index = commit.partition
+        before = last.get(commit.partition, 0)
+        last[commit.partition] = commit.offset
+        if commit.offset >= before:
             continue
-        if _is_late(evidence, group, each.at_ms / 1000 - evidence.clock):
-            evidence.counters[BACK] += 1
+        if _is_late(evidence, group, commit.at_ms / 1000 - evidence.clock):
+            evidence.counters[DECREASED] += 1
         else:
-            yield f"I7 {group.name}: its offset of {each.place[0]}-{each.place[1]} goes back from {before} to {each.offset}"
+            yield f"I7 {group.name}: the committed offset of {topic}-{index} decreases from {before} to {commit.offset}"
 
 
-def _is_late(evidence: GroupEvidence, group: Group, at: float) -> bool:
-    """Whether a commit of offsets that its client had given up was on its way then: nothing tells it from a new one."""
+def _is_late(evidence: GroupEvidence, group: Group, time: float) -> bool:
+    """Return True if a late offset commit of the group was in flight at `time`.
+
+    A request is late if its client has closed the pair. The coordinator cannot distinguish it from a new request.
+    """
     return any(
-        note["client"].partition("/")[0] == group.name and note["since"] <= at <= note["until"] + LATE_SLACK_SECONDS
+        note["client"].partition("/")[0] == group.name and note["since"] <= time <= note["until"] + LATE_SLACK_SECONDS
         for note in evidence.late
     )
 
 
 def check_fetched(evidence: GroupEvidence, group: Group) -> Iterator[str]:
-    """The coordinator answers what its log says."""
+    """Check that the OffsetFetch response of the coordinator equals the offsets in its log."""
     if group.name not in evidence.fetched:
         return
     fetched = evidence.fetched[group.name]
-    for place in evidence.inputs:
-        said, written = fetched.get(place, -1), group.offsets.get(place, -1)
-        if said != written:
-            yield f"I7 {group.name}: OffsetFetch says {said} of {place[0]}-{place[1]}, the log {written}"
+    for partition in evidence.inputs:
+        returned, logged = fetched.get(partition, -1), group.offsets.get(partition, -1)
+        if returned != logged:
+            name = f"{partition[0]}-{partition[1]}"
+            yield f"I7 {group.name}: OffsetFetch returns {returned} for {name}, the log has {logged}"
 
 
 def check_acknowledged(evidence: GroupEvidence, group: Group) -> Iterator[str]:
-    """What a member was told is committed is not gone, and nobody who is given the partition afterwards begins before it."""
+    """Check acknowledged commits: they are in the log, and a later assignment does not start at a lower offset."""
     acknowledged: dict[Partition, int] = {}
-    given: dict[tuple[str, Partition], int] = {}
-    excused = any(note["client"].partition("/")[0] == group.name for note in evidence.late)
+    minimums: dict[tuple[str, Partition], int] = {}
+    has_late_commit = any(note["client"].partition("/")[0] == group.name for note in evidence.late)
     for note in group.notes:
         if note["op"] == "committed":
             for topic, index, offset in note["ends"]:
-                place = (topic, index)
-                acknowledged[place] = max(acknowledged.get(place, 0), offset)
+                partition = (topic, index)
+                acknowledged[partition] = max(acknowledged.get(partition, 0), offset)
         elif note["op"] == "assigned":
-            for pair in note["places"]:
-                given[note["proc"], _place(pair)] = acknowledged.get(_place(pair), 0)
-        elif (begin := given.pop((note["proc"], _place(note["place"])), 0)) > note["offsets"][0] and not excused:
-            yield f"I7 {group.name}: {note['proc']} begins {shown(_place(note['place']), note['offsets'][:1])}, {begin} was committed before"
-    for place, offset in acknowledged.items():
-        if group.offsets.get(place, 0) < offset and not excused:
-            yield f"I7 {group.name}: {offset} of {place[0]}-{place[1]} was acknowledged as committed, it is {group.offsets.get(place, 0)}"
+            for pair in note["partitions"]:
+                minimums[note["proc"], _partition(pair)] = acknowledged.get(_partition(pair), 0)
+        else:
+            partition = _partition(note["partition"])
+            minimum = minimums.pop((note["proc"], partition), 0)
+            if minimum > note["offsets"][0] and not has_late_commit:
+                start = shown(partition, note["offsets"][:1])
+                yield f"I7 {group.name}: {note['proc']} starts {start}, but offset {minimum} was committed before"
+    for partition, offset in acknowledged.items():
+        if group.offsets.get(partition, 0) < offset and not has_late_commit:
+            topic, index, logged = *partition, group.offsets.get(partition)
+            yield f"I7 {group.name}: offset {offset} of {topic}-{index} was acknowledged, but the log has {logged}"
 
 
 def measure_groups(evidence: GroupEvidence) -> dict[str, GroupFigures]:
@@ -256,12 +275,12 @@ def measure_groups(evidence: GroupEvidence) -> dict[str, GroupFigures]:
         if group.transforms:
             figures.inputs = sum(len(outputs) for outputs in group.outputs.values())
         else:
-            taken = {
-                (_place(note["place"]), each)
+            consumed = {
+                (_partition(note["partition"]), offset)
                 for note in group.notes
-                if note["op"] == "took"
-                for each in note["offsets"]
+                if note["op"] == "consumed"
+                for offset in note["offsets"]
             }
-            figures.inputs = len(taken)
+            figures.inputs = len(consumed)
         figures.longest_pause_s = longest_gap([note["t"] for note in group.notes if note["op"] == "committed"])
     return found

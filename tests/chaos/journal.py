@@ -1,8 +1,14 @@
-"""The history as JSON lines: every process writes its own file, one object an event, and all of them together are read back in one order of time.
+"""The history of a run as JSON lines.
 
-`{t, proc, op, type: invoke|ok|fail|info, id, ...}`: `t` is the machine's monotonic clock in seconds, the same for all processes; `id` joins an
-invocation with its completion. What has no completion may have happened, now or later, like `info`. `fail` is written only for what was
-refused before it was sent. Faults are events of the process `nemesis`, what the proxy saw are events of `proxy`.
+Each process writes one file with one object per event; `read` merges the files by time.
+
+Format: `{t, proc, op, type: invoke|ok|fail|info, id, ...}`.
+
+- `t` is the machine's monotonic clock in seconds, which is common to all processes.
+- `id` joins an invocation with its completion.
+- An operation with type `info`, or without a completion, may have taken effect, or may still take effect.
+- `fail` means that the client refused the operation before it sent a request.
+- Injected faults are events of the process `fault-injector`. Frames with faults are events of the process `proxy`.
 """
 
 from __future__ import annotations
@@ -35,32 +41,32 @@ def now() -> float:
 
 
 def name_of(process_number: int, count: int) -> str:
-    """A value that is never used again: two digits for the process, six for its count, base 36."""
+    """Return the unique name of a record: two digits for the process and six for its record count, in base 36."""
     digits = []
     for number, width in ((count, 6), (process_number, 2)):
         rest = number
         for _ in range(width):
             rest, digit = divmod(rest, 36)
             digits.append(DIGITS[digit])
-        assert rest == 0, "more values than names"
+        assert rest == 0, "the process has used all names"
     return "".join(reversed(digits))
 
 
 def expand(name: str) -> bytes:
-    """What is sent for a name: padded to a size that follows from the name, so that a damaged value is seen."""
+    """Return the record value for a name. Its padding follows from the name, which makes corruption visible."""
     data = name.encode()
     return data + b"." * (sum(data) * 7 % PADDING_BYTES_MAX)
 
 
 def shorten(value: bytes | None) -> str:
-    """The name in a value; the whole value when it is not what was sent under that name."""
+    """Return the name in a record value, or the whole value if it differs from the value that was sent."""
     text = (value or b"").decode("latin-1")
     name = text[:NAME_BYTES]
     return name if value == expand(name) else text
 
 
 class Journal:
-    """Writes the events of one process. A line is in the page cache when `write` returns: a kill of the process loses none."""
+    """Event file of one process. `write` stores each line in the page cache, so a kill of the process loses none."""
 
     def __init__(self, path: Path, process: str) -> None:
         self.process = process
@@ -78,14 +84,14 @@ class Journal:
         self.write(op, outcome, id=number, **details)
 
     def write(self, op: str, kind: str, **details: Any) -> None:
-        with self._lock:  # so that times in a file never go back
+        with self._lock:  # times within a file never decrease
             event = {"t": round(now(), 6), "proc": self.process, "op": op, "type": kind, **details}
             os.write(self._file, json.dumps(event, separators=(",", ":")).encode() + b"\n")
 
 
 @dataclass
-class Told:
-    """What all journals say: the clients' history for the checkers, and what the nemesis and the proxy noted, by time."""
+class MergedJournals:
+    """Merged journals of a run: the clients' operations in `history`, all other events in `notes`."""
 
     history: History = field(default_factory=History)
     notes: list[dict[str, Any]] = field(default_factory=list)
@@ -93,34 +99,34 @@ class Told:
 
 
 def events_of(path: Path) -> Iterator[dict[str, Any]]:
-    """Events of one file. The last line of a killed process may be cut off; anything else that is no JSON is an error."""
+    """Yield the events of one file. The last line may be incomplete after a kill; other invalid JSON is an error."""
     with path.open("rb") as lines:
         for line in lines:
             if line.endswith(b"\n"):
                 yield json.loads(line)
 
 
-def read(directory: Path) -> Told:
-    """Merge all `*.jsonl` of a directory into one history."""
-    told = Told()
+def read(directory: Path) -> MergedJournals:
+    """Merge all `*.jsonl` files of a directory."""
+    journals = MergedJournals()
     open_operations: dict[tuple[str, int], Operation] = {}
     streams = [events_of(path) for path in sorted(directory.glob("*.jsonl"))]
-    for event in heapq.merge(*streams, key=lambda each: each["t"]):
-        told.events += 1
+    for event in heapq.merge(*streams, key=lambda event: event["t"]):
+        journals.events += 1
         if event["op"] not in {INIT, PRODUCE, END, FETCH, LIST}:
-            told.notes.append(event)
+            journals.notes.append(event)
             continue
         key = (event["proc"], event["id"])
         if event["type"] == INVOKE:
-            open_operations[key] = _invoke(told.history, event)
+            open_operations[key] = _invoke(journals.history, event)
             continue
         operation = open_operations.pop(key, None)
         if operation is None:
-            assert event["type"] == INFO, event  # the Java client may tell of one failure twice
+            assert event["type"] == INFO, event  # the Java client may record one failure twice
             continue
         outcome = {OK: OK, FAIL: FAIL, INFO: INFO}[event["type"]]
-        told.history.complete(operation, outcome, event["t"], **_result(operation, event))
-    return told
+        journals.history.complete(operation, outcome, event["t"], **_result(operation, event))
+    return journals
 
 
 def _invoke(history: History, event: dict[str, Any]) -> Operation:
@@ -131,11 +137,11 @@ def _invoke(history: History, event: dict[str, Any]) -> Operation:
         details["values"] = (event["value"].encode("latin-1"),)
     if "tid" in event:
         details["transactional_id"] = sys.intern(event["tid"])
-    for ours, theirs in INVOKED_FIELDS:
-        if ours in event:
-            details[theirs] = event[ours]
+    for journal_field, operation_field in INVOKED_FIELDS:
+        if journal_field in event:
+            details[operation_field] = event[journal_field]
     if event["op"] == END:
-        details["generation"] = 0  # a client library does not say which identity an end has given it
+        details["generation"] = 0  # client libraries do not show the producer epoch after EndTxn
     if details.get("producer_id", -1) >= 0:
         details["producer_epoch"] = 0
     return history.invoke(event["op"], sys.intern(event["proc"]), event["t"], **details)
@@ -151,7 +157,7 @@ INVOKED_FIELDS: Final = (
     ("offset", "offset"),
     ("final", "final"),
 )
-"""Field of the journal -> field of an Operation. An incarnation stands for the producer id, which client libraries do not show."""
+"""(journal field, field of Operation). Client libraries do not show their producer id; an incarnation replaces it."""
 
 
 def _result(operation: Operation, event: dict[str, Any]) -> dict[str, Any]:
@@ -163,4 +169,4 @@ def _result(operation: Operation, event: dict[str, Any]) -> dict[str, Any]:
         return result | {"records": records, "next_offset": event["next"]}
     if operation.kind == INIT:
         return result | {"result_producer_id": operation.producer_id, "result_producer_epoch": 0}
-    return result | {"result_offset": event.get("at", -1)}
+    return result | {"result_offset": event.get("offset", -1)}

@@ -1,4 +1,4 @@
-"""What will go wrong, drawn from a seed before the run begins: bursts of faults with pauses between, a quarter of them empty."""
+"""Fault plan of a run, generated from the seed before the run: bursts of faults. A quarter of the bursts is empty."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any, Final
 
-FREE_SECONDS: Final = 5.0
-"""At the start nothing goes wrong, so that every client has begun."""
-QUIET_SHARE: Final = 0.25
+FAULT_FREE_SECONDS: Final = 5.0
+"""Time without faults at the start, in seconds. All clients have connected at its end."""
+EMPTY_BURST_SHARE: Final = 0.25
 BURST_SECONDS: Final = (20.0, 30.0)
-FAULTS_MAX: Final = 4
-PAUSE_SECONDS: Final = (0.1, 8.0)
+"""Minimum and maximum duration of a burst, in seconds."""
+FAULT_SECONDS: Final = (0.1, 8.0)
+"""Minimum and maximum duration of a fault, in seconds."""
 
 PRODUCE, FETCH, ADD_PARTITIONS, END_TXN, WRITE_MARKERS, INIT = 0, 1, 24, 26, 27, 22
 ALTER_PARTITION, HEARTBEAT = 56, 63
 
-PROCESS_FAULTS: Final = ("kill", "kill", "kill", "pause", "pause", "restart", "storm", "rolling", "kill_two")
-LINK_FAULTS: Final = ("cut", "one_way", "isolate", "isolate", "clients_cut", "stall", "reset")
-FRAME_FAULTS: Final = ("hold", "hold", "lose", "lose", "half")
-CLIENT_FAULTS: Final = ("client_kill", "client_pause", "client_rival")
+PROCESS_FAULTS: Final = ("kill", "kill", "kill", "pause", "pause", "restart", "repeated_kill", "rolling", "kill_two")
+LINK_FAULTS: Final = ("disconnect", "one_way", "isolate", "isolate", "disconnect_clients", "stall", "reset")
+FRAME_FAULTS: Final = ("hold_request", "hold_request", "lose_response", "lose_response", "half_frame")
+CLIENT_FAULTS: Final = ("client_kill", "client_pause", "client_duplicate")
 MEMBER_FAULTS: Final = ("member_kill", "member_pause", "member_pause", "member_leave", "member_join")
-"""What befalls the members of groups; a pause is longer than a session, if the burst is."""
+"""Faults of group members. A pause is longer than the session time-out if the burst is long enough."""
 OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, MEMBER_HEARTBEAT, SYNC_GROUP = 8, 9, 11, 12, 14
 ADD_OFFSETS, TXN_OFFSET_COMMIT, CONSUMER_GROUP_HEARTBEAT = 25, 28, 68
-GROUP_KEYS: Final = (
+GROUP_API_KEYS: Final = (
     (OFFSET_COMMIT,),
     (OFFSET_FETCH,),
     (JOIN_GROUP, CONSUMER_GROUP_HEARTBEAT),
@@ -33,13 +34,17 @@ GROUP_KEYS: Final = (
     (ADD_OFFSETS, TXN_OFFSET_COMMIT),
     (TXN_OFFSET_COMMIT,),
 )
-OF_A_GROUP: Final = ("kill_two", "cut", "one_way", "isolate")
-"""Faults that need other brokers."""
+CLUSTER_FAULTS: Final = ("kill_two", "disconnect", "one_way", "isolate")
+"""Faults that need at least three brokers."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """`at` and `seconds` from the start of the run. `node` and `other` are node ids; 0 stands for the clients. Negative: whoever leads or coordinates then."""
+    """One planned fault. `at` is its time since the start of the run, `seconds` its duration.
+
+    `node` and `other` are node ids; 0 stands for the clients. `api_keys` are the requests that a frame fault applies
+    to.
+    """
 
     at: float
     kind: str
@@ -55,76 +60,87 @@ class Fault:
 
 @dataclass(frozen=True)
 class Burst:
+    """Faults of one time span. `begin` and `end` are in seconds since the start of the run."""
+
     begin: float
     end: float
     faults: tuple[Fault, ...]
 
 
-def draw(seed: int, seconds: float, brokers: int, *, burst_seconds: tuple[float, float] = BURST_SECONDS) -> list[Burst]:
-    """Bursts one after the other. Every fault of a burst is over when the burst is."""
+def generate(
+    seed: int, seconds: float, brokers: int, *, burst_seconds: tuple[float, float] = BURST_SECONDS
+) -> list[Burst]:
+    """Generate consecutive bursts. Each fault ends within its burst."""
     rng = Random(f"chaos {seed}")
-    of_groups = Random(f"chaos groups {seed}")
+    group_rng = Random(f"chaos groups {seed}")
     bursts: list[Burst] = []
-    at = FREE_SECONDS
+    at = FAULT_FREE_SECONDS
     while at + burst_seconds[0] <= seconds:
         end = min(seconds, at + rng.uniform(*burst_seconds))
-        # Neither the first burst is empty nor all of a short run.
-        quiet = bool(bursts) and rng.random() < QUIET_SHARE
-        faults = (
-            [] if quiet else [*_draw_faults(rng, at, end, brokers), *_draw_group_faults(of_groups, at, end, brokers)]
-        )
+        is_empty = bool(bursts) and rng.random() < EMPTY_BURST_SHARE  # a short run has at least one burst with faults
+        faults = [] if is_empty else _broker_faults(rng, at, end, brokers)
+        faults += [] if is_empty else _group_faults(group_rng, at, end, brokers)
         bursts.append(Burst(at, end, tuple(sorted(faults, key=lambda fault: fault.at))))
         at = end
     return bursts
 
 
-def _draw_faults(rng: Random, begin: float, end: float, brokers: int) -> list[Fault]:
-    """A random subset of the menu, at least one fault of the processes in most bursts. One fault of the processes at a time."""
-    menu: list[str] = []
+def _broker_faults(rng: Random, begin: float, end: float, brokers: int) -> list[Fault]:
+    """Generate the faults of brokers, links, frames and producers in one burst, with at most one process fault."""
+    kinds: list[str] = []
     if rng.random() < 0.8:
-        menu.append(rng.choice(PROCESS_FAULTS))
+        kinds.append(rng.choice(PROCESS_FAULTS))
     if rng.random() < 0.7:
-        menu.append(rng.choice(LINK_FAULTS))
+        kinds.append(rng.choice(LINK_FAULTS))
     if rng.random() < 0.7:
-        menu += [rng.choice(FRAME_FAULTS) for _ in range(rng.randint(1, 6))]
+        kinds += [rng.choice(FRAME_FAULTS) for _ in range(rng.randint(1, 6))]
     if rng.random() < 0.3:
-        menu.append(rng.choice(CLIENT_FAULTS))
-    if not menu:
-        menu.append("kill")
+        kinds.append(rng.choice(CLIENT_FAULTS))
+    if not kinds:
+        kinds.append("kill")
     width = end - begin
     faults = []
-    for kind in menu:
-        if kind in OF_A_GROUP and brokers < 3:
+    for kind in kinds:
+        if kind in CLUSTER_FAULTS and brokers < 3:
             continue
         start = begin + rng.uniform(0.0, width * 0.5)
         faults.append(_fault(rng, kind, start, width * 0.4, brokers))
     return sorted(faults, key=lambda fault: fault.at)
 
 
-def _draw_group_faults(rng: Random, begin: float, end: float, brokers: int) -> list[Fault]:
-    """One or two faults of members, and up to two of the frames that groups and their offsets live by."""
+def _group_faults(rng: Random, begin: float, end: float, brokers: int) -> list[Fault]:
+    """Generate one or two faults of members, and up to two faults of frames of the group protocols."""
     width = end - begin
     faults = []
     for kind in rng.sample(MEMBER_FAULTS, rng.randint(1, 2)):
         at = begin + rng.uniform(0.0, width * 0.25)
-        longest = min(width * 0.7, PAUSE_SECONDS[1])
+        longest = min(width * 0.7, FAULT_SECONDS[1])
         low = {"member_pause": 0.6, "member_join": 0.6}.get(kind, 0.0)
         faults.append(Fault(at, kind, longest * rng.uniform(low, 1.0), number=rng.getrandbits(30)))
     for _ in range(rng.randint(0, 2)):
         at = begin + rng.uniform(0.0, width * 0.5)
-        seconds = min(width * 0.4, PAUSE_SECONDS[1] * rng.random())
+        seconds = min(width * 0.4, FAULT_SECONDS[1] * rng.random())
         node = rng.randint(1, brokers)
-        faults.append(Fault(at, rng.choice(("hold", "lose", "half")), seconds, node, 0, rng.choice(GROUP_KEYS)))
+        faults.append(
+            Fault(
+                at,
+                rng.choice(("hold_request", "lose_response", "half_frame")),
+                seconds,
+                node,
+                0,
+                rng.choice(GROUP_API_KEYS),
+            )
+        )
     return faults
 
 
 def _fault(rng: Random, kind: str, at: float, longest: float, brokers: int) -> Fault:
     node = rng.randint(1, brokers)
-    others = [each for each in range(1, brokers + 1) if each != node]
+    others = [broker for broker in range(1, brokers + 1) if broker != node]
     other = rng.choice(others) if others and rng.random() < 0.7 else 0
     number = rng.getrandbits(30)
-    low, high = PAUSE_SECONDS
-    # Most pauses are shorter than any time-out; a cut has to last until somebody acts on it, and then a while.
+    low, high = FAULT_SECONDS
+    # Most pauses are shorter than any time-out. A network partition is longer: it outlasts session and fetch time-outs.
     share = rng.random() if kind in LINK_FAULTS else rng.random() ** 2
     seconds = min(longest, low + (high - low) * share)
     if kind in FRAME_FAULTS:
@@ -135,6 +151,6 @@ def _fault(rng: Random, kind: str, at: float, longest: float, brokers: int) -> F
         return Fault(at, kind, seconds, node, source, keys, number)
     if kind == "kill_two" and others:
         return Fault(at, kind, seconds, node, rng.choice(others), (), number)
-    if kind in {"cut", "one_way"} and others:
+    if kind in {"disconnect", "one_way"} and others:
         return Fault(at, kind, seconds, node, rng.choice(others), (), number)
     return Fault(at, kind, seconds, node, other, (), number)

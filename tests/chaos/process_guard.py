@@ -1,6 +1,7 @@
-"""What makes sure that nothing outlives the supervisor: a process that is told of every child, and ends them when its own standard input ends.
+"""A process that terminates all child processes of the supervisor when the supervisor exits.
 
-A process that was stopped by SIGSTOP does not see that its parent has died; somebody has to wake it up.
+The supervisor writes the id of each child to the guard's standard input. When that input ends, the guard sends SIGCONT
+and SIGTERM to each child. A child that is stopped by SIGSTOP cannot notice the exit of the supervisor.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 GRACE_SECONDS: Final = 10.0
+"""Time from SIGTERM to SIGKILL, in seconds."""
 
 
-class Guardian:
-    """Context manager in the supervisor."""
+class ProcessGuard:
+    """The supervisor's handle of the guard process, as a context manager."""
 
-    def __enter__(self) -> Guardian:
+    def __enter__(self) -> ProcessGuard:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.chaos.process_guard"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C in a terminal must not take it away from its duty
+            start_new_session=True,  # Ctrl-C in a terminal does not reach the guard
         )
         return self
 

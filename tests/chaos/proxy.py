@@ -1,12 +1,13 @@
-"""A proxy that knows where a Kafka frame begins and ends, between the clients and the brokers and among the brokers.
+"""A proxy for Kafka frames between clients and brokers and between brokers.
 
-One process, all links. Each door (a listen port) leads to one listener of one broker; who comes through it is told by the client id of the
-first frame: `broker-2-...` is node 2, anything else a client. Of a frame only the length, the API key, the version, the correlation id and
-the client id are read.
+One process serves all links. Each proxy port forwards to one listener of one broker. The client id of the first frame
+identifies the source of a connection: `broker-2-...` is node 2, other client ids are clients. The proxy reads only the
+length, API key, version, correlation id and client id of a frame.
 
-Commands come as JSON lines on standard input, what was seen goes to the journal. An EndTxn or a commit of offsets that still runs towards the
-broker after its client has given the connection up is noted with its span of time: the classic protocol cannot tell it from one of a later
-transaction, and no protocol tells it from a later commit of the same member.
+The proxy reads commands as JSON lines from standard input, and writes its observations to the journal. It records each
+late request: an EndTxn, OffsetCommit or TxnOffsetCommit that is in flight after its client closed the connection. With
+the classic protocol, the broker cannot distinguish a late EndTxn from the EndTxn of a later transaction. No protocol
+distinguishes a late offset commit from a later one of the same member.
 """
 
 from __future__ import annotations
@@ -27,53 +28,53 @@ import uvloop
 from tests.chaos.journal import Journal, now
 
 CLIENTS: Final = 0
-"""The source of a link when it is not a node."""
-REQUEST, ANSWER = "request", "answer"
-BOTH: Final = (REQUEST, ANSWER)
+"""Source of a link from clients. Node ids begin at 1."""
+REQUEST, RESPONSE = "request", "response"
+BOTH: Final = (REQUEST, RESPONSE)
 OFFSET_COMMIT, END_TXN, TXN_OFFSET_COMMIT = 8, 26, 28
 FRAME_BYTES_MAX: Final = 1 << 27
 LINGER_SECONDS: Final = 60.0
-"""How long a connection to a broker outlives its client while answers are missing."""
+"""Maximum time for which a broker connection stays open after its client left, to await responses, in seconds."""
 SOURCE: Final = re.compile(r"(?:broker|raft-client|node)-(\d+)|^(\d+)$")
 HEAD: Final = struct.Struct(">hhih")
 
 
 @dataclass
-class Trap:
-    """What is done to the next request of one of these kinds on a link: once."""
+class FrameFault:
+    """A fault for the next request with one of `api_keys` on a link, until `expires_at`. It is injected once."""
 
     action: str
     api_keys: tuple[int, ...]
     source: int
     target: int
     seconds: float
-    until: float
+    expires_at: float
 
-    def fits(self, link: tuple[int, int], api_key: int) -> bool:
-        return link == (self.source, self.target) and api_key in self.api_keys and now() < self.until
+    def matches(self, link: tuple[int, int], api_key: int) -> bool:
+        return link == (self.source, self.target) and api_key in self.api_keys and now() < self.expires_at
 
 
 @dataclass(slots=True)
-class Asked:
-    """A request that has no answer yet. `lose` is set when its answer must not come through."""
+class PendingRequest:
+    """A forwarded request without a response. `lose_response`: drop the response, and close the connection."""
 
     api_key: int
     version: int
     client_id: str
     since: float
-    lose: bool = False
+    lose_response: bool = False
 
 
 @dataclass(eq=False)
-class Pair:
-    """One connection of a client and the one to the broker that belongs to it."""
+class ProxiedConnection:
+    """A client connection, and its connection to the broker. `pending` contains requests by correlation id."""
 
     target: int
     client_reader: asyncio.StreamReader
     client: asyncio.StreamWriter
     broker: asyncio.StreamWriter
     source: int = CLIENTS
-    asked: dict[int, Asked] = field(default_factory=dict)
+    pending: dict[int, PendingRequest] = field(default_factory=dict)
     client_left_at: float = 0.0
 
     @property
@@ -90,8 +91,8 @@ class Pair:
         self.broker.transport.abort()
 
 
-class Datagrams(asyncio.DatagramProtocol):
-    """The same door for datagrams: they are lost while the link from their sender, told by its port, is shut."""
+class DatagramForwarder(asyncio.DatagramProtocol):
+    """Forwards UDP datagrams to one broker. It drops them while the link from their sender's port is blocked."""
 
     def __init__(self, proxy: Proxy, target: int, broker_port: int) -> None:
         self.proxy = proxy
@@ -103,50 +104,54 @@ class Datagrams(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         source = self.proxy.nodes_by_port.get(addr[1], CLIENTS)
-        if (source, self.target, REQUEST) not in self.proxy.shut:
+        if (source, self.target, REQUEST) not in self.proxy.blocked:
             self.proxy.counters["datagrams"] += 1
             cast("asyncio.DatagramTransport", self.transport).sendto(data, ("127.0.0.1", self.broker_port))
 
 
 class Proxy:
+    """All links of a cluster. `blocked` has an event per blocked (source, target, direction), set on unblock."""
+
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        self.pairs: dict[Pair, None] = {}
-        self.shut: dict[tuple[int, int, str], asyncio.Event] = {}
+        self.connections: dict[ProxiedConnection, None] = {}
+        self.blocked: dict[tuple[int, int, str], asyncio.Event] = {}
         self.nodes_by_port: dict[int, int] = {}
-        self.traps: list[Trap] = []
+        self.frame_faults: list[FrameFault] = []
         self.counters: Counter[str] = Counter()
-        self._doors: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server] = []
         self._datagrams: list[asyncio.DatagramTransport] = []
-        self._visits: dict[asyncio.Task[None], None] = {}
+        self._handlers: dict[asyncio.Task[None], None] = {}
 
-    async def open_door(self, port: int, target: int, broker_port: int) -> None:
-        async def visitor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def listen(self, port: int, target: int, broker_port: int) -> None:
+        """Forward TCP connections and datagrams that arrive at `port` to a listener of broker `target`."""
+
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
-            self._visits[task] = None
+            self._handlers[task] = None
             try:
                 await self.serve(reader, writer, target, broker_port)
             finally:
-                del self._visits[task]
+                del self._handlers[task]
 
-        self._doors.append(await asyncio.start_server(visitor, "127.0.0.1", port, limit=1 << 20, backlog=512))
+        self._servers.append(await asyncio.start_server(handle, "127.0.0.1", port, limit=1 << 20, backlog=512))
         self.nodes_by_port[broker_port] = target
         transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-            lambda: Datagrams(self, target, broker_port), local_addr=("127.0.0.1", port)
+            lambda: DatagramForwarder(self, target, broker_port), local_addr=("127.0.0.1", port)
         )
         self._datagrams.append(transport)
 
     async def close(self) -> None:
         for transport in self._datagrams:
             transport.close()
-        for door in self._doors:
-            door.close()
-        self.command({"do": "heal"})
-        for pair in self.pairs:
-            pair.reset()
-        for visit in list(self._visits):
-            await asyncio.wait([visit])
+        for server in self._servers:
+            server.close()
+        self.command({"command": "heal"})
+        for connection in self.connections:
+            connection.reset()
+        for handler in list(self._handlers):
+            await asyncio.wait([handler])
 
     async def serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: int, broker_port: int
@@ -156,145 +161,151 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
-        pair = Pair(target, reader, writer, broker)
-        self.pairs[pair] = None
+        connection = ProxiedConnection(target, reader, writer, broker)
+        self.connections[connection] = None
         self.counters["connections"] += 1
-        answers = asyncio.create_task(self.carry_answers(pair, broker_reader))
+        responses = asyncio.create_task(self.forward_responses(connection, broker_reader))
         try:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                await self.carry_requests(pair)
-            pair.client_left()
-            if pair.asked:
-                await asyncio.wait([answers], timeout=LINGER_SECONDS)
+                await self.forward_requests(connection)
+            connection.client_left()
+            if connection.pending:
+                await asyncio.wait([responses], timeout=LINGER_SECONDS)
         finally:
-            pair.broker.transport.abort()
-            await asyncio.wait([answers], timeout=1.0)
-            self.note_late(pair, list(pair.asked.values()))
-            pair.reset()
-            del self.pairs[pair]
+            connection.broker.transport.abort()
+            await asyncio.wait([responses], timeout=1.0)
+            self.note_late(connection, list(connection.pending.values()))
+            connection.reset()
+            del self.connections[connection]
 
-    async def carry_requests(self, pair: Pair) -> None:
-        """Frame by frame, in order. A frame that was read is carried on even when its client has left meanwhile."""
+    async def forward_requests(self, connection: ProxiedConnection) -> None:
+        """Forward the requests of a connection in order. Forward a complete frame even if its client has left."""
         first = True
         while True:
-            size = await pair.client_reader.readexactly(4)
+            size = await connection.client_reader.readexactly(4)
             length = int.from_bytes(size, "big")
             if not HEAD.size <= length <= FRAME_BYTES_MAX:
-                pair.reset()
+                connection.reset()
                 return
-            frame = await pair.client_reader.readexactly(length)
+            frame = await connection.client_reader.readexactly(length)
             api_key, version, correlation, name_bytes = HEAD.unpack_from(frame)
             name = frame[HEAD.size : HEAD.size + max(0, name_bytes)].decode(errors="replace")
             if first:
                 first = False
-                pair.source = source_of(name)
-            asked = pair.asked[correlation] = Asked(api_key, version, name, now())
+                connection.source = source_of(name)
+            request = connection.pending[correlation] = PendingRequest(api_key, version, name, now())
             self.counters["requests"] += 1
-            if await self.spring(pair, asked, size + frame):
+            if await self.inject_frame_fault(connection, request, size + frame):
                 return
-            await self.pass_gate(pair, REQUEST)
-            await send(pair.broker, size + frame)
+            await self.wait_while_blocked(connection, REQUEST)
+            await send(connection.broker, size + frame)
 
-    async def spring(self, pair: Pair, asked: Asked, whole: bytes) -> bool:
-        """Do what a trap asks for. True when the connection ended by it."""
-        trap = next((each for each in self.traps if each.fits(pair.link, asked.api_key)), None)
-        if trap is None:
+    async def inject_frame_fault(self, connection: ProxiedConnection, request: PendingRequest, whole: bytes) -> bool:
+        """Inject the first matching fault into a request. Return True if the fault closed the connection."""
+        fault = next((fault for fault in self.frame_faults if fault.matches(connection.link, request.api_key)), None)
+        if fault is None:
             return False
-        self.traps.remove(trap)
-        self.counters[trap.action] += 1
-        self.journal.write(
-            "trap", "info", action=trap.action, api=asked.api_key, client=asked.client_id, link=list(pair.link)
-        )
-        if trap.action == "hold":
-            await asyncio.sleep(trap.seconds)
-        elif trap.action == "lose":
-            asked.lose = True
-        elif trap.action == "half":
-            await send(pair.broker, whole[: len(whole) // 2])
-            pair.asked.clear()  # half a request cannot take effect
-            pair.reset()
+        self.frame_faults.remove(fault)
+        self.counters[fault.action] += 1
+        details = {"api": request.api_key, "client": request.client_id, "link": list(connection.link)}
+        self.journal.write("frame fault", "info", action=fault.action, **details)
+        if fault.action == "hold_request":
+            await asyncio.sleep(fault.seconds)
+        elif fault.action == "lose_response":
+            request.lose_response = True
+        elif fault.action == "half_frame":
+            await send(connection.broker, whole[: len(whole) // 2])
+            connection.pending.clear()  # an incomplete request cannot take effect
+            connection.reset()
             return True
         return False
 
-    async def carry_answers(self, pair: Pair, reader: asyncio.StreamReader) -> None:
+    async def forward_responses(self, connection: ProxiedConnection, reader: asyncio.StreamReader) -> None:
+        """Forward the responses of a connection in order. After the client left, read and discard them."""
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 size = await reader.readexactly(4)
                 frame = await reader.readexactly(int.from_bytes(size, "big"))
-                asked = pair.asked.pop(int.from_bytes(frame[:4], "big"), None)
-                if asked is not None and pair.client_left_at:
-                    self.note_late(pair, [asked])
-                if asked is not None and asked.lose:
-                    pair.client_left()
-                    pair.client.transport.abort()
-                if pair.client_left_at:
-                    if not pair.asked:
+                request = connection.pending.pop(int.from_bytes(frame[:4], "big"), None)
+                if request is not None and connection.client_left_at:
+                    self.note_late(connection, [request])
+                if request is not None and request.lose_response:
+                    connection.client_left()
+                    connection.client.transport.abort()
+                if connection.client_left_at:
+                    if not connection.pending:
                         return
                     continue
-                await self.pass_gate(pair, ANSWER)
-                await send(pair.client, size + frame)
-        if not pair.client_left_at:
-            pair.client.close()
+                await self.wait_while_blocked(connection, RESPONSE)
+                await send(connection.client, size + frame)
+        if not connection.client_left_at:
+            connection.client.close()
 
-    async def pass_gate(self, pair: Pair, direction: str) -> None:
-        gate = self.shut.get((*pair.link, direction))
-        if gate is not None:
-            await gate.wait()
+    async def wait_while_blocked(self, connection: ProxiedConnection, direction: str) -> None:
+        unblocked = self.blocked.get((*connection.link, direction))
+        if unblocked is not None:
+            await unblocked.wait()
 
-    def note_late(self, pair: Pair, requests: list[Asked]) -> None:
-        for asked in requests:
-            if asked.api_key in {OFFSET_COMMIT, END_TXN, TXN_OFFSET_COMMIT}:
-                span = {"since": pair.client_left_at or asked.since, "until": now()}
-                what = {"client": asked.client_id, "api": asked.api_key, "version": asked.version}
-                self.journal.write("late", "info", **what, **span)
+    def note_late(self, connection: ProxiedConnection, requests: list[PendingRequest]) -> None:
+        """Record late requests, with the time span in which they were in flight without their client."""
+        for request in requests:
+            if request.api_key in {OFFSET_COMMIT, END_TXN, TXN_OFFSET_COMMIT}:
+                span = {"since": connection.client_left_at or request.since, "until": now()}
+                details = {"client": request.client_id, "api": request.api_key, "version": request.version}
+                self.journal.write("late", "info", **details, **span)
 
     # -- commands
 
     def command(self, line: dict[str, Any]) -> None:
-        match line["do"]:
-            case "shut":
+        match line["command"]:
+            case "block":
                 for direction in line["directions"]:
-                    self.shut.setdefault((line["source"], line["target"], direction), asyncio.Event())
-            case "open":
+                    self.blocked.setdefault((line["source"], line["target"], direction), asyncio.Event())
+            case "unblock":
                 for direction in BOTH:
-                    gate = self.shut.pop((line["source"], line["target"], direction), None)
-                    if gate is not None:
-                        gate.set()
+                    unblocked = self.blocked.pop((line["source"], line["target"], direction), None)
+                    if unblocked is not None:
+                        unblocked.set()
             case "reset":
-                for pair in list(self.pairs):
-                    if pair.link == (line["source"], line["target"]):
-                        pair.reset()
-            case "trap":
-                keys = tuple(line["api_keys"])
-                until = now() + line["patience"]
-                self.traps.append(Trap(line["action"], keys, line["source"], line["target"], line["seconds"], until))
+                for connection in list(self.connections):
+                    if connection.link == (line["source"], line["target"]):
+                        connection.reset()
+            case "frame_fault":
+                keys, link = tuple(line["api_keys"]), (line["source"], line["target"])
+                expires_at = now() + line["lifetime"]
+                self.frame_faults.append(FrameFault(line["action"], keys, *link, line["seconds"], expires_at))
             case "heal":
-                for gate in self.shut.values():
-                    gate.set()
-                self.shut.clear()
-                self.traps.clear()
+                for unblocked in self.blocked.values():
+                    unblocked.set()
+                self.blocked.clear()
+                self.frame_faults.clear()
 
 
 async def send(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """Raises OSError when the connection has ended."""
+    """Write `data` and wait until the buffer has space.
+
+    Raises:
+        OSError: the connection is closed.
+    """
     if writer.transport.is_closing():
-        raise ConnectionResetError("closed meanwhile")
+        raise ConnectionResetError("the connection is closed")
     writer.write(data)
     await writer.drain()
 
 
 def source_of(client_id: str) -> int:
-    found = SOURCE.search(client_id)
-    return int(found[1] or found[2]) if found else CLIENTS
+    """Return the node id in a client id, or CLIENTS if it contains none."""
+    match = SOURCE.search(client_id)
+    return int(match[1] or match[2]) if match else CLIENTS
 
 
 async def main() -> None:
-    """Arguments: the journal, then PORT:NODE:BROKER_PORT for each door."""
+    """Run the proxy. Arguments: the path of the journal, then PORT:NODE:BROKER_PORT for each proxy port."""
     journal = Journal(Path(sys.argv[1]), "proxy")
     proxy = Proxy(journal)
-    for door in sys.argv[2:]:
-        port, target, broker_port = (int(part) for part in door.split(":"))
-        await proxy.open_door(port, target, broker_port)
+    for argument in sys.argv[2:]:
+        port, target, broker_port = (int(part) for part in argument.split(":"))
+        await proxy.listen(port, target, broker_port)
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     print("ready", flush=True)

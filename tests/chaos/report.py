@@ -1,4 +1,4 @@
-"""Prints a run's figures and findings, and keeps them: docs/chaos.md and docs/chaos.json."""
+"""Output of the figures and findings of a run: to the console, and to docs/chaos.md and docs/chaos.json."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ TITLES = {
     "kill_to_commit_max_s": "  longest, s",
     "kill_to_commit_of_all_median_s": "from kill -9 until every producer has committed again, median, s",
     "kill_to_commit_of_all_max_s": "  longest, s",
-    "kill_to_verdict_median_s": "from kill -9 to the first failure declaration, median, s",
-    "kill_to_verdict_max_s": "  longest, s",
+    "kill_to_declaration_median_s": "from kill -9 to the first failure declaration, median, s",
+    "kill_to_declaration_max_s": "  longest, s",
     "recovery_after_heal_s": "from the end of all faults until all clients make progress, s",
 }
 
@@ -59,14 +59,15 @@ GROUP_NAMES = 2
 
 
 def rows(outcome: Outcome) -> list[tuple[str, str]]:
+    """Return (title, value) of all figures and counters."""
     figures = outcome.figures.as_dict()
-    found = [(title, _shown(figures[name])) for name, title in TITLES.items()]
-    found += [(f"faults: `{kind}`", str(count)) for kind, count in sorted(outcome.figures.faults.items())]
-    found += [(f"frames: `{kind}`", str(count)) for kind, count in sorted(outcome.figures.frames.items())]
-    return found + [(name, str(count)) for name, count in sorted(outcome.findings.counters.items())]
+    table = [(title, _formatted(figures[name])) for name, title in TITLES.items()]
+    table += [(f"faults: `{kind}`", str(count)) for kind, count in sorted(outcome.figures.faults.items())]
+    table += [(f"frames: `{kind}`", str(count)) for kind, count in sorted(outcome.figures.frames.items())]
+    return table + [(name, str(count)) for name, count in sorted(outcome.findings.counters.items())]
 
 
-def _shown(value: Any) -> str:
+def _formatted(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
@@ -85,20 +86,22 @@ def report(outcome: Outcome, options: Options, console: Console) -> None:
     for finding in outcome.findings.delays:
         console.print(f"{'late' if outcome.overloaded else 'TOO LATE'} {finding}", style="yellow", markup=False)
     if outcome.overloaded:
-        console.print("overloaded: the machine had no time to spare, so what came late is not judged", style="yellow")
-    console.print("FAILED" if outcome.failed else "no promise broken", style="red" if outcome.failed else "green")
+        console.print("the machine was overloaded: exceeded time limits do not fail the run", style="yellow")
+    console.print("FAILED" if outcome.failed else "no violation found", style="red" if outcome.failed else "green")
     if outcome.failed:
-        again = f"make chaos MINUTES={options.seconds / 60:g} ARGS='--seed {options.seed} --brokers {options.brokers}'"
-        console.print(f"the same faults again: {again}")
+        command = (
+            f"make chaos MINUTES={options.seconds / 60:g} ARGS='--seed {options.seed} --brokers {options.brokers}'"
+        )
+        console.print(f"To repeat the same faults: {command}")
 
 
 def group_rows(outcome: Outcome) -> list[tuple[str, ...]]:
-    """One a group, as GROUP_TITLES has them."""
-    found = []
-    for name, each in sorted(outcome.findings.groups.items()):
-        counts = (each.members, each.rebalances, each.inputs, each.aborted)
-        found.append((name, each.protocol, *(f"{count:,}" for count in counts), f"{each.longest_pause_s:.2f}"))
-    return found
+    """Return the figures of each group, in the order of GROUP_TITLES."""
+    table = []
+    for name, group in sorted(outcome.findings.groups.items()):
+        counts = (group.members, group.rebalances, group.inputs, group.aborted)
+        table.append((name, group.protocol, *(f"{count:,}" for count in counts), f"{group.longest_pause_s:.2f}"))
+    return table
 
 
 def _report_groups(outcome: Outcome, console: Console) -> None:
@@ -110,8 +113,8 @@ def _report_groups(outcome: Outcome, console: Console) -> None:
     console.print(table)
 
 
-def keep(outcome: Outcome, options: Options, path: Path) -> None:
-    """Everything as JSON."""
+def write_json(outcome: Outcome, options: Options, path: Path) -> None:
+    """Write all figures and findings as JSON."""
     raw = {
         "system": options.system,
         "seed": options.seed,
@@ -126,8 +129,8 @@ def keep(outcome: Outcome, options: Options, path: Path) -> None:
     path.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
 
 
-def write(outcome: Outcome, options: Options) -> None:
-    """Keep the figures in the documentation."""
+def write_documents(outcome: Outcome, options: Options) -> None:
+    """Write docs/chaos.md and docs/chaos.json."""
     command = (
         f"make chaos MINUTES={options.seconds / 60:g} ARGS='--seed {options.seed} --brokers {options.brokers} --write'"
     )
@@ -149,13 +152,13 @@ def write(outcome: Outcome, options: Options) -> None:
     lines = [f"| {title.replace('  ', '&emsp;')} | {value} |" for title, value in rows(outcome)]
     lines += [
         "",
-        "Members of `takers-...` groups read and commit their offsets. Members of all other groups write one output",
-        "per input, and commit the output and the offset in one transaction. The checkers verify that every visible",
-        "input has exactly one visible output, and that no other offset is committed.",
+        "Members of `committers-...` groups read and commit their offsets. Members of all other groups write one",
+        "output per input, and commit the output and the offset in one transaction. The checkers verify that every",
+        "visible input has exactly one visible output, and that no other offset is committed.",
         "",
         f"| {' | '.join(GROUP_TITLES)} |",
         f"|{'---|' * GROUP_NAMES}{'---:|' * (len(GROUP_TITLES) - GROUP_NAMES)}",
     ]
     lines += [f"| {' | '.join(row)} |" for row in group_rows(outcome)]
     DOCUMENT.write_text("\n".join(head + lines) + "\n", encoding="utf-8")
-    keep(outcome, options, RAW)
+    write_json(outcome, options, RAW)

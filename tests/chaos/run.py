@@ -1,4 +1,4 @@
-"""One run: the supervisor of the brokers, the proxy and the clients, from the first start to the verdict."""
+"""One run: the supervisor of brokers, proxy and clients, from their start to the evaluation of the history."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.cimpl import NewTopic
 
 from odradek.local.processes import BrokerFailed
-from tests.chaos.admin_requests import admin_client, ask_ends
+from tests.chaos.admin_requests import admin_client, list_end_offsets
+from tests.chaos.evaluation import CONSUMER_OFFSETS, TRANSACTION_STATE, Findings, NodeFiles, check
+from tests.chaos.fault_injector import FaultInjector, ProxyProcess
 from tests.chaos.figures import Figures, add_detections, measure
-from tests.chaos.final_offsets import behind, fetch_offsets, last_visible
+from tests.chaos.final_offsets import fetch_offsets, lagging, visible_ends
 from tests.chaos.fleet import (
     FINAL,
-    FULL,
+    FULL_CLIENTS,
     FULL_GROUPS,
-    SHORT,
+    SHORT_CLIENTS,
     SHORT_GROUPS,
     Fleet,
     MemberRole,
@@ -28,12 +30,10 @@ from tests.chaos.fleet import (
     compile_java,
 )
 from tests.chaos.journal import now, read
-from tests.chaos.nemesis import Nemesis, ProxyProcess
-from tests.chaos.plan import BURST_SECONDS, Burst, draw
-from tests.chaos.process_guard import Guardian
-from tests.chaos.segment_archive import Originals
+from tests.chaos.plan import BURST_SECONDS, Burst, generate
+from tests.chaos.process_guard import ProcessGuard
+from tests.chaos.segment_archive import SegmentArchive
 from tests.chaos.system import SYSTEMS, System, bootstrap
-from tests.chaos.verdict import CONSUMER_OFFSETS, TRANSACTION_STATE, Findings, NodeFiles, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,23 +41,27 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
-    from tests.chaos.fleet import Member
+    from tests.chaos.fleet import ClientProcess
 
 TOPICS: Final = Topics({"chaos-a": 3, "chaos-b": 3}, {"chaos-in": 4}, {"chaos-out": 3})
 RECOVERY_SECONDS: Final = 12.0
-"""After the last burst the clients go on for so long without faults."""
+"""Time for which the clients run without faults after the last burst, in seconds."""
 SHORT_RUN_SECONDS: Final = 60.0
 SHORT_BURST_SECONDS: Final = (6.0, 9.0)
-AT_REST_SECONDS: Final = 60.0
+SETTLE_SECONDS: Final = 60.0
+"""Maximum time for topic creation, for full ISRs, and for groups to consume all inputs, in seconds each."""
 CALL_SECONDS: Final = 20.0
 TICK_SECONDS: Final = 0.1
 LAG_SECONDS: Final = 0.5
-"""A tick that comes so much too late is a sign that the machine has no time for us."""
+"""Delay of a tick that counts as lost processor time, in seconds."""
 LAG_SHARE_MAX: Final = 0.03
+"""Maximum share of lost time in a run. A run with more is marked as overloaded."""
 
 
 @dataclass(frozen=True)
 class Options:
+    """Options of one run. `seconds` is the duration of the fault injection."""
+
     seconds: float
     seed: int
     brokers: int = 3
@@ -70,7 +74,7 @@ class Options:
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        return SHORT if self.short else FULL
+        return SHORT_CLIENTS if self.short else FULL_CLIENTS
 
     @property
     def groups(self) -> tuple[MemberRole, ...]:
@@ -78,24 +82,26 @@ class Options:
 
     def plan(self) -> list[Burst]:
         widths = SHORT_BURST_SECONDS if self.short else BURST_SECONDS
-        return draw(self.seed, self.seconds, self.brokers, burst_seconds=widths)
+        return generate(self.seed, self.seconds, self.brokers, burst_seconds=widths)
 
 
 @dataclass
 class Outcome:
+    """Result of one run."""
+
     findings: Findings
     figures: Figures
     overloaded: bool
 
     @property
     def failed(self) -> bool:
-        """Safety is judged always; what came too late only where there was time."""
+        """Return True if the run has violations, or delays although the machine was not overloaded."""
         return bool(self.findings.violations) or (bool(self.findings.delays) and not self.overloaded)
 
 
 @dataclass
 class Load:
-    """How late this process's own ticks came: the measure of a starved machine."""
+    """Delays of the supervisor's own timer, which measure the overload of the machine."""
 
     ticks: int = 0
     lost_seconds: float = 0.0
@@ -117,21 +123,22 @@ class Load:
 
 
 class Run:
-    """Owns every process. `say` gets a line whenever something has begun."""
+    """Supervisor of one run and owner of its processes. It calls `report_progress` with one line per step."""
 
-    def __init__(self, options: Options, directory: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, options: Options, directory: Path, report_progress: Callable[[str], None]) -> None:
         self.options = options
         self.directory = directory
         self.history = directory / "history"
-        self.say = say
+        self.report_progress = report_progress
         self.findings = Findings()
         self.load = Load()
-        self.at_rest = False
+        self.is_settled = False
         self.fetched: dict[str, dict[tuple[str, int], int]] = {}
         self.system: System = SYSTEMS[options.system](directory / "cluster", options.brokers)
         replicas = {node: self.system.data(node) for node in self.system.ports}
-        self.originals = Originals(directory / "cluster" / "originals", replicas, (TRANSACTION_STATE, CONSUMER_OFFSETS))
-        self.files = NodeFiles(replicas, self.originals)
+        archive_directory = directory / "cluster" / "archive"
+        self.archive = SegmentArchive(archive_directory, replicas, (TRANSACTION_STATE, CONSUMER_OFFSETS))
+        self.files = NodeFiles(replicas, self.archive)
 
     async def run(self) -> Outcome:
         for old in (self.history, self.directory / "cluster"):
@@ -139,173 +146,182 @@ class Run:
         self.history.mkdir(parents=True)
         compile_java()
         self.system.prepare()
-        with Guardian() as guardian:
+        with ProcessGuard() as guard:
             proxy = ProxyProcess(self.system, self.history / "proxy.jsonl", self.directory / "proxy.log")
-            guardian.watch(proxy.process.pid)
-            fleet = Fleet(self.history, bootstrap(self.system.ports), TOPICS, self.options.seed, guardian)
+            guard.watch(proxy.process.pid)
+            fleet = Fleet(self.history, bootstrap(self.system.ports), TOPICS, self.options.seed, guard)
             try:
-                await self._live(proxy, fleet, guardian)
+                await self._run_processes(proxy, fleet, guard)
             finally:
                 fleet.kill_all()
                 self.system.close()
                 proxy.close()
-        self.say("reading the history and the files")
-        return await asyncio.to_thread(self._judge, fleet)
+        self.report_progress("evaluating the history and the files")
+        return await asyncio.to_thread(self._evaluate)
 
-    async def _live(self, proxy: ProxyProcess, fleet: Fleet, guardian: Guardian) -> None:
-        self.say(f"starting {self.options.brokers} brokers of {self.system.name}")
+    async def _run_processes(self, proxy: ProxyProcess, fleet: Fleet, guard: ProcessGuard) -> None:
+        self.report_progress(f"starting {self.options.brokers} brokers of {self.system.name}")
         await asyncio.to_thread(self.system.start)
         for node in self.system.ports:
-            guardian.watch(self.system.process_id(node))
+            guard.watch(self.system.process_id(node))
         await asyncio.to_thread(self._create_topics)
-        began = now()
-        watch = asyncio.create_task(self.load.watch())
-        linking = asyncio.create_task(self.originals.run())
+        started_at = now()
+        background = [
+            asyncio.create_task(self.load.watch()),
+            asyncio.create_task(self.archive.run()),
+        ]
         fleet.start(self.options.roles, self.options.groups)
-        revival = asyncio.create_task(_revive(fleet))
-        nemesis = Nemesis(self.system, proxy, fleet, guardian, self.history, began)
-        self.say(f"{len(fleet.members)} clients; faults for {self.options.seconds:.0f} s")
-        await nemesis.run(self.options.plan())
-        await nemesis.until(self.options.seconds)
-        await nemesis.heal()
-        nemesis.journal.write("all healed", "info")
-        self.say("healed; the clients go on for a while")
+        background.append(asyncio.create_task(_replace_hung_clients(fleet)))
+        injector = FaultInjector(self.system, proxy, fleet, guard, self.history, started_at)
+        self.report_progress(f"{len(fleet.members)} clients; faults for {self.options.seconds:.0f} s")
+        await injector.run(self.options.plan())
+        await injector.until(self.options.seconds)
+        await injector.heal()
+        injector.journal.write("all healed", "info")
+        self.report_progress(f"all faults undone; the clients run for {RECOVERY_SECONDS:.0f} s without faults")
         await asyncio.sleep(RECOVERY_SECONDS)
         await self._settle(fleet)
-        watch.cancel()
-        linking.cancel()
-        revival.cancel()
+        for task in background:
+            task.cancel()
 
     async def _settle(self, fleet: Fleet) -> None:
-        """No faults any more: everything that was begun comes to its end, and is read from the start."""
+        """Stop the clients in order, wait until the cluster has settled, and read all partitions from their start."""
         findings = self.findings
-        findings.violations += fleet.died()
-        findings.violations += [f"broker {n} ended with exit code {code}" for n, code in self.system.dead().items()]
+        findings.violations += fleet.unexpected_exits()
+        exit_codes = self.system.unexpected_exits()
+        findings.violations += [f"broker {node} exited with code {code}" for node, code in exit_codes.items()]
         try:
             await asyncio.to_thread(self.system.wait_ready)
-        except (BrokerFailed, RuntimeError) as failed:
-            findings.delays.append(f"L1 {failed}")
-        living = fleet.living()
-        self.say("clients finish")
-        producers, others = _sorted(living)
-        findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(fleet.stop, producers)]
-        self.say("groups take what is left")
-        findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(self._wait_for_groups)]
-        findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(fleet.stop, fleet.group_members())]
-        restless = await asyncio.to_thread(self._wait_for_rest, [*TOPICS.all, TRANSACTION_STATE, CONSUMER_OFFSETS])
-        self.at_rest = not restless
-        findings.delays += [f"L1 {each}" for each in restless]
-        findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(self._fetch_offsets)]
-        findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(fleet.stop, others)]
-        self.say("final reads")
-        last = [fleet.launch("confluent", kind) for kind in (FINAL, f"{FINAL} uncommitted")]
-        for member in last:
-            member.told_to_stop = True
+        except (BrokerFailed, RuntimeError) as failure:
+            findings.delays.append(f"L1 {failure}")
+        self.report_progress("stopping the producers")
+        producers, readers = _producers_and_readers(fleet.running())
+        await self._add_delays(fleet.stop, producers)
+        self.report_progress("waiting until the groups have consumed all inputs")
+        await self._add_delays(self._wait_for_groups)
+        await self._add_delays(fleet.stop, fleet.group_members())
+        internal_topics = [TRANSACTION_STATE, CONSUMER_OFFSETS]
+        self.is_settled = not await self._add_delays(self._wait_until_settled, [*TOPICS.all, *internal_topics])
+        await self._add_delays(self._fetch_offsets)
+        await self._add_delays(fleet.stop, readers)
+        self.report_progress("final reads")
+        final_readers = [fleet.launch("confluent", kind) for kind in (FINAL, f"{FINAL} uncommitted")]
+        for member in final_readers:
+            member.stop_requested = True
             code = await asyncio.to_thread(member.process.wait)
             if code:
                 findings.delays.append(f"L1 the final read by {member.name} did not reach the end (exit code {code})")
+
+    async def _add_delays(self, step: Callable[..., list[str]], *arguments: object) -> list[str]:
+        """Run `step` in a thread. Add the lines that it returns to the delays, and return them."""
+        delays = await asyncio.to_thread(step, *arguments)
+        self.findings.delays += [f"L1 {delay}" for delay in delays]
+        return delays
 
     def _admin(self) -> AdminClient:
         return admin_client(bootstrap(self.system.ports), "supervisor")
 
     def _create_topics(self) -> None:
-        """Asked again until it is done: on a busy machine an answer may be lost.
+        """Create all topics. Retry failed requests: on an overloaded machine, a response can arrive too late.
 
         Raises:
-            BrokerFailed: a broker has ended, or patience has.
+            BrokerFailed: a broker process exited, or the topics were not created within SETTLE_SECONDS.
         """
         replicas = 3 if self.options.brokers >= 3 else 1
         admin = self._admin()
-        deadline = time.monotonic() + AT_REST_SECONDS
-        wanted = TOPICS.all
-        while wanted:
-            new = [NewTopic(name, count, replicas) for name, count in wanted.items()]
+        deadline = time.monotonic() + SETTLE_SECONDS
+        missing = TOPICS.all
+        while missing:
+            new = [NewTopic(name, count, replicas) for name, count in missing.items()]
             for name, future in admin.create_topics(new, request_timeout=CALL_SECONDS).items():
                 failure = future.exception(2 * CALL_SECONDS)
                 if failure is None or failure.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                    del wanted[name]
-                elif (dead := self.system.dead()) or time.monotonic() > deadline:
-                    raise BrokerFailed(f"{name} cannot be created: {failure}; ended brokers and their codes: {dead}")
+                    del missing[name]
+                elif (exit_codes := self.system.unexpected_exits()) or time.monotonic() > deadline:
+                    raise BrokerFailed(f"creation of topic {name} failed: {failure}; broker exit codes: {exit_codes}")
 
     def _wait_for_groups(self) -> list[str]:
-        """Until every group has taken all inputs. Returns what is not so when patience ends."""
-        restless = self._wait_for_rest(list(TOPICS.inputs))
-        if restless:
-            return restless
+        """Wait until each group has consumed all inputs. Return the lag that remains after SETTLE_SECONDS."""
+        unsettled = self._wait_until_settled(list(TOPICS.inputs))
+        if unsettled:
+            return unsettled
         admin = self._admin()
-        ends = last_visible(bootstrap(self.system.ports), _places(TOPICS.inputs))
-        deadline = time.monotonic() + AT_REST_SECONDS
-        while (left := behind(admin, self._groups(), ends)) and time.monotonic() < deadline:
+        ends = visible_ends(bootstrap(self.system.ports), _partitions(TOPICS.inputs))
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while (lag := lagging(admin, self._groups(), ends)) and time.monotonic() < deadline:
             time.sleep(TICK_SECONDS)
-        return left
+        return lag
 
     def _groups(self) -> list[str]:
         return list(dict.fromkeys(group for _, _, group, _ in self.options.groups))
 
     def _fetch_offsets(self) -> list[str]:
-        """What the cluster says of the groups' offsets at the very end."""
+        """Fetch the committed offsets of all groups at the end of the run, and return the failures."""
         admin = self._admin()
-        untold = []
+        failures = []
         for group in self._groups():
             try:
                 self.fetched[group] = fetch_offsets(admin, group)
-            except KafkaException as failed:
-                untold.append(f"the offsets of {group} are not told: {failed}")
-        return untold
+            except KafkaException as failure:
+                failures.append(f"OffsetFetch of group {group} failed: {failure}")
+        return failures
 
-    def _wait_for_rest(self, topics: list[str]) -> list[str]:
-        """Until every replica is in sync and no transaction is open. Returns what is not so when patience ends."""
+    def _wait_until_settled(self, topics: list[str]) -> list[str]:
+        """Wait until all replicas are in sync and no transaction is open. Return the rest after SETTLE_SECONDS."""
         admin = self._admin()
-        deadline = time.monotonic() + AT_REST_SECONDS
-        restless = ["the cluster has not answered"]
-        while restless and time.monotonic() < deadline:
+        deadline = time.monotonic() + SETTLE_SECONDS
+        unsettled = ["the cluster has not responded"]
+        while unsettled and time.monotonic() < deadline:
             try:
-                restless = self._restless(admin, topics)
-            except KafkaException as failed:
-                restless = [f"the cluster does not answer: {failed}"]
-            time.sleep(TICK_SECONDS if restless else 0.0)
-        return restless
+                unsettled = self._unsettled(admin, topics)
+            except KafkaException as failure:
+                unsettled = [f"a request to the cluster failed: {failure}"]
+            time.sleep(TICK_SECONDS if unsettled else 0.0)
+        return unsettled
 
-    def _restless(self, admin: AdminClient, topics: list[str]) -> list[str]:
-        found = []
+    def _unsettled(self, admin: AdminClient, topics: list[str]) -> list[str]:
+        """Return one line per partition without a leader, with an incomplete ISR, or with an open transaction."""
+        lines = []
         metadata = admin.list_topics(timeout=CALL_SECONDS)
         for topic in topics:
             for index, partition in metadata.topics[topic].partitions.items():
                 if partition.leader < 0 or len(partition.isrs) < len(partition.replicas):
-                    found.append(f"{topic}-{index} has leader {partition.leader}, in sync {partition.isrs}")
-        places = _places({topic: count for topic, count in TOPICS.all.items() if topic in topics})
-        stable = ask_ends(admin, places, committed=True)
-        for place, future in ask_ends(admin, places, committed=False).items():
-            marks = (future.result(CALL_SECONDS).offset, stable[place].result(CALL_SECONDS).offset)
-            if marks[0] != marks[1]:
-                found.append(f"{place[0]}-{place[1]}: high watermark {marks[0]}, stable {marks[1]}")
-        return found
+                    lines.append(f"{topic}-{index} has leader {partition.leader} and ISR {partition.isrs}")
+        partitions = _partitions({topic: count for topic, count in TOPICS.all.items() if topic in topics})
+        stable_offsets = list_end_offsets(admin, partitions, committed=True)
+        for (topic, index), future in list_end_offsets(admin, partitions, committed=False).items():
+            high_watermark = future.result(CALL_SECONDS).offset
+            stable_offset = stable_offsets[topic, index].result(CALL_SECONDS).offset
+            if high_watermark != stable_offset:
+                lines.append(f"{topic}-{index} has high watermark {high_watermark}, last stable offset {stable_offset}")
+        return lines
 
-    def _judge(self, fleet: Fleet) -> Outcome:
-        told = read(self.history)
-        figures = measure(told)
+    def _evaluate(self) -> Outcome:
+        """Evaluate the journals and the files after all processes have exited."""
+        journals = read(self.history)
+        figures = measure(journals)
         logs = [self.system.log(node).read_text(errors="replace") for node in self.system.ports]
-        add_detections(figures, told, logs)
-        self.originals.look()
+        add_detections(figures, journals, logs)
+        self.archive.link_new_segments()
         disturbance_ms = round(1000 * (figures.longest_fault_s + figures.longest_unavailability_s))
-        found = check(told, self.files, TOPICS, disturbance_ms, self.fetched, at_rest=self.at_rest)
-        found.violations = self.findings.violations + found.violations
-        found.delays = self.findings.delays + found.delays
-        found.delays += [f"L1 {each}" for each in figures.not_recovered]
-        return Outcome(found, figures, self.load.overloaded)
+        findings = check(journals, self.files, TOPICS, disturbance_ms, self.fetched, is_settled=self.is_settled)
+        findings.violations = self.findings.violations + findings.violations
+        findings.delays = self.findings.delays + findings.delays
+        findings.delays += [f"L1 {line}" for line in figures.not_recovered]
+        return Outcome(findings, figures, self.load.overloaded)
 
 
-def _places(topics: dict[str, int]) -> list[tuple[str, int]]:
+def _partitions(topics: dict[str, int]) -> list[tuple[str, int]]:
     return [(topic, index) for topic, count in topics.items() for index in range(count)]
 
 
-def _sorted(living: list[Member]) -> tuple[list[Member], list[Member]]:
-    """Producers, and who only reads or asks."""
-    producers = [member for member in living if member.is_producer]
-    return producers, [member for member in living if not member.is_producer and not member.is_member]
+def _producers_and_readers(running: list[ClientProcess]) -> tuple[list[ClientProcess], list[ClientProcess]]:
+    """Return the producers, and the readers with the ListOffsets poller. Omit group members."""
+    producers = [member for member in running if member.is_producer]
+    return producers, [member for member in running if not member.is_producer and not member.is_member]
 
 
-async def _revive(fleet: Fleet) -> None:
+async def _replace_hung_clients(fleet: Fleet) -> None:
     while True:
-        fleet.revive()
+        fleet.replace_hung()
         await asyncio.sleep(TICK_SECONDS)

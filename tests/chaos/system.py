@@ -1,7 +1,7 @@
-"""The cluster under test behind the proxy: Odradek, or Apache Kafka as the referee of the run itself.
+"""The cluster under test: Odradek, or Apache Kafka, which validates the checks themselves.
 
-Each broker has a listener for clients and one for brokers; both are advertised as doors of the proxy, and the voters are named by doors, too. So
-nothing that is sent by TCP goes past the proxy, except for what the supervisor itself asks.
+Each broker has a listener for clients and a listener for brokers. The advertised listeners and the voters' addresses
+are ports of the proxy. All traffic between clients and brokers and between brokers therefore passes the proxy.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ START_SECONDS: Final = 60.0
 
 @dataclass(frozen=True)
 class Ports:
-    """Where a broker listens, and the doors of the proxy that lead there."""
+    """Listener ports of a broker, and the proxy ports that forward to them."""
 
     clients: int
     brokers: int
     controller: int
-    clients_door: int
-    brokers_door: int
-    controller_door: int
+    clients_proxy: int
+    brokers_proxy: int
+    controller_proxy: int
 
 
 class System(Protocol):
-    """A cluster by node ids. `process_id` is what the nemesis signals."""
+    """A cluster of broker processes, by node id."""
 
     name: str
     ports: dict[int, Ports]
 
     def prepare(self) -> None:
-        """Whatever is done once before the first start."""
+        """Write the configuration and format the storage, once before the first start."""
 
     def start(self) -> None: ...
 
@@ -80,10 +80,10 @@ class System(Protocol):
     def running(self) -> list[int]: ...
 
     def wait_ready(self) -> None:
-        """Wait until every running broker says that a transaction could commit."""
+        """Wait until each running broker reports that it is ready."""
 
-    def dead(self) -> dict[int, int]:
-        """Nodes that have ended although nobody ended them, and their exit codes."""
+    def unexpected_exits(self) -> dict[int, int]:
+        """Return the exit codes of the brokers that exited although they were neither stopped nor killed."""
 
     def data(self, node_id: int) -> Path: ...
 
@@ -92,27 +92,27 @@ class System(Protocol):
     def close(self) -> None: ...
 
 
-def draw_ports(brokers: int) -> dict[int, Ports]:
-    drawn = iter(free_ports(6 * brokers))
-    return {node_id: Ports(*itertools.islice(drawn, 6)) for node_id in range(1, brokers + 1)}
+def allocate_ports(brokers: int) -> dict[int, Ports]:
+    free = iter(free_ports(6 * brokers))
+    return {node_id: Ports(*itertools.islice(free, 6)) for node_id in range(1, brokers + 1)}
 
 
-def doors(ports: dict[int, Ports]) -> list[str]:
-    """PORT:NODE:BROKER_PORT, as the proxy takes them."""
-    found = []
-    for node_id, each in ports.items():
-        pairs = (
-            (each.clients_door, each.clients),
-            (each.brokers_door, each.brokers),
-            (each.controller_door, each.controller),
+def proxy_arguments(ports: dict[int, Ports]) -> list[str]:
+    """Return PROXY_PORT:NODE:BROKER_PORT for each listener: the arguments of the proxy process."""
+    arguments = []
+    for node_id, node_ports in ports.items():
+        forwards = (
+            (node_ports.clients_proxy, node_ports.clients),
+            (node_ports.brokers_proxy, node_ports.brokers),
+            (node_ports.controller_proxy, node_ports.controller),
         )
-        found += [f"{door}:{node_id}:{port}" for door, port in pairs]
-    return found
+        arguments += [f"{proxy_port}:{node_id}:{port}" for proxy_port, port in forwards]
+    return arguments
 
 
 def bootstrap(ports: dict[int, Ports]) -> str:
-    """For clients: through the proxy."""
-    return ",".join(f"127.0.0.1:{each.clients_door}" for each in ports.values())
+    """Return the bootstrap servers for clients: the proxy ports of all brokers."""
+    return ",".join(f"127.0.0.1:{node_ports.clients_proxy}" for node_ports in ports.values())
 
 
 def replicated(brokers: int) -> dict[str, str]:
@@ -125,7 +125,7 @@ class OdradekSystem:
     name = "Odradek"
 
     def __init__(self, directory: Path, brokers: int) -> None:
-        self.ports = draw_ports(brokers)
+        self.ports = allocate_ports(brokers)
         self.directory = directory
         self._processes: dict[int, BrokerProcess] = {}
         self._lifeline = Lifeline()
@@ -133,12 +133,12 @@ class OdradekSystem:
 
     def prepare(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        voters = ",".join(f"{node}@127.0.0.1:{each.brokers_door}" for node, each in self.ports.items())
-        for node_id, each in self.ports.items():
+        voters = ",".join(f"{node}@127.0.0.1:{node_ports.brokers_proxy}" for node, node_ports in self.ports.items())
+        for node_id, node_ports in self.ports.items():
             properties = {
                 "node.id": str(node_id),
-                "listeners": f"CLIENTS://127.0.0.1:{each.clients},BROKERS://127.0.0.1:{each.brokers}",
-                "advertised.listeners": f"CLIENTS://127.0.0.1:{each.clients_door},BROKERS://127.0.0.1:{each.brokers_door}",
+                "listeners": f"CLIENTS://127.0.0.1:{node_ports.clients},BROKERS://127.0.0.1:{node_ports.brokers}",
+                "advertised.listeners": f"CLIENTS://127.0.0.1:{node_ports.clients_proxy},BROKERS://127.0.0.1:{node_ports.brokers_proxy}",
                 "inter.broker.listener.name": "BROKERS",
                 "log.dirs": str(self.data(node_id)),
             } | self._settings
@@ -153,7 +153,7 @@ class OdradekSystem:
         wait_ready(list(self._processes.values()), timeout_s=START_SECONDS)
 
     def start_node(self, node_id: int) -> None:
-        """Does not wait for its ready line: a node that was cut off may say it late."""
+        """Start a broker without waiting until it is ready. A broker in a network partition becomes ready late."""
         self._launch(node_id)
 
     def wait_ready(self) -> None:
@@ -166,7 +166,7 @@ class OdradekSystem:
     def stop(self, node_id: int) -> None:
         code = self._processes.pop(node_id).stop()
         if code != 0:
-            raise BrokerFailed(f"broker {node_id} ended with exit code {code} after SIGTERM; see {self.log(node_id)}")
+            raise BrokerFailed(f"broker {node_id} exited with code {code} after SIGTERM; see {self.log(node_id)}")
 
     def pause(self, node_id: int) -> None:
         self._processes[node_id].signal(signal.SIGSTOP)
@@ -180,7 +180,7 @@ class OdradekSystem:
     def running(self) -> list[int]:
         return sorted(self._processes)
 
-    def dead(self) -> dict[int, int]:
+    def unexpected_exits(self) -> dict[int, int]:
         codes = {node_id: process.poll() for node_id, process in self._processes.items()}
         return {node_id: code for node_id, code in codes.items() if code is not None}
 
@@ -207,24 +207,24 @@ class KafkaSystem:
     name = "Apache Kafka"
 
     def __init__(self, directory: Path, brokers: int) -> None:
-        self.ports = draw_ports(brokers)
+        self.ports = allocate_ports(brokers)
         self.directory = directory
-        voters = ",".join(f"{node}@127.0.0.1:{each.controller_door}" for node, each in self.ports.items())
-        made = {}
-        for node_id, each in self.ports.items():
+        voters = ",".join(f"{node}@127.0.0.1:{node_ports.controller_proxy}" for node, node_ports in self.ports.items())
+        nodes = {}
+        for node_id, node_ports in self.ports.items():
             own = {
                 "node.id": str(node_id),
                 "controller.quorum.voters": voters,
-                "listeners": f"CLIENTS://127.0.0.1:{each.clients},BROKERS://127.0.0.1:{each.brokers},"
-                f"CONTROLLER://127.0.0.1:{each.controller}",
-                "advertised.listeners": f"CLIENTS://127.0.0.1:{each.clients_door},"
-                f"BROKERS://127.0.0.1:{each.brokers_door},CONTROLLER://127.0.0.1:{each.controller_door}",
+                "listeners": f"CLIENTS://127.0.0.1:{node_ports.clients},BROKERS://127.0.0.1:{node_ports.brokers},"
+                f"CONTROLLER://127.0.0.1:{node_ports.controller}",
+                "advertised.listeners": f"CLIENTS://127.0.0.1:{node_ports.clients_proxy},"
+                f"BROKERS://127.0.0.1:{node_ports.brokers_proxy},CONTROLLER://127.0.0.1:{node_ports.controller_proxy}",
                 "inter.broker.listener.name": "BROKERS",
                 "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT,CONTROLLER:PLAINTEXT",
             }
             overrides = COMMON | replicated(brokers) | own
-            made[node_id] = KafkaBroker(directory / f"broker-{node_id}", port=each.clients, overrides=overrides)
-        self._cluster = KafkaCluster(made)
+            nodes[node_id] = KafkaBroker(directory / f"broker-{node_id}", port=node_ports.clients, overrides=overrides)
+        self._cluster = KafkaCluster(nodes)
 
     def prepare(self) -> None:
         self._cluster.format()
@@ -257,7 +257,7 @@ class KafkaSystem:
     def running(self) -> list[int]:
         return list(self._cluster.running())
 
-    def dead(self) -> dict[int, int]:
+    def unexpected_exits(self) -> dict[int, int]:
         return {}
 
     def data(self, node_id: int) -> Path:

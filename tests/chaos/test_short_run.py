@@ -1,4 +1,4 @@
-"""The short form of `make chaos`: half a minute of three real brokers, real clients and real faults."""
+"""A short chaos run: three brokers, client processes and 19 seconds of injected faults."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SEED = 16
 BROKERS = 3
 
 
-async def test_no_promise_is_broken(tmp_path: Path) -> None:
+async def test_short_run_has_no_violation(tmp_path: Path) -> None:
     options = Options(SECONDS, SEED, BROKERS)
     outcome = await Run(options, tmp_path, print).run()
     assert outcome.findings.violations == []
     assert outcome.overloaded or outcome.findings.delays == []
     figures = outcome.figures
     assert sum(figures.faults.values()) > 0
-    # A run in which nothing went proves nothing.
+    # A run without acknowledged operations would have no violation either.
     assert figures.records_acknowledged > 0
     assert figures.records_read > 0
     assert figures.offsets_listed > 0

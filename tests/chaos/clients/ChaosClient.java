@@ -20,7 +20,7 @@ import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** The Java client as one process of the chaos run: a producer of any kind, or a reader. Arguments NAME=VALUE, as in common.Order. */
+/** A client process with the Java client: a producer of any kind, or a reader. Arguments: NAME=VALUE for the fields of common.ClientSpec. */
 public class ChaosClient {
     private static final int TRANSACTION_TIMEOUT_MS = 7_000;
     private static final int DELIVERY_TIMEOUT_MS = 30_000;
@@ -30,7 +30,7 @@ public class ChaosClient {
     private static final long BURST_MS = 50;
     private static final String DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz";
 
-    final Map<String, String> order = new HashMap<>();
+    final Map<String, String> spec = new HashMap<>();
     final List<TopicPartition> partitions = new ArrayList<>();
     private final Map<TopicPartition, Integer> sequences = new HashMap<>();
     private final FileOutputStream journal;
@@ -40,10 +40,10 @@ public class ChaosClient {
     final int number;
     volatile boolean stopping;
     private volatile boolean fatal;
-    boolean committed; // whether the last transaction that has ended was
+    boolean committed; // result of the last completed transaction
     private long ids;
     private int values;
-    private int births;
+    private int incarnations;
     int transactions;
     private int incarnation;
     KafkaProducer<byte[], byte[]> producer;
@@ -51,17 +51,17 @@ public class ChaosClient {
     ChaosClient(String[] arguments) throws Exception {
         for (String argument : arguments) {
             int equals = argument.indexOf('=');
-            order.put(argument.substring(0, equals), argument.substring(equals + 1));
+            spec.put(argument.substring(0, equals), argument.substring(equals + 1));
         }
-        partitions.addAll(partitionsOf(order.get("topics")));
-        journal = new FileOutputStream(order.get("journal"), true);
-        random = new Random(Long.parseLong(order.get("seed")));
-        kind = order.get("kind");
-        tid = order.get("transactional_id");
-        number = Integer.parseInt(order.get("number"));
-        Thread ears = new Thread(this::listen);
-        ears.setDaemon(true);
-        ears.start();
+        partitions.addAll(partitionsOf(spec.get("topics")));
+        journal = new FileOutputStream(spec.get("journal"), true);
+        random = new Random(Long.parseLong(spec.get("seed")));
+        kind = spec.get("kind");
+        tid = spec.get("transactional_id");
+        number = Integer.parseInt(spec.get("number"));
+        Thread inputReader = new Thread(this::awaitEndOfInput);
+        inputReader.setDaemon(true);
+        inputReader.start();
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -75,21 +75,21 @@ public class ChaosClient {
     }
 
     static List<TopicPartition> partitionsOf(String topics) {
-        List<TopicPartition> found = new ArrayList<>();
+        List<TopicPartition> result = new ArrayList<>();
         for (String topic : topics.split(",")) {
             String[] parts = topic.split(":");
             for (int i = 0; i < Integer.parseInt(parts[1]); i++) {
-                found.add(new TopicPartition(parts[0], i));
+                result.add(new TopicPartition(parts[0], i));
             }
         }
-        return found;
+        return result;
     }
 
-    private void listen() {
+    private void awaitEndOfInput() {
         try {
             while (System.in.read() >= 0) { }
         } catch (java.io.IOException closed) {
-            // the same as its end
+            // equivalent to the end of the input
         }
         stopping = true;
     }
@@ -99,7 +99,7 @@ public class ChaosClient {
     synchronized long note(String op, String type, long id, String details) {
         long given = id > 0 ? id : ++ids;
         String line = String.format(java.util.Locale.ROOT, "{\"t\":%.6f,\"proc\":\"%s\",\"op\":\"%s\",\"type\":\"%s\",\"id\":%d%s}%n",
-                System.nanoTime() / 1e9, order.get("process"), op, type, given, details);
+                System.nanoTime() / 1e9, spec.get("process"), op, type, given, details);
         try {
             journal.write(line.getBytes(StandardCharsets.UTF_8));
         } catch (java.io.IOException failed) {
@@ -113,7 +113,7 @@ public class ChaosClient {
         return "\"" + text.replace('\\', '/').replace('"', '\'').replace('\n', ' ').replace('\t', ' ') + "\"";
     }
 
-    static String place(TopicPartition partition) {
+    static String partitionFields(TopicPartition partition) {
         return ",\"topic\":" + quoted(partition.topic()) + ",\"partition\":" + partition.partition();
     }
 
@@ -146,8 +146,8 @@ public class ChaosClient {
 
     private Properties producerConfig() {
         Properties config = new Properties();
-        config.put("bootstrap.servers", order.get("bootstrap"));
-        config.put("client.id", tid.isEmpty() ? order.get("process") : tid);
+        config.put("bootstrap.servers", spec.get("bootstrap"));
+        config.put("client.id", tid.isEmpty() ? spec.get("process") : tid);
         config.put("acks", "all");
         config.put("linger.ms", "2");
         config.put("request.timeout.ms", "" + REQUEST_TIMEOUT_MS);
@@ -167,8 +167,8 @@ public class ChaosClient {
         return config;
     }
 
-    private long beBorn() {
-        incarnation = number * 1000 + ++births;
+    private long newIncarnation() {
+        incarnation = number * 1000 + ++incarnations;
         String id = tid.isEmpty() ? "" : ",\"tid\":" + quoted(tid);
         long init = note("init", "invoke", 0,
                 ",\"incarnation\":" + incarnation + ",\"generation\":" + (tid.isEmpty() ? 0 : 2) + id);
@@ -179,7 +179,7 @@ public class ChaosClient {
 
     void send(TopicPartition partition, long transaction, byte[] key) {
         String name = nextName();
-        String details = place(partition) + ",\"value\":" + quoted(name);
+        String details = partitionFields(partition) + ",\"value\":" + quoted(name);
         if (!kind.equals("plain")) {
             details += ",\"seq\":" + sequences.merge(partition, 1, Integer::sum) + ",\"incarnation\":" + incarnation;
         }
@@ -190,29 +190,29 @@ public class ChaosClient {
         try {
             producer.send(new ProducerRecord<>(partition.topic(), partition.partition(), key, expand(name)), (meta, failed) -> {
                 if (failed == null) {
-                    note("produce", "ok", id, ",\"at\":" + meta.offset());
+                    note("produce", "ok", id, ",\"offset\":" + meta.offset());
                 } else {
                     fatal = fatal || failed instanceof OutOfOrderSequenceException || failed instanceof ProducerFencedException;
-                    note("produce", "info", id, ",\"why\":" + quoted("" + failed));
+                    note("produce", "info", id, ",\"reason\":" + quoted("" + failed));
                 }
             });
         } catch (KafkaException failed) {
-            // Without a completion its fate is unknown, as it should be; the callback may have written one already.
+            // The callback may have recorded a completion already. An operation without completion has an unknown result.
         }
     }
 
     private void runStream() throws Exception {
-        double each = Double.parseDouble(order.get("records_per_second")) * BURST_MS / 1000;
-        note("init", "info", beBorn(), "");
+        double recordsPerBurst = Double.parseDouble(spec.get("records_per_second")) * BURST_MS / 1000;
+        note("init", "info", newIncarnation(), "");
         while (!stopping) {
-            long burst = Math.max(1, Math.round(-Math.log(1 - random.nextDouble()) * each));
+            long burst = Math.max(1, Math.round(-Math.log(1 - random.nextDouble()) * recordsPerBurst));
             for (int i = 0; i < burst; i++) {
                 send(partitions.get(random.nextInt(partitions.size())), -1, null);
             }
             Thread.sleep(BURST_MS);
             if (fatal) {
                 producer.close(Duration.ZERO);
-                note("init", "info", beBorn(), "");
+                note("init", "info", newIncarnation(), "");
             }
         }
         producer.flush();
@@ -220,26 +220,26 @@ public class ChaosClient {
 
     private void runTransactions() throws Exception {
         while (!stopping) {
-            if (producer == null && !beginAnew()) {
+            if (producer == null && !newProducer()) {
                 Thread.sleep(200);
                 continue;
             }
-            if (!oneTransaction()) {
+            if (!runTransaction()) {
                 producer.close(Duration.ZERO);
                 producer = null;
             }
-            Thread.sleep((long) (-1000 * Double.parseDouble(order.get("pause_seconds")) * Math.log(1 - random.nextDouble())));
+            Thread.sleep((long) (-1000 * Double.parseDouble(spec.get("pause_seconds")) * Math.log(1 - random.nextDouble())));
         }
     }
 
-    boolean beginAnew() {
-        long init = beBorn();
+    boolean newProducer() {
+        long init = newIncarnation();
         for (int i = 0; i < TRIES_MAX && !stopping; i++) {
             try {
                 producer.initTransactions();
                 note("init", "ok", init, "");
                 return true;
-            } catch (TimeoutException again) {
+            } catch (TimeoutException retriable) {
                 continue;
             } catch (KafkaException failed) {
                 break;
@@ -251,7 +251,7 @@ public class ChaosClient {
         return false;
     }
 
-    private boolean oneTransaction() throws Exception {
+    private boolean runTransaction() throws Exception {
         long transaction = number * 1_000_000L + ++transactions;
         try {
             producer.beginTransaction();
@@ -286,10 +286,10 @@ public class ChaosClient {
                 note("end", "ok", end, "");
                 committed = commit;
                 return true;
-            } catch (TimeoutException again) {
+            } catch (TimeoutException retriable) {
                 continue;
             } catch (KafkaException failed) {
-                note("end", "info", end, ",\"why\":" + quoted("" + failed));
+                note("end", "info", end, ",\"reason\":" + quoted("" + failed));
                 boolean lost = failed instanceof ProducerFencedException || !commit;
                 return !lost && end(transaction, false, written);
             }
@@ -302,9 +302,9 @@ public class ChaosClient {
 
     private void read() throws Exception {
         Properties config = new Properties();
-        boolean committed = order.get("committed").equalsIgnoreCase("true");
-        config.put("bootstrap.servers", order.get("bootstrap"));
-        config.put("client.id", order.get("process"));
+        boolean committed = spec.get("committed").equalsIgnoreCase("true");
+        config.put("bootstrap.servers", spec.get("bootstrap"));
+        config.put("client.id", spec.get("process"));
         config.put("isolation.level", committed ? "read_committed" : "read_uncommitted");
         config.put("auto.offset.reset", "none");
         config.put("request.timeout.ms", "5000");
@@ -320,12 +320,12 @@ public class ChaosClient {
             consumer.seek(partition, 0);
         }
         while (!stopping) {
-            Map<TopicPartition, StringBuilder> found = new HashMap<>();
+            Map<TopicPartition, StringBuilder> batches = new HashMap<>();
             Map<TopicPartition, Long> ends = new HashMap<>();
             try {
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(300))) {
                     TopicPartition partition = new TopicPartition(record.topic(), record.partition());
-                    StringBuilder records = found.computeIfAbsent(partition, each -> new StringBuilder());
+                    StringBuilder records = batches.computeIfAbsent(partition, key -> new StringBuilder());
                     records.append(records.length() == 0 ? "" : ",").append('[').append(record.offset()).append(',')
                             .append(quoted(shorten(record.value()))).append(']');
                     ends.put(partition, record.offset() + 1);
@@ -333,13 +333,13 @@ public class ChaosClient {
             } catch (OffsetOutOfRangeException failed) {
                 for (TopicPartition partition : failed.partitions()) {
                     long id = begin(partition, committed, positions.get(partition));
-                    note("fetch", "fail", id, ",\"error\":1,\"why\":" + quoted("" + failed));
+                    note("fetch", "fail", id, ",\"error\":1,\"reason\":" + quoted("" + failed));
                     consumer.seek(partition, positions.get(partition));
                 }
             }
-            for (TopicPartition partition : found.keySet()) {
+            for (TopicPartition partition : batches.keySet()) {
                 long id = begin(partition, committed, positions.get(partition));
-                note("fetch", "ok", id, ",\"records\":[" + found.get(partition) + "],\"next\":" + ends.get(partition));
+                note("fetch", "ok", id, ",\"records\":[" + batches.get(partition) + "],\"next\":" + ends.get(partition));
                 positions.put(partition, ends.get(partition));
             }
         }
@@ -347,6 +347,6 @@ public class ChaosClient {
     }
 
     private long begin(TopicPartition partition, boolean committed, long position) {
-        return note("fetch", "invoke", 0, place(partition) + ",\"isolation\":" + (committed ? 1 : 0) + ",\"offset\":" + position);
+        return note("fetch", "invoke", 0, partitionFields(partition) + ",\"isolation\":" + (committed ? 1 : 0) + ",\"offset\":" + position);
     }
 }

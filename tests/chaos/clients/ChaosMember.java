@@ -17,7 +17,7 @@ import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** A member of a group by the Java client, of either protocol: a transformer (KIP-447) or a taker. Notes as in member.Notes. */
+/** A group member with the Java client, of the classic or the consumer protocol: a transformer (KIP-447) or a committer. Journal as in member.MemberJournal. */
 public class ChaosMember extends ChaosClient implements ConsumerRebalanceListener {
     private static final Duration CALL = Duration.ofSeconds(10);
     private static final double ABORTED_SHARE = 0.2;
@@ -25,14 +25,14 @@ public class ChaosMember extends ChaosClient implements ConsumerRebalanceListene
     private static final int SLOW_MS = 1_500;
     private static final int PAUSE_MS = 200;
 
-    private final String group = order.get("group");
+    private final String group = spec.get("group");
     private final boolean transforms = kind.equals("transformer");
-    private final List<TopicPartition> outputs = partitionsOf(order.get("outputs"));
+    private final List<TopicPartition> outputs = partitionsOf(spec.get("outputs"));
     private KafkaConsumer<byte[], byte[]> consumer;
 
     ChaosMember(String[] arguments) throws Exception {
         super(arguments);
-        tell("member", ",\"role\":" + quoted(kind) + ",\"protocol\":" + quoted(order.get("protocol")));
+        write("member", ",\"role\":" + quoted(kind) + ",\"protocol\":" + quoted(spec.get("protocol")));
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -40,16 +40,16 @@ public class ChaosMember extends ChaosClient implements ConsumerRebalanceListene
         System.exit(0);
     }
 
-    private void tell(String op, String details) {
+    private void write(String op, String details) {
         note(op, "info", 0, ",\"group\":" + quoted(group) + details);
     }
 
     private void open() {
         Properties config = new Properties();
-        config.put("bootstrap.servers", order.get("bootstrap"));
-        config.put("client.id", group + "/" + order.get("process"));
+        config.put("bootstrap.servers", spec.get("bootstrap"));
+        config.put("client.id", group + "/" + spec.get("process"));
         config.put("group.id", group);
-        config.put("group.protocol", order.get("protocol"));
+        config.put("group.protocol", spec.get("protocol"));
         config.put("enable.auto.commit", "false");
         config.put("auto.offset.reset", "earliest");
         config.put("isolation.level", "read_committed");
@@ -60,7 +60,7 @@ public class ChaosMember extends ChaosClient implements ConsumerRebalanceListene
         config.put("reconnect.backoff.max.ms", "500");
         config.put("metadata.max.age.ms", "5000");
         config.put("fetch.max.wait.ms", "300");
-        if (order.get("protocol").equals("classic")) {
+        if (spec.get("protocol").equals("classic")) {
             config.put("session.timeout.ms", "3000");
             config.put("heartbeat.interval.ms", "500");
             config.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer." + (transforms ? "CooperativeSticky" : "Range") + "Assignor");
@@ -72,7 +72,7 @@ public class ChaosMember extends ChaosClient implements ConsumerRebalanceListene
     private void run() throws Exception {
         open();
         while (!stopping) {
-            if (transforms && producer == null && !(beginAnew() && rewind())) {
+            if (transforms && producer == null && !(newProducer() && rewind())) {
                 Thread.sleep(PAUSE_MS);
                 continue;
             }
@@ -80,7 +80,7 @@ public class ChaosMember extends ChaosClient implements ConsumerRebalanceListene
                 ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(300));
                 if (!records.isEmpty()) {
                     if (!transforms) {
-                        take(records);
+                        commitBatch(records);
                     } else if (!transform(records)) {
                         rewind();
                     }
@@ -95,63 +95,63 @@ public class ChaosMember extends ChaosClient implements ConsumerRebalanceListene
         consumer.close(Duration.ofSeconds(5));
     }
 
-    // -- what the group says
+    // -- rebalances
 
-    private void places(String op, Collection<TopicPartition> partitions) {
-        tell(op, ",\"places\":[" + partitions.stream().map(each -> "[" + quoted(each.topic()) + "," + each.partition() + "]")
+    private void writePartitions(String op, Collection<TopicPartition> partitions) {
+        write(op, ",\"partitions\":[" + partitions.stream().map(partition -> "[" + quoted(partition.topic()) + "," + partition.partition() + "]")
                 .collect(Collectors.joining(",")) + "]");
     }
 
     @Override
     public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
-        places("assigned", partitions);
+        writePartitions("assigned", partitions);
     }
 
     @Override
     public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
-        places("revoked", partitions);
+        writePartitions("revoked", partitions);
     }
 
     @Override
     public void onPartitionsLost(Collection<TopicPartition> partitions) {
-        places("revoked", partitions);
+        writePartitions("revoked", partitions);
     }
 
-    // -- what is made of records
+    // -- processing of records
 
-    private Map<TopicPartition, OffsetAndMetadata> took(ConsumerRecords<byte[], byte[]> records, long transaction) {
+    private Map<TopicPartition, OffsetAndMetadata> writeConsumed(ConsumerRecords<byte[], byte[]> records, long transaction) {
         Map<TopicPartition, OffsetAndMetadata> ends = new HashMap<>();
         for (TopicPartition partition : records.partitions()) {
-            List<ConsumerRecord<byte[], byte[]>> found = records.records(partition);
-            String offsets = found.stream().map(each -> "" + each.offset()).collect(Collectors.joining(","));
-            tell("took", ",\"place\":[" + quoted(partition.topic()) + "," + partition.partition() + "],\"offsets\":[" + offsets
+            List<ConsumerRecord<byte[], byte[]>> batch = records.records(partition);
+            String offsets = batch.stream().map(record -> "" + record.offset()).collect(Collectors.joining(","));
+            write("consumed", ",\"partition\":[" + quoted(partition.topic()) + "," + partition.partition() + "],\"offsets\":[" + offsets
                     + "],\"txn\":" + transaction);
-            ends.put(partition, new OffsetAndMetadata(found.get(found.size() - 1).offset() + 1));
+            ends.put(partition, new OffsetAndMetadata(batch.get(batch.size() - 1).offset() + 1));
         }
         return ends;
     }
 
-    private void acknowledged(Map<TopicPartition, OffsetAndMetadata> ends) {
-        tell("committed", ",\"ends\":[" + ends.entrySet().stream()
-                .map(each -> "[" + quoted(each.getKey().topic()) + "," + each.getKey().partition() + "," + each.getValue().offset() + "]")
+    private void writeCommitted(Map<TopicPartition, OffsetAndMetadata> ends) {
+        write("committed", ",\"ends\":[" + ends.entrySet().stream()
+                .map(end -> "[" + quoted(end.getKey().topic()) + "," + end.getKey().partition() + "," + end.getValue().offset() + "]")
                 .collect(Collectors.joining(",")) + "]");
     }
 
-    private void take(ConsumerRecords<byte[], byte[]> records) {
-        Map<TopicPartition, OffsetAndMetadata> ends = took(records, -1);
+    private void commitBatch(ConsumerRecords<byte[], byte[]> records) {
+        Map<TopicPartition, OffsetAndMetadata> ends = writeConsumed(records, -1);
         try {
             consumer.commitSync(ends, CALL);
         } catch (KafkaException failed) {
-            return; // it goes on: what it commits next lies behind this
+            return; // the next commit includes these offsets
         }
-        acknowledged(ends);
+        writeCommitted(ends);
     }
 
-    /** One transaction. True when it is committed for certain. */
+    /** Run one transaction for the records. Return true if it is committed, false if it is aborted or unknown. */
     private boolean transform(ConsumerRecords<byte[], byte[]> records) throws Exception {
         ConsumerGroupMetadata member = consumer.groupMetadata();
         long transaction = number * 1_000_000L + ++transactions;
-        Map<TopicPartition, OffsetAndMetadata> ends = took(records, transaction);
+        Map<TopicPartition, OffsetAndMetadata> ends = writeConsumed(records, transaction);
         boolean usable = false;
         committed = false;
         try {
@@ -171,10 +171,10 @@ public class ChaosMember extends ChaosClient implements ConsumerRebalanceListene
             }
             usable = end(transaction, accepted && random.nextDouble() > ABORTED_SHARE, true);
         } catch (KafkaException | IllegalStateException failed) {
-            // a call that timed out and must not be followed by another kind of call, or a producer that is of no more use
+            // a call timed out, after which the client permits no other call, or the producer is unusable
         }
         if (committed) {
-            acknowledged(ends);
+            writeCommitted(ends);
         }
         if (!usable) {
             producer.close(Duration.ZERO);
@@ -183,16 +183,16 @@ public class ChaosMember extends ChaosClient implements ConsumerRebalanceListene
         return committed;
     }
 
-    /** Back to what is committed; as a new member where that cannot be told. Without a producer that is done when there is one again. */
+    /** Seek to the committed offsets. If they cannot be fetched, rejoin as a new member. Return false without a producer; the next one rewinds. */
     private boolean rewind() throws Exception {
         if (producer == null) {
             return false;
         }
         for (int i = 0; i < TRIES_MAX && !stopping; i++) {
             try {
-                Map<TopicPartition, OffsetAndMetadata> found = consumer.committed(new HashSet<>(consumer.assignment()), CALL);
+                Map<TopicPartition, OffsetAndMetadata> offsets = consumer.committed(new HashSet<>(consumer.assignment()), CALL);
                 for (TopicPartition partition : consumer.assignment()) {
-                    OffsetAndMetadata offset = found.get(partition);
+                    OffsetAndMetadata offset = offsets.get(partition);
                     consumer.seek(partition, offset == null ? 0 : offset.offset());
                 }
                 return true;

@@ -1,5 +1,9 @@
-"""A transformer by aiokafka, which knows nothing of KIP-447: each input partition has a transactional id of its own, and who is given the partition begins
-its producer before it asks what is committed. So whoever had it before can commit nothing any more, member of the group or not."""
+"""A transformer with aiokafka, which does not support KIP-447.
+
+Each input partition has its own transactional id. A member that is assigned a partition first initializes a producer
+with that id, and then fetches the committed offset. The initialization fences the producer of the former owner, so the
+former owner cannot commit after the fetch.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,16 @@ from aiokafka.errors import KafkaError
 
 from tests.chaos.clients.aio_producer import BACKOFF_SECONDS, CLOSE_SECONDS, END_SECONDS, Aio
 from tests.chaos.clients.common import CALL_SECONDS, REQUEST_TIMEOUT_MS, Client
-from tests.chaos.clients.member import ABORTED_SHARE, BATCH_MAX, SLOW_SECONDS, SLOW_SHARE, Notes, Place, key_of, session
+from tests.chaos.clients.member import (
+    ABORTED_SHARE,
+    BATCH_MAX,
+    SLOW_SECONDS,
+    SLOW_SHARE,
+    MemberJournal,
+    Partition,
+    key_of,
+    session,
+)
 from tests.sim.history import END, INFO, OK
 
 if TYPE_CHECKING:
@@ -25,12 +38,15 @@ POLL_MS = 300
 
 
 class Member(ConsumerRebalanceListener):  # type: ignore[misc]
-    """`busy` is held by a transaction, and by who takes partitions away. `broken` ends this membership: the process joins anew."""
+    """A group member.
+
+    A transaction and a rebalance both hold `busy`. If `broken` is set, the process rejoins the group.
+    """
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.notes = Notes(client)
-        self.outputs = [(topic, index) for topic, count in client.order.outputs.items() for index in range(count)]
+        self.notes = MemberJournal(client)
+        self.outputs = [(topic, index) for topic, count in client.spec.outputs.items() for index in range(count)]
         self.producers: dict[TopicPartition, Aio] = {}
         self.busy = asyncio.Lock()
         self.broken = False
@@ -42,17 +58,17 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
             self.consumer = self.make_consumer()
             with contextlib.suppress(*FAILURES):
                 await asyncio.wait_for(self.consumer.start(), END_SECONDS)
-                await self.belong()
+                await self.consume()
             await self.leave()
             await asyncio.sleep(BACKOFF_SECONDS)
         return 0
 
     def make_consumer(self) -> AIOKafkaConsumer:
-        order = self.client.order
+        spec = self.client.spec
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=order.bootstrap,
-            client_id=f"{order.group}/{order.process}",
-            group_id=order.group,
+            bootstrap_servers=spec.bootstrap,
+            client_id=f"{spec.group}/{spec.process}",
+            group_id=spec.group,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
@@ -62,17 +78,17 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
             metadata_max_age_ms=5_000,
             **session(),
         )
-        consumer.subscribe(list(order.topics), listener=self)
+        consumer.subscribe(list(spec.topics), listener=self)
         return consumer
 
-    async def belong(self) -> None:
+    async def consume(self) -> None:
         while not self.client.stopping.is_set() and not self.broken:
-            found = await self.consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH_MAX)
+            batches = await self.consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH_MAX)
             owned: dict[Any, Aio] = dict(self.producers)
-            for partition, messages in found.items():
+            for partition, messages in batches.items():
                 async with self.busy:
                     aio: Aio | None = self.producers.get(partition)
-                    # A partition that went and came back meanwhile has another producer.
+                    # A partition that was revoked and assigned again has another producer.
                     if aio is not None and aio is owned.get(partition) and not self.broken:
                         await self.transform(partition, aio, [message.offset for message in messages])
 
@@ -87,17 +103,17 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
             if (aio := self.producers.pop(partition, None)) is not None and aio.producer is not None:
                 await aio.drop()
 
-    # -- what the group says
+    # -- rebalances
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         async with self.busy:
             if revoked:
-                self.notes.revoked((each.topic, each.partition) for each in revoked)
+                self.notes.revoked((partition.topic, partition.partition) for partition in revoked)
             await self.drop(revoked)
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         async with self.busy:
-            self.notes.assigned((each.topic, each.partition) for each in assigned)
+            self.notes.assigned((partition.topic, partition.partition) for partition in assigned)
             for partition in sorted(assigned):
                 try:
                     await asyncio.wait_for(self.own(partition), CALL_SECONDS)
@@ -106,30 +122,34 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
                     return
 
     async def own(self, partition: TopicPartition) -> None:
-        """Raises KafkaError, OSError or TimeoutError: it is not known whether the one before is shut out."""
-        order = self.client.order
-        aio = Aio(self.client.under(f"{order.group}/{partition.topic}-{partition.partition}"))
-        while not await aio.begin_anew():
+        """Fence the former owner of a partition, and seek to the committed offset.
+
+        Raises:
+            KafkaError, OSError, TimeoutError: the former owner is possibly not fenced.
+        """
+        spec = self.client.spec
+        aio = Aio(self.client.under(f"{spec.group}/{partition.topic}-{partition.partition}"))
+        while not await aio.new_producer():
             if self.client.stopping.is_set():
                 raise TimeoutError
         offset: Any = await self.consumer.committed(partition)
         self.consumer.seek(partition, offset or 0)
-        self.producers[partition] = aio  # what was read before the seek finds no producer
+        self.producers[partition] = aio  # records that were read before the seek have no producer and are skipped
 
     # -- transactions
 
     async def transform(self, partition: TopicPartition, aio: Aio, offsets: list[int]) -> None:
         assert aio.producer is not None
-        place: Place = (partition.topic, partition.partition)
+        input_partition: Partition = (partition.topic, partition.partition)
         self.transactions += 1
         number = self.client.transaction_number(self.transactions)
-        self.notes.took({place: offsets}, number)
+        self.notes.consumed({input_partition: offsets}, number)
         rng = self.client.rng
-        group = self.client.order.group
+        group = self.client.spec.group
         try:
             await aio.producer.begin_transaction()
             for offset in offsets:
-                sent = aio.send(rng.choice(self.outputs), number, key_of(group, place, offset))
+                sent = aio.send(rng.choice(self.outputs), number, key_of(group, input_partition, offset))
                 await asyncio.wait_for(sent, CALL_SECONDS)
             if rng.random() < SLOW_SHARE:
                 await asyncio.sleep(SLOW_SECONDS)
@@ -142,7 +162,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
         if not await self.end(aio, number, commit=commit):
             self.broken = True
         elif commit:
-            self.notes.committed({place: offsets[-1] + 1})
+            self.notes.committed({input_partition: offsets[-1] + 1})
         else:
             self.consumer.seek(partition, offsets[0])
 
@@ -152,8 +172,8 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
         try:
             work = aio.producer.commit_transaction() if commit else aio.producer.abort_transaction()
             await asyncio.wait_for(work, END_SECONDS)
-        except FAILURES as failed:
-            self.client.journal.complete(END, number, INFO, why=repr(failed))
+        except FAILURES as failure:
+            self.client.journal.complete(END, number, INFO, reason=repr(failure))
             return False
         self.client.journal.complete(END, number, OK)
         return True

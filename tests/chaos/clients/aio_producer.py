@@ -1,4 +1,4 @@
-"""A producer of aiokafka: idempotent, or transactional of the classic generation."""
+"""A producer with aiokafka: idempotent, or transactional with the classic transaction protocol (TV1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNSETTLED_MAX = 400
 
 
 class Aio:
-    """Makes producers, notes what comes of what they send."""
+    """Creates producers and records the results of their sends. `unsettled` contains the sends without a result."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -30,16 +30,16 @@ class Aio:
         self.unsettled: dict[asyncio.Future[Any], None] = {}
         self.failed = False
 
-    async def begin_anew(self) -> bool:
-        order = self.client.order
-        number = self.client.be_born()
+    async def new_producer(self) -> bool:
+        spec = self.client.spec
+        number = self.client.new_incarnation()
         self.failed = False
         self.producer = AIOKafkaProducer(
-            bootstrap_servers=order.bootstrap,
-            client_id=order.transactional_id or order.process,
+            bootstrap_servers=spec.bootstrap,
+            client_id=spec.transactional_id or spec.process,
             acks="all",
             enable_idempotence=True,
-            transactional_id=order.transactional_id or None,
+            transactional_id=spec.transactional_id or None,
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             retry_backoff_ms=50,
@@ -56,7 +56,7 @@ class Aio:
         return True
 
     async def drop(self) -> None:
-        """Give the producer up; what it has not settled stays unknown."""
+        """Discard the producer. Its pending sends remain without a result."""
         producer, self.producer = self.producer, None
         for future in list(self.unsettled):
             future.cancel()
@@ -85,9 +85,9 @@ class Aio:
 
 async def run_stream(client: Client) -> int:
     aio = Aio(client)
-    rate = client.order.records_per_second
+    rate = client.spec.records_per_second
     while not client.stopping.is_set():
-        if aio.producer is None and not await aio.begin_anew():
+        if aio.producer is None and not await aio.new_producer():
             continue
         try:
             for _ in range(max(1, round(client.rng.expovariate(1 / (rate * BURST_SECONDS))))):
@@ -96,7 +96,7 @@ async def run_stream(client: Client) -> int:
         except (KafkaError, OSError, TimeoutError):
             aio.failed = True
         await asyncio.sleep(BURST_SECONDS)
-        if aio.failed:  # after a batch of unknown fate its numbers are of no more use
+        if aio.failed:  # the sequence numbers after a batch with unknown result are invalid
             await aio.drop()
     if aio.producer is not None:
         await asyncio.wait_for(aio.producer.flush(), END_SECONDS)
@@ -111,39 +111,39 @@ class Transactions:
 
     async def run(self) -> int:
         while not self.client.stopping.is_set():
-            if self.aio.producer is None and not await self.aio.begin_anew():
+            if self.aio.producer is None and not await self.aio.new_producer():
                 continue
-            if not await self._one():
+            if not await self._run_transaction():
                 await self.aio.drop()
-            await asyncio.sleep(self.client.think_seconds())
+            await asyncio.sleep(self.client.pause_seconds())
         return 0
 
-    async def _one(self) -> bool:
+    async def _run_transaction(self) -> bool:
         producer = self.aio.producer
         assert producer is not None
         self.count += 1
         number = self.client.transaction_number(self.count)
-        places = self.client.choose()
+        partitions = self.client.choose()
         try:
             await producer.begin_transaction()
-            for place in places:
-                await asyncio.wait_for(self.aio.send(place, number), CALL_SECONDS)
-            await asyncio.sleep(self.client.overtime_seconds())
+            for partition in partitions:
+                await asyncio.wait_for(self.aio.send(partition, number), CALL_SECONDS)
+            await asyncio.sleep(self.client.timeout_pause_seconds())
         except (KafkaError, OSError, TimeoutError):
-            return await self._end(number, commit=False, written=bool(places))
+            return await self._end(number, commit=False, written=bool(partitions))
         commit = self.client.rng.random() > 1 / 3
-        return await self._end(number, commit=commit, written=bool(places))
+        return await self._end(number, commit=commit, written=bool(partitions))
 
     async def _end(self, transaction: int, *, commit: bool, written: bool) -> bool:
-        """One call of commit or abort. After a failure a new producer begins: the classic protocol cannot tell what became of it."""
+        """Commit or abort. Return False if a new producer is needed: with TV1, a failure has an unknown result."""
         producer = self.aio.producer
         assert producer is not None
         number = self.client.end(transaction, commit=commit, written=written)
         try:
             work = producer.commit_transaction() if commit else producer.abort_transaction()
             await asyncio.wait_for(work, END_SECONDS)
-        except (KafkaError, OSError, TimeoutError) as failed:
-            self.client.journal.complete(END, number, INFO, why=repr(failed))
+        except (KafkaError, OSError, TimeoutError) as failure:
+            self.client.journal.complete(END, number, INFO, reason=repr(failure))
             return False
         self.client.journal.complete(END, number, OK)
         return not self.aio.failed
@@ -152,7 +152,7 @@ class Transactions:
 def main() -> int:
     logging.disable(logging.CRITICAL)
     client = Client()
-    work = Transactions(client).run() if client.order.kind == TRANSACTIONAL else run_stream(client)
+    work = Transactions(client).run() if client.spec.kind == TRANSACTIONAL else run_stream(client)
     return asyncio.run(work)
 
 

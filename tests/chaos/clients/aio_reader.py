@@ -1,4 +1,4 @@
-"""A consumer of aiokafka on assigned partitions, from their start."""
+"""A consumer with aiokafka: it reads manually assigned partitions from their start."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ OFFSET_OUT_OF_RANGE = 1
 
 
 async def run(client: Client) -> int:
-    committed = client.order.committed
+    committed = client.spec.committed
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=client.order.bootstrap,
-        client_id=client.order.process,
+        bootstrap_servers=client.spec.bootstrap,
+        client_id=client.spec.process,
         group_id=None,
         isolation_level="read_committed" if committed else "read_uncommitted",
         auto_offset_reset="none",
@@ -43,17 +43,17 @@ async def run(client: Client) -> int:
         consumer.seek(partition, 0)
     while not client.stopping.is_set():
         try:
-            found = await consumer.getmany(timeout_ms=300)
-        except OffsetOutOfRangeError as failed:
-            for partition in failed.args[0]:
+            batches = await consumer.getmany(timeout_ms=300)
+        except OffsetOutOfRangeError as failure:
+            for partition in failure.args[0]:
                 number = begin(client, partition, positions[partition])
-                client.journal.complete(FETCH, number, FAIL, error=OFFSET_OUT_OF_RANGE, why=repr(failed))
+                client.journal.complete(FETCH, number, FAIL, error=OFFSET_OUT_OF_RANGE, reason=repr(failure))
                 consumer.seek(partition, positions[partition])
             continue
         except (KafkaError, OSError):
             await asyncio.sleep(BACKOFF_SECONDS)
             continue
-        for partition, messages in found.items():
+        for partition, messages in batches.items():
             number = begin(client, partition, positions[partition])
             records = [(message.offset, shorten(message.value)) for message in messages]
             positions[partition] = messages[-1].offset + 1
@@ -63,9 +63,9 @@ async def run(client: Client) -> int:
 
 
 def begin(client: Client, partition: TopicPartition, position: int) -> int:
-    isolation = 1 if client.order.committed else 0
-    where = {"topic": partition.topic, "partition": partition.partition}
-    return client.journal.invoke(FETCH, isolation=isolation, offset=position, **where)
+    isolation = 1 if client.spec.committed else 0
+    fields = {"topic": partition.topic, "partition": partition.partition}
+    return client.journal.invoke(FETCH, isolation=isolation, offset=position, **fields)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""A member of a group by confluent-kafka, of either protocol: a transformer (KIP-447) or a taker."""
+"""A group member with confluent-kafka, of either group protocol: a transformer (KIP-447) or a committer."""
 
 from __future__ import annotations
 
@@ -21,34 +21,42 @@ from tests.chaos.clients.common import (
     Client,
 )
 from tests.chaos.clients.confluent_producer import TRIES_MAX, Sender, end_transaction
-from tests.chaos.clients.member import ABORTED_SHARE, BATCH_MAX, SLOW_SECONDS, SLOW_SHARE, Notes, Place, key_of
+from tests.chaos.clients.member import (
+    ABORTED_SHARE,
+    BATCH_MAX,
+    SLOW_SECONDS,
+    SLOW_SHARE,
+    MemberJournal,
+    Partition,
+    key_of,
+)
 from tests.sim.history import INFO, INIT, OK
 
 POLL_SECONDS = 0.3
 PAUSE_SECONDS = 0.2
 
 
-def places_of(partitions: list[TopicPartition]) -> list[Place]:
-    return [(each.topic, each.partition) for each in partitions]
+def partitions_of(partitions: list[TopicPartition]) -> list[Partition]:
+    return [(partition.topic, partition.partition) for partition in partitions]
 
 
 class Member:
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.notes = Notes(client)
-        self.outputs = [(topic, index) for topic, count in client.order.outputs.items() for index in range(count)]
+        self.notes = MemberJournal(client)
+        self.outputs = [(topic, index) for topic, count in client.spec.outputs.items() for index in range(count)]
         self.sender: Sender | None = None
-        self.batch: dict[Place, list[int]] = {}
+        self.batch: dict[Partition, list[int]] = {}
         self.transactions = 0
         self.consumer = self.open()
 
     def open(self) -> Consumer:
-        order = self.client.order
+        spec = self.client.spec
         config: dict[str, Any] = {
-            "bootstrap.servers": order.bootstrap,
-            "client.id": f"{order.group}/{order.process}",
-            "group.id": order.group,
-            "group.protocol": order.protocol,
+            "bootstrap.servers": spec.bootstrap,
+            "client.id": f"{spec.group}/{spec.process}",
+            "group.id": spec.group,
+            "group.protocol": spec.protocol,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
@@ -60,30 +68,30 @@ class Member:
             "log_level": 0,
             "error_cb": quiet,
         }
-        if order.protocol == "classic":
+        if spec.protocol == "classic":
             config |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
         consumer = Consumer(config)
         calls = {"on_assign": self.assigned, "on_revoke": self.revoked, "on_lost": self.revoked}
-        consumer.subscribe(list(order.topics), **calls)
+        consumer.subscribe(list(spec.topics), **calls)
         return consumer
 
     def assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self.notes.assigned(places_of(partitions))
+        self.notes.assigned(partitions_of(partitions))
 
     def revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        """What was collected of them is somebody else's now."""
-        self.notes.revoked(places_of(partitions))
-        for place in places_of(partitions):
-            self.batch.pop(place, None)
+        """Discard the records of revoked partitions from the batch. Another member consumes them."""
+        self.notes.revoked(partitions_of(partitions))
+        for partition in partitions_of(partitions):
+            self.batch.pop(partition, None)
 
     def run(self) -> int:
         while not self.client.stopping.is_set():
-            if self.notes.transforms and self.sender is None and not self.begin_anew():
+            if self.notes.transforms and self.sender is None and not self.new_producer():
                 continue
             if not self.collect():
                 continue
             if not self.notes.transforms:
-                self.take()
+                self.commit_batch()
             elif not self.transform():
                 self.rewind()
             self.client.stopping.wait(self.client.rng.uniform(0, PAUSE_SECONDS))
@@ -91,7 +99,7 @@ class Member:
         return 0
 
     def collect(self) -> bool:
-        """Poll until nothing more is at hand. Rebalances happen in here, and here only."""
+        """Poll until no more record is available or the batch is full. The rebalance callbacks run only in here."""
         self.batch = {}
         wait = POLL_SECONDS
         while sum(map(len, self.batch.values())) < BATCH_MAX:
@@ -100,34 +108,34 @@ class Member:
             if message is None:
                 break
             if message.error() is None:
-                place = (str(message.topic()), int(message.partition() or 0))
-                self.batch.setdefault(place, []).append(int(message.offset() or 0))
+                partition = (str(message.topic()), int(message.partition() or 0))
+                self.batch.setdefault(partition, []).append(int(message.offset() or 0))
         return bool(self.batch)
 
-    def ends(self) -> dict[Place, int]:
-        return {place: offsets[-1] + 1 for place, offsets in self.batch.items()}
+    def ends(self) -> dict[Partition, int]:
+        return {partition: offsets[-1] + 1 for partition, offsets in self.batch.items()}
 
     def positions(self) -> list[TopicPartition]:
-        return [TopicPartition(*place, offset) for place, offset in self.ends().items()]
+        return [TopicPartition(*partition, offset) for partition, offset in self.ends().items()]
 
-    def take(self) -> None:
-        self.notes.took(self.batch)
+    def commit_batch(self) -> None:
+        self.notes.consumed(self.batch)
         try:
             self.consumer.commit(offsets=self.positions(), asynchronous=False)
         except KafkaException:
-            return  # it goes on: what it commits next lies behind this
+            return  # the next commit includes these offsets
         self.notes.committed(self.ends())
 
     # -- transactions
 
-    def begin_anew(self) -> bool:
-        number = self.client.be_born()
+    def new_producer(self) -> bool:
+        number = self.client.new_incarnation()
         self.sender = Sender(self.client)
         for _ in range(TRIES_MAX):
             try:
                 self.sender.producer.init_transactions(CALL_SECONDS)
-            except KafkaException as failed:
-                if failed.args[0].retriable() and not self.client.stopping.is_set():
+            except KafkaException as failure:
+                if failure.args[0].retriable() and not self.client.stopping.is_set():
                     continue
                 break
             self.client.journal.complete(INIT, number, OK)
@@ -137,18 +145,20 @@ class Member:
         return False
 
     def transform(self) -> bool:
-        """One transaction. True when it is committed for certain."""
+        """Run one transaction for the batch. Return True if it is committed, False if it is aborted or unknown."""
         assert self.sender is not None
-        member = self.consumer.consumer_group_metadata()  # as of the poll that brought the batch
+        member = self.consumer.consumer_group_metadata()  # before the next poll: the generation of the batch
         self.transactions += 1
         number = self.client.transaction_number(self.transactions)
-        self.notes.took(self.batch, number)
+        self.notes.consumed(self.batch, number)
         rng = self.client.rng
         try:
             self.sender.producer.begin_transaction()
-            for place, offsets in self.batch.items():
+            for partition, offsets in self.batch.items():
                 for offset in offsets:
-                    self.sender.send(rng.choice(self.outputs), number, key_of(self.client.order.group, place, offset))
+                    self.sender.send(
+                        rng.choice(self.outputs), number, key_of(self.client.spec.group, partition, offset)
+                    )
             if rng.random() < SLOW_SHARE:
                 time.sleep(SLOW_SECONDS)
             watchdog = threading.Timer(HUNG_SECONDS, self.give_up)
@@ -157,8 +167,8 @@ class Member:
                 self.sender.producer.send_offsets_to_transaction(self.positions(), member, CALL_SECONDS)
             finally:
                 watchdog.cancel()
-        except KafkaException as failed:
-            if failed.args[0].fatal() or not self.end(number, commit=False):
+        except KafkaException as failure:
+            if failure.args[0].fatal() or not self.end(number, commit=False):
                 self.sender = None
             return False
         commit = rng.random() > ABORTED_SHARE
@@ -170,7 +180,7 @@ class Member:
         return done and commit
 
     def give_up(self) -> None:
-        """The process ends; another one comes in its place."""
+        """Exit the process. The supervisor replaces it."""
         self.client.journal.write("hung", INFO)
         os._exit(HUNG)
 
@@ -180,16 +190,20 @@ class Member:
         return ended is commit
 
     def rewind(self) -> bool:
-        """Back to what is committed; as a new member where that cannot be told. Without a producer that is done when there is one again."""
+        """Seek to the committed offsets. If they cannot be fetched, rejoin the group as a new member.
+
+        Return False without a producer; the next producer rewinds.
+        """
         if self.sender is None:
             return False
         for _ in range(TRIES_MAX):
             try:
                 assignment = self.consumer.assignment()
-                for each in self.consumer.committed(assignment, CALL_SECONDS) if assignment else ():
-                    if each.error is not None:
-                        raise KafkaException(each.error)
-                    self.consumer.seek(TopicPartition(each.topic, each.partition, max(0, each.offset)))
+                for committed in self.consumer.committed(assignment, CALL_SECONDS) if assignment else ():
+                    if committed.error is not None:
+                        raise KafkaException(committed.error)
+                    position = TopicPartition(committed.topic, committed.partition, max(0, committed.offset))
+                    self.consumer.seek(position)
             except KafkaException:
                 if self.client.stopping.wait(PAUSE_SECONDS):
                     break

@@ -1,4 +1,4 @@
-"""A producer of confluent-kafka (librdkafka): plain, idempotent, or transactional of the classic generation."""
+"""A producer with confluent-kafka (librdkafka): plain, idempotent, or transactional with the classic protocol (TV1)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ FLUSH_SECONDS = 40.0
 
 
 def config(client: Client) -> dict[str, Any]:
-    order = client.order
-    found: dict[str, Any] = {
-        "bootstrap.servers": order.bootstrap,
-        "client.id": order.transactional_id or order.process,
+    spec = client.spec
+    settings: dict[str, Any] = {
+        "bootstrap.servers": spec.bootstrap,
+        "client.id": spec.transactional_id or spec.process,
         "log_level": 0,
         "linger.ms": 2,
         "acks": "all",
@@ -44,19 +44,22 @@ def config(client: Client) -> dict[str, Any]:
         "topic.metadata.refresh.interval.ms": 5_000,
         "error_cb": quiet,
     }
-    if order.kind == PLAIN:
-        return found | {"enable.idempotence": False, "retries": 0}
-    if order.kind == IDEMPOTENT:
-        return found | {"enable.idempotence": True}
-    assert order.transactional_id
+    if spec.kind == PLAIN:
+        return settings | {"enable.idempotence": False, "retries": 0}
+    if spec.kind == IDEMPOTENT:
+        return settings | {"enable.idempotence": True}
+    assert spec.transactional_id
     timeout = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS, "message.timeout.ms": TRANSACTION_TIMEOUT_MS}
-    return found | timeout | {"transactional.id": order.transactional_id}
+    return settings | timeout | {"transactional.id": spec.transactional_id}
 
 
 def end_transaction(
     client: Client, producer: Producer, transaction: int, *, commit: bool, written: bool
 ) -> bool | None:
-    """How it has ended: True committed, False aborted (also where it could not be committed); None when nobody knows."""
+    """End a transaction. Return True if it is committed, False if it is aborted, None if the result is unknown.
+
+    If the commit fails with an abortable error, the transaction is aborted.
+    """
     number = client.end(transaction, commit=commit, written=written)
     for _ in range(TRIES_MAX):
         try:
@@ -64,11 +67,11 @@ def end_transaction(
                 producer.commit_transaction(CALL_SECONDS)
             else:
                 producer.abort_transaction(CALL_SECONDS)
-        except KafkaException as failed:
-            error = failed.args[0]
+        except KafkaException as failure:
+            error = failure.args[0]
             if error.retriable():
                 continue
-            client.journal.complete(END, number, INFO, error=error.code(), why=error.str())
+            client.journal.complete(END, number, INFO, error=error.code(), reason=error.str())
             if error.txn_requires_abort() and commit:
                 return end_transaction(client, producer, transaction, commit=False, written=written)
             return None
@@ -79,7 +82,7 @@ def end_transaction(
 
 
 class Sender:
-    """Sends to a partition and notes what comes of it. `fatal` is set when only a new producer can go on."""
+    """Sends records, and writes the results to the journal. If `fatal` is set, a new producer is needed."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -99,12 +102,12 @@ class Sender:
         except BufferError:
             settle.refused()  # type: ignore[attr-defined]
             self.poll(0.1)
-        except KafkaException as failed:
+        except KafkaException as failure:
             settle.refused()  # type: ignore[attr-defined]
-            self.fatal = self.fatal or failed.args[0].fatal()
+            self.fatal = self.fatal or failure.args[0].fatal()
 
     def poll(self, seconds: float) -> None:
-        """Let callbacks come. A fatal error comes here, too."""
+        """Run the delivery callbacks. librdkafka also raises fatal errors here."""
         try:
             self.producer.poll(seconds)
         except KafkaException:
@@ -112,10 +115,10 @@ class Sender:
 
 
 def run_stream(client: Client) -> int:
-    """Plain and idempotent: small bursts at the ordered rate."""
+    """Send small bursts of records with a plain or idempotent producer, at the specified rate."""
     sender = Sender(client)
-    client.be_born()
-    rate = client.order.records_per_second
+    client.new_incarnation()
+    rate = client.spec.records_per_second
     while not client.stopping.is_set():
         for _ in range(max(1, round(client.rng.expovariate(1 / (rate * BURST_SECONDS))))):
             sender.send(client.rng.choice(client.partitions))
@@ -124,12 +127,12 @@ def run_stream(client: Client) -> int:
             sender.poll(left)
         if sender.fatal:
             sender = Sender(client)
-            client.be_born()
+            client.new_incarnation()
     return STUCK if sender.producer.flush(FLUSH_SECONDS) else 0
 
 
 class Transactions:
-    """Transactions one after the other, by the client's own rules: retry, abort, or begin again with a new producer."""
+    """Runs transactions. The flags of librdkafka's error decide on a retry, an abort or a new producer."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -138,20 +141,20 @@ class Transactions:
 
     def run(self) -> int:
         while not self.client.stopping.is_set():
-            if self.sender is None and not self._begin_anew():
+            if self.sender is None and not self._new_producer():
                 continue
-            if not self._one():
+            if not self._run_transaction():
                 self.sender = None
         return 0
 
-    def _begin_anew(self) -> bool:
-        number = self.client.be_born()
+    def _new_producer(self) -> bool:
+        number = self.client.new_incarnation()
         self.sender = Sender(self.client)
         for _ in range(TRIES_MAX):
             try:
                 self.sender.producer.init_transactions(CALL_SECONDS)
-            except KafkaException as failed:
-                if failed.args[0].retriable() and not self.client.stopping.is_set():
+            except KafkaException as failure:
+                if failure.args[0].retriable() and not self.client.stopping.is_set():
                     continue
                 break
             self.client.journal.complete(INIT, number, OK)
@@ -160,37 +163,35 @@ class Transactions:
         self.sender = None
         return False
 
-    def _one(self) -> bool:
-        """One transaction. False when the producer is of no more use."""
+    def _run_transaction(self) -> bool:
+        """Run one transaction. Return False if a new producer is needed."""
         assert self.sender is not None
         self.count += 1
         number = self.client.transaction_number(self.count)
-        places = self.client.choose()
+        partitions = self.client.choose()
         try:
             self.sender.producer.begin_transaction()
         except KafkaException:
             return False
-        for place in places:
-            self.sender.send(place, number)
+        for partition in partitions:
+            self.sender.send(partition, number)
             if self.client.rng.random() < 0.1:
                 self.sender.poll(0.005)
-        time.sleep(self.client.overtime_seconds())
+        time.sleep(self.client.timeout_pause_seconds())
         commit = self.client.rng.random() > 1 / 3
-        good = (
-            end_transaction(self.client, self.sender.producer, number, commit=commit, written=bool(places)) is not None
-        )
-        time.sleep(self.client.think_seconds())
-        return good
+        ended = end_transaction(self.client, self.sender.producer, number, commit=commit, written=bool(partitions))
+        time.sleep(self.client.pause_seconds())
+        return ended is not None
 
 
 def main() -> int:
     client = Client()
-    if client.order.kind != TRANSACTIONAL:
-        # Plain, it takes NOT_LEADER_OR_FOLLOWER for a proof that nothing was written, and sends again in spite of retries=0.
-        # Idempotent, it bumps its epoch after a time-out and sends what was on its way again under the new one (as seen
-        # against Apache Kafka).
+    if client.spec.kind != TRANSACTIONAL:
+        # librdkafka without idempotence treats NOT_LEADER_OR_FOLLOWER as a proof that nothing was written, and retries
+        # despite retries=0. With idempotence, it bumps its epoch after a time-out, and sends the batches in flight
+        # again with the new epoch. Both were also observed with Apache Kafka.
         client.journal.write("repeater", INFO)
-    return Transactions(client).run() if client.order.kind == TRANSACTIONAL else run_stream(client)
+    return Transactions(client).run() if client.spec.kind == TRANSACTIONAL else run_stream(client)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""A consumer of confluent-kafka on assigned partitions, from their start; with `kind` final it ends at the end of each."""
+"""A consumer with confluent-kafka: it reads manually assigned partitions from their start.
+
+With kind `final`, it exits when it has reached the end of all partitions.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +20,24 @@ FINAL = "final"
 FINAL_SECONDS = 90.0
 MESSAGES_MAX = 500
 OFFSET_OUT_OF_RANGE = 1
-LOST_PLACE = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE)
+INVALID_POSITION = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
 class Reader:
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.final = client.order.kind == FINAL
-        self.isolation = 1 if client.order.committed else 0
+        self.final = client.spec.kind == FINAL
+        self.isolation = 1 if client.spec.committed else 0
         self.positions = dict.fromkeys(client.partitions, 0)
         self.ended: dict[tuple[str, int], None] = {}
         self.consumer = Consumer(
             {
-                "bootstrap.servers": client.order.bootstrap,
-                "client.id": client.order.process,
-                "group.id": client.order.process,
+                "bootstrap.servers": client.spec.bootstrap,
+                "client.id": client.spec.process,
+                "group.id": client.spec.process,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
-                "isolation.level": "read_committed" if client.order.committed else "read_uncommitted",
+                "isolation.level": "read_committed" if client.spec.committed else "read_uncommitted",
                 "enable.partition.eof": self.final,
                 "fetch.wait.max.ms": 300,
                 "socket.timeout.ms": 5_000,
@@ -49,7 +52,7 @@ class Reader:
     def run(self) -> int:
         deadline = time.monotonic() + FINAL_SECONDS
         while not self.client.stopping.is_set():
-            self.take(self.consumer.consume(MESSAGES_MAX, 0.3))
+            self.record(self.consumer.consume(MESSAGES_MAX, 0.3))
             if self.final and len(self.ended) == len(self.positions):
                 break
             if self.final and time.monotonic() > deadline:
@@ -57,23 +60,23 @@ class Reader:
         self.consumer.close()
         return 0
 
-    def take(self, messages: list[Any]) -> None:
-        """Note what came: per partition where it began, its records, and where it reads on."""
-        found: dict[tuple[str, int], list[tuple[int, str]]] = {}
+    def record(self, messages: list[Any]) -> None:
+        """Write one FETCH per partition to the journal: its start offset, its records and its next offset."""
+        batches: dict[tuple[str, int], list[tuple[int, str]]] = {}
         ends: dict[tuple[str, int], int] = {}
         for message in messages:
             partition = (message.topic(), message.partition())
             error = message.error()
             if error is None:
-                found.setdefault(partition, []).append((message.offset(), shorten(message.value())))
+                batches.setdefault(partition, []).append((message.offset(), shorten(message.value())))
                 ends[partition] = message.offset() + 1
             elif error.code() == KafkaError._PARTITION_EOF:
-                found.setdefault(partition, [])
+                batches.setdefault(partition, [])
                 ends[partition] = message.offset()
                 self.ended[partition] = None
-            elif error.code() in LOST_PLACE:
-                self.lost_place(partition, error)
-        for partition, records in found.items():
+            elif error.code() in INVALID_POSITION:
+                self.reset_position(partition, error)
+        for partition, records in batches.items():
             number = self.begin(partition)
             end = max(self.positions[partition], ends[partition])
             self.client.journal.complete(FETCH, number, OK, records=records, next=end)
@@ -89,9 +92,9 @@ class Reader:
             final=self.final,
         )
 
-    def lost_place(self, partition: tuple[str, int], error: Any) -> None:
+    def reset_position(self, partition: tuple[str, int], error: Any) -> None:
         number = self.begin(partition)
-        self.client.journal.complete(FETCH, number, FAIL, error=OFFSET_OUT_OF_RANGE, why=error.str(), at=now())
+        self.client.journal.complete(FETCH, number, FAIL, error=OFFSET_OUT_OF_RANGE, reason=error.str(), at=now())
         self.consumer.seek(TopicPartition(partition[0], partition[1], self.positions[partition]))
 
 
@@ -99,8 +102,8 @@ def main() -> int:
     client = Client()
     try:
         return Reader(client).run()
-    except KafkaException as failed:
-        print(f"{client.order.process}: {failed}", file=sys.stderr)
+    except KafkaException as failure:
+        print(f"{client.spec.process}: {failure}", file=sys.stderr)
         return 1
 
 

@@ -1,4 +1,4 @@
-"""What members of groups note of themselves, whatever library they are of: which partitions they were given and lost, what they took, what they committed."""
+"""Journal of a group member, common to all client libraries: assignments, revocations, consumed inputs and commits."""
 
 from __future__ import annotations
 
@@ -10,51 +10,52 @@ from tests.sim.history import INFO
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-Place = tuple[str, int]
+Partition = tuple[str, int]
 
 BATCH_MAX = 50
 ABORTED_SHARE = 0.2
-"""Of the transactions, on purpose."""
+"""Share of transactions that a transformer aborts intentionally."""
 SLOW_SHARE = 0.05
+"""Share of slow transactions. They make rebalances during an open transaction frequent."""
 SLOW_SECONDS = 1.5
-"""So long some transactions stay open, so that a rebalance meets them."""
+"""Pause within a slow transaction, in seconds."""
 
 
-class Notes:
+class MemberJournal:
     """The journal of one member."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.order = client.order
-        self.transforms = client.order.kind == TRANSFORMER
-        self._write("member", role=self.order.kind, protocol=self.order.protocol)
+        self.spec = client.spec
+        self.transforms = client.spec.kind == TRANSFORMER
+        self._write("member", role=self.spec.kind, protocol=self.spec.protocol)
 
     def _write(self, op: str, **details: Any) -> None:
-        self.client.journal.write(op, INFO, group=self.order.group, **details)
+        self.client.journal.write(op, INFO, group=self.spec.group, **details)
 
-    def assigned(self, places: Iterable[Place]) -> None:
-        self._write("assigned", places=sorted(places))
+    def assigned(self, partitions: Iterable[Partition]) -> None:
+        self._write("assigned", partitions=sorted(partitions))
 
-    def revoked(self, places: Iterable[Place]) -> None:
-        self._write("revoked", places=sorted(places))
+    def revoked(self, partitions: Iterable[Partition]) -> None:
+        self._write("revoked", partitions=sorted(partitions))
 
-    def took(self, offsets: Mapping[Place, list[int]], transaction: int = -1) -> None:
-        """Written before anything is made of it."""
-        for place, each in offsets.items():
-            self._write("took", place=place, offsets=each, txn=transaction)
+    def consumed(self, offsets: Mapping[Partition, list[int]], transaction: int = -1) -> None:
+        """Record consumed inputs, before the member processes them."""
+        for partition, consumed in offsets.items():
+            self._write("consumed", partition=partition, offsets=consumed, txn=transaction)
 
-    def committed(self, ends: Mapping[Place, int]) -> None:
-        """Written after it was acknowledged."""
-        self._write("committed", ends=[(*place, offset) for place, offset in ends.items()])
+    def committed(self, ends: Mapping[Partition, int]) -> None:
+        """Record committed offsets, after the commit was acknowledged."""
+        self._write("committed", ends=[(*partition, offset) for partition, offset in ends.items()])
 
 
-def key_of(group: str, place: Place, offset: int) -> bytes:
-    """The key of an output: it names its group and its input."""
-    return f"{group}|{place[0]}|{place[1]}|{offset}".encode()
+def key_of(group: str, partition: Partition, offset: int) -> bytes:
+    """Return the key of an output record: its group and its input partition and offset."""
+    return f"{group}|{partition[0]}|{partition[1]}|{offset}".encode()
 
 
 def session() -> dict[str, Any]:
-    """Of the classic protocol, by the names of the Python libraries."""
+    """Return the settings of the classic protocol, with aiokafka's names."""
     return {
         "session_timeout_ms": SESSION_MS,
         "heartbeat_interval_ms": HEARTBEAT_MS,

@@ -1,4 +1,4 @@
-"""Asks for the end of each partition as both kinds of readers see it, by ListOffsets, again and again."""
+"""A client process that repeatedly lists the end offset of each partition, at both isolation levels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 from confluent_kafka import KafkaException
 
-from tests.chaos.admin_requests import admin_client, ask_ends
+from tests.chaos.admin_requests import admin_client, list_end_offsets
 from tests.chaos.clients.common import Client
 from tests.sim.history import INFO, LIST, OK
 
@@ -15,20 +15,22 @@ PAUSE_SECONDS = 0.15
 
 def main() -> int:
     client = Client()
-    admin = admin_client(client.order.bootstrap, client.order.process)
+    admin = admin_client(client.spec.bootstrap, client.spec.process)
     while not client.stopping.is_set():
         for committed in (False, True):
             numbers = {
-                place: client.journal.invoke(LIST, topic=place[0], partition=place[1], isolation=int(committed))
-                for place in client.partitions
+                partition: client.journal.invoke(
+                    LIST, topic=partition[0], partition=partition[1], isolation=int(committed)
+                )
+                for partition in client.partitions
             }
-            for place, future in ask_ends(admin, client.partitions, committed=committed).items():
+            for partition, future in list_end_offsets(admin, client.partitions, committed=committed).items():
                 try:
                     offset = future.result().offset
-                except KafkaException as failed:
-                    client.journal.complete(LIST, numbers[place], INFO, error=failed.args[0].code())
+                except KafkaException as failure:
+                    client.journal.complete(LIST, numbers[partition], INFO, error=failure.args[0].code())
                 else:
-                    client.journal.complete(LIST, numbers[place], OK, at=offset)
+                    client.journal.complete(LIST, numbers[partition], OK, offset=offset)
         client.stopping.wait(PAUSE_SECONDS)
     return 0
 

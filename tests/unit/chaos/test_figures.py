@@ -1,4 +1,4 @@
-"""The figures of a run, from journals written by hand."""
+"""Figures of a run, computed from constructed journals."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ if TYPE_CHECKING:
 
 
 class Script:
-    """Writes one client's and the nemesis' lines at given times."""
+    """Writes journal events of one client and of the fault injector at given times."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.directory = directory
-        self.at = 0.0
-        monkeypatch.setattr(journal, "now", lambda: self.at)
+        self.now = 0.0
+        monkeypatch.setattr(journal, "now", lambda: self.now)
         self.client = Journal(directory / "c001.jsonl", "c001")
-        self.nemesis = Journal(directory / "nemesis.jsonl", "nemesis")
+        self.injector = Journal(directory / "fault-injector.jsonl", "fault-injector")
 
     def record(self, begin: float, end: float | None, *, partition: int = 0, txn: int = -1) -> None:
         details = {"txn": txn, "tid": "x"} if txn >= 0 else {}
-        self.at = begin
+        self.now = begin
         number = self.client.invoke(PRODUCE, topic="t", partition=partition, value="0100000a", **details)
         if end is not None:
-            self.at = end
-            self.client.complete(PRODUCE, number, OK, at=0)
+            self.now = end
+            self.client.complete(PRODUCE, number, OK, offset=0)
 
     def commit(self, begin: float, end: float, txn: int) -> None:
-        self.at = begin
+        self.now = begin
         number = self.client.invoke(END, txn=txn, commit=True, tid="x", incarnation=1)
-        self.at = end
+        self.now = end
         self.client.complete(END, number, OK)
 
     def note(self, at: float, op: str, **details: object) -> None:
-        self.at = at
-        self.nemesis.write(op, "info", **details)
+        self.now = at
+        self.injector.write(op, "info", **details)
 
     def figures(self) -> Figures:
         return measure(read(self.directory))
@@ -52,7 +52,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     return Script(tmp_path, monkeypatch)
 
 
-def test_the_longest_time_without_acknowledgment(script: Script) -> None:
+def test_longest_unavailability_is_the_longest_gap_between_acknowledgments(script: Script) -> None:
     script.record(1.0, 1.1, partition=0)
     script.record(1.2, 1.3, partition=1)
     script.record(1.4, 4.0, partition=1)
@@ -63,7 +63,7 @@ def test_the_longest_time_without_acknowledgment(script: Script) -> None:
     assert (figures.records_acknowledged, figures.records_unknown) == (4, 0)
 
 
-def test_a_commit_counts_after_a_kill_only_if_its_transaction_was_begun_after_it(script: Script) -> None:
+def test_kill_to_commit_ignores_transactions_that_began_before_the_kill(script: Script) -> None:
     script.record(1.0, 1.1, txn=1)
     script.note(2.0, "kill", node=1)
     script.commit(2.1, 2.2, 1)
@@ -75,7 +75,7 @@ def test_a_commit_counts_after_a_kill_only_if_its_transaction_was_begun_after_it
     assert figures.transactions_committed == 2
 
 
-def test_what_does_not_go_on_after_the_end_of_all_faults_is_named(script: Script) -> None:
+def test_partition_and_transactional_id_without_progress_after_the_faults_are_reported(script: Script) -> None:
     script.record(1.0, 1.1, partition=0)
     script.record(1.2, 1.3, partition=1, txn=1)
     script.commit(1.4, 1.5, 1)
@@ -88,13 +88,14 @@ def test_what_does_not_go_on_after_the_end_of_all_faults_is_named(script: Script
     assert "x ended no transaction" in figures.not_recovered[1]
 
 
-def test_verdicts_are_read_from_the_logs_of_the_brokers(script: Script) -> None:
+def test_failure_declaration_times_are_read_from_the_brokers_logs(script: Script) -> None:
     script.record(1.0, 1.1)
     script.note(2.0, "clock", wall=1002.0)
     script.note(3.0, "kill", node=2)
-    line = "1970-01-01T00:16:43.250000Z [info     ] node failure declared          broker_epoch=8 member=2 node=1 silent_ms=1\n"
+    fields = "broker_epoch=8 member=2 node=1 silent_ms=1"
+    line = f"1970-01-01T00:16:43.250000Z [info     ] node failure declared          {fields}\n"
     early = line.replace("16:43", "16:42")
     other = line.replace("member=2", "member=3").replace("43.25", "43.05")
     figures = script.figures()
     add_detections(figures, read(script.directory), [early + line, other])
-    assert figures.kill_to_verdict_median_s == pytest.approx(0.25)
+    assert figures.kill_to_declaration_median_s == pytest.approx(0.25)

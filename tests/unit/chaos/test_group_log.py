@@ -1,4 +1,4 @@
-"""The judge's reader of `__consumer_offsets` against the records that the broker writes."""
+"""The evaluation's reader of `__consumer_offsets`, tested with records of the broker's serializer."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from odradek.coordinator.group.records import to_record
 from odradek.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
 from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from odradek.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from tests.chaos.group_log import REMOVED, Committed, GroupLog
+from tests.chaos.group_log import REMOVED, Committed, GroupOffsetsLog
 from tests.sim.checkers.batches import read_batches
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
 
 if TYPE_CHECKING:
     from odradek.protocol.schema import Message
 
-PLACE = ("in", 2)
+PARTITION = ("in", 2)
 
 
 def record(key: Message, value: Message | None, version: int) -> tuple[bytes, bytes | None]:
-    written = to_record(key, value, version)
-    assert written.key is not None
-    return written.key, written.value
+    serialized = to_record(key, value, version)
+    assert serialized.key is not None
+    return serialized.key, serialized.value
 
 
-def offset(at: int, group: str = "g", version: int = 4) -> tuple[bytes, bytes | None]:
+def offset(committed: int, group: str = "g", version: int = 4) -> tuple[bytes, bytes | None]:
     return record(
-        OffsetCommitKey(group=group, topic=PLACE[0], partition=PLACE[1]),
-        OffsetCommitValue(offset=at, metadata="m", commit_timestamp=1),
+        OffsetCommitKey(group=group, topic=PARTITION[0], partition=PARTITION[1]),
+        OffsetCommitValue(offset=committed, metadata="m", commit_timestamp=1),
         version,
     )
 
 
-def log_of(*batches: bytes) -> GroupLog:
-    log = GroupLog()
+def log_of(*batches: bytes) -> GroupOffsetsLog:
+    log = GroupOffsetsLog()
     log.add(read_batches(b"".join(batches)))
     return log
 
@@ -64,23 +64,23 @@ def marker(producer_id: int, *, commit: bool, at_ms: int = 9) -> bytes:
     )
 
 
-def test_offsets_outside_of_transactions_count_at_once_and_a_tombstone_takes_them_away() -> None:
-    gone = record(OffsetCommitKey(group="g", topic=PLACE[0], partition=PLACE[1]), None, 4)
-    log = log_of(batch(offset(3, version=3), offset(7)), batch(gone))
-    assert [each.offset for each in log.commits] == [3, 7, REMOVED]
-    assert log.commits[0] == Committed("g", PLACE, 3, 5)
-    assert log.final() == {"g": {PLACE: REMOVED}}
+def test_non_transactional_offset_is_committed_by_its_record_and_removed_by_a_tombstone() -> None:
+    tombstone = record(OffsetCommitKey(group="g", topic=PARTITION[0], partition=PARTITION[1]), None, 4)
+    log = log_of(batch(offset(3, version=3), offset(7)), batch(tombstone))
+    assert [commit.offset for commit in log.commits] == [3, 7, REMOVED]
+    assert log.commits[0] == Committed("g", PARTITION, 3, 5)
+    assert log.final() == {"g": {PARTITION: REMOVED}}
 
 
-def test_offsets_of_a_transaction_count_with_its_commit_the_last_of_each_partition() -> None:
+def test_commit_marker_commits_the_last_pending_offset_of_each_partition() -> None:
     log = log_of(batch(offset(3), producer_id=1), batch(offset(5), producer_id=1), batch(offset(9), producer_id=2))
     assert (log.commits, sorted(log.open)) == ([], [1, 2])
     log.add(read_batches(marker(1, commit=True) + marker(2, commit=False)))
-    assert log.commits == [Committed("g", PLACE, 5, 9)]
+    assert log.commits == [Committed("g", PARTITION, 5, 9)]
     assert log.open == {}
 
 
-def test_generations_of_both_protocols_are_counted() -> None:
+def test_generations_and_group_epochs_are_collected() -> None:
     classic = [
         record(
             GroupMetadataKey(group="c"),
@@ -89,7 +89,7 @@ def test_generations_of_both_protocols_are_counted() -> None:
         )
         for generation, version in ((1, 3), (1, 3), (4, 3))
     ]
-    modern = [
-        record(ConsumerGroupMetadataKey(group_id="m"), ConsumerGroupMetadataValue(epoch=each), 0) for each in (2, 3)
+    consumer = [
+        record(ConsumerGroupMetadataKey(group_id="m"), ConsumerGroupMetadataValue(epoch=epoch), 0) for epoch in (2, 3)
     ]
-    assert log_of(batch(*classic, *modern)).generations == {"c": {1, 4}, "m": {2, 3}}
+    assert log_of(batch(*classic, *consumer)).generations == {"c": {1, 4}, "m": {2, 3}}

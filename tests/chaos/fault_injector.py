@@ -1,4 +1,4 @@
-"""Does what the plan says, and notes it in the history. Every fault is undone by itself; after a burst everything is healed besides."""
+"""Injection of the planned faults. Each fault is undone at its end; after a burst, all remaining faults are undone."""
 
 from __future__ import annotations
 
@@ -15,47 +15,50 @@ from confluent_kafka import KafkaException
 from tests.chaos.admin_requests import admin_client
 from tests.chaos.journal import Journal, now
 from tests.chaos.plan import CLIENT_FAULTS, FRAME_FAULTS, MEMBER_FAULTS, Burst, Fault
-from tests.chaos.proxy import ANSWER, BOTH, CLIENTS, REQUEST
-from tests.chaos.system import System, bootstrap, doors
+from tests.chaos.proxy import BOTH, CLIENTS, REQUEST, RESPONSE
+from tests.chaos.system import System, bootstrap, proxy_arguments
 from tests.support.kafka_broker import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.chaos.fleet import Fleet, Member
-    from tests.chaos.process_guard import Guardian
+    from tests.chaos.fleet import ClientProcess, Fleet
+    from tests.chaos.process_guard import ProcessGuard
 
-TRAP_PATIENCE_SECONDS: Final = 8.0
-STORM_KILLS: Final = 3
-STORM_PAUSE_SECONDS: Final = 0.7
-RIVAL_SECONDS: Final = 4.0
+FRAME_FAULT_LIFETIME_SECONDS: Final = 8.0
+"""Time after which a frame fault that met no request expires, in seconds."""
+REPEATED_KILLS: Final = 3
+REPEATED_KILL_PAUSE_SECONDS: Final = 0.7
+DUPLICATE_SECONDS: Final = 4.0
+"""Time for which two producers with the same transactional id run, in seconds."""
 METADATA_SECONDS: Final = 2.0
 REPLACE_SECONDS: Final = 0.3
+"""Delay from the kill of a client process to the start of its replacement, in seconds."""
 
 
 class ProxyProcess:
-    """The proxy, and its commands."""
+    """The proxy process. `send` sends a command and waits until the proxy has applied it."""
 
     def __init__(self, system: System, journal: Path, log: Path) -> None:
-        command = [sys.executable, "-m", "tests.chaos.proxy", str(journal), *doors(system.ports)]
+        command = [sys.executable, "-m", "tests.chaos.proxy", str(journal), *proxy_arguments(system.ports)]
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
             )
-        self._answer("ready")
+        self._expect("ready")
 
-    def tell(self, do: str, **details: Any) -> None:
+    def send(self, command: str, **details: Any) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"do": do, **details}) + "\n")
+        self.process.stdin.write(json.dumps({"command": command, **details}) + "\n")
         self.process.stdin.flush()
-        self._answer("done")
+        self._expect("done")
 
-    def _answer(self, expected: str) -> None:
+    def _expect(self, expected: str) -> None:
         assert self.process.stdout is not None
-        said = self.process.stdout.readline().strip()
-        if said != expected:
-            raise RuntimeError(f"the proxy says {said!r} instead of {expected!r}")
+        line = self.process.stdout.readline().strip()
+        if line != expected:
+            raise RuntimeError(f"the proxy wrote {line!r} instead of {expected!r}; see its log")
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -65,26 +68,28 @@ class ProxyProcess:
         self.process.stdout.close()
 
 
-class Nemesis:
+class FaultInjector:
+    """Injects the faults of a plan into brokers, connections and clients, and records them in the journal."""
+
     def __init__(
-        self, system: System, proxy: ProxyProcess, fleet: Fleet, guardian: Guardian, directory: Path, began: float
+        self, system: System, proxy: ProxyProcess, fleet: Fleet, guard: ProcessGuard, directory: Path, began: float
     ) -> None:
         self.system = system
         self.proxy = proxy
         self.fleet = fleet
-        self.guardian = guardian
-        self.journal = Journal(directory / "nemesis.jsonl", "nemesis")
+        self.guard = guard
+        self.journal = Journal(directory / "fault-injector.jsonl", "fault-injector")
         self.journal.write("clock", "info", wall=time.time())
         self.began = began
-        self.paused_clients: dict[Member, None] = {}
+        self.paused_clients: dict[ClientProcess, None] = {}
         self.paused_nodes: dict[int, None] = {}
         self._busy: dict[int, asyncio.Lock] = {node: asyncio.Lock() for node in system.ports}
-        self._admin = admin_client(bootstrap(system.ports), "nemesis")
+        self._admin = admin_client(bootstrap(system.ports), "fault-injector")
 
     async def run(self, bursts: list[Burst]) -> None:
         for burst in bursts:
             await self.until(burst.begin)
-            tasks = [asyncio.create_task(self.strike(fault)) for fault in burst.faults]
+            tasks = [asyncio.create_task(self.inject(fault)) for fault in burst.faults]
             for task in tasks:
                 await task
             if burst.faults:
@@ -94,22 +99,22 @@ class Nemesis:
     async def until(self, at: float) -> None:
         await asyncio.sleep(max(0.0, self.began + at - now()))
 
-    async def strike(self, fault: Fault) -> None:
+    async def inject(self, fault: Fault) -> None:
         await self.until(fault.at)
         number = self.journal.invoke("fault", fault=fault.details())
         if fault.kind in CLIENT_FAULTS:
-            await self.strike_client(fault)
+            await self.inject_into_client(fault)
         elif fault.kind in MEMBER_FAULTS:
-            await self.strike_member(fault)
+            await self.inject_into_member(fault)
         elif fault.kind in FRAME_FAULTS:
-            self.proxy.tell(
-                "trap",
+            self.proxy.send(
+                "frame_fault",
                 action=fault.kind,
                 api_keys=fault.api_keys,
                 source=fault.other,
                 target=fault.node,
                 seconds=fault.seconds,
-                patience=TRAP_PATIENCE_SECONDS,
+                lifetime=FRAME_FAULT_LIFETIME_SECONDS,
             )
         else:
             work: Callable[[Fault], Any] = getattr(self, f"do_{fault.kind}")
@@ -117,7 +122,7 @@ class Nemesis:
         self.journal.complete("fault", number, "ok")
 
     async def heal(self) -> None:
-        self.proxy.tell("heal")
+        self.proxy.send("heal")
         for node in list(self.paused_nodes):
             await self.resume(node)
         for node in self.system.ports:
@@ -131,12 +136,16 @@ class Nemesis:
     # -- processes
 
     async def choose(self, fault: Fault) -> int:
-        """The node of the plan, or the leader of a data partition, or a coordinator: a third each."""
-        wanted = fault.number % 3
-        if wanted == 0:
+        """Return the target broker of a fault.
+
+        One third of the faults targets the broker in the plan, one third a coordinator, one third the leader of a data
+        partition.
+        """
+        selection = fault.number % 3
+        if selection == 0:
             return fault.node
         coordinators = ["__transaction_state", "__consumer_offsets"]
-        topics = coordinators if wanted == 1 else list(self.fleet.topics.all)
+        topics = coordinators if selection == 1 else list(self.fleet.topics.all)
         try:
             metadata = await asyncio.to_thread(self._admin.list_topics, timeout=METADATA_SECONDS)
         except KafkaException:
@@ -150,10 +159,10 @@ class Nemesis:
         ]
         return leaders[fault.number % len(leaders)] if leaders else fault.node
 
-    async def kill(self, node: int, *, of_interest: bool = True) -> None:
+    async def kill(self, node: int, *, is_measured: bool = True) -> None:
         async with self._busy[node]:
             if node in self.system.running():
-                if of_interest:
+                if is_measured:
                     self.journal.write("kill", "info", node=node)
                 await asyncio.to_thread(self.system.kill, node)
                 self.paused_nodes.pop(node, None)
@@ -162,7 +171,7 @@ class Nemesis:
         async with self._busy[node]:
             if node not in self.system.running():
                 await asyncio.to_thread(self.system.start_node, node)
-                self.guardian.watch(self.system.process_id(node))
+                self.guard.watch(self.system.process_id(node))
                 self.journal.write("start", "info", node=node)
 
     async def stop(self, node: int) -> None:
@@ -183,18 +192,18 @@ class Nemesis:
         await self.start(node)
 
     async def do_kill_two(self, fault: Fault) -> None:
-        await self.kill(fault.node, of_interest=False)
-        await self.kill(fault.other, of_interest=False)
+        await self.kill(fault.node, is_measured=False)
+        await self.kill(fault.other, is_measured=False)
         await asyncio.sleep(fault.seconds)
         await self.start(fault.node)
         await self.start(fault.other)
 
-    async def do_storm(self, fault: Fault) -> None:
+    async def do_repeated_kill(self, fault: Fault) -> None:
         node = await self.choose(fault)
-        for _ in range(STORM_KILLS):
-            await self.kill(node, of_interest=False)
+        for _ in range(REPEATED_KILLS):
+            await self.kill(node, is_measured=False)
             await self.start(node)
-            await asyncio.sleep(STORM_PAUSE_SECONDS)
+            await asyncio.sleep(REPEATED_KILL_PAUSE_SECONDS)
 
     async def do_pause(self, fault: Fault) -> None:
         node = await self.choose(fault)
@@ -220,45 +229,44 @@ class Nemesis:
 
     # -- links
 
-    async def shut(self, links: list[tuple[int, int]], directions: tuple[str, ...], fault: Fault) -> None:
+    async def block(self, links: list[tuple[int, int]], directions: tuple[str, ...], fault: Fault) -> None:
+        """Block `links` for the duration of the fault. For half of the faults, reset the connections at the end."""
         for source, target in links:
-            self.proxy.tell("shut", source=source, target=target, directions=directions)
+            self.proxy.send("block", source=source, target=target, directions=directions)
         await asyncio.sleep(fault.seconds)
         for source, target in links:
-            if (
-                fault.number & 1
-            ):  # half of the cuts end like a lost route, with the old connections going on; half with new ones
-                self.proxy.tell("reset", source=source, target=target)
-            self.proxy.tell("open", source=source, target=target)
+            if fault.number & 1:
+                self.proxy.send("reset", source=source, target=target)
+            self.proxy.send("unblock", source=source, target=target)
 
-    async def do_cut(self, fault: Fault) -> None:
-        await self.shut([(fault.node, fault.other), (fault.other, fault.node)], BOTH, fault)
+    async def do_disconnect(self, fault: Fault) -> None:
+        await self.block([(fault.node, fault.other), (fault.other, fault.node)], BOTH, fault)
 
     async def do_one_way(self, fault: Fault) -> None:
-        """What node sends does not reach other: its requests there, and its answers to what other asks."""
-        self.proxy.tell("shut", source=fault.node, target=fault.other, directions=(REQUEST,))
-        await self.shut([(fault.other, fault.node)], (ANSWER,), fault)
-        self.proxy.tell("open", source=fault.node, target=fault.other)
+        """Block all frames from `node` to `other`: the requests of `node`, and its responses to requests of `other`."""
+        self.proxy.send("block", source=fault.node, target=fault.other, directions=(REQUEST,))
+        await self.block([(fault.other, fault.node)], (RESPONSE,), fault)
+        self.proxy.send("unblock", source=fault.node, target=fault.other)
 
     async def do_isolate(self, fault: Fault) -> None:
-        """A node alone with its clients."""
+        """Block the connections between a broker and all other brokers, but not those of its clients."""
         node = await self.choose(fault)
-        others = [each for each in self.system.ports if each != node]
-        await self.shut([link for each in others for link in ((node, each), (each, node))], BOTH, fault)
+        others = [other for other in self.system.ports if other != node]
+        await self.block([link for other in others for link in ((node, other), (other, node))], BOTH, fault)
 
-    async def do_clients_cut(self, fault: Fault) -> None:
+    async def do_disconnect_clients(self, fault: Fault) -> None:
         node = await self.choose(fault)
-        await self.shut([(CLIENTS, node)], BOTH, fault)
+        await self.block([(CLIENTS, node)], BOTH, fault)
 
     async def do_stall(self, fault: Fault) -> None:
-        await self.shut([(fault.other, fault.node)], (REQUEST,) if fault.number & 2 else (ANSWER,), fault)
+        await self.block([(fault.other, fault.node)], (REQUEST,) if fault.number & 2 else (RESPONSE,), fault)
 
     async def do_reset(self, fault: Fault) -> None:
-        self.proxy.tell("reset", source=fault.other, target=fault.node)
+        self.proxy.send("reset", source=fault.other, target=fault.node)
 
     # -- clients
 
-    async def strike_client(self, fault: Fault) -> None:
+    async def inject_into_client(self, fault: Fault) -> None:
         producers = self.fleet.producers()
         if not producers:
             return
@@ -268,13 +276,17 @@ class Nemesis:
                 await self.kill_client(member, REPLACE_SECONDS)
             case "client_pause":
                 await self.pause_client(member, fault.seconds)
-            case "client_rival":
-                rival = self.fleet.replace(member)
-                await asyncio.sleep(RIVAL_SECONDS)
-                rival.tell_to_stop()
+            case "client_duplicate":
+                duplicate = self.fleet.replace(member)
+                await asyncio.sleep(DUPLICATE_SECONDS)
+                duplicate.request_stop()
 
-    async def strike_member(self, fault: Fault) -> None:
-        """A member of a group: killed and started again, paused for longer than its session (a zombie), let go, or given company."""
+    async def inject_into_member(self, fault: Fault) -> None:
+        """Inject a fault into a group member.
+
+        The member is killed and replaced, paused for longer than its session time-out, or stopped and replaced, or
+        another member joins its group.
+        """
         members = self.fleet.group_members()
         if not members:
             return
@@ -284,23 +296,23 @@ class Nemesis:
                 await self.kill_client(member, fault.seconds)
             case "member_pause":
                 await self.pause_client(member, fault.seconds)
-            case "member_leave":  # who comes with its transactional id may meet it in its last transaction
-                member.tell_to_stop()
+            case "member_leave":  # its replacement may initialize the transactional id during its last transaction
+                member.request_stop()
                 await asyncio.sleep(fault.seconds / 4)
                 self.fleet.replace(member)
             case "member_join":
-                order = member.order
-                another = self.fleet.join((member.library, order.kind, order.group, order.protocol))
+                spec = member.spec
+                new_member = self.fleet.join((member.library, spec.kind, spec.group, spec.protocol))
                 await asyncio.sleep(fault.seconds)
-                another.tell_to_stop()
+                new_member.request_stop()
 
-    async def kill_client(self, member: Member, seconds: float) -> None:
-        member.told_to_stop = True
+    async def kill_client(self, member: ClientProcess, seconds: float) -> None:
+        member.stop_requested = True
         member.process.kill()
         await asyncio.sleep(seconds)
         self.fleet.replace(member)
 
-    async def pause_client(self, member: Member, seconds: float) -> None:
+    async def pause_client(self, member: ClientProcess, seconds: float) -> None:
         self.paused_clients[member] = None
         member.signal(signal.SIGSTOP)
         await asyncio.sleep(seconds)

@@ -1,15 +1,15 @@
-"""The verdict: the clients' history and the files of every replica, before the simulator's own checkers."""
+"""Evaluation of a run: the simulator's checkers on the clients' history and on the files of all replicas."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from tests.chaos.agreement import check_agreement
-from tests.chaos.group_log import GroupLog
+from tests.chaos.group_log import GroupOffsetsLog
 from tests.chaos.groups import check_groups, collect, measure_groups
 from tests.chaos.journal import shorten
-from tests.chaos.segment_archive import Originals, expand
+from tests.chaos.metadata_agreement import check_metadata_logs
+from tests.chaos.segment_archive import SegmentArchive, expand
 from tests.sim.checkers.all_checkers import run_checkers
 from tests.sim.checkers.batches import Unreadable, read_batches
 from tests.sim.checkers.coordinator_log import read_entries
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.chaos.fleet import Topics
     from tests.chaos.groups import GroupFigures
-    from tests.chaos.journal import Told
+    from tests.chaos.journal import MergedJournals
     from tests.sim.checkers.batches import Batch
     from tests.sim.history import Partition
 
@@ -33,16 +33,16 @@ END_TXN: Final = 26
 METADATA: Final = ("__cluster_metadata", 0)
 SCAN_INTERVAL_MS: Final = 1_000
 CLASSIC_VERSION_LAST: Final = 4
-"""EndTxn up to this version names no epoch that is its transaction's alone."""
+"""Last EndTxn version of the classic protocol: the producer epoch does not change with each transaction."""
 
 
 Span = tuple[str, float, float]
-"""Transactional id, since, until."""
+"""Transactional id, begin and end of the time in which a late EndTxn was in flight, in seconds."""
 
 
 @dataclass
 class Findings:
-    """`violations` fail a run always; `delays` (what came too late) only where the machine had time to spare."""
+    """Findings of a run. `violations` always fail it; `delays` (exceeded time limits) only without machine overload."""
 
     violations: list[str] = field(default_factory=list)
     delays: list[str] = field(default_factory=list)
@@ -52,18 +52,19 @@ class Findings:
 
 @dataclass
 class LiveEvidence(Evidence):
-    """What the proxy saw of late EndTxn frames."""
+    """Evidence of a run with processes: the simulator's evidence, the late EndTxn requests and the record keys."""
 
     late_spans: list[Span] = field(default_factory=list)
     keys: dict[Partition, dict[int, bytes]] = field(default_factory=dict)
-    """Of the records that have one, by offset."""
+    """Record keys by partition and offset."""
     classic_version_last: int = CLASSIC_VERSION_LAST
 
     def exposed_transactions(self) -> dict[int, None]:
-        """Transactions of the classic protocol that ran while an EndTxn was on its way that its client had given up."""
+        """Return the transactions of the classic protocol during which a late EndTxn of their id was in flight."""
         return self.transactions_within(self.late_spans)
 
     def transactions_within(self, late: list[Span]) -> dict[int, None]:
+        """Return the transactions that overlap with a span of their transactional id."""
         exposed: dict[int, None] = {}
         spans: dict[str, list[tuple[float, float]]] = {}
         for transactional_id, since, until in late:
@@ -82,38 +83,44 @@ def files_of(data: Path, partition: Partition) -> list[Path]:
 
 
 def load(data: Path, partition: Partition) -> list[Batch]:
-    """All batches of one replica. Raises Unreadable: a batch that contradicts itself, or bytes after the last one."""
-    found: list[Batch] = []
+    """Read all batches of one replica.
+
+    Raises:
+        Unreadable: a batch is invalid, or the file has bytes after its last batch.
+    """
+    loaded: list[Batch] = []
     for path in files_of(data, partition):
         content = path.read_bytes()
         batches = list(read_batches(content, check_crc=True))
         end = batches[-1].position + batches[-1].size if batches else 0
         if any(content[end:]):
-            raise Unreadable(f"{path.name}: {len(content) - end} bytes after the last whole batch")
-        found += batches
-    return found
+            raise Unreadable(f"{path.name}: {len(content) - end} bytes after the last complete batch")
+        loaded += batches
+    return loaded
 
 
 @dataclass(frozen=True)
 class NodeFiles:
-    """What is left of the nodes: their data directories, and what was in the logs of coordinators that have been compacted since."""
+    """Data directories by node id, and the archive of the coordinators' segments before compaction."""
 
     replicas: dict[int, Path]
-    originals: Originals | None = None
+    archive: SegmentArchive | None = None
 
 
-def gather(told: Told, files: NodeFiles, topics: dict[str, int], findings: Findings, *, at_rest: bool) -> LiveEvidence:
-    """Read the files of all nodes after the last, clean stop."""
-    evidence = LiveEvidence(told.history, {}, scan_interval_ms=SCAN_INTERVAL_MS)
+def gather(
+    journals: MergedJournals, files: NodeFiles, topics: dict[str, int], findings: Findings, *, is_settled: bool
+) -> LiveEvidence:
+    """Read the files of all nodes after their clean shutdown. Add damaged files to `findings`."""
+    evidence = LiveEvidence(journals.history, {}, scan_interval_ms=SCAN_INTERVAL_MS)
     evidence.late_spans = [
         (note["client"], note["since"], note["until"])
-        for note in told.notes
+        for note in journals.notes
         if note["op"] == "late" and note["api"] == END_TXN and note["version"] <= CLASSIC_VERSION_LAST
     ]
-    evidence.repeaters = frozenset(note["proc"] for note in told.notes if note["op"] == "repeater")
+    evidence.repeaters = frozenset(note["proc"] for note in journals.notes if note["op"] == "repeater")
     names = [(topic, index) for topic, count in topics.items() for index in range(count)]
     for partition in [*names, *partitions_of(TRANSACTION_STATE, files.replicas)]:
-        batches = compare(partition, files, findings, at_rest=at_rest)
+        batches = compare(partition, files, findings, is_settled=is_settled)
         if partition[0] == TRANSACTION_STATE:
             evidence.coordinators[partition[1]] = read_entries(batches)
             continue
@@ -128,30 +135,33 @@ def gather(told: Told, files: NodeFiles, topics: dict[str, int], findings: Findi
 
 
 def partitions_of(topic: str, replicas: dict[int, Path]) -> list[Partition]:
-    """Those of an internal topic that anybody has files of."""
+    """Return the partitions of an internal topic for which any node has files."""
     names = {path.name for data in replicas.values() for path in data.glob(f"{topic}-*")}
     return [(topic, index) for index in sorted(int(name.rpartition("-")[2]) for name in names)]
 
 
-def load_groups(files: NodeFiles, findings: Findings, *, at_rest: bool) -> GroupLog:
-    log = GroupLog()
+def load_groups(files: NodeFiles, findings: Findings, *, is_settled: bool) -> GroupOffsetsLog:
+    log = GroupOffsetsLog()
     for partition in partitions_of(CONSUMER_OFFSETS, files.replicas):
-        log.add(compare(partition, files, findings, at_rest=at_rest))
+        log.add(compare(partition, files, findings, is_settled=is_settled))
     return log
 
 
 def load_metadata(replicas: dict[int, Path], findings: Findings) -> dict[int, list[Batch]]:
-    found = {}
+    logs = {}
     for node, data in replicas.items():
         try:
-            found[node] = load(data, METADATA)
+            logs[node] = load(data, METADATA)
         except Unreadable as damage:
             findings.violations.append(f"I12 the metadata log of node {node}: {damage}")
-    return found
+    return logs
 
 
-def compare(partition: Partition, files: NodeFiles, findings: Findings, *, at_rest: bool) -> list[Batch]:
-    """I10: all replicas hold the same batches; to their very ends where all were in sync. Returns those of the longest."""
+def compare(partition: Partition, files: NodeFiles, findings: Findings, *, is_settled: bool) -> list[Batch]:
+    """Check I10 for one partition, and return the batches of its longest replica.
+
+    I10: all replicas have the same committed batches. If the cluster has settled, their complete logs are equal.
+    """
     logs: dict[int, list[Batch]] = {}
     committed: dict[int, int] = {}
     for node, data in files.replicas.items():
@@ -163,36 +173,40 @@ def compare(partition: Partition, files: NodeFiles, findings: Findings, *, at_re
         checkpoint = data / "replication-offset-checkpoint"
         watermarks = read_watermarks(checkpoint.read_text()) if checkpoint.exists() else {}
         committed[node] = watermarks.get(partition, 0)
-    whole = list(logs) if at_rest else ()
+    whole = list(logs) if is_settled else ()
     name = f"{partition[0]}-{partition[1]}"
-    if files.originals is not None and partition[0] in {TRANSACTION_STATE, CONSUMER_OFFSETS}:
-        logs, wrong = expand(name, files.originals.of(partition), logs)
-        findings.violations += wrong
+    if files.archive is not None and partition[0] in {TRANSACTION_STATE, CONSUMER_OFFSETS}:
+        logs, violations = expand(name, files.archive.batches_of(partition), logs)
+        findings.violations += violations
     findings.violations += check_replicas(name, logs, committed, whole=whole)
     return max(logs.values(), key=lambda batches: batches[-1].last_offset if batches else -1, default=[])
 
 
 def check(
-    told: Told,
+    journals: MergedJournals,
     files: NodeFiles,
     topics: Topics,
     disturbance_ms: int,
     fetched: Mapping[str, Mapping[Partition, int]],
     *,
-    at_rest: bool,
+    is_settled: bool,
 ) -> Findings:
-    """All checkers of the simulator, the comparison of the replicas, and the groups. `fetched` are their offsets as the cluster says at the end."""
+    """Run the simulator's checkers, the comparison of the replicas and the checks of the groups.
+
+    `disturbance_ms` is the longest time in which faults could delay the cluster; the time limits of I15 include it.
+    `fetched` contains the OffsetFetch responses at the end of the run.
+    """
     findings = Findings()
-    evidence = gather(told, files, topics.all, findings, at_rest=at_rest)
-    groups = collect(evidence, told.notes, load_groups(files, findings, at_rest=at_rest), topics.inputs)
+    evidence = gather(journals, files, topics.all, findings, is_settled=is_settled)
+    groups = collect(evidence, journals.notes, load_groups(files, findings, is_settled=is_settled), topics.inputs)
     groups.fetched = fetched
     findings.violations += check_groups(groups)
     findings.groups = measure_groups(groups)
     evidence.disturbance_ms = disturbance_ms
-    findings.violations += check_agreement(load_metadata(files.replicas, findings))
+    findings.violations += check_metadata_logs(load_metadata(files.replicas, findings))
     for finding in run_checkers(evidence):
         (findings.delays if finding.startswith("I15") else findings.violations).append(finding)
     findings.counters = dict(evidence.counters) | {name: count for name, count in groups.counters.items() if count}
-    if files.originals is not None:
-        findings.counters["segments cleaned"] = files.originals.cleaned_segments
+    if files.archive is not None:
+        findings.counters["segments cleaned"] = files.archive.cleaned_segments
     return findings

@@ -1,4 +1,4 @@
-"""What the verdict on groups takes from files and journals: a run of one transformer, told as bytes."""
+"""Invariant I7 on constructed files and journals: a run of one transformer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from odradek.coordinator.group.records import to_record
 from odradek.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tests.chaos.clients.common import TRANSFORMER
 from tests.chaos.clients.member import key_of
+from tests.chaos.evaluation import Findings, NodeFiles, check
 from tests.chaos.fleet import Topics
 from tests.chaos.journal import Journal, expand, name_of, read
-from tests.chaos.verdict import Findings, NodeFiles, check
 from tests.sim.history import INFO
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
 
@@ -26,7 +26,7 @@ INPUTS, OUTPUTS, OFFSETS = "in-0", "out-0", "__consumer_offsets-0"
 
 
 class Files:
-    """The logs of one broker."""
+    """Writes the logs of one broker."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -37,7 +37,7 @@ class Files:
 
     def write(self, log: str, key: bytes | None, value: bytes, *, pid: int = -1) -> None:
         batches = self.logs.setdefault(log, [])
-        at = len(batches)
+        offset = len(batches)
         attributes = TRANSACTIONAL if pid >= 0 else 0
         batches.append(
             encode_batch(
@@ -45,14 +45,14 @@ class Files:
                 timestamp=1,
                 producer_id=pid,
                 producer_epoch=0 if pid >= 0 else -1,
-                base_sequence=at if pid >= 0 else -1,
+                base_sequence=offset if pid >= 0 else -1,
                 attributes=attributes,
-                base_offset=at,
+                base_offset=offset,
                 leader_epoch=0,
             )
         )
 
-    def mark(self, log: str, *, commit: bool = True) -> None:
+    def write_marker(self, log: str, *, commit: bool = True) -> None:
         batches = self.logs[log]
         batches.append(
             encode_marker(
@@ -65,12 +65,12 @@ class Files:
             )
         )
 
-    def feed(self, count: int) -> None:
+    def write_inputs(self, count: int) -> None:
         for number in range(count):
             self.write(INPUTS, None, expand(name_of(1, number)))
 
     def transform(self, offset: int, *, offsets_commit: bool = True) -> None:
-        """One transaction."""
+        """Write one transaction with the output and the committed offset of an input."""
         name = name_of(2, len(self.logs.get(OUTPUTS, ())))
         self.write(OUTPUTS, key_of(GROUP, ("in", 0), offset), expand(name), pid=PID)
         record = to_record(
@@ -82,59 +82,61 @@ class Files:
         assert record.key is not None
         assert record.value is not None
         self.write(OFFSETS, record.key, record.value, pid=PID)
-        self.mark(OUTPUTS)
-        self.mark(OFFSETS, commit=offsets_commit)
+        self.write_marker(OUTPUTS)
+        self.write_marker(OFFSETS, commit=offsets_commit)
 
-    def judge(self, fetched: int) -> Findings:
+    def check(self, fetched: int) -> Findings:
         for name, batches in self.logs.items():
             path = self.directory / "broker-1" / name / "00000000000000000000.log"
             path.parent.mkdir(parents=True)
             path.write_bytes(b"".join(batches))
         replicas = {1: self.directory / "broker-1"}
         offsets = {GROUP: {("in", 0): fetched}}
-        return check(read(self.directory / "history"), NodeFiles(replicas), TOPICS, 0, offsets, at_rest=True)
+        return check(read(self.directory / "history"), NodeFiles(replicas), TOPICS, 0, offsets, is_settled=True)
 
 
-def about_groups(findings: Findings) -> list[str]:
+def group_violations(findings: Findings) -> list[str]:
     return [finding for finding in findings.violations if finding.startswith("I7")]
 
 
-def test_each_input_has_its_output_and_the_offset_is_behind_it(tmp_path: Path) -> None:
+def test_transaction_with_output_and_offset_is_valid(tmp_path: Path) -> None:
     files = Files(tmp_path)
-    files.feed(2)
+    files.write_inputs(2)
     files.transform(0)
-    findings = files.judge(1)
-    assert about_groups(findings) == []
+    findings = files.check(1)
+    assert group_violations(findings) == []
     assert (findings.groups[GROUP].inputs, findings.groups[GROUP].aborted) == (1, 0)
 
 
 @pytest.mark.parametrize(
-    ("planted", "found"),
+    ("fault", "expected"),
     [
-        ("again", "I7 g: in-0 at 0 has more than one visible output (1)"),
-        ("without offset", "I7 g: in-0 at 0 has a visible output, but lies not below its offset (0)"),
-        ("passed over", "I7 g: in-0 at 0 has no visible output, but lies below its offset (2)"),
-        ("of nothing", "I7 g: in-0 at 9 has a visible output and is no visible input (10)"),
+        ("duplicate", "I7 g: in-0 at 0 has more than one visible output (1)"),
+        ("without offset", "I7 g: in-0 at 0 has a visible output, but is not below the committed offset (0)"),
+        ("skipped", "I7 g: in-0 at 0 has no visible output, but is below the committed offset (2)"),
+        ("unknown input", "I7 g: in-0 at 9 has a visible output, but is not a visible input (10)"),
     ],
 )
-def test_what_is_wrong_in_the_files_is_found(tmp_path: Path, planted: str, found: str) -> None:
+def test_violation_in_the_files_is_reported(tmp_path: Path, fault: str, expected: str) -> None:
     files = Files(tmp_path)
-    files.feed(2)
-    if planted == "again":
+    files.write_inputs(2)
+    if fault == "duplicate":
         files.transform(0)
         files.transform(0)
-    elif planted == "without offset":
+    elif fault == "without offset":
         files.transform(0, offsets_commit=False)
-    elif planted == "passed over":
+    elif fault == "skipped":
         files.transform(1)
     else:
         files.transform(9)
-    assert found in about_groups(files.judge(1))
+    assert expected in group_violations(files.check(1))
 
 
-def test_an_offset_that_no_marker_ends_hangs(tmp_path: Path) -> None:
+def test_pending_offset_without_a_marker_is_reported_as_hanging(tmp_path: Path) -> None:
     files = Files(tmp_path)
-    files.feed(1)
+    files.write_inputs(1)
     files.transform(0)
     files.logs[OFFSETS].pop()
-    assert any(finding.startswith("I7 hanging: 1 offsets of producer 7") for finding in about_groups(files.judge(-1)))
+    assert any(
+        finding.startswith("I7 hanging: 1 offsets of producer 7") for finding in group_violations(files.check(-1))
+    )

@@ -1,4 +1,4 @@
-"""Options that all tests share."""
+"""Options, hooks and fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.support.selection", "tests.support.invariants"]
 DESCRIPTORS_MAX = 900
-"""Of one process of tests. With numbers of 1,024 and more select() fails, and with it py4j's server for calls from Spark:
-a query then waits for its batch function for ever."""
+"""Maximum open file descriptors of a test process.
+
+select() fails with descriptors of 1,024 and more. py4j uses select() in its server for calls from Spark; without it, a
+query waits for its batch function without a time limit.
+"""
 DESCRIPTORS = Path("/proc/self/fd")
 
 
@@ -29,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--broker",
         choices=("odradek", "kafka"),
         default="odradek",
-        help="what client tests talk to: Odradek, or Apache Kafka as the referee of the tests themselves",
+        help="system under test of the client tests: Odradek, or Apache Kafka to validate the tests",
     )
     parser.addoption(
         "--write-client-table", action="store_true", help="write docs/clients.md from the results of tests/interop"
@@ -42,13 +45,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Ctrl-C works in what tests start, also where they run in the background of a shell, whose programs ignore it by inheritance."""
+    """Restore SIGINT for child processes. A process in the background of a shell inherits an ignored SIGINT."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """The table of clients is made of all results: those of processes that share a run are brought together first."""
+    """Write or check the table of clients from the results of all xdist workers."""
     config = session.config
     if hasattr(config, "workeroutput"):
         config.workeroutput["client_table"] = client_table.results()
@@ -62,35 +65,35 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """A failure is named at once, not at the end alone: a long run may be ended from outside before that."""
+    """Print each failure immediately. A long run may be terminated before its summary."""
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         sys.stdout.write(f"\nfailed: {report.nodeid} ({report.when}, {report.duration:.0f} s)\n")
 
 
 @pytest.fixture(autouse=True)
-def _files_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Logs of a test that ends in the middle of things, as after a kill, hold descriptors; a process has a thousand such tests."""
-    kept: list[OsFile | OsLock] = []
+def _files_of_the_test_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close all files and locks of a test. A test that simulates a kill leaves its log files open."""
+    opened: list[OsFile | OsLock] = []
 
-    def keeping(made: type[OsFile | OsLock]) -> None:
-        begin = made.__init__
+    def record_instances(cls: type[OsFile | OsLock]) -> None:
+        initialize = cls.__init__
 
-        def begin_and_keep(self: OsFile | OsLock, *arguments: Any) -> None:
-            begin(self, *arguments)  # type: ignore[arg-type]
-            kept.append(self)
+        def initialize_and_record(self: OsFile | OsLock, *arguments: Any) -> None:
+            initialize(self, *arguments)  # type: ignore[arg-type]
+            opened.append(self)
 
-        monkeypatch.setattr(made, "__init__", begin_and_keep)
+        monkeypatch.setattr(cls, "__init__", initialize_and_record)
 
-    keeping(OsFile)
-    keeping(OsLock)
+    record_instances(OsFile)
+    record_instances(OsLock)
     yield
-    for one in kept:
-        if isinstance(one, OsFile):
-            one.close()
+    for resource in opened:
+        if isinstance(resource, OsFile):
+            resource.close()
         else:
-            one.release()
-    held = sum(1 for _ in DESCRIPTORS.iterdir())
-    assert held < DESCRIPTORS_MAX, f"{held} descriptors are open: this test, or others before it, do not close theirs"
+            resource.release()
+    descriptors = sum(1 for _ in DESCRIPTORS.iterdir())
+    assert descriptors < DESCRIPTORS_MAX, f"{descriptors} descriptors are open: this test or an earlier one leaks them"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -102,7 +105,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """How often the walks of the machines have visited the cells of the tables."""
+    """Print how often the random walks of the machines visited each cell of the transition tables."""
     lines = transition_visits.lines(transition_visits.noted(), whole=config.getoption("verbose") > 0)
     if lines:
         terminalreporter.section("cells of the tables, visited by walks")

@@ -14,12 +14,12 @@ TIMEOUT_S = 300
 
 
 class StepFailed(Exception):
-    """A command ended with another exit code than 0; the message is its output."""
+    """A command failed. The message is its output."""
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> str:
-    """Return what the command wrote to standard output. Raise StepFailed if it fails."""
-    done = subprocess.run(
+    """Run a command, and return its standard output. Raise StepFailed if it fails."""
+    completed = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
         env=os.environ | {"NO_COLOR": "1", "COLUMNS": "120"},
@@ -28,9 +28,9 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
         timeout=TIMEOUT_S,
         check=False,
     )
-    if done.returncode != 0:
-        raise StepFailed(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
-    return done.stdout.strip()
+    if completed.returncode != 0:
+        raise StepFailed(f"{' '.join(map(str, command))}\n{completed.stdout}{completed.stderr}")
+    return completed.stdout.strip()
 
 
 def build(uv: Path) -> list[Path]:
@@ -38,16 +38,16 @@ def build(uv: Path) -> list[Path]:
     for old in DIST.glob("odradek-*"):
         old.unlink()
     run(uv, "build", "--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", DIST)
-    made = sorted(DIST.glob("odradek-*"))
-    for path in made:
+    artifacts = sorted(DIST.glob("odradek-*"))
+    for path in artifacts:
         print(f"built {path.relative_to(ROOT)}, {path.stat().st_size:,} bytes", flush=True)
-    run(sys.executable, "-m", "twine", "check", "--strict", *made)
+    run(sys.executable, "-m", "twine", "check", "--strict", *artifacts)
     print("twine check --strict: passed", flush=True)
-    return made
+    return artifacts
 
 
 def use(uv: Path, wheel: Path, folder: Path) -> None:
-    """Install the wheel with its locked dependencies, start a broker, commit one transaction, read it, stop the broker."""
+    """Install the wheel with its locked dependencies, and run a broker with one committed transaction."""
     environment = folder / "venv"
     python = environment / "bin" / "python"
     run(uv, "venv", "--quiet", "--python", sys.executable, environment)
@@ -58,9 +58,9 @@ def use(uv: Path, wheel: Path, folder: Path) -> None:
     print(f"installed {wheel.name} and its dependencies into a new environment; pip check: passed", flush=True)
 
     def odradek(*arguments: str) -> str:
-        said = run(environment / "bin" / "odradek", *arguments, cwd=folder)
-        print(f"odradek {' '.join(arguments)}: {said}", flush=True)
-        return said
+        output = run(environment / "bin" / "odradek", *arguments, cwd=folder)
+        print(f"odradek {' '.join(arguments)}: {output}", flush=True)
+        return output
 
     odradek("--version")
     cluster = ("--dir", str(folder / "cluster"))
@@ -81,8 +81,8 @@ def main() -> int:
         _, wheel = sorted(build(uv), key=lambda path: path.suffix == ".whl")
         with tempfile.TemporaryDirectory(prefix="odradek-dist-") as folder:
             use(uv, wheel, Path(folder))
-    except StepFailed as failed:
-        print(f"make dist failed: {failed}", file=sys.stderr)
+    except StepFailed as failure:
+        print(f"make dist failed: {failure}", file=sys.stderr)
         return 1
     print("make dist: passed")
     return 0

@@ -69,14 +69,14 @@ def quoted_messages() -> Iterator[str]:
 
 def strings_of_the_product() -> str:
     """Return the string literals of the product code without docstrings. A part of an f-string counts as a literal."""
-    found = []
+    literals = []
     for package in PRODUCT:
         for path in sorted((ROOT / package).rglob("*.py")):
             nodes = list(ast.walk(ast.parse(path.read_text())))
             documentation = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
             constants = (node for node in nodes if isinstance(node, ast.Constant) and id(node) not in documentation)
-            found += [constant.value for constant in constants if isinstance(constant.value, str)]
-    return "\n".join(found)
+            literals += [constant.value for constant in constants if isinstance(constant.value, str)]
+    return "\n".join(literals)
 
 
 def test_messages_of_the_operations_page_exist_in_the_code() -> None:

@@ -1,7 +1,7 @@
-"""The house rules that a machine can hold: sizes, banned calls, leftovers.
+"""Checks of repository rules: sizes of files and functions, banned calls, leftovers, text and commit messages.
 
-The lists of offenders may only shrink: a listed file or function that has become small enough fails the test until it is
-taken off the list, and nothing may be added without a decision record.
+The lists of exceptions may only shrink. A listed file or function that no longer exceeds its limit fails the test until
+it is removed from the list. An addition requires a decision record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FUNCTION_LINES_MAX = 70
 GENERATED = ("protocol/messages/", "protocol/records/")
 SERVER_PACKAGES = ("protocol/", "storage/", "runtime/", "coordinator/", "cluster/", "broker/")
 
-# Files through which the outside may enter (design: four seams). Everything else gets it as an argument.
+# Files that access the event loop, the disk, the clock or the random generator (seams). Other files take arguments.
 SEAMS = (
     "storage/disk/os_disk.py",  # the disk
     "broker/process/clock.py",  # the clock
@@ -67,13 +67,11 @@ SUBJECT = re.compile(r"[a-z][a-z0-9 ,/._-]*: [a-z`_.].*")
 SUBJECT_CHARACTERS_MAX = 72
 # Folders whose text does not follow docs/glossary.md yet. This list may only shrink.
 TEXT_PENDING = (
-    "tests/conftest.py",
     "tests/interop/",
     "tests/machines/",
     "tests/scenarios/",
     "tests/support/",
     "tests/unit/",
-    "tests/wire/",
 )
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
@@ -132,7 +130,7 @@ def banned_calls(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
 
 
 def set_iterations(tree: ast.Module) -> Iterator[int]:
-    """Loops over a set written on the spot: their order is not reproducible, so they must not drive effects."""
+    """Yield the lines of loops over a set expression. The order of a set is not reproducible."""
     for node in ast.walk(tree):
         iterated = node.iter if isinstance(node, ast.For | ast.comprehension) else None
         if isinstance(iterated, ast.Set | ast.SetComp) or (
@@ -141,7 +139,7 @@ def set_iterations(tree: ast.Module) -> Iterator[int]:
             yield iterated.lineno
 
 
-def test_there_is_something_to_check() -> None:
+def test_source_files_are_found() -> None:
     assert len(SOURCES) > 20
 
 
@@ -151,44 +149,44 @@ def test_files_are_short() -> None:
 
 
 def test_functions_are_short() -> None:
-    found = {
+    sizes = {
         f"{name}:{node.name}": size(node)
         for name, tree in TREES.items()
         for node in functions(tree)
         if size(node) > FUNCTION_LINES_MAX
     }
-    assert found == LONG_FUNCTIONS
+    assert sizes == LONG_FUNCTIONS
 
 
-def test_nothing_from_outside_enters_but_through_the_seams() -> None:
-    found = [
+def test_only_seams_call_banned_functions() -> None:
+    violations = [
         f"{name}:{line}: {called}: {instead}"
         for name, tree in TREES.items()
         if not is_seam(name)
         for line, called, instead in banned_calls(tree)
     ]
-    assert found == []
+    assert violations == []
 
 
-def test_no_effect_depends_on_the_order_of_a_set() -> None:
-    found = [
+def test_server_code_does_not_iterate_over_sets() -> None:
+    violations = [
         f"{name}:{line}"
         for name, tree in TREES.items()
         if name.startswith(SERVER_PACKAGES)
         for line in set_iterations(tree)
     ]
-    assert found == []
+    assert violations == []
 
 
 def test_no_leftovers() -> None:
-    found = [
+    leftovers = [
         f"{name}:{number}: {line.strip()}"
         for name in SOURCES
         if name != "tests/test_tidy.py"
         for number, line in enumerate((ROOT / name).read_text().splitlines(), 1)
         if LEFTOVERS.search(line)
     ]
-    assert found == []
+    assert leftovers == []
 
 
 def test_text_follows_the_glossary() -> None:
@@ -220,8 +218,8 @@ def test_commits_have_a_subject_with_an_area_and_a_body() -> None:
     assert bad == [], "imperative subject of at most 72 characters with an area prefix, and a body"
 
 
-def test_the_table_of_planted_bugs_lists_those_that_there_are() -> None:
-    """Finding them anew takes minutes, so what it says about each is `make test`'s to judge; here: none is missing, none is left."""
+def test_table_of_planted_bugs_lists_all_planted_bugs() -> None:
+    """`make test` checks the findings in the table, which takes minutes. This test compares only the listed bugs."""
     rows = [line.strip("| ").split(" | ") for line in (ROOT / "docs" / "planted.md").read_text().splitlines()]
     listed = [(row[0], row[1]) for row in rows if len(row) == len(PLANTED_COLUMNS) and row != PLANTED_COLUMNS]
     assert listed == [(bug.title, str(bug.brokers)) for bug in PLANTED], "python -m tests.sim.planted.bugs --write"
@@ -238,10 +236,10 @@ def test_the_table_of_planted_bugs_lists_those_that_there_are() -> None:
         ("import asyncio\nasyncio.get_running_loop()", []),
     ],
 )
-def test_the_rule_sees_what_it_bans(source: str, expected: list[str]) -> None:
+def test_banned_calls_are_found(source: str, expected: list[str]) -> None:
     assert [called for _, called, _ in banned_calls(ast.parse(source))] == expected
 
 
-def test_the_rule_sees_loops_over_sets() -> None:
+def test_loops_over_sets_are_found() -> None:
     assert list(set_iterations(ast.parse("for x in {1, 2}: pass"))) == [1]
     assert list(set_iterations(ast.parse("for x in sorted({1, 2}): pass"))) == []

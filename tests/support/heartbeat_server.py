@@ -1,4 +1,4 @@
-"""A live server on a real socket that serves ApiVersions, and Heartbeat with the test's own handler."""
+"""A server on a TCP socket that serves ApiVersions, and Heartbeat with a handler of the test."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from odradek.broker.network.connection import Connection
 
 Handle = Callable[[RequestContext, HeartbeatRequest], Any]
-LEAST_TOLD = -10
+THROTTLE_BASE_MS = -10
 LOOP_TURNS = 50
 
 
-def ask(name: str, generation: int = 0) -> HeartbeatRequest:
+def heartbeat(name: str, generation: int = 0) -> HeartbeatRequest:
     return HeartbeatRequest(group_id=name, generation_id=generation)
 
 
-def tell(number: int) -> HeartbeatResponse:
-    """An answer that carries `number`, as a time below zero: any other would silence the connection for so long."""
-    return HeartbeatResponse(throttle_time_ms=LEAST_TOLD - number)
+def numbered_response(number: int) -> HeartbeatResponse:
+    """Return a response that contains `number` as a negative throttle time. A positive one would mute the connection."""
+    return HeartbeatResponse(throttle_time_ms=THROTTLE_BASE_MS - number)
 
 
-def told(answer: HeartbeatResponse) -> int:
-    """The number that `tell` has put in."""
-    return LEAST_TOLD - answer.throttle_time_ms
+def number_of(response: HeartbeatResponse) -> int:
+    """Return the number in a result of `numbered_response`."""
+    return THROTTLE_BASE_MS - response.throttle_time_ms
 
 
 def refuse(

@@ -7,8 +7,8 @@ import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.MessageUtil;
 
 /**
- * Reads lines "name version hex", has Kafka's own generated class read the bytes, and prints what that class writes again,
- * or "error" with the reason.
+ * Reads lines "name version hex", decodes the bytes with Kafka's generated class, and prints the bytes that the class
+ * encodes, or "error" with the exception.
  */
 public final class Referee {
     private static final String[] PACKAGES = {
@@ -27,14 +27,14 @@ public final class Referee {
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] parts = line.split(" ", -1);
             try {
-                System.out.println(again(parts[0], Short.parseShort(parts[1]), HexFormat.of().parseHex(parts[2])));
-            } catch (Exception problem) {
-                System.out.println("error " + problem);
+                System.out.println(recode(parts[0], Short.parseShort(parts[1]), HexFormat.of().parseHex(parts[2])));
+            } catch (Exception failure) {
+                System.out.println("error " + failure);
             }
         }
     }
 
-    private static String again(String name, short version, byte[] data) throws Exception {
+    private static String recode(String name, short version, byte[] data) throws Exception {
         Message message = (Message) find(name).getDeclaredConstructor().newInstance();
         ByteBufferAccessor source = new ByteBufferAccessor(ByteBuffer.wrap(data));
         message.read(source, version);
@@ -48,10 +48,10 @@ public final class Referee {
     }
 
     private static Class<?> find(String name) throws ClassNotFoundException {
-        for (String place : PACKAGES) {
+        for (String packageName : PACKAGES) {
             for (String suffix : new String[] {"", "Data"}) {
                 try {
-                    return Class.forName(place + "." + name + suffix);
+                    return Class.forName(packageName + "." + name + suffix);
                 } catch (ClassNotFoundException absent) {
                     continue;
                 }

@@ -1,5 +1,7 @@
-"""Every message in every version against Kafka's own classes, out of the jars: they read what we write, to the last byte,
-and write the same again. It covers the internal records too, which kio does not have.
+"""Encoding of all messages in all versions, compared with Kafka's generated classes.
+
+Kafka's class decodes each encoded message completely, and encodes it to the same bytes. The test includes the internal
+records, which kio does not have.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ EXAMPLES_PER_CASE = 5
 pytestmark = pytest.mark.interop
 
 
-def ask_kafka(lines: list[str]) -> list[str]:
+def recode_with_kafka(lines: list[str]) -> list[str]:
     command = ["java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*", str(REFEREE)]
     done = subprocess.run(
         command, input="\n".join(lines), capture_output=True, text=True, timeout=TIMEOUT_S, check=True
@@ -34,8 +36,8 @@ def ask_kafka(lines: list[str]) -> list[str]:
     return done.stdout.splitlines()
 
 
-def drawn_lines(name: str, version: int) -> list[str]:
-    """ "name version hex" for a few messages."""
+def generated_lines(name: str, version: int) -> list[str]:
+    """Return lines "name version hex" of generated messages."""
     lines: list[str] = []
 
     @settings(
@@ -53,10 +55,10 @@ def drawn_lines(name: str, version: int) -> list[str]:
     return lines
 
 
-def test_kafka_reads_what_we_write_and_writes_it_again() -> None:
-    lines = [line for name, version in ALL_CASES for line in drawn_lines(name, version)]
+def test_kafka_decodes_each_message_and_encodes_it_to_the_same_bytes() -> None:
+    lines = [line for name, version in ALL_CASES for line in generated_lines(name, version)]
     assert len(lines) >= len(ALL_CASES)
-    answers = ask_kafka(lines)
-    assert len(answers) == len(lines)
-    wrong = [(line, answer) for line, answer in zip(lines, answers, strict=True) if line.split(" ")[2] != answer]
-    assert wrong == []
+    results = recode_with_kafka(lines)
+    assert len(results) == len(lines)
+    different = [(line, result) for line, result in zip(lines, results, strict=True) if line.split(" ")[2] != result]
+    assert different == []

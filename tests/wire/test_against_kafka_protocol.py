@@ -1,7 +1,7 @@
-"""ApiVersions and Metadata through the package kafka-protocol 0.1: another author's reading of the same protocol.
+"""Encoding of ApiVersions and Metadata, decoded with the independent package kafka-protocol 0.1.
 
-What that package cannot do is kept out of the values, and listed here: it takes a null compact string for "everything that
-is left", keeps only the first byte of a uuid, leaves tagged fields as they are, and ends at Metadata v12 and ApiVersions v3.
+The generated values respect the limits of that package. It reads a null compact string as all remaining bytes. It keeps
+only the first byte of a UUID, and does not decode tagged fields. Its last versions are Metadata v12 and ApiVersions v3.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ CASES = [(ours, version) for ours, theirs in THEIRS.items() for version in range
 
 def limits(cls: type[Struct], row: FieldRow) -> st.SearchStrategy[Any] | None:
     if row.kind == "string" and not row.is_array:
-        return st.text(min_size=1, max_size=8)  # never null, and not empty: it leaves "" as bytes
+        return st.text(min_size=1, max_size=8)  # not null; not empty, because the package returns "" as bytes
     if row.tag >= 0:
         return st.builds(list) if row.is_array else st.just(row.default)
     return None
 
 
-def same(ours: Struct, theirs: Any, version: int) -> None:
+def assert_equal(ours: Struct, theirs: Any, version: int) -> None:
     for row in field_rows(type(ours)):
         if row.in_version(version) and not row.tagged_in(version):
-            same_value(row, getattr(ours, row.name), getattr(theirs, row.name), version)
+            assert_equal_value(row, getattr(ours, row.name), getattr(theirs, row.name), version)
 
 
-def same_value(row: FieldRow, mine: Any, other: Any, version: int) -> None:
+def assert_equal_value(row: FieldRow, mine: Any, other: Any, version: int) -> None:
     if row.is_array:
         assert len(other or ()) == len(mine or ())
         for left, right in zip(mine or (), other or (), strict=True):
             if isinstance(left, Struct):
-                same(left, right, version)
+                assert_equal(left, right, version)
             else:
                 assert right == left
     elif row.kind == "uuid":
@@ -58,13 +58,13 @@ def same_value(row: FieldRow, mine: Any, other: Any, version: int) -> None:
 
 
 @pytest.mark.parametrize(("ours", "version"), CASES)
-def test_it_reads_what_we_write(ours: type[Message], version: int) -> None:
+def test_kafka_protocol_decodes_the_encoded_message(ours: type[Message], version: int) -> None:
     @settings(max_examples=20, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(struct_values(ours, version, limits))
     def check(message: Message) -> None:
         stream = BytesIO(encode(message, version))
         theirs = THEIRS[ours][version].unpack(stream)
         assert stream.read() == b""
-        same(message, theirs, version)
+        assert_equal(message, theirs, version)
 
     check()

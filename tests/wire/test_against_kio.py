@@ -1,4 +1,4 @@
-"""Every message in every version that kio has, in both directions: we read what kio writes, and kio what we write."""
+"""Encoding and decoding of all messages and versions that kio has, compared with kio in both directions."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.support.effort import effort
 from tests.support.messages import ALL_CASES, ALL_MESSAGES, struct_values, versions
 
 EXAMPLES_PER_MESSAGE = 15
-TIMEDELTA_MS_MAX = 2**40  # timedelta counts in floats: beyond this, milliseconds get lost in the referee
+TIMEDELTA_MS_MAX = 2**40  # timedelta uses floats: above this value, kio loses milliseconds
 DATETIME_SECONDS_MAX = 2**37
 
-# kio knows the schemas of kafka-clients only. These are records that brokers keep among themselves.
-LACKING_IN_KIO = [
+# kio has only the schemas of kafka-clients. These are internal records of brokers.
+MISSING_IN_KIO = [
     "AbortTransactionRecord",
     "AccessControlEntryRecord",
     "BeginTransactionRecord",
@@ -116,25 +116,25 @@ LACKING_IN_KIO = [
 
 @cache
 def kio_classes() -> dict[tuple[str, int], Any]:
-    """(message, version) -> kio's class, over all of its schema modules."""
-    found: dict[tuple[str, int], Any] = {}
+    """Return kio's classes by (message, version), from all of its schema modules."""
+    classes: dict[tuple[str, int], Any] = {}
     for module in pkgutil.walk_packages(kio.schema.__path__, "kio.schema."):
         values: list[Any] = list(vars(importlib.import_module(module.name)).values())
         for value in values:
             own = isinstance(value, type) and value.__module__ == module.name and hasattr(value, "__version__")
             if own and value.__type__.name != "nested":
-                found[value.__name__, int(value.__version__)] = value
-    return found
+                classes[value.__name__, int(value.__version__)] = value
+    return classes
 
 
-def test_kio_has_every_message_but_those_listed() -> None:
-    assert sorted({name for name, _ in ALL_CASES} - {name for name, _ in kio_classes()}) == sorted(LACKING_IN_KIO)
-    assert set(ALL_CASES) - set(kio_classes()) == {case for case in ALL_CASES if case[0] in LACKING_IN_KIO}
+def test_kio_has_all_messages_except_the_listed_ones() -> None:
+    assert sorted({name for name, _ in ALL_CASES} - {name for name, _ in kio_classes()}) == sorted(MISSING_IN_KIO)
+    assert set(ALL_CASES) - set(kio_classes()) == {case for case in ALL_CASES if case[0] in MISSING_IN_KIO}
     assert set(kio_classes()) <= set(ALL_CASES)
 
 
 def element_class(field: dataclasses.Field[Any]) -> Any:
-    """kio's class or primitive behind X, X | None, tuple[X, ...] and tuple[X, ...] | None."""
+    """Return the class or primitive X of a field with type X, X | None, tuple[X, ...] or tuple[X, ...] | None."""
     kind: Any = field.type
     while getattr(kind, "__args__", None):
         kind = next(part for part in kind.__args__ if part not in {type(None), Ellipsis})
@@ -142,7 +142,7 @@ def element_class(field: dataclasses.Field[Any]) -> Any:
 
 
 class Pairing:
-    """Fields of our classes beside kio's. Both follow the schema's order, so they are paired by position."""
+    """Pairs of fields of Odradek's and kio's classes, by position: both follow the order of the schema."""
 
     def __init__(self, ours: type[Struct], theirs: Any, version: int) -> None:
         self.version = version
@@ -159,7 +159,7 @@ class Pairing:
                 self._pair(row.struct, element_class(field))
 
     def limits(self, ours: type[Struct], row: FieldRow) -> st.SearchStrategy[Any] | None:
-        """Where kio turns a number into a richer type, only what that type can hold."""
+        """Return a strategy for the values that kio's type of a field can represent, or None without a limit."""
         kind = self.fields[ours, row.name].metadata.get("kafka_type")
         if kind == "error_code":
             return st.sampled_from([int(code.value) for code in KioErrorCode])
@@ -207,8 +207,8 @@ def prepared(name: str, version: int) -> tuple[Pairing, st.SearchStrategy[Any]]:
     return pairing, struct_values(ours, version, pairing.limits)
 
 
-@pytest.mark.parametrize("name", sorted({name for name, _ in ALL_CASES} - set(LACKING_IN_KIO)))
-def test_both_read_what_the_other_writes(name: str) -> None:
+@pytest.mark.parametrize("name", sorted({name for name, _ in ALL_CASES} - set(MISSING_IN_KIO)))
+def test_odradek_and_kio_decode_each_others_messages(name: str) -> None:
     ours = ALL_MESSAGES[name]
 
     @settings(
@@ -232,8 +232,8 @@ def test_both_read_what_the_other_writes(name: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("name", LACKING_IN_KIO)
-def test_messages_without_a_referee_survive_a_round_trip(name: str) -> None:
+@pytest.mark.parametrize("name", MISSING_IN_KIO)
+def test_messages_missing_in_kio_are_unchanged_after_a_round_trip(name: str) -> None:
     ours = ALL_MESSAGES[name]
 
     @settings(

@@ -1,6 +1,7 @@
-"""Floods on a broker process with small limits: each is refused in time, leaves no more than it may, and others are served.
+"""Floods of requests on a broker process with small limits.
 
-With the real limits, and with figures: `make floods`.
+Each flood is refused at its limit, its memory stays bounded, and another client is served. `make floods` uses the real
+limits and prints figures.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from tests.support.scaled_broker import ScaledBrokerCommand
 if TYPE_CHECKING:
     from pathlib import Path
 
-FEW = 40
+LIMIT = 40
 LIMITS = Limits(
-    groups=FEW,
-    pending=FEW // 2,
-    members_bytes=16 * len(METADATA),  # enough for FEW members that say and get little
-    offsets=FEW // 2 * TOPIC_PARTITIONS,
-    metadata_bytes=FEW // 2 * len(LONGEST),
-    transactional_ids=FEW,
-    producers=FEW,
+    groups=LIMIT,
+    pending=LIMIT // 2,
+    members_bytes=16 * len(METADATA),  # enough for LIMIT members with small metadata and assignments
+    offsets=LIMIT // 2 * TOPIC_PARTITIONS,
+    metadata_bytes=LIMIT // 2 * len(LONGEST),
+    transactional_ids=LIMIT,
+    producers=LIMIT,
     session_partitions=5 * SESSION_PARTITIONS,
 )
 CONSTANTS = {
@@ -38,7 +39,7 @@ CONSTANTS = {
 }
 
 
-async def test_floods_are_refused_and_others_are_served(tmp_path: Path) -> None:
+async def test_floods_are_refused_and_another_client_is_served(tmp_path: Path) -> None:
     broker = Broker(tmp_path, partial(ScaledBrokerCommand, limits=CONSTANTS))
     try:
         await broker.ready()
@@ -49,13 +50,15 @@ async def test_floods_are_refused_and_others_are_served(tmp_path: Path) -> None:
         code = broker.stop()
     assert code == 0
     assert [fault for report in reports for fault in report.faults()] == []
-    assert all(report.took_ms for report in reports), "the witness was served during each of them"
+    assert all(report.took_ms for report in reports), "the witness client was served during each flood"
     accepted = {report.flood.name: report.accepted for report in reports}
     full = {flood.name: flood.limit for flood in floods(LIMITS) if flood.accepted}
-    assert accepted == {**accepted, **full, "Produce, endless producers": FEW - 1}, "the witness is a producer, too"
+    assert accepted == {**accepted, **full, "Produce, endless producers": LIMIT - 1}, (
+        "the witness client is a producer, too"
+    )
 
 
-def test_a_flood_that_is_never_refused_is_a_fault() -> None:
+def test_flood_without_a_refusal_is_reported_as_a_fault() -> None:
     flood = Flood("f", "nothing", 1, "FULL", 0, lambda: iter(()), lambda _: "NONE")
     unlimited = Report(flood, 0.0, outcomes={"NONE": 2, "ODD": 1}, limit_mib=10, after_mib=1_000)
     assert unlimited.faults() == [

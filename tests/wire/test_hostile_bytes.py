@@ -1,4 +1,4 @@
-"""Bytes that nobody vouches for: a typed error or a message, in memory bounded by what was received."""
+"""Decoding of untrusted bytes: the result is a message or Malformed, and memory is bounded by the received bytes."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MEMORY_PER_BYTE_MAX = 64
-MEMORY_SLACK_BYTES = 1_024  # the message object itself, whatever its size
+MEMORY_SLACK_BYTES = 1_024  # the message object itself
 PEAKS = 3
 HOSTILE_BYTES = 2_048
 EXAMPLES = 2
 MUTATIONS = 8
 
 REQUEST_BYTES_MAX = 104_857_600  # socket.request.max.bytes
-GOOD_CLASSIC = encode(EndTxnRequest("my-txn", 1000, 5, committed=True), 0)
-GOOD_FLEXIBLE = encode(EndTxnRequest("my-txn", 1000, 5, committed=True), 3)
+VALID_CLASSIC = encode(EndTxnRequest("my-txn", 1000, 5, committed=True), 0)
+VALID_FLEXIBLE = encode(EndTxnRequest("my-txn", 1000, 5, committed=True), 3)
 
 
 def fields(text: str) -> bytes:
     return bytes.fromhex(text.replace(" ", ""))
 
 
-# name: class, version, bytes (hex), part of the message that names the fault
+# name: class, version, bytes (hex), expected part of the error message
 TABLE: dict[str, tuple[type[Message], int, bytes, str]] = {
     "no bytes at all": (EndTxnRequest, 0, b"", "transactional_id"),
     "array longer than the bytes that remain": (MetadataRequest, 0, fields("033a4c80 00000000"), "topics"),
@@ -76,41 +76,41 @@ TABLE: dict[str, tuple[type[Message], int, bytes, str]] = {
     ),
     "varint of six bytes": (EndTxnRequest, 3, fields("808080808000 00"), "transactional_id"),
     "varint over 32 bits": (EndTxnRequest, 3, fields("ffffffff7f 00"), "transactional_id"),
-    "varint cut off": (EndTxnRequest, 3, fields("ff"), "transactional_id"),
-    "tags in descending order": (EndTxnRequest, 3, GOOD_FLEXIBLE[:-1] + fields("02 0500 0400"), "ascending"),
-    "the same tag twice": (EndTxnRequest, 3, GOOD_FLEXIBLE[:-1] + fields("02 0500 0500"), "ascending"),
-    "more tags than bytes": (EndTxnRequest, 3, GOOD_FLEXIBLE[:-1] + fields("ffffffff0f 00"), "length"),
-    "tag longer than the bytes": (EndTxnRequest, 3, GOOD_FLEXIBLE[:-1] + fields("01 05 20 00"), "length"),
+    "incomplete varint": (EndTxnRequest, 3, fields("ff"), "transactional_id"),
+    "tags in descending order": (EndTxnRequest, 3, VALID_FLEXIBLE[:-1] + fields("02 0500 0400"), "ascending"),
+    "the same tag twice": (EndTxnRequest, 3, VALID_FLEXIBLE[:-1] + fields("02 0500 0500"), "ascending"),
+    "more tags than bytes": (EndTxnRequest, 3, VALID_FLEXIBLE[:-1] + fields("ffffffff0f 00"), "length"),
+    "tag longer than the bytes": (EndTxnRequest, 3, VALID_FLEXIBLE[:-1] + fields("01 05 20 00"), "length"),
     "known tag with a wrong size": (
         FetchRequest,
         12,
         fields("ffffffff 00000000 00000000 7fffffff 00 00000000 ffffffff 01 01 01 01 00 05 02 610000 00"),
         "cluster_id",
     ),
-    "bytes behind the message, classic": (EndTxnRequest, 0, GOOD_CLASSIC + b"\x00", "follow"),
-    "bytes behind the message, flexible": (EndTxnRequest, 3, GOOD_FLEXIBLE + b"\x00", "follow"),
-    "version above the last": (EndTxnRequest, 6, GOOD_FLEXIBLE, "no version 6"),
+    "bytes behind the message, classic": (EndTxnRequest, 0, VALID_CLASSIC + b"\x00", "follow"),
+    "bytes behind the message, flexible": (EndTxnRequest, 3, VALID_FLEXIBLE + b"\x00", "follow"),
+    "version above the last": (EndTxnRequest, 6, VALID_FLEXIBLE, "no version 6"),
     "version below the first": (ProduceRequest, 2, b"", "no version 2"),
-    "version below zero": (EndTxnRequest, -1, GOOD_CLASSIC, "no version -1"),
+    "version below zero": (EndTxnRequest, -1, VALID_CLASSIC, "no version -1"),
 }
 
 
 @pytest.mark.parametrize("case", TABLE)
-def test_each_fault_is_named(case: str) -> None:
-    cls, version, data, named = TABLE[case]
-    with pytest.raises(Malformed, match=named):
+def test_error_names_the_malformed_field(case: str) -> None:
+    cls, version, data, message = TABLE[case]
+    with pytest.raises(Malformed, match=message):
         decode(cls, version, data)
 
 
-@pytest.mark.parametrize(("version", "good"), [(0, GOOD_CLASSIC), (3, GOOD_FLEXIBLE)])
-def test_every_cut_is_an_error(version: int, good: bytes) -> None:
-    assert decode(EndTxnRequest, version, good).transactional_id == "my-txn"
-    for size in range(len(good)):
+@pytest.mark.parametrize(("version", "valid"), [(0, VALID_CLASSIC), (3, VALID_FLEXIBLE)])
+def test_truncated_message_is_malformed(version: int, valid: bytes) -> None:
+    assert decode(EndTxnRequest, version, valid).transactional_id == "my-txn"
+    for size in range(len(valid)):
         with pytest.raises(Malformed):
-            decode(EndTxnRequest, version, good[:size])
+            decode(EndTxnRequest, version, valid[:size])
 
 
-def test_an_error_names_field_and_position() -> None:
+def test_error_contains_field_path_and_position() -> None:
     with pytest.raises(
         Malformed, match=r"ProduceRequest v9: topic_data\.partition_data\.records at byte 22: length 100 "
     ):
@@ -121,7 +121,7 @@ def test_an_error_names_field_and_position() -> None:
 
 
 def minimal(cls: type[Struct], version: int, flexible: bool, path: tuple[FieldRow, ...], count: int) -> bytes:
-    """The shortest bytes of this struct, but with one element in each array on the path and `count` in its last."""
+    """Return the shortest encoding with one element in each array on `path`, and `count` in the last array."""
     out = b""
     for row in field_rows(cls):
         if not row.in_version(version) or row.tagged_in(version):
@@ -144,7 +144,7 @@ def element(row: FieldRow, version: int, compact: bool, path: tuple[FieldRow, ..
     if row.struct is not None:
         return minimal(row.struct, version, compact, path, count)
     if row.kind in FIXED_SIZES:
-        return b"\x7f" * FIXED_SIZES[row.kind]  # no small integer that Python would share
+        return b"\x7f" * FIXED_SIZES[row.kind]  # larger than the small integers that CPython caches
     return b"\x01" if compact else bytes(2 if row.kind == "string" else 4)
 
 
@@ -158,7 +158,7 @@ def array_paths(cls: type[Struct], version: int) -> Iterator[tuple[FieldRow, ...
 
 
 def peak_of_decoding(cls: type[Message], version: int, data: bytes) -> int:
-    """The least of several: what threads of other tests allocate meanwhile is counted as well."""
+    """Return the minimum peak of several decodings, in bytes. A single peak includes allocations of other threads."""
     return min(_peak_once(cls, version, data) for _ in range(PEAKS))
 
 
@@ -185,19 +185,19 @@ EDGE_CASES = sorted(
 
 
 @pytest.mark.parametrize(("name", "version"), EDGE_CASES)
-def test_arrays_of_the_smallest_elements_stay_within_bounds(name: str, version: int) -> None:
+def test_memory_for_arrays_of_minimal_elements_is_bounded(name: str, version: int) -> None:
     cls = ALL_MESSAGES[name]
     flexible = cls.FLEXIBLE_MIN is not None and version >= cls.FLEXIBLE_MIN
     decode(cls, version, minimal(cls, version, flexible, (), 0))  # compiles outside the measurement
     for path in array_paths(cls, version):
-        one = len(minimal(cls, version, flexible, path, 2)) - len(minimal(cls, version, flexible, path, 1))
-        data = minimal(cls, version, flexible, path, HOSTILE_BYTES // one)
+        element_size = len(minimal(cls, version, flexible, path, 2)) - len(minimal(cls, version, flexible, path, 1))
+        data = minimal(cls, version, flexible, path, HOSTILE_BYTES // element_size)
         peak = peak_of_decoding(cls, version, data)
         assert peak < MEMORY_PER_BYTE_MAX * len(data) + MEMORY_SLACK_BYTES, [row.name for row in path]
 
 
 @pytest.mark.parametrize("tag_bytes", [1, 2, 3])
-def test_unknown_tags_stay_within_bounds(tag_bytes: int) -> None:
+def test_memory_for_unknown_tags_is_bounded(tag_bytes: int) -> None:
     first = {1: 0, 2: 128, 3: 16_384}[tag_bytes]
     count = 100 if tag_bytes == 1 else 1_500
     tags = b"".join(unsigned_varint(first + index) + b"\x00" for index in range(count))
@@ -206,7 +206,7 @@ def test_unknown_tags_stay_within_bounds(tag_bytes: int) -> None:
     assert peak_of_decoding(ApiVersionsRequest, 3, data) < MEMORY_PER_BYTE_MAX * len(data) + MEMORY_SLACK_BYTES
 
 
-def test_one_unknown_tag_in_each_of_many_structs_stays_within_bounds() -> None:
+def test_memory_for_one_unknown_tag_in_each_of_many_structs_is_bounded() -> None:
     topic = b"\x01" + b"\x01" + b"\x01\x80\x01\x00"  # name "", no partitions, one tag without content
     count = HOSTILE_BYTES // len(topic)
     data = fields("00 ffff 00000000") + unsigned_varint(count + 1) + topic * count + b"\x00"
@@ -215,14 +215,14 @@ def test_one_unknown_tag_in_each_of_many_structs_stays_within_bounds() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, 7, REQUEST_BYTES_MAX + 1, 2**31 - 1])
-def test_a_frame_of_a_size_out_of_bounds_is_refused(size: int) -> None:
+def test_frame_with_an_invalid_size_is_malformed(size: int) -> None:
     connection = ServerConnection(request_bytes_max=REQUEST_BYTES_MAX)
     connection.receive_data(size.to_bytes(4, "big", signed=True) + b"rest")
     with pytest.raises(Malformed, match="frame has"):
         connection.next_request()
 
 
-def test_a_declared_size_allocates_nothing() -> None:
+def test_frame_size_allocates_no_memory_before_its_bytes_arrive() -> None:
     connection = ServerConnection(request_bytes_max=REQUEST_BYTES_MAX)
     received = 0
     tracemalloc.start()
@@ -236,29 +236,29 @@ def test_a_declared_size_allocates_nothing() -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 8 * received  # a buffer grows to four times what is there, beside the old one
+    assert peak < 8 * received  # a growing buffer has up to four times its content, and coexists with the old one
 
 
-# -- anything at all
+# -- mutated messages
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
     out = bytearray(data)
     for _ in range(rng.randint(1, 3)):
         kind = rng.randrange(4)
-        at = rng.randrange(len(out) + 1)
+        position = rng.randrange(len(out) + 1)
         if kind == 0:
-            out[at:at] = bytes(rng.choice((0, 1, 0x7F, 0x80, 0xFF)) for _ in range(rng.randint(1, 5)))
+            out[position:position] = bytes(rng.choice((0, 1, 0x7F, 0x80, 0xFF)) for _ in range(rng.randint(1, 5)))
         elif kind == 1:
-            del out[at : at + rng.randint(1, 4)]
-        elif at < len(out):
-            out[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+            del out[position : position + rng.randint(1, 4)]
+        elif position < len(out):
+            out[position] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
     return bytes(out)
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in ALL_CASES}))
-def test_mutated_messages_are_read_or_refused(name: str) -> None:
-    """Whatever is read can be written again and is then the same: nothing is accepted that has no meaning."""
+def test_mutated_message_is_malformed_or_unchanged_after_a_round_trip(name: str) -> None:
+
     cls = ALL_MESSAGES[name]
 
     @settings(max_examples=effort(EXAMPLES), deadline=None, database=None, suppress_health_check=list(HealthCheck))

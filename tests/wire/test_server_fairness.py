@@ -1,4 +1,4 @@
-"""Greedy clients and their neighbors: a live server on a real socket, with handlers of the test's own."""
+"""Fairness between connections: a server on a TCP socket with test handlers."""
 
 import asyncio
 from typing import Any
@@ -9,39 +9,39 @@ from odradek.broker.network.connection import REQUESTS_AT_A_TIME
 from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.context import RequestContext
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from tests.support.heartbeat_server import ask, serving, settle, tell
+from tests.support.heartbeat_server import heartbeat, numbered_response, serving, settle
 from tests.support.raw_client import ConnectionLost
 
 
-async def test_many_requests_at_once_do_not_keep_the_others_waiting() -> None:
+async def test_many_pipelined_requests_do_not_delay_another_connection() -> None:
     served: list[int] = []
 
     def handle(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
         served.append(request.generation_id)
-        return tell(request.generation_id)
+        return numbered_response(request.generation_id)
 
     async with serving(handle) as server:
         greedy, other = await server.connect(), await server.connect()
-        answers = [greedy.send(ask("g", number), 4) for number in range(500)]
-        last = other.send(ask("o", -1), 4)
-        for answer in (*answers, last):
-            await answer
+        responses = [greedy.send(heartbeat("g", number), 4) for number in range(500)]
+        last = other.send(heartbeat("o", -1), 4)
+        for response in (*responses, last):
+            await response
         assert [number for number in served if number >= 0] == list(range(500))
         assert served.index(-1) <= 5 * REQUESTS_AT_A_TIME
 
 
-async def test_a_stage_two_of_a_client_that_has_gone_is_not_begun() -> None:
-    gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    asked = asyncio.Event()
-    begun: list[int] = []
+async def test_stage_two_is_not_started_after_the_client_disconnected() -> None:
+    stage_one_result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    stage_one_started = asyncio.Event()
+    stage_two_starts: list[int] = []
 
     async def stage_two() -> HeartbeatResponse:
-        begun.append(1)
-        return tell(1)
+        stage_two_starts.append(1)
+        return numbered_response(1)
 
     async def stage_one() -> Any:
-        asked.set()
-        await gate
+        stage_one_started.set()
+        await stage_one_result
         return stage_two()
 
     def handle(context: RequestContext, request: HeartbeatRequest) -> Any:
@@ -49,29 +49,29 @@ async def test_a_stage_two_of_a_client_that_has_gone_is_not_begun() -> None:
 
     async with serving(handle) as server:
         client = await server.connect()
-        lost = client.send(ask("g", 0), 4)
-        await asked.wait()
+        lost = client.send(heartbeat("g", 0), 4)
+        await stage_one_started.wait()
         for connection in list(server.shared.connections.values()):
             connection.close()
         with pytest.raises(ConnectionLost):
             await lost
-        gate.set_result(None)
+        stage_one_result.set_result(None)
         await settle()
-        assert begun == []
+        assert stage_two_starts == []
 
 
-async def test_clients_that_fill_the_broker_do_not_lock_out_brokers_on_a_listener_of_their_own() -> None:
+async def test_clients_at_the_connection_limit_do_not_block_the_inter_broker_listener() -> None:
     listeners = "listeners=EXTERNAL://127.0.0.1:0,INTERNAL://127.0.0.1:0", "inter.broker.listener.name=INTERNAL"
     limits = "max.connections=5", "max.connection.creation.rate=1"
-    async with serving(lambda *_: tell(1), *listeners, *limits) as server:
+    async with serving(lambda *_: numbered_response(1), *listeners, *limits) as server:
         clients = [await server.connect() for _ in range(5)]
-        await clients[0].call(ask("g"), 4)
-        waiting = clients[-1].send(ask("g"), 4)
+        await clients[0].call(heartbeat("g"), 4)
+        waiting = clients[-1].send(heartbeat("g"), 4)
         with pytest.raises((ConnectionLost, OSError)):
-            await (await server.connect()).call(ask("g"), 4)
+            await (await server.connect()).call(heartbeat("g"), 4)
         for _ in range(2):
-            await (await server.connect(listener=1)).call(ask("g"), 4)
-        assert not waiting.done(), "clients wait for the seconds after this one, brokers do not"
+            await (await server.connect(listener=1)).call(heartbeat("g"), 4)
+        assert not waiting.done(), "the creation rate delays clients, but not brokers"
         clients[-1].close()
         with pytest.raises(ConnectionLost):
             await waiting

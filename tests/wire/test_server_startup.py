@@ -1,4 +1,4 @@
-"""Clients that come while the node still starts: its port is bound, but nothing is served yet."""
+"""Clients that connect while the node starts: its port is bound, but the node does not serve requests yet."""
 
 import asyncio
 import gc
@@ -14,30 +14,30 @@ from odradek.broker.requests.context import RequestContext
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from tests.support.heartbeat_server import Server, ask, settle, tell
+from tests.support.heartbeat_server import Server, heartbeat, numbered_response, settle
 from tests.support.raw_client import ConnectionLost
 
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [uvloop.new_event_loop, asyncio.new_event_loop]
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_a_request_that_came_before_the_node_served_is_answered(
+def test_request_received_before_the_node_serves_gets_a_response(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """uvloop starts to read after connection_made even if that has paused reading: nothing of it may be lost."""
+    """uvloop reads after connection_made even if that callback paused reading. No received byte may be lost."""
 
     async def scenario() -> None:
-        server = Server(lambda *_: tell(0))
+        server = Server(lambda *_: numbered_response(0))
         await server.acceptor.bind(parse_listeners(server.config), server.shared)
         client = await server.connect()
         try:
-            answer: Any = client.send(ApiVersionsRequest("early", "1"), 3)
+            response: Any = client.send(ApiVersionsRequest("early", "1"), 3)
             async with asyncio.timeout(10):
                 while not server.shared.early:
                     await asyncio.sleep(0.001)
                 await settle()  # the bytes have arrived, if the transport reads at all
                 server.serve()
-                assert (await answer).error_code == 0
+                assert (await response).error_code == 0
         finally:
             client.close()
             await server.stop()
@@ -46,27 +46,27 @@ def test_a_request_that_came_before_the_node_served_is_answered(
         runner.run(scenario())
 
 
-async def test_a_request_that_a_stop_cancels_before_it_began_is_closed() -> None:
-    """A coroutine that nobody ever awaits is reported by Python itself, and warnings are errors here."""
+async def test_coroutine_of_a_request_cancelled_before_its_start_is_closed() -> None:
+    """Python warns about a coroutine that is never awaited, and pytest treats warnings as errors."""
     stopping: list[asyncio.Task[None]] = []
 
     async def late() -> HeartbeatResponse:
-        return tell(1)
+        return numbered_response(1)
 
     def handle(context: RequestContext, request: HeartbeatRequest) -> Any:
-        stopping.append(asyncio.ensure_future(server.tasks.cancel_all()))  # its turn comes before the request's
+        stopping.append(asyncio.ensure_future(server.tasks.cancel_all()))  # the event loop runs it before the request
         return late()
 
     server = Server(handle)
     await server.start()
     client = await server.connect()
-    answer: Any = client.send(ask("g"), 4)
+    response: Any = client.send(heartbeat("g"), 4)
     async with asyncio.timeout(10):
         while not stopping:
             await asyncio.sleep(0.001)
         await stopping[0]
         await server.stop()
-        with suppress(ConnectionLost):  # the answer may still go out, but it is no success
-            assert (await answer).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        with suppress(ConnectionLost):  # the response may still be sent, but not as a success
+            assert (await response).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     client.close()
     gc.collect()

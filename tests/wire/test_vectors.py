@@ -1,4 +1,4 @@
-"""Byte vectors printed by Kafka's own generated serializers: what we write equals them, and we read them back."""
+"""Byte vectors of Kafka's generated serializers: messages are encoded to these bytes, and decoded from them."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ OFFSET = OffsetCommitValue(42, 7, "", NOW)
 TOPIC_ID = UUID(int=(1 << 64) + 2)
 SNAPSHOT = ProducerSnapshot(0xA0B6840A, [ProducerEntry(1000, 5, 9, 41, 4, NOW, 7, -1)])
 
-# message, versions, bytes; records of a log without the type or version number before them
+# message, versions, bytes. The bytes of log records do not include the type and version number before them.
 MESSAGES: list[tuple[Message, tuple[int, ...], str]] = [
     (TransactionLogKey("my-txn"), (0,), "00066d792d74786e"),
     (TXN_EMPTY, (0,), "00000000000003e800050000ea6000ffffffff0000018bcfe56800ffffffffffffffff"),
@@ -187,7 +187,7 @@ CASES = [
     for version in versions
 ]
 
-# The versions that a record's schema lacks are written by Kafka under another schema of the same layout.
+# Kafka writes these key versions with another schema of the same layout.
 KEY_VERSION = {"OffsetCommitKey": 0, "GroupMetadataKey": 0}
 
 COMMIT_MARKER = (
@@ -205,15 +205,15 @@ DATA_BATCH = (
 
 
 @pytest.mark.parametrize(("message", "version", "vector"), CASES)
-def test_messages_equal_kafkas_bytes(message: Message, version: int, vector: str) -> None:
+def test_encoded_message_equals_kafkas_bytes(message: Message, version: int, vector: str) -> None:
     version = KEY_VERSION.get(message.NAME, version)
     assert encode(message, version).hex() == vector
-    # what a version does not carry comes back as its default, so the bytes are compared once more
+    # A field that a version does not have is decoded as its default, so the test compares the bytes again.
     assert encode(decode(type(message), version, bytes.fromhex(vector)), version).hex() == vector
 
 
 @pytest.mark.parametrize(("commit", "vector"), [(True, COMMIT_MARKER), (False, ABORT_MARKER)])
-def test_marker_batches_equal_kafkas_bytes(commit: bool, vector: str) -> None:
+def test_marker_batch_equals_kafkas_bytes(commit: bool, vector: str) -> None:
     batch = end_txn_marker(producer_id=1000, producer_epoch=5, coordinator_epoch=7, commit=commit, timestamp=NOW)
     assert batch.hex() == vector
     assert len(batch) == 78

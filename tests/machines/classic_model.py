@@ -1,201 +1,209 @@
-"""The requests that the plain model of a classic group understands."""
+"""Model of one classic group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and the checks of OffsetCommit."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.machines.classic_model_phases import NEW_MEMBER_MS, Answer, Phases
+from tests.machines.classic_model_phases import NEW_MEMBER_MS, Phases, Response
 
 SESSION_MS = (6_000, 1_800_000)
 
 
 class Model(Phases):
-    def join(self, waiter: int, ask: dict[str, Any]) -> Answer | None:
-        """None: it waits."""
-        member_id, instance, protocols = ask["id"], ask["instance"], ask["protocols"]
-        if not SESSION_MS[0] <= ask["session"] <= SESSION_MS[1]:
+    """Model of one classic group."""
+
+    def join(self, waiter: int, request: dict[str, Any]) -> Response | None:
+        """Join a member. Return None if the response comes later."""
+        member_id, instance, protocols = request["id"], request["instance"], request["protocols"]
+        if not SESSION_MS[0] <= request["session"] <= SESSION_MS[1]:
             return ("INVALID_SESSION_TIMEOUT", member_id)
         if self.state == "Dead" and member_id:
             return ("UNKNOWN_MEMBER_ID", member_id)
-        if not self.room(member_id):
-            self.turn_away(member_id)
+        if not self.has_capacity(member_id):
+            self.refuse(member_id)
             return ("GROUP_MAX_SIZE_REACHED", "")
-        if not self.understood(ask["type"], protocols):
+        if not self.protocols_match(request["type"], protocols):
             return ("INCONSISTENT_GROUP_PROTOCOL", member_id)
         if member_id in self.pending:
             if instance is not None:
                 return ("UNKNOWN_SERVER_ERROR", "")
-            return self.add(waiter, member_id, ask)
+            return self.add(waiter, member_id, request)
         if member_id:
-            return self.join_again(waiter, ask)
-        self.drawn += 1
-        fresh = f"{ask['client'] if instance is None else instance}-{self.drawn}"
+            return self.rejoin(waiter, request)
+        self.generated_ids += 1
+        new_id = f"{request['client'] if instance is None else instance}-{self.generated_ids}"
         if self.owner(instance) is not None:
-            return self.replace(waiter, fresh, ask)
+            return self.replace(waiter, new_id, request)
         if self.state == "Dead":
             self.enter("Empty")
             self.wrote = "made"
-        if instance is None and ask["version"] >= 4:
-            self.pending.append(fresh)
-            self.clocks[f"session {fresh}"] = (self.now_ms + ask["session"], ("silent", fresh))
-            return ("MEMBER_ID_REQUIRED", fresh)
-        return self.add(waiter, fresh, ask)
+        if instance is None and request["version"] >= 4:
+            self.pending.append(new_id)
+            self.timers[f"session {new_id}"] = (self.now_ms + request["session"], ("session_timeout", new_id))
+            return ("MEMBER_ID_REQUIRED", new_id)
+        return self.add(waiter, new_id, request)
 
-    def room(self, member_id: str) -> bool:
+    def has_capacity(self, member_id: str) -> bool:
         member = self.find(member_id)
         if self.state in {"Empty", "Dead"}:
             return True
         if self.state == "PreparingRebalance":
-            joined = [one for one in self.members if one["joining"] is not None]
+            joined = [other for other in self.members if other["joining"] is not None]
             return member in joined or len(joined) < self.size
         return member is not None or len(self.members) < self.size
 
-    def turn_away(self, member_id: str) -> None:
-        """Those that have joined wait for nobody that was told to stay away."""
+    def refuse(self, member_id: str) -> None:
+        """Remove a member that exceeds the group's size. The rebalance no longer waits for it."""
         if member_id in self.pending or self.find(member_id):
             self.drop(member_id)
-            self.clocks.pop(f"session {member_id}", None)
-            if self.state == "PreparingRebalance" and self.before != "Empty" and self.all_in():
+            self.timers.pop(f"session {member_id}", None)
+            if self.state == "PreparingRebalance" and self.before != "Empty" and self.all_joined():
                 self.complete()
 
-    def understood(self, kind: str, protocols: list[tuple[str, bytes]]) -> bool:
+    def protocols_match(self, protocol_type: str, protocols: list[tuple[str, bytes]]) -> bool:
         if self.state in {"Empty", "Dead"}:
-            return bool(kind and protocols)
+            return bool(protocol_type and protocols)
         names = {name for name, _ in protocols}
         common = self.common([member["protocols"] for member in self.members]) if self.members else names
-        return kind == self.type and bool(names & common)
+        return protocol_type == self.type and bool(names & common)
 
-    def add(self, waiter: int, member_id: str, ask: dict[str, Any]) -> Answer | None:
+    def add(self, waiter: int, member_id: str, request: dict[str, Any]) -> Response | None:
         if self.state == "PreparingRebalance" and self.before == "Empty":
-            self.came = True
+            self.new_member_joined = True
         if not self.members:
-            self.type = ask["type"]
+            self.type = request["type"]
         self.leader = self.leader or member_id
-        member = {name: ask[name] for name in ("instance", "protocols", "session", "rebalance")}
+        member = {name: request[name] for name in ("instance", "protocols", "session", "rebalance")}
         member |= {"id": member_id, "joining": waiter, "syncing": None, "new": True, "assignment": b""}
         self.members.append(member)
-        self.pending = [one for one in self.pending if one != member_id]
-        self.hear(member, NEW_MEMBER_MS)
-        self.grown()
+        self.pending = [other for other in self.pending if other != member_id]
+        self.restart_session_timer(member, NEW_MEMBER_MS)
+        self.on_join()
         return None
 
-    def take(self, waiter: int, member: dict[str, Any], ask: dict[str, Any]) -> None:
-        member |= {name: ask[name] for name in ("protocols", "session", "rebalance")}
-        self.tell(member["joining"], ("REBALANCE_IN_PROGRESS", member["id"]))
+    def update_member(self, waiter: int, member: dict[str, Any], request: dict[str, Any]) -> None:
+        member |= {name: request[name] for name in ("protocols", "session", "rebalance")}
+        self.respond(member["joining"], ("REBALANCE_IN_PROGRESS", member["id"]))
         member["joining"] = waiter
 
-    def join_again(self, waiter: int, ask: dict[str, Any]) -> Answer | None:
-        error = self.who(ask["id"], ask["instance"])
-        member = self.find(ask["id"])
+    def rejoin(self, waiter: int, request: dict[str, Any]) -> Response | None:
+        error = self.identity_error(request["id"], request["instance"])
+        member = self.find(request["id"])
         if error or member is None:
-            return (error, ask["id"])
-        if member["protocols"] == ask["protocols"] and (
+            return (error, request["id"])
+        if member["protocols"] == request["protocols"] and (
             self.state == "CompletingRebalance" or (self.state == "Stable" and self.leader != member["id"])
         ):
             return self.generation_of(member)
-        self.take(waiter, member, ask)
-        self.grown()
+        self.update_member(waiter, member, request)
+        self.on_join()
         return None
 
-    def replace(self, waiter: int, fresh: str, ask: dict[str, Any]) -> Answer | None:
-        old = self.owner(ask["instance"])
+    def replace(self, waiter: int, new_id: str, request: dict[str, Any]) -> Response | None:
+        old = self.owner(request["instance"])
         assert old is not None
-        led_by, old_id = self.leader, old["id"]
-        others = [ask["protocols"] if member is old else member["protocols"] for member in self.members]
-        quiet = self.state == "Stable" and self.chosen(others) == self.protocol
-        self.tell(old["joining"], ("FENCED_INSTANCE_ID", old_id))
-        self.tell(old["syncing"], ("FENCED_INSTANCE_ID", b""))
-        self.clocks.pop(f"session {old_id}", None)
+        old_leader, old_id = self.leader, old["id"]
+        others = [request["protocols"] if member is old else member["protocols"] for member in self.members]
+        keeps_generation = self.state == "Stable" and self.chosen(others) == self.protocol
+        self.respond(old["joining"], ("FENCED_INSTANCE_ID", old_id))
+        self.respond(old["syncing"], ("FENCED_INSTANCE_ID", b""))
+        self.timers.pop(f"session {old_id}", None)
         self.members.remove(old)
-        self.unsynced = [one for one in self.unsynced if one != old_id] + [fresh] * (old_id in self.unsynced)
-        member = {**old, "id": fresh, "joining": None, "syncing": None, "new": False}
+        self.unsynced = [other for other in self.unsynced if other != old_id] + [new_id] * (old_id in self.unsynced)
+        member = {**old, "id": new_id, "joining": None, "syncing": None, "new": False}
         self.members.append(member)
-        self.leader = fresh if led_by == old_id else led_by
-        self.hear(member)
-        if quiet:
-            member |= {name: ask[name] for name in ("protocols", "session", "rebalance")}
+        self.leader = new_id if old_leader == old_id else old_leader
+        self.restart_session_timer(member)
+        if keeps_generation:
+            member |= {name: request[name] for name in ("protocols", "session", "rebalance")}
             self.wrote = "stable"
-            told = self.generation_of(member)
-            if ask["version"] >= 9:
-                return (*told[:-1], self.leader == fresh)
-            return (*told[:4], led_by, (), False)
-        self.take(waiter, member, ask)
-        self.grown()
+            response = self.generation_of(member)
+            if request["version"] >= 9:
+                return (*response[:-1], self.leader == new_id)
+            return (*response[:4], old_leader, (), False)
+        self.update_member(waiter, member, request)
+        self.on_join()
         return None
 
     def sync(
-        self, waiter: int, member_id: str, instance: str | None, generation: int, given: dict[str, bytes], named: Any
-    ) -> Answer | None:
-        error = self.who(member_id, instance)
+        self,
+        waiter: int,
+        member_id: str,
+        instance: str | None,
+        generation: int,
+        assignments: dict[str, bytes],
+        protocol_name: Any,
+    ) -> Response | None:
+        error = self.identity_error(member_id, instance)
         member = self.find(member_id)
         if not error and generation != self.generation:
             error = "ILLEGAL_GENERATION"
-        if not error and named is not None and self.protocol not in {None, named}:
+        if not error and protocol_name is not None and self.protocol not in {None, protocol_name}:
             error = "INCONSISTENT_GROUP_PROTOCOL"
         if not error and self.state == "PreparingRebalance":
             error = "REBALANCE_IN_PROGRESS"
         if error or member is None:
             return (error, b"")
         if self.state == "CompletingRebalance":
-            self.tell(member["syncing"], ("REBALANCE_IN_PROGRESS", b""))
+            self.respond(member["syncing"], ("REBALANCE_IN_PROGRESS", b""))
             member["syncing"] = waiter
-        self.unsynced = [one for one in self.unsynced if one != member_id]
+        self.unsynced = [other for other in self.unsynced if other != member_id]
         if not self.unsynced:
-            self.clocks.pop("sync", None)
+            self.timers.pop("sync", None)
         if self.state == "Stable":
             return ("NONE", member["assignment"])
         if member_id != self.leader:
             return None
-        for one in self.members:
-            one["assignment"] = given.get(one["id"], b"")
-            if one["syncing"] is not None:
-                if one is not member:
-                    self.tell(one["syncing"], ("NONE", one["assignment"]))
-                one["syncing"] = None
-                self.hear(one)
+        for other in self.members:
+            other["assignment"] = assignments.get(other["id"], b"")
+            if other["syncing"] is not None:
+                if other is not member:
+                    self.respond(other["syncing"], ("NONE", other["assignment"]))
+                other["syncing"] = None
+                self.restart_session_timer(other)
         self.enter("Stable")
         self.wrote = "stable"
         return ("NONE", member["assignment"])
 
     def heartbeat(self, member_id: str, instance: str | None, generation: int) -> str:
-        error = self.who(member_id, instance)
+        error = self.identity_error(member_id, instance)
         if error:
             return error
         if generation != self.generation:
             return "ILLEGAL_GENERATION"
         member = self.find(member_id)
         assert member is not None
-        self.hear(member)
+        self.restart_session_timer(member)
         return "REBALANCE_IN_PROGRESS" if self.state == "PreparingRebalance" else "NONE"
 
-    def leave(self, *who: tuple[str, str | None]) -> list[str]:
-        said = [self.leave_one(member_id, instance) for member_id, instance in who]
-        if "NONE" in said:
+    def leave(self, *members: tuple[str, str | None]) -> list[str]:
+        errors = [self.leave_one(member_id, instance) for member_id, instance in members]
+        if "NONE" in errors:
             if self.state in {"Stable", "CompletingRebalance"}:
                 self.rebalance()
-            elif self.state == "PreparingRebalance" and self.before != "Empty" and self.all_in():
+            elif self.state == "PreparingRebalance" and self.before != "Empty" and self.all_joined():
                 self.complete()
-        return said
+        return errors
 
     def leave_one(self, member_id: str, instance: str | None) -> str:
         if member_id in self.pending:
             self.drop(member_id)
-            self.clocks.pop(f"session {member_id}", None)
+            self.timers.pop(f"session {member_id}", None)
             return "NONE"
         owner = self.owner(instance)
         if not member_id and owner is not None:
             member_id = owner["id"]
-        error = self.who(member_id, instance)
+        error = self.identity_error(member_id, instance)
         member = self.find(member_id)
         if not error and member is not None:
-            self.dismiss(member)
+            self.remove(member)
         return error or "NONE"
 
     def commit(self, member_id: str, instance: str | None, generation: int, txn: bool) -> str:
         if self.state == "Empty" and generation < 0:
             return "NONE"
         if member_id or instance is not None or generation >= 0:
-            error = self.who(member_id, instance)
+            error = self.identity_error(member_id, instance)
             if error:
                 return error
             if generation != self.generation:

@@ -1,7 +1,7 @@
-"""What a consumer group should do, written apart from the core: sets of partitions, and who has which.
+"""Model of a consumer group (KIP-848): sets of partitions and their members. It shares no code with the core.
 
-The assignors are not modeled: a target is taken from the core when the model says that there must be a new one, and only
-judged (everything that is subscribed to, once, by a subscriber).
+The assignors are not modeled. When the model expects a new target assignment, it takes the core's and checks only that
+it assigns each subscribed partition once, to a subscriber.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SESSION_MS = 45_000
 REBALANCE_MS = 60_000
-Part = tuple[str, int]
+Partition = tuple[str, int]
 
 
 @dataclass
@@ -23,45 +23,51 @@ class Member:
     instance: str | None
     epoch: int = 0
     previous: int = -1
-    has: dict[Part, int] = field(default_factory=dict)
-    """Partition -> since which epoch."""
-    giving: dict[Part, int] = field(default_factory=dict)
-    waiting: bool = False
+    assigned: dict[Partition, int] = field(default_factory=dict)
+    """Partition -> member epoch at which it was assigned."""
+    revoking: dict[Partition, int] = field(default_factory=dict)
+    unreleased: bool = False
     unknown: bool = False
-    """A newer coordinator has left it in a state of its own."""
+    """True if a newer coordinator stored a member state that this version does not know."""
     session_ms: int = 0
     rebalance: tuple[int, int] | None = None
-    """(deadline, epoch)"""
+    """(deadline, member epoch) of the rebalance timeout."""
 
-    def all(self) -> set[Part]:
-        return {*self.has, *self.giving}
+    def owned(self) -> set[Partition]:
+        return {*self.assigned, *self.revoking}
 
 
-Told = tuple[int, set[Part] | None]
-"""(epoch, assignment where the answer has one)"""
+Heartbeat = tuple[int, set[Partition] | None]
+"""(member epoch, assignment or None) of a heartbeat response."""
 
 
 @dataclass
 class Model:
+    """Model of one consumer group."""
+
     size_max: int
     now_ms: int
     interval_ms: int = 0
     topics: dict[str, int] = field(default_factory=dict)
-    """What there is."""
+    """Topic -> number of partitions."""
     exists: bool = False
     epoch: int = 1
     target_epoch: int = 1
     members: dict[str, Member] = field(default_factory=dict)
-    targets: dict[str, set[Part]] = field(default_factory=dict)
+    targets: dict[str, set[Partition]] = field(default_factory=dict)
     assigned_ms: int = 0
-    known: dict[str, int] = field(default_factory=dict)
-    """The subscribed topics that there were when the epoch was made."""
+    known_topics: dict[str, int] = field(default_factory=dict)
+    """Subscribed topics at the last bump of the group epoch, with their number of partitions."""
 
-    # ---- requests ---------------------------------------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------------------------------
 
     def join(
-        self, name: str, topics: frozenset[str], instance: str | None, new_targets: Callable[[], dict[str, set[Part]]]
-    ) -> Told | str:
+        self,
+        name: str,
+        topics: frozenset[str],
+        instance: str | None,
+        new_targets: Callable[[], dict[str, set[Partition]]],
+    ) -> Heartbeat | str:
         if len(self.members) >= self.size_max and name not in self.members:
             return "GROUP_MAX_SIZE_REACHED"
         old = self.holder(instance)
@@ -78,13 +84,13 @@ class Model:
         )
         member = self.members.setdefault(name, Member(topics, instance))
         member.instance = instance if instance is not None else member.instance
-        return self.heard(name, topics, set(), resubscribed, new_targets, joins=True)
+        return self.heartbeat(name, topics, set(), resubscribed, new_targets, joins=True)
 
     def holder(self, instance: str | None) -> str | None:
         return next((name for name, m in self.members.items() if instance is not None and m.instance == instance), None)
 
     def refusal(self, name: str, instance: str | None) -> str | None:
-        """Why this member may not speak."""
+        """Return the error for a request of this member, or None if the request is valid."""
         if not self.exists:
             return "GROUP_ID_NOT_FOUND"
         if instance is None:
@@ -94,68 +100,68 @@ class Model:
             return "UNKNOWN_MEMBER_ID"
         return None if holder == name else "FENCED_INSTANCE_ID"
 
-    def beat(
+    def checked_heartbeat(
         self,
         name: str,
         instance: str | None,
         epoch: int,
-        owned: set[Part] | None,
+        owned: set[Partition] | None,
         topics: frozenset[str] | None,
-        new_targets: Callable[[], dict[str, set[Part]]],
-    ) -> Told | str:
+        new_targets: Callable[[], dict[str, set[Partition]]],
+    ) -> Heartbeat | str:
         if self.exists and len(self.members) >= self.size_max and name not in self.members:
             return "GROUP_MAX_SIZE_REACHED"
-        refused = self.refusal(name, instance)
-        if refused:
-            return refused
+        error = self.refusal(name, instance)
+        if error:
+            return error
         member = self.members[name]
         if epoch != member.epoch and (
-            epoch > member.epoch or epoch != member.previous or owned is None or not owned <= member.has.keys()
+            epoch > member.epoch or epoch != member.previous or owned is None or not owned <= member.assigned.keys()
         ):
             return "FENCED_MEMBER_EPOCH"
         if member.unknown and (owned is None or owned):
             return "FENCED_MEMBER_EPOCH"
         resubscribed = topics is not None and topics != member.topics
         subscription = member.topics if topics is None else topics
-        return self.heard(name, subscription, owned, resubscribed, new_targets, joins=False)
+        return self.heartbeat(name, subscription, owned, resubscribed, new_targets, joins=False)
 
-    def heard(
+    def heartbeat(
         self,
         name: str,
         topics: frozenset[str],
-        owned: set[Part] | None,
+        owned: set[Partition] | None,
         resubscribed: bool,
-        new_targets: Callable[[], dict[str, set[Part]]],
+        new_targets: Callable[[], dict[str, set[Partition]]],
         *,
         joins: bool,
-    ) -> Told:
+    ) -> Heartbeat:
         member = self.members[name]
         member.topics = topics
-        if resubscribed or self.seen() != self.known:
+        if resubscribed or self.subscribed() != self.known_topics:
             self.epoch += 1
-            self.known = self.seen()
-        early = self.assigned_ms and self.interval_ms and self.now_ms < self.assigned_ms + self.interval_ms
-        if self.target_epoch < self.epoch and not early:
+            self.known_topics = self.subscribed()
+        is_early = self.assigned_ms and self.interval_ms and self.now_ms < self.assigned_ms + self.interval_ms
+        if self.target_epoch < self.epoch and not is_early:
             self.targets, self.target_epoch, self.assigned_ms = new_targets(), self.epoch, self.now_ms
-        before = set(member.has)
-        self.step(name, owned, resubscribed)
+        before = set(member.assigned)
+        self.reconcile(name, owned, resubscribed)
         member.session_ms = self.now_ms + SESSION_MS
-        return member.epoch, set(member.has) if joins or before != set(member.has) else None
+        return member.epoch, set(member.assigned) if joins or before != set(member.assigned) else None
 
     def leave(self, name: str, instance: str | None) -> str | None:
-        refused = self.refusal(name, instance)
-        if not refused:
+        error = self.refusal(name, instance)
+        if not error:
             self.remove(name)
-        return refused
+        return error
 
-    def away(self, name: str, instance: str | None) -> str | None:
-        refused = self.refusal(name, instance)
-        if not refused:
+    def leave_static(self, name: str, instance: str | None) -> str | None:
+        error = self.refusal(name, instance)
+        if not error:
             member = self.members[name]
-            member.epoch, member.giving, member.has = -2, {}, dict.fromkeys(member.has, 0)
-        return refused
+            member.epoch, member.revoking, member.assigned = -2, {}, dict.fromkeys(member.assigned, 0)
+        return error
 
-    def commit(self, name: str, epoch: int, part: Part) -> str | None:
+    def commit(self, name: str, epoch: int, partition: Partition) -> str | None:
         if epoch < 0 and not self.members:
             return None
         member = self.members.get(name)
@@ -163,62 +169,78 @@ class Model:
             return "UNKNOWN_MEMBER_ID"
         if epoch == member.epoch:
             return None
-        since = member.has.get(part, member.giving.get(part))
+        since = member.assigned.get(partition, member.revoking.get(partition))
         return None if since is not None and since <= epoch < member.epoch else "STALE_MEMBER_EPOCH"
 
-    # ---- what follows -----------------------------------------------------------------------------------------------
+    # ---- reconciliation and timers -----------------------------------------------------------------------------------
 
-    def seen(self) -> dict[str, int]:
+    def subscribed(self) -> dict[str, int]:
         wanted = {topic for member in self.members.values() for topic in member.topics}
         return {topic: count for topic, count in self.topics.items() if topic in wanted}
 
-    def wanted(self) -> set[Part]:
-        return {(topic, number) for topic, count in self.seen().items() for number in range(count)}
+    def wanted(self) -> set[Partition]:
+        return {(topic, number) for topic, count in self.subscribed().items() for number in range(count)}
 
-    def step(self, name: str, owned: set[Part] | None, resubscribed: bool) -> None:
+    def reconcile(self, name: str, owned: set[Partition] | None, resubscribed: bool) -> None:
         member = self.members[name]
-        stable = not (member.giving or member.waiting or member.unknown)
+        stable = not (member.revoking or member.unreleased or member.unknown)
         if stable and member.epoch == self.target_epoch and not resubscribed:
             return
-        shape = (dict(member.has), dict(member.giving), member.epoch, member.previous, member.waiting, member.unknown)
-        mine = {part for part in member.has if part[0] in member.topics and part[0] in self.topics}
-        if member.giving and (owned is None or owned & member.giving.keys()):
+        shape = (
+            dict(member.assigned),
+            dict(member.revoking),
+            member.epoch,
+            member.previous,
+            member.unreleased,
+            member.unknown,
+        )
+        kept = {
+            partition for partition in member.assigned if partition[0] in member.topics and partition[0] in self.topics
+        }
+        if member.revoking and (owned is None or owned & member.revoking.keys()):
             if resubscribed:
-                self.part_with(member, set(member.has) - mine, owned)
+                self.revoke(member, set(member.assigned) - kept, owned)
         elif stable and member.epoch == self.target_epoch:
-            self.part_with(member, set(member.has) - mine, owned)
+            self.revoke(member, set(member.assigned) - kept, owned)
         else:
             self.move(name, owned)
-        if shape != (member.has, member.giving, member.epoch, member.previous, member.waiting, member.unknown):
-            member.rebalance = (self.now_ms + REBALANCE_MS, member.epoch) if member.giving else None
+        if shape != (
+            member.assigned,
+            member.revoking,
+            member.epoch,
+            member.previous,
+            member.unreleased,
+            member.unknown,
+        ):
+            member.rebalance = (self.now_ms + REBALANCE_MS, member.epoch) if member.revoking else None
 
-    def part_with(self, member: Member, lost: set[Part], owned: set[Part] | None) -> None:
+    def revoke(self, member: Member, lost: set[Partition], owned: set[Partition] | None) -> None:
         if not lost:
             return
-        giving = member.giving | {part: member.has[part] for part in lost}
-        member.has = {part: since for part, since in member.has.items() if part not in lost}
+        revoking = member.revoking | {partition: member.assigned[partition] for partition in lost}
+        member.assigned = {partition: since for partition, since in member.assigned.items() if partition not in lost}
         member.previous = member.epoch
-        if owned is None or owned & giving.keys():
-            member.giving, member.waiting = giving, False
+        if owned is None or owned & revoking.keys():
+            member.revoking, member.unreleased = revoking, False
 
-    def move(self, name: str, owned: set[Part] | None) -> None:
+    def move(self, name: str, owned: set[Partition] | None) -> None:
         member = self.members[name]
-        goal = {p for p in self.targets.get(name, ()) if p[0] in member.topics and p[0] in self.topics}
-        lost = {part: since for part, since in member.has.items() if part not in goal}
-        member.has = {part: since for part, since in member.has.items() if part in goal}
+        target = {p for p in self.targets.get(name, ()) if p[0] in member.topics and p[0] in self.topics}
+        lost = {partition: since for partition, since in member.assigned.items() if partition not in target}
+        member.assigned = {partition: since for partition, since in member.assigned.items() if partition in target}
         member.previous, member.unknown = member.epoch, False
         if lost and (owned is None or owned & lost.keys()):
-            member.giving, member.waiting = lost, False
+            member.revoking, member.unreleased = lost, False
             return
-        others = {part for other, m in self.members.items() if other != name for part in m.all()}
-        member.has |= dict.fromkeys(goal - others - member.has.keys(), self.target_epoch)
-        member.giving, member.waiting, member.epoch = {}, bool(goal & others), self.target_epoch
+        others = {partition for other, m in self.members.items() if other != name for partition in m.owned()}
+        member.assigned |= dict.fromkeys(target - others - member.assigned.keys(), self.target_epoch)
+        member.revoking, member.unreleased, member.epoch = {}, bool(target & others), self.target_epoch
 
     def remove(self, name: str) -> None:
         del self.members[name]
         self.targets.pop(name, None)
         self.epoch += 1
-        self.known = self.seen()
+        self.known_topics = self.subscribed()
 
     def wait(self, ms: int) -> None:
         until = self.now_ms + ms
@@ -241,4 +263,4 @@ class Model:
     def crash(self) -> None:
         for member in self.members.values():
             member.session_ms = self.now_ms + SESSION_MS
-            member.rebalance = (self.now_ms + REBALANCE_MS, member.epoch) if member.giving else None
+            member.rebalance = (self.now_ms + REBALANCE_MS, member.epoch) if member.revoking else None

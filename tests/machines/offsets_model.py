@@ -1,6 +1,6 @@
-"""The rules of committed offsets once more, as plain dictionaries in the words of the facts.
+"""Model of committed offsets: dictionaries of named tuples.
 
-Written apart from coordinator/group/offsets: no packed bytes, no index, no record, no slice.
+It shares no code with coordinator/group/offsets: it has no packed bytes, no index, no records and no slices.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 WEEK_MS = 604_800_000
 
-Place = tuple[str, str, int]
+GroupPartition = tuple[str, str, int]
 """(group, topic, partition)"""
 
 
@@ -20,12 +20,14 @@ class Offset(NamedTuple):
     expire_ms: int
     topic_id: int
     position: int
-    """Where its record stands in the log."""
+    """Log offset of its record."""
 
 
 @dataclass
 class Members:
-    """A group that the log knows: what its members subscribe to, or since when it has none."""
+    """A group with a metadata record: topics of its members (None without members), and the time since which it is
+    empty.
+    """
 
     topics: tuple[str, ...] | None
     since_ms: int
@@ -33,20 +35,22 @@ class Members:
 
 @dataclass
 class Model:
-    committed: dict[Place, Offset] = field(default_factory=dict)
-    pending: dict[int, dict[Place, Offset]] = field(default_factory=dict)
+    """Model of the offsets of all groups."""
+
+    committed: dict[GroupPartition, Offset] = field(default_factory=dict)
+    pending: dict[int, dict[GroupPartition, Offset]] = field(default_factory=dict)
     groups: dict[str, Members | None] = field(default_factory=dict)
-    """None: there is one only because somebody has committed for it."""
+    """Group -> its metadata, or None if only offset commits created the group."""
 
-    # ---- questions --------------------------------------------------------------------------------------------------
+    # ---- queries -----------------------------------------------------------------------------------------------------
 
-    def promised(self, place: Place) -> bool:
-        return any(place in offsets for offsets in self.pending.values())
+    def is_pending(self, partition: GroupPartition) -> bool:
+        return any(partition in offsets for offsets in self.pending.values())
 
-    def promised_to(self, group: str) -> bool:
-        return any(place[0] == group for offsets in self.pending.values() for place in offsets)
+    def has_pending(self, group: str) -> bool:
+        return any(partition[0] == group for offsets in self.pending.values() for partition in offsets)
 
-    def keeps(self, group: str, topic: str) -> bool:
+    def is_subscribed(self, group: str, topic: str) -> bool:
         members = self.groups.get(group)
         return members is not None and members.topics is not None and topic in members.topics
 
@@ -54,88 +58,90 @@ class Model:
         members = self.groups.get(group)
         return members is not None and members.topics is not None
 
-    def fetch(self, place: Place, topic_id: int, *, stable: bool) -> object:
-        if stable and self.promised(place):
+    def fetch(self, partition: GroupPartition, topic_id: int, *, stable: bool) -> object:
+        if stable and self.is_pending(partition):
             return "UNSTABLE_OFFSET_COMMIT"
-        found = self.committed.get(place)
-        if place[0] not in self.groups or found is None:
+        offset = self.committed.get(partition)
+        if partition[0] not in self.groups or offset is None:
             return -1
-        strangers = found.topic_id and topic_id and found.topic_id != topic_id
-        return -1 if strangers else found.value
+        other_topic = offset.topic_id and topic_id and offset.topic_id != topic_id
+        return -1 if other_topic else offset.value
 
     def fetch_all(self, group: str, *, stable: bool) -> dict[tuple[str, int], object]:
         return {
-            (place[1], place[2]): self.fetch(place, 0, stable=stable)
-            for place in self.committed
-            if place[0] == group and group in self.groups
+            (partition[1], partition[2]): self.fetch(partition, 0, stable=stable)
+            for partition in self.committed
+            if partition[0] == group and group in self.groups
         }
 
-    def expired(self, place: Place, now_ms: int) -> bool:
-        offset = self.committed[place]
-        if self.keeps(place[0], place[1]) or self.promised(place):
+    def expired(self, partition: GroupPartition, now_ms: int) -> bool:
+        offset = self.committed[partition]
+        if self.is_subscribed(partition[0], partition[1]) or self.is_pending(partition):
             return False
         if offset.expire_ms != -1:
             return now_ms >= offset.expire_ms
-        members = self.groups.get(place[0])
+        members = self.groups.get(partition[0])
         counts_from = offset.commit_ms
         if members is not None and members.topics is None:
             counts_from = members.since_ms
         return now_ms - counts_from >= WEEK_MS
 
-    # ---- what happens -----------------------------------------------------------------------------------------------
+    # ---- what happens ------------------------------------------------------------------------------------------------
 
-    def commit(self, place: Place, offset: Offset) -> None:
-        self.committed[place] = offset
-        self.groups.setdefault(place[0], None)
+    def commit(self, partition: GroupPartition, offset: Offset) -> None:
+        self.committed[partition] = offset
+        self.groups.setdefault(partition[0], None)
 
-    def promise(self, producer: int, place: Place, offset: Offset) -> None:
-        self.pending.setdefault(producer, {})[place] = offset
-        self.groups.setdefault(place[0], None)
+    def commit_pending(self, producer: int, partition: GroupPartition, offset: Offset) -> None:
+        self.pending.setdefault(producer, {})[partition] = offset
+        self.groups.setdefault(partition[0], None)
 
     def end(self, producer: int, *, commit: bool) -> None:
-        for place, offset in self.pending.pop(producer, {}).items():
-            before = self.committed.get(place)
+        for partition, offset in self.pending.pop(producer, {}).items():
+            before = self.committed.get(partition)
             if commit and (before is None or before.position < offset.position):
-                self.commit(place, offset)
+                self.commit(partition, offset)
 
-    def delete(self, place: Place) -> str:
-        if self.keeps(place[0], place[1]):
+    def delete(self, partition: GroupPartition) -> str:
+        if self.is_subscribed(partition[0], partition[1]):
             return "GROUP_SUBSCRIBED_TO_TOPIC"
-        if self.promised(place):
+        if self.is_pending(partition):
             return "UNSTABLE_OFFSET_COMMIT"
-        self.committed.pop(place, None)
+        self.committed.pop(partition, None)
         return "NONE"
 
     def delete_group(self, group: str) -> str | None:
         if group not in self.groups:
             return "GROUP_ID_NOT_FOUND"
-        if self.has_members(group) or self.promised_to(group):
+        if self.has_members(group) or self.has_pending(group):
             return "NON_EMPTY_GROUP"
         self.forget(group)
         return None
 
     def forget(self, group: str) -> None:
-        self.committed = {place: offset for place, offset in self.committed.items() if place[0] != group}
+        self.committed = {partition: offset for partition, offset in self.committed.items() if partition[0] != group}
         del self.groups[group]
 
-    def erase(self, place: Place) -> None:
-        """A tombstone that some other broker has written."""
-        self.committed.pop(place, None)
+    def erase(self, partition: GroupPartition) -> None:
+        """Apply a tombstone that another coordinator wrote."""
+        self.committed.pop(partition, None)
         for offsets in self.pending.values():
-            offsets.pop(place, None)
+            offsets.pop(partition, None)
 
     def topic_deleted(self, topic: str, topic_id: int) -> None:
-        everything = {*self.committed, *(place for offsets in self.pending.values() for place in offsets)}
-        for place in everything:
-            if place[1] != topic:
+        partitions = {*self.committed, *(partition for offsets in self.pending.values() for partition in offsets)}
+        for partition in partitions:
+            if partition[1] != topic:
                 continue
-            found = self.committed.get(place)
-            if self.promised(place) or (found is not None and found.topic_id in {0, topic_id}):
-                self.erase(place)  # what is promised has no topic id: it is of any topic of the name
+            offset = self.committed.get(partition)
+            if self.is_pending(partition) or (offset is not None and offset.topic_id in {0, topic_id}):
+                self.erase(partition)  # pending offsets have no topic id: they match each topic of the name
 
     def sweep(self, now_ms: int) -> None:
-        self.committed = {place: offset for place, offset in self.committed.items() if not self.expired(place, now_ms)}
+        self.committed = {
+            partition: offset for partition, offset in self.committed.items() if not self.expired(partition, now_ms)
+        }
         for group in list(self.groups):
-            idle = not self.has_members(group) and not self.promised_to(group)
-            if idle and all(place[0] != group for place in self.committed):
+            idle = not self.has_members(group) and not self.has_pending(group)
+            if idle and all(partition[0] != group for partition in self.committed):
                 del self.groups[group]

@@ -1,8 +1,8 @@
-"""What the replicas of a cluster hold, as plainly as can be: the measure of what the controller decides.
+"""Model of the replica logs of a cluster, used to check the decisions of the controller.
 
-Every replica's log is a list of values. A leader appends, replicas that follow it copy it, and a value is acknowledged when every
-member of the ISR holds it and there are enough of them. A broker that stops uncleanly loses any number of values from the end of
-its logs; one that loses its disk loses all.
+A log is a list of values. The leader appends, followers copy, and a value is acknowledged when all ISR members hold it
+and the ISR has at least `min.insync.replicas` members. A broker that stops uncleanly loses a suffix of its logs; one
+that loses its disk loses all values.
 """
 
 from __future__ import annotations
@@ -18,75 +18,82 @@ NO_LEADER = -1
 
 @dataclass
 class Replicas:
-    """One partition. `excused`: brokers that stopped uncleanly as the only ones in sync, where nothing can be promised."""
+    """Model of one partition.
+
+    `excused`: brokers that stopped uncleanly as the only ISR member. They may lose acknowledged values.
+    """
 
     min_isr: int
     logs: dict[int, list[int]] = field(default_factory=dict)
     acknowledged: list[int] = field(default_factory=list)
     leaders: dict[int, int] = field(default_factory=dict)
     excused: set[int] = field(default_factory=set)
-    last: PartitionImage | None = None
+    previous: PartitionImage | None = None
 
     def log(self, broker_id: int) -> list[int]:
         return self.logs.setdefault(broker_id, [])
 
-    # ---- what brokers do ----------------------------------------------------------------------------------------------
+    # ---- replication -------------------------------------------------------------------------------------------------
 
     def append(self, partition: PartitionImage, value: int) -> None:
         self.log(partition.leader).append(value)
         self.acknowledge(partition)
 
     def copy(self, partition: PartitionImage, follower: int, length: int) -> None:
-        """The follower takes the leader's log, at least as far as they agree, at most `length` values more."""
-        leading = self.log(partition.leader)
-        self.logs[follower] = leading[: self.agreed(partition, follower) + length]
+        """Copy the leader's log to the follower: the common prefix, and at most `length` further values."""
+        leader_log = self.log(partition.leader)
+        self.logs[follower] = leader_log[: self.agreed(partition, follower) + length]
         self.acknowledge(partition)
 
     def agreed(self, partition: PartitionImage, follower: int) -> int:
-        """How far the follower's log is the leader's: what it has beyond that will be truncated."""
-        leading, own = self.log(partition.leader), self.log(follower)
+        """Return the length of the common prefix. The follower truncates the rest of its log."""
+        leader_log, own = self.log(partition.leader), self.log(follower)
         length = 0
-        while length < min(len(leading), len(own)) and leading[length] == own[length]:
+        while length < min(len(leader_log), len(own)) and leader_log[length] == own[length]:
             length += 1
         return length
 
     def caught_up(self, partition: PartitionImage, follower: int) -> bool:
-        leading = self.log(partition.leader)
-        return self.log(follower) == leading
+        leader_log = self.log(partition.leader)
+        return self.log(follower) == leader_log
 
     def acknowledge(self, partition: PartitionImage) -> None:
-        """The high watermark moves while enough replicas are in sync."""
+        """Advance the high watermark if the ISR has enough members."""
         if len(partition.isr) < min(self.min_isr, len(partition.replicas)):
             return
-        held = min(self.agreed(partition, broker_id) for broker_id in partition.isr)
-        if held > len(self.acknowledged):
-            self.acknowledged = self.log(partition.leader)[:held]
+        leader_prefix = min(self.agreed(partition, broker_id) for broker_id in partition.isr)
+        if leader_prefix > len(self.acknowledged):
+            self.acknowledged = self.log(partition.leader)[:leader_prefix]
 
     def lose(self, broker_id: int, kept: int) -> None:
-        """A stop that is not clean."""
+        """Truncate the log to `kept` values, as an unclean stop does."""
         self.logs[broker_id] = self.log(broker_id)[:kept]
 
-    # ---- what the controller decides ----------------------------------------------------------------------------------
+    # ---- checks of decisions -----------------------------------------------------------------------------------------
 
-    def follow(self, partition: PartitionImage) -> None:
-        """Judge a new state. The rules are written here once more, from what they are for."""
-        before = self.last
-        self.last = partition
+    def check_change(self, partition: PartitionImage) -> None:
+        """Check a new partition state: epochs increase, each epoch has one leader, and a new leader has all
+        acknowledged values.
+        """
+        before = self.previous
+        self.previous = partition
         if before is not None:
             self._epochs(before, partition)
         leader = partition.leader
         if leader == NO_LEADER:
             return
-        led_before = self.leaders.setdefault(partition.leader_epoch, leader)
-        assert led_before == leader, f"two leaders in epoch {partition.leader_epoch}: {led_before}, {leader}"
+        known_leader = self.leaders.setdefault(partition.leader_epoch, leader)
+        assert known_leader == leader, f"two leaders in epoch {partition.leader_epoch}: {known_leader}, {leader}"
         if before is not None and before.leader == leader and before.leader_epoch == partition.leader_epoch:
             self.acknowledge(partition)
             return
-        uncleanly = partition.leader_recovery_state == 1 and (before is None or partition.isr == (leader,))
-        held = self.log(leader)[: len(self.acknowledged)]
-        if not uncleanly and leader not in self.excused:
-            assert held == self.acknowledged, f"{leader} leads with {held}, but {self.acknowledged} is acknowledged"
-        self.acknowledged = held
+        is_unclean = partition.leader_recovery_state == 1 and (before is None or partition.isr == (leader,))
+        leader_prefix = self.log(leader)[: len(self.acknowledged)]
+        if not is_unclean and leader not in self.excused:
+            assert leader_prefix == self.acknowledged, (
+                f"leader {leader} has {leader_prefix}, but {self.acknowledged} is acknowledged"
+            )
+        self.acknowledged = leader_prefix
         self.excused.discard(leader)
 
     def _epochs(self, before: PartitionImage, after: PartitionImage) -> None:
@@ -100,7 +107,7 @@ class Replicas:
 
 
 def check_shape(partition: PartitionImage, min_isr: int, *, elr: bool) -> None:
-    """What holds for a state by itself."""
+    """Check the invariants of a single partition state."""
     members, replicas = partition.isr, partition.replicas
     assert replicas
     assert len(set(replicas)) == len(replicas) == len(partition.directories)

@@ -1,4 +1,4 @@
-"""Classic groups against a model written apart, and against their own log, after every step."""
+"""Classic groups: the core agrees with an independent model and with the replay of its own log after each operation."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def test_the_core_behaves_like_the_model() -> None:
+def test_classic_groups_match_the_model() -> None:
     run_machine(ClassicMachine, examples=150, steps=60)
 
 
 def walk(rng: Random, steps: int) -> None:
-    """The same machine, driven evenly: Hypothesis looks for short programs, this one for every corner."""
+    """Run random operations with fixed weights. Hypothesis prefers short runs, which do not visit every transition."""
     machine = ClassicMachine()
     machine.start(delay_ms=rng.choice([0, 3_000]), size=rng.choice([2, 3, *[100] * 6]))
 
@@ -56,14 +56,14 @@ def walk(rng: Random, steps: int) -> None:
     def leave() -> None:
         machine.leave([(rng.choice([None, *MEMBERS]), rng.choice(INSTANCES)) for _ in range(rng.randint(1, 2))])
 
-    def use_id() -> None:
+    def use_pending_id() -> None:
         if machine.model.pending:
             machine.ids.append(machine.model.pending[-1])
             machine.join("a", 0, None, True, PROTOCOLS[3], "consumer", 10_000, 6_000, 9, False)
 
-    def crowded() -> None:
+    def exceed_group_max_size() -> None:
         if rng.random() < 0.3:
-            machine.the_limit_changes(1)
+            machine.group_max_size_changes(1)
             machine.crash(really=True)
 
     steps_of: list[tuple[int, Callable[[], object]]] = [
@@ -78,33 +78,33 @@ def walk(rng: Random, steps: int) -> None:
         ),
         (1, lambda: machine.delete(really=rng.random() < 0.4)),
         (3, lambda: machine.time_passes(rng.choice(WAITS_MS))),
-        (5, lambda: machine.everybody_lives(rng.choice([1, 1, 3]))),
-        (1, lambda: machine.the_log_refuses(refuses=rng.random() < 0.1)),
-        (1, lambda: machine.the_limit_changes(rng.choice([1, 2, *[100] * 8]))),
+        (5, lambda: machine.members_heartbeat(rng.choice([1, 1, 3]))),
+        (1, lambda: machine.log_refuses_appends(refuses=rng.random() < 0.1)),
+        (1, lambda: machine.group_max_size_changes(rng.choice([1, 2, *[100] * 8]))),
         (1, lambda: machine.crash(really=rng.random() < 0.5)),
-        (2, use_id),
-        (6, lambda: machine.everybody_comes(rng.choice([0, 0, 1, 2]))),
-        (1, crowded),
-        (1, machine.clocks_strike_too_late),
+        (2, use_pending_id),
+        (6, lambda: machine.members_rejoin(rng.choice([0, 0, 1, 2]))),
+        (1, exceed_group_max_size),
+        (1, machine.stale_timers_fire),
     ]
     weights = [weight for weight, _ in steps_of]
     for _ in range(steps):
         rng.choices(steps_of, weights)[0][1]()
-        machine.the_core_says_what_the_model_says()
-        machine.what_is_counted_is_what_is_there()
-        machine.replay_gives_what_was_written_last()
+        machine.core_matches_model()
+        machine.counters_match_members()
+        machine.replayed_log_matches_last_record()
 
 
-def test_every_cell_of_the_table_is_met_on_a_long_walk() -> None:
+def test_long_walks_visit_every_transition() -> None:
     counts = count(TRANSITIONS)
     before = dict(counts.visits)
     for seed in range(effort(200)):
         walk(Random(seed), steps=120)
-    unmet = note(
+    unvisited = note(
         "classic groups",
         (
             (event.name, state.name, counts.visits[state, event] - before[state, event])
             for state, event in counts.possible
         ),
     )
-    assert unmet == []
+    assert unvisited == []

@@ -1,7 +1,7 @@
-"""Compaction against a plain list of records: after each cleaning, and after a crash at any step of one, readers see what they must.
+"""Compaction against a list of all records, after each cleaning and after a crash during one.
 
-A process may be killed, or the power cut, at any change that a cleaning makes on the disk, names and bytes alike. What must
-hold then, for readers of both isolation levels and from any offset, is in `Compacted.check`.
+The process stops, or power fails, at any change that a cleaning makes on the disk. `Compacted.check` checks reads of
+both isolation levels from any offset.
 """
 
 from __future__ import annotations
@@ -45,19 +45,22 @@ RECORDS = st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=4)
 TRANSACTIONAL = st.integers(0, 2)
 IDEMPOTENT = 9
 STEP_MAX = 60
-"""More changes than a cleaning of these logs makes on the disk: then nothing crashes."""
+"""Maximum number of the disk change at which a crash happens.
+
+A cleaning makes fewer changes, so that some do not crash.
+"""
 
 
-class Mortal(SimDisk):
-    """Dies at the change with the number `dies_at`, before it is made."""
+class CrashingDisk(SimDisk):
+    """A disk that detaches before its `crash_at`-th change."""
 
-    dies_at: int | None = None
+    crash_at: int | None = None
 
     def changing(self, kind: str, path: str, size: int = 0) -> None:
-        if self.dies_at is not None:
-            self.dies_at -= 1
-            if self.dies_at < 0:
-                self.dies_at = None
+        if self.crash_at is not None:
+            self.crash_at -= 1
+            if self.crash_at < 0:
+                self.crash_at = None
                 self.detach()
         super().changing(kind, path, size)
 
@@ -70,12 +73,14 @@ class Row:
     value: bytes | None
     producer_id: int = -1
     transactional: bool = False
-    ended: str = ""  # of a transaction: committed, aborted
+    ended: str = ""  # "committed" or "aborted" for ended transactions
 
 
 class Compacted(RuleBasedStateMachine):
+    """Operations on one compacted log."""
+
     @initialize(seed=st.integers(0, 10**6))
-    def begin(self, seed: int) -> None:
+    def start_empty(self, seed: int) -> None:
         self.rng = Random(seed)
         self.loop = SimLoop(self.rng)
         self.medium = Medium()
@@ -87,20 +92,20 @@ class Compacted(RuleBasedStateMachine):
         self.log = self.logs.create("t", 0, TOPIC_ID, CONFIG, self.now_ms)
         self.write([(b"k0", b"v0")])
         self.run(self.log.flush)
-        self.medium.root.make_durable()  # the data directory has been there for long
+        self.medium.root.make_durable()  # an existing data directory
 
     def open(self) -> None:
-        self.disk = Mortal(self.medium, self.loop, self.rng, name="n", latency=DiskLatency(cold_probability=0))
+        self.disk = CrashingDisk(self.medium, self.loop, self.rng, name="n", latency=DiskLatency(cold_probability=0))
         self.logs = LogManager(self.disk, "/data", LogConfig())
         self.logs.directory.claim(node_id=1, rng=self.rng)
 
     def start(self) -> None:
-        """With the configuration of nobody: that the topic is compacted is not known yet."""
+        """Load the log with the default configuration; the topic's configuration follows."""
         self.open()
         self.logs.load_all(self.now_ms)
-        found = self.logs.get("t", 0)
-        assert found is not None
-        self.log = found
+        log = self.logs.get("t", 0)
+        assert log is not None
+        self.log = log
         self.log.update_config(CONFIG)
         self.log.update_high_watermark(self.log.log_end_offset)
 
@@ -129,20 +134,20 @@ class Compacted(RuleBasedStateMachine):
             self.sequences[producer_id] = sequence + len(pairs) - 1, info.last_offset
 
     @rule(records=RECORDS, codec=st.sampled_from(Compression))
-    def put(self, records: list[tuple[bytes, bytes | None]], codec: Compression) -> None:
+    def append_plain(self, records: list[tuple[bytes, bytes | None]], codec: Compression) -> None:
         self.write(records, compression=codec)
 
     @rule(records=st.lists(RECORDS, min_size=5, max_size=25))
-    def put_many(self, records: list[list[tuple[bytes, bytes | None]]]) -> None:
-        for each in records:
-            self.write(each)
+    def append_many(self, records: list[list[tuple[bytes, bytes | None]]]) -> None:
+        for row_ in records:
+            self.write(row_)
 
     @rule(records=RECORDS)
-    def put_idempotently(self, records: list[tuple[bytes, bytes | None]]) -> None:
+    def append_idempotent(self, records: list[tuple[bytes, bytes | None]]) -> None:
         self.write(records, IDEMPOTENT)
 
     @rule(records=RECORDS, producer_id=TRANSACTIONAL, codec=st.sampled_from((Compression.NONE, Compression.ZSTD)))
-    def put_in_transaction(
+    def append_transactional(
         self, records: list[tuple[bytes, bytes | None]], producer_id: int, codec: Compression
     ) -> None:
         self.write(records, producer_id, transactional=True, compression=codec)
@@ -150,9 +155,11 @@ class Compacted(RuleBasedStateMachine):
     @rule(producer_id=TRANSACTIONAL, commit=st.booleans())
     def end(self, producer_id: int, commit: bool) -> None:
         append(self.log, marker(producer_id, commit=commit, timestamp=self.now_ms), now_ms=self.now_ms)
-        told = "committed" if commit else "aborted"
+        result = "committed" if commit else "aborted"
         self.rows = [
-            replace(row, ended=told) if row.transactional and row.producer_id == producer_id and not row.ended else row
+            replace(row, ended=result)
+            if row.transactional and row.producer_id == producer_id and not row.ended
+            else row
             for row in self.rows
         ]
 
@@ -160,7 +167,7 @@ class Compacted(RuleBasedStateMachine):
     def wait(self, by_ms: int) -> None:
         self.now_ms += by_ms
 
-    # -- cleaning, crashing, starting again
+    # -- cleaning, crashes, restarts
 
     async def clean_once(self, entries: int) -> None:
         log = self.log
@@ -185,7 +192,7 @@ class Compacted(RuleBasedStateMachine):
         async def crash() -> None:
             await self.log.flush()
             await self.logs.checkpoint_recovery_points()
-            self.disk.dies_at = step
+            self.disk.crash_at = step
             await self.clean_once(entries)
 
         with suppress(Detached):
@@ -204,7 +211,7 @@ class Compacted(RuleBasedStateMachine):
                     self.disk.remove(path)
         self.start()
 
-    # -- what must hold
+    # -- invariants
 
     @invariant()
     def check(self) -> None:
@@ -226,44 +233,46 @@ def check_readers(machine: Compacted) -> None:
             row = rows[record.offset]
             assert (record.timestamp, record.key, record.value) == (row.timestamp, row.key, row.value)
             assert not (committed and row.ended == "aborted"), f"aborted record at {record.offset}"
-        counts = [row for row in machine.rows if start <= row.offset < stable and row.ended != "aborted"]
-        check_latest(counts, seen, machine.now_ms)
+        visible = [row for row in machine.rows if start <= row.offset < stable and row.ended != "aborted"]
+        check_latest(visible, seen, machine.now_ms)
 
 
-def check_latest(counts: list[Row], seen: list[Record], now_ms: int) -> None:
-    """Of each key the last record that was not aborted is there, unless it is a tombstone that is old enough."""
+def check_latest(visible: list[Row], seen: list[Record], now_ms: int) -> None:
+    """Check that the last record of each key that was not aborted is present, except expired tombstones."""
     kept = {record.offset: record for record in seen}
-    last = {row.key: row for row in counts}
+    last = {row.key: row for row in visible}
     for row in last.values():
         if row.value is not None:
             assert row.offset in kept, row
         elif row.offset not in kept:
-            assert now_ms >= row.timestamp - 4 + RETENTION_MS, f"a tombstone that went too early: {row}"
-            assert not [each for each in counts if each.key == row.key and each.offset in kept], row
-    alive = {key: row.value for key, row in last.items() if row.value is not None}
-    aborted_left_out = [record for record in seen if any(row.offset == record.offset for row in counts)]
-    assert latest(aborted_left_out) == alive
+            assert now_ms >= row.timestamp - 4 + RETENTION_MS, f"tombstone removed before its retention: {row}"
+            assert not [row_ for row_ in visible if row_.key == row.key and row_.offset in kept], row
+    expected = {key: row.value for key, row in last.items() if row.value is not None}
+    visible_seen = [record for record in seen if any(row.offset == record.offset for row in visible)]
+    assert latest(visible_seen) == expected
 
 
 def check_producers(machine: Compacted) -> None:
-    """Who wrote last may go on; who reads the log from its start learns the same of all transactions."""
+    """Check the producer state, the open transactions, and that data of ended transactions precedes its marker."""
     log = machine.log
     for producer_id, (sequence, offset) in machine.sequences.items():
         entry = log.producers.entries[producer_id]
         assert (entry.last_sequence, entry.last_data_offset) == (sequence, offset)
-    opened = {row.producer_id for row in machine.rows if row.transactional and not row.ended}
-    assert {producer_id for producer_id, _, _ in log.producers.ongoing_transactions()} == opened
-    found = headers(log)
-    ends = [(header.producer_id, header.base_offset) for header in found if header.is_control]
-    for header in found:
-        if header.is_transactional and not header.is_control and header.producer_id not in opened:
-            assert any(pid == header.producer_id and at > header.last_offset for pid, at in ends), header
-    if found:
-        assert found[-1].last_offset == log.log_end_offset - 1, "no log ends in a gap"
-    for header in found:
+    open_transactions = {row.producer_id for row in machine.rows if row.transactional and not row.ended}
+    assert {producer_id for producer_id, _, _ in log.producers.ongoing_transactions()} == open_transactions
+    batches = headers(log)
+    markers = [(header.producer_id, header.base_offset) for header in batches if header.is_control]
+    for header in batches:
+        if header.is_transactional and not header.is_control and header.producer_id not in open_transactions:
+            assert any(
+                producer_id == header.producer_id and offset > header.last_offset for producer_id, offset in markers
+            ), header
+    if batches:
+        assert batches[-1].last_offset == log.log_end_offset - 1, "the last batch ends at the log end offset"
+    for header in batches:
         assert log.epochs.epoch_for(header.base_offset) == header.leader_epoch
         assert next(iter_batches(read(log, header.last_offset)))[0].base_offset == header.base_offset
 
 
-def test_a_compacted_log_agrees_with_the_list_of_records() -> None:
+def test_compaction_keeps_the_latest_records() -> None:
     run_machine(Compacted, examples=60, steps=30)

@@ -1,4 +1,6 @@
-"""The controller against a model of what replicas hold: whatever happens, nothing acknowledged is given up silently."""
+"""The controller against a model of replica logs: an elected leader has all acknowledged records, except after unclean
+elections.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 BROKERS = (1, 2, 3, 4)
 brokers = st.sampled_from(BROKERS)
-some = st.lists(brokers, min_size=1, max_size=4, unique=True)
+broker_lists = st.lists(brokers, min_size=1, max_size=4, unique=True)
 rarely = st.sampled_from([False] * 4 + [True])
 TOPICS = ("safe", "min1", "unclean")
 topics = st.sampled_from(TOPICS)
@@ -42,7 +44,7 @@ MIN_ISR = {"safe": 2, "min1": 1, "unclean": 2}
 
 
 class ControllerMachine(RuleBasedStateMachine):
-    """Three topics of one partition each, four brokers. Brokers live or not; what they hold is the model's."""
+    """Operations on four brokers and three topics of one partition each. The model holds the logs of the replicas."""
 
     @initialize(elr=st.sampled_from([True, True, False]))
     def start(self, elr: bool) -> None:
@@ -50,17 +52,17 @@ class ControllerMachine(RuleBasedStateMachine):
         self.rig = ControllerRig().with_brokers(*BROKERS, elr=elr)
         self.model = {name: Replicas(MIN_ISR[name]) for name in TOPICS}
         self.value = 0
-        self.life = dict.fromkeys(BROKERS, 7)
-        self.disk = {broker_id: (UUID(int=(1 << 100) + broker_id),) for broker_id in BROKERS}
+        self.incarnations = dict.fromkeys(BROKERS, 7)
+        self.directories = {broker_id: (UUID(int=(1 << 100) + broker_id),) for broker_id in BROKERS}
         for number, name in enumerate(TOPICS):
             configs = [("min.insync.replicas", str(MIN_ISR[name]))]
             if name == "unclean":
                 configs.append(("unclean.leader.election.enable", "true"))
             replicas = tuple(BROKERS[(number + place) % 4] for place in range(3))
             self.rig.do(c.CreateTopics((NewTopic(name, assignments=((0, replicas),), configs=tuple(configs)),)))
-        self.observe()
+        self.check_models()
 
-    # ---- the plain parts ------------------------------------------------------------------------------------------------
+    # ---- state and commands ------------------------------------------------------------------------------------------
 
     def partition(self, name: str) -> PartitionImage:
         return self.rig.core.state.image.topics[name].partitions[0]
@@ -68,20 +70,20 @@ class ControllerMachine(RuleBasedStateMachine):
     def broker(self, broker_id: int) -> BrokerImage | None:
         return self.rig.core.state.image.brokers.get(broker_id)
 
-    def observe(self) -> None:
+    def check_models(self) -> None:
         for name in TOPICS:
-            self.model[name].follow(self.partition(name))
+            self.model[name].check_change(self.partition(name))
 
     def do(self, command: c.Command) -> Any:
-        """The reply, or the code of the refusal."""
+        """Return the reply, or the error code of the refusal."""
         try:
             reply = self.rig.do(command)
         except Refusal as refusal:
             return refusal.error
-        self.observe()
+        self.check_models()
         return reply
 
-    # ---- what brokers do ------------------------------------------------------------------------------------------------
+    # ---- replication -------------------------------------------------------------------------------------------------
 
     @rule(name=topics)
     def write(self, name: str) -> None:
@@ -95,35 +97,39 @@ class ControllerMachine(RuleBasedStateMachine):
         if partition.leader != NO_LEADER and follower in partition.replicas and follower != partition.leader:
             self.model[name].copy(partition, follower, length)
 
-    @rule(name=topics, once_more=st.integers(0, 2))
-    def serve(self, name: str, once_more: int) -> None:
-        """A quiet time: everybody copies, joins the ISR, and some more is written, which not everybody has yet."""
+    @rule(name=topics, records_after=st.integers(0, 2))
+    def replicate_and_expand(self, name: str, records_after: int) -> None:
+        """Let all followers catch up and join the ISR, then append records that not all of them have."""
         self.write(name)
         partition = self.partition(name)
         if partition.leader != NO_LEADER:
             for follower in partition.replicas:
-                found = self.broker(follower)
-                if follower != partition.leader and found is not None and found.is_active:
+                broker = self.broker(follower)
+                if follower != partition.leader and broker is not None and broker.is_active:
                     self.copy(name, follower, 1_000)
             self.expand(name)
-            for _ in range(once_more):
+            for _ in range(records_after):
                 self.write(name)
 
     @rule()
-    def heal(self) -> None:
-        """Whoever is registered comes back."""
+    def unfence_all(self) -> None:
+        """Unfence all registered brokers."""
         for broker_id in BROKERS:
-            self.beat(broker_id, fence=False, leave=False)
+            self.heartbeat_broker(broker_id, fence=False, shut_down=False)
 
     @rule(name=topics)
     def expand(self, name: str) -> None:
-        """A leader takes in who has caught up: the only thing that a broker does by its own knowledge."""
+        """Let the leader add caught-up replicas to the ISR, as it does from its own state."""
         partition = self.partition(name)
         broker = self.broker(partition.leader)
         if broker is None:
             return
-        more = [r for r in partition.replicas if r not in partition.isr and self.model[name].caught_up(partition, r)]
-        isr = tuple(r for r in (*partition.isr, *more) if (found := self.broker(r)) is not None and found.is_active)
+        caught_up = [
+            r for r in partition.replicas if r not in partition.isr and self.model[name].caught_up(partition, r)
+        ]
+        isr = tuple(
+            r for r in (*partition.isr, *caught_up) if (member := self.broker(r)) is not None and member.is_active
+        )
         result = self.alter(name, isr, sender=partition.leader)
         assert result is ErrorCode.NONE or result is ErrorCode.NEW_LEADER_ELECTED
 
@@ -131,65 +137,99 @@ class ControllerMachine(RuleBasedStateMachine):
     def shrink(self, name: str, data: st.DataObject) -> None:
         partition = self.partition(name)
         if partition.leader != NO_LEADER:
-            out = data.draw(st.sampled_from(partition.isr))
-            if out != partition.leader:
-                left = tuple(r for r in partition.isr if r != out)
-                assert self.alter(name, left, sender=partition.leader) is ErrorCode.NONE
+            removed = data.draw(st.sampled_from(partition.isr))
+            if removed != partition.leader:
+                remaining = tuple(r for r in partition.isr if r != removed)
+                assert self.alter(name, remaining, sender=partition.leader) is ErrorCode.NONE
 
-    @rule(name=topics, isr=some, sender=brokers, late=st.integers(-1, 1), behind=st.integers(-1, 1))
-    def ask_for_nonsense(self, name: str, isr: list[int], sender: int, late: int, behind: int) -> None:
-        """From whoever, on whatever knowledge: only what a leader may say is heard, and that is refused here, too."""
+    @rule(
+        name=topics,
+        isr=broker_lists,
+        sender=brokers,
+        leader_epoch_change=st.integers(-1, 1),
+        partition_epoch_change=st.integers(-1, 1),
+    )
+    def alter_partition_with_wrong_state(
+        self, name: str, isr: list[int], sender: int, leader_epoch_change: int, partition_epoch_change: int
+    ) -> None:
+        """Send AlterPartition from a broker that is not the leader, or with wrong epochs.
+
+        It is refused and writes nothing.
+        """
         partition = self.partition(name)
-        if sender == partition.leader and late == behind == 0:
+        if sender == partition.leader and leader_epoch_change == partition_epoch_change == 0:
             return
         before = len(self.rig.log)
-        assert self.alter(name, tuple(isr), sender=sender, late=late, behind=behind) is not ErrorCode.NONE
+        assert (
+            self.alter(
+                name,
+                tuple(isr),
+                sender=sender,
+                leader_epoch_change=leader_epoch_change,
+                partition_epoch_change=partition_epoch_change,
+            )
+            is not ErrorCode.NONE
+        )
         assert len(self.rig.log) == before
 
-    def alter(self, name: str, isr: tuple[int, ...], *, sender: int, late: int = 0, behind: int = 0) -> ErrorCode:
+    def alter(
+        self,
+        name: str,
+        isr: tuple[int, ...],
+        *,
+        sender: int,
+        leader_epoch_change: int = 0,
+        partition_epoch_change: int = 0,
+    ) -> ErrorCode:
         partition, broker = self.partition(name), self.broker(sender)
         if broker is None:
             return ErrorCode.BROKER_ID_NOT_REGISTERED
-        members = tuple((r, found.epoch if (found := self.broker(r)) else -1) for r in isr)
+        members = tuple((r, member.epoch if (member := self.broker(r)) else -1) for r in isr)
         topic_id = self.rig.core.state.image.topics[name].topic_id
-        wish = PartitionIsr(topic_id, 0, partition.leader_epoch + late, partition.partition_epoch + behind, members)
-        results = self.do(c.AlterPartition(sender, broker.epoch, (wish,)))
+        change = PartitionIsr(
+            topic_id,
+            0,
+            partition.leader_epoch + leader_epoch_change,
+            partition.partition_epoch + partition_epoch_change,
+            members,
+        )
+        results = self.do(c.AlterPartition(sender, broker.epoch, (change,)))
         (result,) = results
         error: ErrorCode = result.error
         return error
 
-    # ---- lives ----------------------------------------------------------------------------------------------------------
+    # ---- registration and failures -----------------------------------------------------------------------------------
 
     @rule(broker_id=brokers, clean=st.booleans(), lost=rarely, data=st.data())
     def restart(self, broker_id: int, clean: bool, lost: bool, data: st.DataObject) -> None:
-        """A stop of either kind, maybe with another disk, and the registration that follows."""
+        """Stop a broker cleanly or not, replace its disk if `lost`, and register it again."""
         before = self.broker(broker_id)
-        self.life[broker_id] += 1
+        self.incarnations[broker_id] += 1
         if lost:
-            self.disk[broker_id] = (UUID(int=(1 << 101) + self.life[broker_id] * 10 + broker_id),)
+            self.directories[broker_id] = (UUID(int=(1 << 101) + self.incarnations[broker_id] * 10 + broker_id),)
         previous = before.epoch if before is not None and clean else -1
         for name, model in self.model.items():
             if lost or not clean:
                 partition = self.partition(name)
-                alone = not partition.isr or partition.isr == (broker_id,)
-                if not self.elr and alone and not lost:
+                is_only_isr_member = not partition.isr or partition.isr == (broker_id,)
+                if not self.elr and is_only_isr_member and not lost:
                     model.excused.add(broker_id)
-                kept = 0 if lost else data.draw(st.integers(0, len(model.log(broker_id))))
-                model.lose(broker_id, kept)
-        newcomer = replace(
-            registration(broker_id, incarnation=self.life[broker_id], previous=previous),
-            directories=self.disk[broker_id],
+                kept_records = 0 if lost else data.draw(st.integers(0, len(model.log(broker_id))))
+                model.lose(broker_id, kept_records)
+        new_registration = replace(
+            registration(broker_id, incarnation=self.incarnations[broker_id], previous=previous),
+            directories=self.directories[broker_id],
         )
-        if self.do(c.RegisterBroker(newcomer, 0)) is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+        if self.do(c.RegisterBroker(new_registration, 0)) is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
             self.do(c.FenceBroker(broker_id))
-            assert not isinstance(self.do(c.RegisterBroker(newcomer, 0)), ErrorCode)
+            assert not isinstance(self.do(c.RegisterBroker(new_registration, 0)), ErrorCode)
 
-    @rule(broker_id=brokers, fence=rarely, leave=rarely)
-    def beat(self, broker_id: int, fence: bool, leave: bool) -> None:
+    @rule(broker_id=brokers, fence=rarely, shut_down=rarely)
+    def heartbeat_broker(self, broker_id: int, fence: bool, shut_down: bool) -> None:
         broker = self.broker(broker_id)
         if broker is not None:
             offset = len(self.rig.log)
-            heartbeat = BrokerHeartbeat(broker_id, broker.epoch, offset, want_fence=fence, want_shut_down=leave)
+            heartbeat = BrokerHeartbeat(broker_id, broker.epoch, offset, want_fence=fence, want_shut_down=shut_down)
             reply = self.do(c.Heartbeat(heartbeat, 1_000))
             after = self.broker(broker_id)
             assert after is not None
@@ -198,11 +238,11 @@ class ControllerMachine(RuleBasedStateMachine):
                 assert all(self.partition(name).leader != broker_id for name in TOPICS)
 
     @rule(broker_id=brokers)
-    def verdict(self, broker_id: int) -> None:
+    def fence_broker(self, broker_id: int) -> None:
         self.do(c.FenceBroker(broker_id))
 
     @rule(broker_id=brokers)
-    def stale_verdict(self, broker_id: int) -> None:
+    def fence_broker_with_stale_epoch(self, broker_id: int) -> None:
         broker = self.broker(broker_id)
         before = len(self.rig.log)
         assert broker is None or self.do(c.FenceBroker(broker_id, broker.epoch - 1)) is ErrorCode.STALE_BROKER_EPOCH
@@ -213,15 +253,15 @@ class ControllerMachine(RuleBasedStateMachine):
         if really:
             self.do(c.UnregisterBroker(broker_id))
 
-    # ---- people and jobs ------------------------------------------------------------------------------------------------
+    # ---- operators and background jobs -------------------------------------------------------------------------------
 
-    @rule(name=topics, replicas=st.none() | some)
+    @rule(name=topics, replicas=st.none() | broker_lists)
     def move(self, name: str, replicas: list[int] | None) -> None:
         self.do(c.AlterReassignments((NewReplicas(name, 0, None if replicas is None else tuple(replicas)),)))
 
     @rule(name=topics, value=st.integers(1, 3))
-    def require(self, name: str, value: int) -> None:
-        """Another `min.insync.replicas`."""
+    def change_min_insync_replicas(self, name: str, value: int) -> None:
+        """Change `min.insync.replicas` of a topic."""
         change = ("min.insync.replicas", ConfigOperation.SET, str(value))
         (result,) = self.do(c.AlterConfigs((ConfigChange(RESOURCE_TOPIC, name, (change,)),)))
         assert result.error is ErrorCode.NONE
@@ -230,7 +270,7 @@ class ControllerMachine(RuleBasedStateMachine):
             self.model[name].acknowledge(self.partition(name))
 
     @rule()
-    def prefer(self) -> None:
+    def elect_preferred(self) -> None:
         self.do(c.ElectLeaders(None, Election.PREFERRED))
 
     @rule()
@@ -243,8 +283,8 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.rig.log)
     @rule()
-    def another_controller(self) -> None:
-        """The state is the log, and a controller that begins anew decides as the one before."""
+    def replay_into_new_controller(self) -> None:
+        """Replace the controller by one that replays the log. The metadata image must be equal."""
         state = ControllerState(
             ControllerConfig(1, CLUSTER_ID), PlainConfigs(), self.rig.core.state.rng, lambda: len(self.rig.log)
         )
@@ -255,10 +295,10 @@ class ControllerMachine(RuleBasedStateMachine):
         self.rig.core = core
         self.do(c.Bootstrap(at_ms=1_000))
 
-    # ---- what always holds ----------------------------------------------------------------------------------------------
+    # ---- invariants --------------------------------------------------------------------------------------------------
 
     @invariant()
-    def shapes(self) -> None:
+    def partitions_are_well_formed(self) -> None:
         for name in TOPICS:
             partition = self.partition(name)
             check_shape(partition, self.model[name].min_isr, elr=self.elr)
@@ -267,23 +307,23 @@ class ControllerMachine(RuleBasedStateMachine):
                 leader = self.broker(partition.leader)
                 assert leader is not None
                 assert leader.is_active
-                held = partition.directories[partition.replicas.index(partition.leader)]
-                assert held in leader.directories
+                directory = partition.directories[partition.replicas.index(partition.leader)]
+                assert directory in leader.directories
                 assert all(member is not None and member.is_active for member in members)
             elif self.elr:
                 assert not any(member is not None and member.is_active for member in members)
 
     @invariant()
-    def a_safe_partition_is_led_by_whoever_can(self) -> None:
-        """Nobody waits who need not: an eligible replica that lives leads."""
+    def active_eligible_replica_leads(self) -> None:
+        """A partition has no leader only if no eligible replica is active with its directory."""
         for name in TOPICS:
             partition = self.partition(name)
             if partition.leader == NO_LEADER:
                 for broker_id in partition.isr or partition.elr:
                     broker = self.broker(broker_id)
-                    held = partition.directories[partition.replicas.index(broker_id)]
-                    assert broker is None or not broker.is_active or held not in broker.directories
+                    directory = partition.directories[partition.replicas.index(broker_id)]
+                    assert broker is None or not broker.is_active or directory not in broker.directories
 
 
-def test_the_controller_agrees_with_the_model() -> None:
+def test_controller_elects_replicas_with_all_acknowledged_records() -> None:
     run_machine(ControllerMachine, examples=150, steps=60)

@@ -1,7 +1,7 @@
-"""A partition log against a plain list of batches: append, read, roll, truncate, flush, clean and unclean re-open.
+"""A partition log against a list of batches: append, read, roll, truncate, flush, and clean and unclean reopening.
 
-The model shares nothing with the log but the batch format: last stable offset and aborted transactions are computed from
-the whole list each time.
+The model shares only the batch format with the log. It computes the last stable offset and the aborted transactions
+from the whole list each time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PRODUCERS = st.integers(0, 2)
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenBatch:
     first: int
     last: int
     producer_id: int = -1
@@ -54,27 +54,29 @@ class Transaction:
     aborted: bool
 
 
-def transactions(written: list[Written]) -> list[Transaction]:
-    """All transactions with data, in order of their markers, open ones last."""
-    opened: dict[int, int] = {}
+def transactions(written: list[WrittenBatch]) -> list[Transaction]:
+    """Return all transactions with data in order of their markers, open ones last."""
+    open_transactions: dict[int, int] = {}
     ended = []
-    for each in written:
-        if each.ends:
-            first = opened.pop(each.producer_id, None)
+    for batch_ in written:
+        if batch_.ends:
+            first = open_transactions.pop(batch_.producer_id, None)
             if first is not None:
-                ended.append(Transaction(each.producer_id, first, each.first, each.aborts))
-        elif each.transactional:
-            opened.setdefault(each.producer_id, each.first)
-    return ended + [Transaction(producer_id, first, None, False) for producer_id, first in opened.items()]
+                ended.append(Transaction(batch_.producer_id, first, batch_.first, batch_.aborts))
+        elif batch_.transactional:
+            open_transactions.setdefault(batch_.producer_id, batch_.first)
+    return ended + [Transaction(producer_id, first, None, False) for producer_id, first in open_transactions.items()]
 
 
 class LogMachine(RuleBasedStateMachine):
+    """Operations on one partition log."""
+
     def __init__(self) -> None:
         super().__init__()
         self.directory = tempfile.mkdtemp()
         self.disk = OsDisk()
         self.config = LogConfig(segment_bytes=SEGMENT_BYTES, index_interval_bytes=INDEX_INTERVAL_BYTES)
-        self.written: list[Written] = []
+        self.written: list[WrittenBatch] = []
         self.sequences: dict[int, int] = {}
         self.high_watermark = 0
         self.leader_epoch = 0
@@ -91,11 +93,16 @@ class LogMachine(RuleBasedStateMachine):
 
     def _append(self, data: bytes, **fields: Any) -> None:
         info = append(self.log, data, commit=False, leader_epoch=self.leader_epoch)
-        self.written.append(Written(info.first_offset, info.last_offset, epoch=self.leader_epoch, **fields))
+        self.written.append(WrittenBatch(info.first_offset, info.last_offset, epoch=self.leader_epoch, **fields))
 
-    @rule(count=st.integers(1, 5), size=st.integers(0, 120), codec=st.sampled_from(CODECS), late=st.integers(-50, 50))
-    def append_plain(self, count: int, size: int, codec: Any, late: int) -> None:
-        timestamp = NOW_MS + late
+    @rule(
+        count=st.integers(1, 5),
+        size=st.integers(0, 120),
+        codec=st.sampled_from(CODECS),
+        timestamp_offset=st.integers(-50, 50),
+    )
+    def append_plain(self, count: int, size: int, codec: Any, timestamp_offset: int) -> None:
+        timestamp = NOW_MS + timestamp_offset
         self._append(batch(count, size=size, compression=codec, timestamp=timestamp), timestamp=timestamp + count - 1)
 
     @rule(producer_id=PRODUCERS, count=st.integers(1, 4))
@@ -118,7 +125,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def advance(self, data: st.DataObject) -> None:
-        ends = [self.high_watermark, *(each.last + 1 for each in self.written)]
+        ends = [self.high_watermark, *(batch_.last + 1 for batch_ in self.written)]
         self.high_watermark = max(self.high_watermark, data.draw(st.sampled_from(ends)))
         self.log.update_high_watermark(self.high_watermark)
 
@@ -132,12 +139,14 @@ class LogMachine(RuleBasedStateMachine):
         end = self.log.log_end_offset
         offset = data.draw(st.integers(max(0, end - 12), end))
         self.log.truncate_to(offset, now_ms=NOW_MS)
-        self.written = [each for each in self.written if each.last < offset]
+        self.written = [batch_ for batch_ in self.written if batch_.last < offset]
         self.high_watermark = min(self.high_watermark, self._end())
         self.sequences = {}
-        for each in self.written:
-            if each.producer_id >= 0 and not each.ends:
-                self.sequences[each.producer_id] = self.sequences.get(each.producer_id, 0) + each.last - each.first + 1
+        for batch_ in self.written:
+            if batch_.producer_id >= 0 and not batch_.ends:
+                self.sequences[batch_.producer_id] = (
+                    self.sequences.get(batch_.producer_id, 0) + batch_.last - batch_.first + 1
+                )
 
     @rule(clean=st.booleans(), data=st.data())
     def reopen(self, clean: bool, data: st.DataObject) -> None:
@@ -164,71 +173,84 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.log_end_offset == self._end()
         assert self.log.high_watermark == self.high_watermark
         unstable = [
-            each.first
-            for each in transactions(self.written)
-            if each.marker is None or each.marker >= self.high_watermark
+            batch_.first
+            for batch_ in transactions(self.written)
+            if batch_.marker is None or batch_.marker >= self.high_watermark
         ]
         assert self.log.last_stable_offset == min([*unstable, self.high_watermark])
 
     @invariant()
-    def everything_is_read(self) -> None:
-        found = [
+    def all_batches_are_read(self) -> None:
+        actual = [
             (
-                each.base_offset,
-                each.last_offset,
-                each.producer_id,
-                each.is_transactional,
-                each.is_control,
-                each.leader_epoch,
+                batch_.base_offset,
+                batch_.last_offset,
+                batch_.producer_id,
+                batch_.is_transactional,
+                batch_.is_control,
+                batch_.leader_epoch,
             )
-            for each in headers(self.log)
+            for batch_ in headers(self.log)
         ]
-        assert found == [each.key for each in self.written]
+        assert actual == [batch_.key for batch_ in self.written]
 
     @invariant()
     def producers_agree(self) -> None:
-        found = {row.producer_id: row.current_txn_start_offset for row in self.log.producers.active()}
-        opened = {each.producer_id: each.first for each in transactions(self.written) if each.marker is None}
-        assert found == {
-            each.producer_id: opened.get(each.producer_id, -1) for each in self.written if each.producer_id >= 0
+        actual = {row.producer_id: row.current_txn_start_offset for row in self.log.producers.active()}
+        open_transactions = {
+            batch_.producer_id: batch_.first for batch_ in transactions(self.written) if batch_.marker is None
+        }
+        assert actual == {
+            batch_.producer_id: open_transactions.get(batch_.producer_id, -1)
+            for batch_ in self.written
+            if batch_.producer_id >= 0
         }
 
     @precondition(lambda self: self.written)
     @rule(data=st.data(), max_bytes=st.integers(1, 3 * SEGMENT_BYTES))
-    def fetch_from_anywhere(self, data: st.DataObject, max_bytes: int) -> None:
-        """Any offset, any limit, any size: whole batches below the limit, and every aborted transaction in them."""
+    def read_from_any_offset(self, data: st.DataObject, max_bytes: int) -> None:
+        """Read from any offset with any limit and size.
+
+        The result has whole batches below the limit, and all their aborted transactions.
+        """
         end = self._end()
         offset = data.draw(st.integers(0, end))
         limit = data.draw(st.sampled_from([self.high_watermark, self.log.last_stable_offset, end]))
         result = self.log.read(offset, max_bytes=max_bytes, limit=limit, min_one_batch=True)
         assert not isinstance(result, ColdRead)
-        got = [header for header, _ in iter_batches(result.records)]
-        expected = [each for each in self.written if each.last >= offset and each.first < limit]
-        assert bool(got) == bool(expected and offset < limit)
-        assert [header.base_offset for header in got] == [each.first for each in expected[: len(got)]]
-        if not got:
+        headers_ = [header for header, _ in iter_batches(result.records)]
+        expected = [batch_ for batch_ in self.written if batch_.last >= offset and batch_.first < limit]
+        assert bool(headers_) == bool(expected and offset < limit)
+        assert [header.base_offset for header in headers_] == [batch_.first for batch_ in expected[: len(headers_)]]
+        if not headers_:
             return
-        assert len(result.records) <= max(max_bytes, got[0].size)
+        assert len(result.records) <= max(max_bytes, headers_[0].size)
         aborted = self.log.aborted_transactions(offset, result)
-        touching = [
-            each
-            for each in transactions(self.written)
-            if each.aborted and each.marker is not None and each.marker >= offset
+        aborted_transactions = [
+            batch_
+            for batch_ in transactions(self.written)
+            if batch_.aborted and batch_.marker is not None and batch_.marker >= offset
         ]
-        needed = [(each.producer_id, each.first) for each in touching if each.first <= got[-1].last_offset]
-        allowed = [(each.producer_id, each.first) for each in touching]
-        assert [each for each in allowed if each in aborted] == aborted, "in the order of the markers, none invented"
-        assert all(each in aborted for each in needed)
+        required = [
+            (batch_.producer_id, batch_.first)
+            for batch_ in aborted_transactions
+            if batch_.first <= headers_[-1].last_offset
+        ]
+        allowed = [(batch_.producer_id, batch_.first) for batch_ in aborted_transactions]
+        assert [batch_ for batch_ in allowed if batch_ in aborted] == aborted, (
+            "aborted transactions in the order of their markers"
+        )
+        assert all(batch_ in aborted for batch_ in required)
 
     @rule(timestamp=st.integers(NOW_MS - 60, NOW_MS + 60))
     def look_up_by_timestamp(self, timestamp: int) -> None:
-        found = asyncio.run(self.log.offset_for_timestamp(timestamp))
+        actual = asyncio.run(self.log.offset_for_timestamp(timestamp))
         expected = None
         for header in headers(self.log):
             for record in iter_records(self._bytes(header.base_offset), max_decompressed_bytes=1 << 20):
                 if record.timestamp >= timestamp and expected is None:
                     expected = (record.timestamp, record.offset, header.leader_epoch)
-        assert found == expected
+        assert actual == expected
 
     def _bytes(self, offset: int) -> bytes:
         result = self.log.read(offset, max_bytes=1, min_one_batch=True)
@@ -236,5 +258,5 @@ class LogMachine(RuleBasedStateMachine):
         return bytes(result.records)
 
 
-def test_a_log_agrees_with_the_list_of_batches() -> None:
+def test_log_matches_the_list_of_batches() -> None:
     run_machine(LogMachine, examples=60, steps=30)

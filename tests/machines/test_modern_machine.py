@@ -1,4 +1,4 @@
-"""Consumer groups against a model written apart, and against their own log, after every step."""
+"""Consumer groups: after each operation the core agrees with an independent model and with the replay of its log."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from odradek.coordinator.group.modern.transitions import TRANSITIONS, Event
 from odradek.coordinator.group.records import to_record
 from odradek.protocol.errors import Refusal
 from odradek.runtime.machine import BUG
-from tests.machines.modern_model import Model, Part
-from tests.machines.partition_names import by_topic, new_targets, parts, since
+from tests.machines.modern_model import Model, Partition
+from tests.machines.partition_names import by_topic, epochs_of, new_targets, partitions_of
 from tests.machines.transition_visits import note
 from tests.support.cell_counts import count
 from tests.support.classic_rig import GROUP, NOW_MS
@@ -38,12 +38,13 @@ INSTANCES: dict[str, str | None] = {"A": None, "B": None, "C": None, "S": "i", "
 NAMES = list(INSTANCES)
 TOPICS = ["t", "u", "v"]
 SIZE_MAX = 4
-OWNED = ["as told"] * 6 + ["everything", "nothing", "does not say", "somebody else's"]
+OWNED = ["assigned"] * 6 + ["everything", "nothing", "absent", "foreign"]
+"""Owned partitions of a heartbeat: assigned, also those to revoke, none, no field, or also one of another topic."""
 EPOCHS = [0] * 8 + [-1, 1]
 INTERVAL_MS = 20_000
 WAITS_MS = [1, 5_000, 20_000, 44_999, 45_000, 60_000]
 ROUNDS_MAX = 3
-"""Heartbeats that each member needs at most, when all do as they are told and nothing else happens."""
+"""Maximum heartbeats per member until the group is stable, if all members own exactly what they are assigned."""
 
 names = st.sampled_from(NAMES)
 topics = st.sampled_from(TOPICS)
@@ -52,16 +53,18 @@ rarely = st.sampled_from([False] * 5 + [True])
 
 
 class ModernMachine(RuleBasedStateMachine):
+    """Operations on one consumer group, in the core and in the model."""
+
     @initialize(interval_ms=st.sampled_from([0, INTERVAL_MS]))
     def start(self, interval_ms: int) -> None:
         self.rig = ModernRig(consumer_max_size=SIZE_MAX, consumer_assignment_interval_ms=interval_ms)
         self.model = Model(SIZE_MAX, NOW_MS, interval_ms)
-        self.told: dict[str, set[Part]] = {}
+        self.assignments: dict[str, set[Partition]] = {}
         self.epochs = (1, 1)
 
-    # ---- from the core ----------------------------------------------------------------------------------------------
+    # ---- comparison with the core ------------------------------------------------------------------------------------
 
-    def new_targets(self) -> dict[str, set[Part]]:
+    def new_targets(self) -> dict[str, set[Partition]]:
         members = self.model.members
         return new_targets(self.rig.modern, self.model.wanted(), members.keys(), lambda name: members[name].topics)
 
@@ -71,13 +74,13 @@ class ModernMachine(RuleBasedStateMachine):
             return
         epoch, assignment = expected
         assert reply.member_epoch == epoch
-        got = None if reply.assignment is None else parts(self.rig.held(reply))
-        # What has been held since before may have got another epoch: Kafka tells it again.
-        assert got == assignment or (assignment is None and got == self.told.get(name))
-        if got is not None:
-            self.told[name] = got
+        reply_partitions = None if reply.assignment is None else partitions_of(self.rig.held(reply))
+        # An unchanged assignment is sent again if a member epoch of its partitions changed, as in Kafka.
+        assert reply_partitions == assignment or (assignment is None and reply_partitions == self.assignments.get(name))
+        if reply_partitions is not None:
+            self.assignments[name] = reply_partitions
 
-    # ---- requests ---------------------------------------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------------------------------
 
     @rule(name=names, subscription=subscriptions)
     def join(self, name: str, subscription: frozenset[str]) -> None:
@@ -99,11 +102,11 @@ class ModernMachine(RuleBasedStateMachine):
         resubscribes=rarely,
         subscription=subscriptions,
     )
-    def beat(self, name: str, change: int, owns: str, resubscribes: bool, subscription: frozenset[str]) -> None:
+    def heartbeat(self, name: str, change: int, owns: str, resubscribes: bool, subscription: frozenset[str]) -> None:
         member = self.model.members.get(name)
         epoch = 1 if member is None else member.epoch + change
         if epoch <= 0:
-            return  # another request
+            return  # 0 and below are JOIN and LEAVE
         owned = self.owned(name, owns)
         reply = self.rig.beat(
             name,
@@ -112,52 +115,52 @@ class ModernMachine(RuleBasedStateMachine):
             instance_id=INSTANCES[name],
             subscribed_topic_names=sorted(subscription) if resubscribes else None,
         )
-        expected = self.model.beat(
+        expected = self.model.checked_heartbeat(
             name, INSTANCES[name], epoch, owned, subscription if resubscribes else None, self.new_targets
         )
         self.compare(name, reply, expected)
 
-    def owned(self, name: str, owns: str) -> set[Part] | None:
+    def owned(self, name: str, owns: str) -> set[Partition] | None:
         member = self.model.members.get(name)
-        if owns == "does not say":
+        if owns == "absent":
             return None
         if member is None or owns == "nothing":
             return set()
         if owns == "everything":
-            return member.all()
-        return set(member.has) | ({("w", 9)} if owns == "somebody else's" else set())
+            return member.owned()
+        return set(member.assigned) | ({("w", 9)} if owns == "foreign" else set())
 
     @rule(name=names)
     def leave(self, name: str) -> None:
         reply = self.rig.beat(name, -1, instance_id=INSTANCES[name])
-        refused = self.model.leave(name, INSTANCES[name])
-        assert (reply if isinstance(reply, str) else None) == refused
+        error = self.model.leave(name, INSTANCES[name])
+        assert (reply if isinstance(reply, str) else None) == error
 
     @rule(name=st.sampled_from(["S", "T"]))
-    def away(self, name: str) -> None:
+    def leave_static(self, name: str) -> None:
         reply = self.rig.beat(name, -2, instance_id=INSTANCES[name])
-        refused = self.model.away(name, INSTANCES[name])
-        assert (reply if isinstance(reply, str) else None) == refused
+        error = self.model.leave_static(name, INSTANCES[name])
+        assert (reply if isinstance(reply, str) else None) == error
 
     @precondition(lambda self: self.model.exists)
     @rule(name=names, change=st.sampled_from([0, 0, -1, -1, -2, 1]), topic=topics, number=st.integers(0, 3))
     def commit(self, name: str, change: int, topic: str, number: int) -> None:
         member = self.model.members.get(name)
         epoch = change if member is None else member.epoch + change
-        group, got = self.rig.modern, None
+        group, reply_partitions = self.rig.modern, None
         topic_id = self.rig.topic_id(topic).bytes
         try:
             group.check_offset_commit(name, None, epoch, in_transaction=False, api_version=10)
             group.check_partition_commit(name, epoch, topic_id, topic, number)
         except Refusal as refusal:
-            got = refusal.error.name
-        assert got == self.model.commit(name, epoch, (topic, number))
+            reply_partitions = refusal.error.name
+        assert reply_partitions == self.model.commit(name, epoch, (topic, number))
 
-    # ---- the world --------------------------------------------------------------------------------------------------
+    # ---- topics, time and failures -----------------------------------------------------------------------------------
 
     @rule(topic=topics, count=st.integers(0, 4))
     def topic_changes(self, topic: str, count: int) -> None:
-        """Made, grown, or (no partitions) deleted."""
+        """Create a topic, add partitions to it, or (`count` 0) delete it."""
         if count == 0:
             if topic in self.model.topics:
                 del self.model.topics[topic]
@@ -179,17 +182,17 @@ class ModernMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.exists)
     @rule(name=names)
-    def a_clock_strikes_too_late(self, name: str) -> None:
-        """The member has given up meanwhile what it was for."""
+    def stale_timer_fires(self, name: str) -> None:
+        """Fire a rebalance timer of a member that already revoked its partitions. Nothing changes."""
         member = self.model.members.get(name)
         if member is not None and self.rig.modern.members[name].state is not MemberState.UNREVOKED_PARTITIONS:
             assert self.rig.do(RebalanceExpired(GROUP, name, member.epoch)) is None
 
     @rule(name=names, really=rarely)
-    def a_newer_coordinator_was_here(self, name: str, really: bool) -> None:
-        """And has left the member in a state that this one does not know."""
+    def newer_coordinator_stores_unknown_state(self, name: str, really: bool) -> None:
+        """Store a member state that this version does not know."""
         member = self.model.members.get(name)
-        if not really or member is None or member.giving or member.epoch <= 0:
+        if not really or member is None or member.revoking or member.epoch <= 0:
             return
         stored = self.rig.modern.members[name]
         record = records.current_assignment_record(GROUP, stored)
@@ -198,11 +201,11 @@ class ModernMachine(RuleBasedStateMachine):
         entry.state = 9
         self.rig.log.append(to_record(record.memo.key, entry))
         self.rig.core.apply(len(self.rig.log) - 1, self.rig.log[-1], 7)
-        member.unknown, member.waiting = True, False
+        member.unknown, member.unreleased = True, False
 
     @rule(really=rarely)
-    def all_do_as_they_are_told(self, really: bool) -> None:
-        """Whoever is there: after a few rounds each has its target, and everything is somebody's."""
+    def members_reconcile(self, really: bool) -> None:
+        """Let all members reconcile. After ROUNDS_MAX rounds the group is stable, and all partitions are assigned."""
         if not really:
             return
         for name in list(self.model.members):
@@ -212,15 +215,15 @@ class ModernMachine(RuleBasedStateMachine):
         self.time_passes(self.model.interval_ms)
         for _ in range(ROUNDS_MAX):
             for name in list(self.model.members):
-                self.beat(name, 0, "as told", False, frozenset())
+                self.heartbeat(name, 0, "assigned", False, frozenset())
         if self.model.members:
             assert self.rig.modern.state_name == "Stable"
-            assert {part for member in self.model.members.values() for part in member.has} == self.model.wanted()
+            assert {part for member in self.model.members.values() for part in member.assigned} == self.model.wanted()
 
-    # ---- what always holds ------------------------------------------------------------------------------------------
+    # ---- invariants --------------------------------------------------------------------------------------------------
 
     @invariant()
-    def the_core_says_what_the_model_says(self) -> None:
+    def core_matches_model(self) -> None:
         group = self.rig.core.state.groups.get(GROUP)
         assert (group is not None) is self.model.exists
         if group is None:
@@ -229,71 +232,76 @@ class ModernMachine(RuleBasedStateMachine):
         assert (group.epoch, group.assignment_epoch) == (self.model.epoch, self.model.target_epoch)
         assert group.members.keys() == self.model.members.keys()
         for name, member in self.model.members.items():
-            got = group.members[name]
-            assert (got.epoch, got.previous_epoch) == (member.epoch, member.previous), name
-            assert (since(got.assigned), since(got.revoking)) == (member.has, member.giving), name
-            assert got.topics == tuple(sorted(member.topics))
-            assert (got.state is MemberState.UNKNOWN) is member.unknown
+            reply_partitions = group.members[name]
+            assert (reply_partitions.epoch, reply_partitions.previous_epoch) == (member.epoch, member.previous), name
+            assert (epochs_of(reply_partitions.assigned), epochs_of(reply_partitions.revoking)) == (
+                member.assigned,
+                member.revoking,
+            ), name
+            assert reply_partitions.topics == tuple(sorted(member.topics))
+            assert (reply_partitions.state is MemberState.UNKNOWN) is member.unknown
 
     @invariant()
-    def nothing_is_owned_twice_and_the_log_says_the_same(self) -> None:
+    def partitions_have_one_owner_and_replay_agrees(self) -> None:
         self.rig.check()
 
     @invariant()
-    def epochs_rise(self) -> None:
+    def epochs_do_not_decrease(self) -> None:
         now = (self.model.epoch, self.model.target_epoch)
         assert now >= self.epochs
         assert now[1] >= self.epochs[1]
         self.epochs = now
 
 
-def test_the_core_behaves_like_the_model() -> None:
+def test_consumer_groups_match_the_model() -> None:
     run_machine(ModernMachine, examples=150, steps=50)
 
 
 def walk(rng: Random, steps: int) -> None:
-    """The same machine, driven evenly: Hypothesis looks for short programs, this one for every corner."""
+    """Run random operations with fixed weights. Hypothesis prefers short runs, which do not visit every transition."""
     machine = ModernMachine()
     machine.start(interval_ms=rng.choice([0, INTERVAL_MS]))
 
-    def some() -> frozenset[str]:
+    def random_topics() -> frozenset[str]:
         return frozenset(rng.sample(TOPICS, rng.randint(0, 3)))
 
-    def beat() -> None:
-        machine.beat(rng.choice(NAMES), rng.choice(EPOCHS), rng.choice(OWNED), rng.random() < 0.2, some())
+    def heartbeat() -> None:
+        machine.heartbeat(rng.choice(NAMES), rng.choice(EPOCHS), rng.choice(OWNED), rng.random() < 0.2, random_topics())
 
     def commit() -> None:
         if machine.model.exists:
             machine.commit(rng.choice(NAMES), rng.choice([0, -1, -1, -2, 1]), rng.choice(TOPICS), rng.randint(0, 3))
 
-    def late() -> None:
+    def fire_stale_timer() -> None:
         if machine.model.exists:
-            machine.a_clock_strikes_too_late(rng.choice(NAMES))
+            machine.stale_timer_fires(rng.choice(NAMES))
 
     steps_of: list[tuple[int, Callable[[], object]]] = [
-        (6, lambda: machine.join(rng.choice(NAMES), some())),
-        (20, beat),
+        (6, lambda: machine.join(rng.choice(NAMES), random_topics())),
+        (20, heartbeat),
         (1, lambda: machine.leave(rng.choice(NAMES))),
-        (2, lambda: machine.away(rng.choice(["S", "T"]))),
+        (2, lambda: machine.leave_static(rng.choice(["S", "T"]))),
         (3, commit),
         (2, lambda: machine.topic_changes(rng.choice(TOPICS), rng.choice([0, 1, 2, 3, 4]))),
         (3, lambda: machine.time_passes(rng.choice(WAITS_MS))),
         (1, lambda: machine.crash(really=rng.random() < 0.5)),
-        (2, late),
-        (2, lambda: machine.a_newer_coordinator_was_here(rng.choice(NAMES), really=True)),
-        (1, lambda: machine.all_do_as_they_are_told(really=rng.random() < 0.5)),
+        (2, fire_stale_timer),
+        (2, lambda: machine.newer_coordinator_stores_unknown_state(rng.choice(NAMES), really=True)),
+        (1, lambda: machine.members_reconcile(really=rng.random() < 0.5)),
     ]
     weights = [weight for weight, _ in steps_of]
     for _ in range(steps):
         rng.choices(steps_of, weights)[0][1]()
-        machine.the_core_says_what_the_model_says()
-        machine.nothing_is_owned_twice_and_the_log_says_the_same()
-        machine.epochs_rise()
+        machine.core_matches_model()
+        machine.partitions_have_one_owner_and_replay_agrees()
+        machine.epochs_do_not_decrease()
 
 
-def changes_while_waiting(subscription: frozenset[str] | None) -> str:
-    """The state of a member that has something and waits for more, and then subscribes to other topics before the next
-    target is computed; None: a topic that it has is deleted.
+def state_after_change(subscription: frozenset[str] | None) -> str:
+    """Return the state of a member with unreleased partitions after it subscribes to other topics before the next
+    target is computed.
+
+    If `subscription` is None, a topic of its assignment is deleted instead.
     """
     machine = ModernMachine()
     machine.start(interval_ms=INTERVAL_MS)
@@ -302,29 +310,29 @@ def changes_while_waiting(subscription: frozenset[str] | None) -> str:
     both = frozenset({"t", "u"})
     machine.join("A", both)
     machine.join("C", both)
-    machine.all_do_as_they_are_told(really=True)
+    machine.members_reconcile(really=True)
     machine.leave("C")
     machine.join("B", both)
     machine.join("S", both)
     machine.time_passes(INTERVAL_MS)
     for name in ("A", "B", "S"):
-        machine.beat(name, 0, "everything", False, both)
-    waiting = next(name for name, member in machine.model.members.items() if member.waiting and member.has)
+        machine.heartbeat(name, 0, "everything", False, both)
+    unreleased = next(name for name, member in machine.model.members.items() if member.unreleased and member.assigned)
     if subscription is None:
-        machine.topic_changes(min(machine.model.members[waiting].has)[0], 0)
-    machine.beat(waiting, 0, "everything", subscription is not None, subscription or frozenset())
-    machine.the_core_says_what_the_model_says()
-    return machine.rig.modern.members[waiting].state.name
+        machine.topic_changes(min(machine.model.members[unreleased].assigned)[0], 0)
+    machine.heartbeat(unreleased, 0, "everything", subscription is not None, subscription or frozenset())
+    machine.core_matches_model()
+    return machine.rig.modern.members[unreleased].state.name
 
 
-def test_a_member_that_waits_hears_of_changes() -> None:
+def test_unreleased_member_reconciles_after_topic_and_subscription_changes() -> None:
     arrivals = count(TRANSITIONS).arrivals
-    before = {cell: met for cell, met in arrivals.items() if cell[0] is MemberState.UNRELEASED_PARTITIONS}
-    assert changes_while_waiting(None) == "UNREVOKED_PARTITIONS"
-    assert changes_while_waiting(frozenset({"v"})) == "UNREVOKED_PARTITIONS"
-    assert changes_while_waiting(frozenset(TOPICS)) == "UNRELEASED_PARTITIONS"
-    met = [cell[1:] for cell, met in before.items() if arrivals[cell] > met]
-    assert set(met) >= set(RARE)
+    before = {cell: visits for cell, visits in arrivals.items() if cell[0] is MemberState.UNRELEASED_PARTITIONS}
+    assert state_after_change(None) == "UNREVOKED_PARTITIONS"
+    assert state_after_change(frozenset({"v"})) == "UNREVOKED_PARTITIONS"
+    assert state_after_change(frozenset(TOPICS)) == "UNRELEASED_PARTITIONS"
+    visits = [cell[1:] for cell, visits in before.items() if arrivals[cell] > visits]
+    assert set(visits) >= set(RARE)
 
 
 RARE = [
@@ -332,24 +340,26 @@ RARE = [
     (Event.RESUBSCRIBED, MemberState.UNREVOKED_PARTITIONS),
     (Event.RESUBSCRIBED, MemberState.UNRELEASED_PARTITIONS),
 ]
-"""What UNRELEASED_PARTITIONS may lead to, and a walk seldom meets."""
+"""Transitions out of UNRELEASED_PARTITIONS that random walks seldom visit."""
 
 
-def test_every_cell_of_the_table_is_met_on_a_long_walk() -> None:
+def test_long_walks_visit_every_transition() -> None:
     counts = count(TRANSITIONS)
     visits, arrivals = dict(counts.visits), dict(counts.arrivals)
     for seed in range(effort(200)):
         walk(Random(seed), steps=120)
-    unmet = note(
+    unvisited = note(
         "consumer groups",
         (
             (event.name, state.name, counts.visits[state, event] - visits[state, event])
             for state, event in counts.possible
         ),
     )
-    never = [cell for cell, met in counts.arrivals.items() if met == arrivals[cell] and cell[1:] not in RARE]
-    assert (unmet, never) == ([], [])
+    not_entered = [
+        cell for cell, visits in counts.arrivals.items() if visits == arrivals[cell] and cell[1:] not in RARE
+    ]
+    assert (unvisited, not_entered) == ([], [])
 
 
-def test_an_event_that_cannot_be_is_loud() -> None:
+def test_impossible_event_is_a_bug() -> None:
     assert TRANSITIONS.cells[MemberState.STABLE, Event.NOT_REVOKED] is BUG

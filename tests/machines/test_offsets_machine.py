@@ -1,5 +1,5 @@
-"""The offsets of groups against a model written apart, against their own log and against what compaction leaves of it,
-after every step.
+"""Committed offsets: the store agrees with an independent model, and with the replay of its log before and after
+compaction.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ GROUPS = ["g", "h"]
 TOPICS = ["t", "u"]
 PRODUCERS = [1, 2, 3]
 BATCH_BYTES_MAX = 180
-"""Three tombstones."""
+"""Maximum bytes of a batch: three tombstones."""
 RETENTIONS = [-1, -1, -1, 1_000, 2 * WEEK_MS]
 LEAPS_MS = [1, 1_000, WEEK_MS - 1, WEEK_MS]
 
@@ -53,6 +53,8 @@ rarely = st.sampled_from([False] * 4 + [True])
 
 
 class OffsetsMachine(RuleBasedStateMachine):
+    """Operations on the offsets of two groups, in the core and in the model."""
+
     @initialize()
     def start(self) -> None:
         self.rig = OffsetsRig(config=GroupConfig(record_batch_bytes_max=BATCH_BYTES_MAX))
@@ -61,53 +63,66 @@ class OffsetsMachine(RuleBasedStateMachine):
         self.epochs = dict.fromkeys(PRODUCERS, 0)
         self.rng = Random(0)
 
-    def values(self, topic: str, parts: list[int]) -> dict[tuple[str, int], int]:
-        """No two commits are of the same offset, so that none can be taken for another."""
-        self.next_value += len(parts)
-        return {(topic, part): self.next_value - index for index, part in enumerate(parts)}
+    def values(self, topic: str, partition_ids: list[int]) -> dict[tuple[str, int], int]:
+        """Return a distinct offset per partition, so that no commit can be mistaken for another one."""
+        self.next_value += len(partition_ids)
+        return {(topic, partition_id): self.next_value - index for index, partition_id in enumerate(partition_ids)}
 
-    # ---- requests ---------------------------------------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------------------------------
 
-    @rule(group=groups, topic=topics, parts=partitions, retention_ms=st.sampled_from(RETENTIONS), topic_id=topic_ids)
-    def commit(self, group: str, topic: str, parts: list[int], retention_ms: int, topic_id: int) -> None:
-        values, now_ms, start = self.values(topic, parts), self.rig.now_ms, self.rig.end
+    @rule(
+        group=groups,
+        topic=topics,
+        partition_ids=partitions,
+        retention_ms=st.sampled_from(RETENTIONS),
+        topic_id=topic_ids,
+    )
+    def commit(self, group: str, topic: str, partition_ids: list[int], retention_ms: int, topic_id: int) -> None:
+        values, now_ms, start = self.values(topic, partition_ids), self.rig.now_ms, self.rig.end
         command = commit(group, values, version=4, retention_ms=retention_ms, topic_id=UUID(int=topic_id))
         assert errors(self.rig.do(command)) == dict.fromkeys(values, "NONE")
         expire_ms = -1 if retention_ms == -1 else now_ms + retention_ms
-        for index, (part, value) in enumerate(values.items()):
+        for index, (partition_id, value) in enumerate(values.items()):
             offset = Offset(value, now_ms, expire_ms, topic_id if expire_ms == -1 else 0, start + index)
-            self.model.commit((group, *part), offset)
+            self.model.commit((group, *partition_id), offset)
 
-    @rule(producer=producers, group=groups, topic=topics, parts=partitions)
-    def commit_in_transaction(self, producer: int, group: str, topic: str, parts: list[int]) -> None:
-        values, start = self.values(topic, parts), self.rig.end
+    @rule(producer=producers, group=groups, topic=topics, partition_ids=partitions)
+    def commit_in_transaction(self, producer: int, group: str, topic: str, partition_ids: list[int]) -> None:
+        values, start = self.values(topic, partition_ids), self.rig.end
         command = commit_in_transaction(producer, group, values, epoch=self.epochs[producer])
         assert errors(self.rig.do(command)) == dict.fromkeys(values, "NONE")
-        for index, (part, value) in enumerate(values.items()):
-            self.model.promise(producer, (group, *part), Offset(value, self.rig.now_ms, -1, 0, start + index))
+        for index, (partition_id, value) in enumerate(values.items()):
+            self.model.commit_pending(
+                producer, (group, *partition_id), Offset(value, self.rig.now_ms, -1, 0, start + index)
+            )
 
-    @rule(producer=producers, is_commit=st.booleans(), tv2=st.booleans())
-    def end(self, producer: int, is_commit: bool, tv2: bool) -> None:
-        """The marker of the second generation, or of a fencing abort, has the next epoch already (KIP-890)."""
-        self.epochs[producer] += tv2
+    @rule(producer=producers, is_commit=st.booleans(), bumps_epoch=st.booleans())
+    def end(self, producer: int, is_commit: bool, bumps_epoch: bool) -> None:
+        """Append a marker.
+
+        With `bumps_epoch` it has the next producer epoch, as in transactions V2 and fencing aborts (KIP-890).
+        """
+        self.epochs[producer] += bumps_epoch
         self.rig.marker(producer, commit=is_commit, epoch=self.epochs[producer])
         self.model.end(producer, commit=is_commit)
 
-    @rule(group=groups, topic=topics, parts=partitions, stable=st.booleans(), topic_id=topic_ids)
-    def fetch(self, group: str, topic: str, parts: list[int], stable: bool, topic_id: int) -> None:
-        places = [(topic, part) for part in parts]
-        found = fetched(self.rig.do(fetch(group, *places, stable=stable, topic_id=UUID(int=topic_id))))
-        assert found == {place: self.model.fetch((group, *place), topic_id, stable=stable) for place in places}
+    @rule(group=groups, topic=topics, partition_ids=partitions, stable=st.booleans(), topic_id=topic_ids)
+    def fetch(self, group: str, topic: str, partition_ids: list[int], stable: bool, topic_id: int) -> None:
+        partition_names = [(topic, partition_id) for partition_id in partition_ids]
+        offsets = fetched(self.rig.do(fetch(group, *partition_names, stable=stable, topic_id=UUID(int=topic_id))))
+        assert offsets == {
+            place: self.model.fetch((group, *place), topic_id, stable=stable) for place in partition_names
+        }
         assert fetched(self.rig.do(fetch(group, stable=stable))) == self.model.fetch_all(group, stable=stable)
 
-    @rule(group=groups, topic=topics, parts=partitions)
-    def delete(self, group: str, topic: str, parts: list[int]) -> None:
-        places = [(topic, part) for part in parts]
-        told = errors(self.rig.do(delete(group, *places)))
+    @rule(group=groups, topic=topics, partition_ids=partitions)
+    def delete(self, group: str, topic: str, partition_ids: list[int]) -> None:
+        partition_names = [(topic, partition_id) for partition_id in partition_ids]
+        results = errors(self.rig.do(delete(group, *partition_names)))
         if group not in self.model.groups:
-            assert told == "GROUP_ID_NOT_FOUND"
+            assert results == "GROUP_ID_NOT_FOUND"
         else:
-            assert told == {place: self.model.delete((group, *place)) for place in places}
+            assert results == {place: self.model.delete((group, *place)) for place in partition_names}
 
     @rule(group=groups)
     def delete_group(self, group: str) -> None:
@@ -119,7 +134,7 @@ class OffsetsMachine(RuleBasedStateMachine):
             self.rig.do(c.TopicsDeleted((c.DeletedTopic(UUID(int=topic_id).bytes, topic),)))
             self.model.topic_deleted(topic, topic_id)
 
-    # ---- beside the requests ----------------------------------------------------------------------------------------
+    # ---- time, groups and tombstones ---------------------------------------------------------------------------------
 
     @rule(leap_ms=st.sampled_from(LEAPS_MS), sweeps=st.booleans())
     def time_passes(self, leap_ms: int, sweeps: bool) -> None:
@@ -129,43 +144,46 @@ class OffsetsMachine(RuleBasedStateMachine):
             self.model.sweep(self.rig.now_ms)
 
     @rule(group=groups, subscribed=st.lists(topics, unique=True), members=st.booleans())
-    def members_come_and_go(self, group: str, subscribed: list[str], members: bool) -> None:
+    def group_members_change(self, group: str, subscribed: list[str], members: bool) -> None:
         since_ms = self.rig.now_ms
         self.rig.append(group_record(group, members=members, topics=subscribed, since_ms=since_ms))
         self.model.groups[group] = Members(tuple(subscribed) if members else None, since_ms)
 
-    @rule(group=groups, topic=topics, part=st.integers(0, 2), really=rarely)
-    def a_tombstone_of_kafkas(self, group: str, topic: str, part: int, really: bool) -> None:
+    @rule(group=groups, topic=topics, partition_id=st.integers(0, 2), really=rarely)
+    def kafka_tombstone_is_appended(self, group: str, topic: str, partition_id: int, really: bool) -> None:
         if really:
-            self.rig.append(tombstone((group, topic, part)))
-            self.model.erase((group, topic, part))
+            self.rig.append(tombstone((group, topic, partition_id)))
+            self.model.erase((group, topic, partition_id))
 
     @rule(group=groups, really=rarely)
-    def the_group_is_forgotten(self, group: str, really: bool) -> None:
-        """By its tombstone alone, as when it changes its protocol: its offsets, and what is promised, stay."""
+    def group_tombstone_is_appended(self, group: str, really: bool) -> None:
+        """Append only the group's tombstone, as a change of its protocol does. Committed and pending offsets stay."""
         if really:
             self.rig.append(to_record(GroupMetadataKey(group), None))
             self.model.groups.pop(group, None)
 
-    # ---- what always holds ------------------------------------------------------------------------------------------
+    # ---- invariants --------------------------------------------------------------------------------------------------
 
     @invariant()
-    def the_store_says_what_the_model_says(self) -> None:
+    def store_matches_model(self) -> None:
         store, model = self.rig.store, self.model
         committed = {
-            (group, topic, partition): shown(packed)
+            (group, topic, partition): to_model(packed)
             for group, by_topic in store.groups.items()
             for topic, by_partition in by_topic.items()
             for partition, packed in by_partition.items()
         }
         assert committed == model.committed
         assert store.count == len(committed)
-        pending = {pid: {place: shown(packed) for place, packed in own.items()} for pid, own in store.pending.items()}
-        assert pending == {pid: own for pid, own in model.pending.items() if own}
+        pending = {
+            pid: {place: to_model(packed) for place, packed in offsets_.items()}
+            for pid, offsets_ in store.pending.items()
+        }
+        assert pending == {pid: offsets_ for pid, offsets_ in model.pending.items() if offsets_}
         assert store.pending_count == sum(map(len, pending.values()))
         assert self.rig.state.groups.keys() == model.groups.keys()
         for group in GROUPS:
-            assert store.has_pending(group) is model.promised_to(group)
+            assert store.has_pending(group) is model.has_pending(group)
 
     @invariant()
     def replay_gives_the_same_state(self) -> None:
@@ -174,41 +192,41 @@ class OffsetsMachine(RuleBasedStateMachine):
         assert replayed.groups.keys() == self.rig.state.groups.keys()
 
     @invariant()
-    def so_does_the_replay_of_what_compaction_leaves(self) -> None:
+    def replay_of_compacted_log_gives_the_same_state(self) -> None:
         replayed = self.rig.replayed(cleaned(self.rig.log, self.rig.end, self.rng))
         assert replayed.offsets == self.rig.store
-        # A group that has nothing but its name is remembered as long as its records are, and that it was forgotten
-        # while it had offsets as long as the tombstone is: the next sweep makes both alike.
-        store, here, there = self.rig.store, self.rig.state.groups, replayed.groups
-        for group in here.keys() - there.keys():
+        # A group without offsets exists until its records are compacted. Its removal is known until its tombstone is compacted.
+        # The next sweep makes both states equal.
+        store, groups_, replayed_groups = self.rig.store, self.rig.state.groups, replayed.groups
+        for group in groups_.keys() - replayed_groups.keys():
             assert self.model.groups[group] is None
             assert store.count_of(group) == 0
             assert not store.has_pending(group)
-        assert all(not there[group].protocol_type for group in there.keys() - here.keys())
+        assert all(not replayed_groups[group].protocol_type for group in replayed_groups.keys() - groups_.keys())
 
     @invariant()
-    def no_batch_is_larger_than_its_bound(self) -> None:
+    def batches_respect_the_size_limit(self) -> None:
         for batch in self.rig.batches:
             size = 61 + sum(25 + len(record.key or b"") for record in batch)
             assert len(batch) == 1 or size <= BATCH_BYTES_MAX or batch[0].value is not None
         self.rig.batches.clear()
 
 
-def shown(packed: bytes) -> Offset:
+def to_model(packed: bytes) -> Offset:
     stored: StoredOffset = unpack(packed)
     topic_id = int.from_bytes(stored.topic_id, "big")
     return Offset(stored.offset, stored.commit_ms, stored.expire_ms, topic_id, stored.record_offset)
 
 
 @pytest.mark.parametrize("examined_max", [2, 1_000])
-def test_offsets_behave_like_the_model(monkeypatch: pytest.MonkeyPatch, examined_max: int) -> None:
+def test_offsets_match_the_model(monkeypatch: pytest.MonkeyPatch, examined_max: int) -> None:
     monkeypatch.setattr(expiry, "CHECKS_PER_SLICE_MAX", examined_max)
     monkeypatch.setattr(deletion, "CHECKS_PER_SLICE_MAX", examined_max)
     run_machine(OffsetsMachine, examples=100, steps=40)
 
 
 def walk(rng: Random, steps: int) -> OffsetsMachine:
-    """The same machine, driven evenly: Hypothesis looks for short programs, this one for every corner."""
+    """Run random operations with fixed weights. Hypothesis prefers short runs, which do not visit every transition."""
     machine = OffsetsMachine()
     machine.start()
     machine.rng = rng
@@ -225,21 +243,21 @@ def walk(rng: Random, steps: int) -> OffsetsMachine:
         (1, lambda: machine.delete_group(rng.choice(GROUPS))),
         (1, lambda: machine.delete_topic(rng.choice(TOPICS), rng.choice([7, 8]), really=True)),
         (4, lambda: machine.time_passes(rng.choice(LEAPS_MS), rng.random() < 0.5)),
-        (2, lambda: machine.members_come_and_go(rng.choice(GROUPS), rng.sample(TOPICS, 1), rng.random() < 0.4)),
-        (1, lambda: machine.the_group_is_forgotten(rng.choice(GROUPS), really=True)),
-        (1, lambda: machine.a_tombstone_of_kafkas(*place()[:2], rng.randrange(3), really=True)),
+        (2, lambda: machine.group_members_change(rng.choice(GROUPS), rng.sample(TOPICS, 1), rng.random() < 0.4)),
+        (1, lambda: machine.group_tombstone_is_appended(rng.choice(GROUPS), really=True)),
+        (1, lambda: machine.kafka_tombstone_is_appended(*place()[:2], rng.randrange(3), really=True)),
     ]
     weights = [weight for weight, _ in steps_of]
     for _ in range(steps):
         rng.choices(steps_of, weights)[0][1]()
-        machine.the_store_says_what_the_model_says()
+        machine.store_matches_model()
         machine.replay_gives_the_same_state()
-        machine.so_does_the_replay_of_what_compaction_leaves()
-        machine.no_batch_is_larger_than_its_bound()
+        machine.replay_of_compacted_log_gives_the_same_state()
+        machine.batches_respect_the_size_limit()
     return machine
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_long_walks_agree_with_the_model(seed: int) -> None:
+def test_long_walks_match_the_model(seed: int) -> None:
     machine = walk(Random(seed), 300)
-    assert machine.rig.end > 0, "a walk without records compares nothing"
+    assert machine.rig.end > 0, "the walk must write records"

@@ -1,6 +1,8 @@
-"""Any file of a log's directory may be cut, flipped, zeroed, extended or gone: the log opens with the longest valid prefix.
+"""Recovery after damage: files of a log directory are truncated, changed, zeroed, extended or deleted.
 
-The oracle below reads the damaged files by itself: Kafka's layout by struct, and nothing of the storage package.
+The log keeps the longest valid prefix.
+
+The expected prefix is read with `struct` in Kafka's layout, without the storage package.
 """
 
 from __future__ import annotations
@@ -30,34 +32,45 @@ if TYPE_CHECKING:
 
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200)
 HEADER = struct.Struct(">qiibIhiqqqhii")
-VICTIMS = ("log", "log", "index", "timeindex", "txnindex", "snapshot", "leader-epoch-checkpoint", "partition.metadata")
+FILE_SUFFIXES = (
+    "log",
+    "log",
+    "index",
+    "timeindex",
+    "txnindex",
+    "snapshot",
+    "leader-epoch-checkpoint",
+    "partition.metadata",
+)
 
 
 @dataclass(frozen=True)
 class Damage:
-    victim: str
-    which: int
-    how: str
-    where: int
+    """One change of a file: of the `file_index`-th file with `suffix`, at `position`."""
+
+    suffix: str
+    file_index: int
+    kind: str
+    position: int
     amount: int
     garbage: bytes
 
-    def strike(self, directory: Path) -> None:
-        files = sorted(path for path in directory.iterdir() if path.name.endswith(self.victim))
+    def apply(self, directory: Path) -> None:
+        files = sorted(path for path in directory.iterdir() if path.name.endswith(self.suffix))
         if not files:
             return
-        path = files[self.which % len(files)]
+        path = files[self.file_index % len(files)]
         data = bytearray(path.read_bytes())
-        at = self.where % (len(data) + 1)
-        if self.how == "cut":
-            del data[at:]
-        elif self.how == "flip" and data:
-            data[at % len(data)] ^= 1 + self.amount % 255
-        elif self.how == "zero":
-            data[at : at + self.amount] = bytes(len(data[at : at + self.amount]))
-        elif self.how == "extend":
+        offset = self.position % (len(data) + 1)
+        if self.kind == "truncate":
+            del data[offset:]
+        elif self.kind == "flip" and data:
+            data[offset % len(data)] ^= 1 + self.amount % 255
+        elif self.kind == "zero":
+            data[offset : offset + self.amount] = bytes(len(data[offset : offset + self.amount]))
+        elif self.kind == "extend":
             data += self.garbage
-        elif self.how == "gone":
+        elif self.kind == "delete":
             path.unlink()
             return
         path.write_bytes(data)
@@ -66,10 +79,10 @@ class Damage:
 DAMAGES = st.lists(
     st.builds(
         Damage,
-        victim=st.sampled_from(VICTIMS),
-        which=st.integers(0, 5),
-        how=st.sampled_from(["cut", "flip", "zero", "extend", "gone"]),
-        where=st.integers(0, 4000),
+        suffix=st.sampled_from(FILE_SUFFIXES),
+        file_index=st.integers(0, 5),
+        kind=st.sampled_from(["truncate", "flip", "zero", "extend", "delete"]),
+        position=st.integers(0, 4000),
         amount=st.integers(1, 300),
         garbage=st.binary(min_size=1, max_size=200) | st.just(bytes(100)),
     ),
@@ -80,7 +93,7 @@ DAMAGES = st.lists(
 
 @pytest.fixture(scope="module")
 def pristine() -> Iterator[Path]:
-    """Several segments with plain, compressed and transactional batches, stopped cleanly."""
+    """Make a log of several segments with plain, compressed and transactional batches, and close it cleanly."""
     root = Path(tempfile.mkdtemp())
     log = open_log(OsDisk(), str(root), CONFIG)
     sequences = [0, 0]
@@ -99,74 +112,74 @@ def pristine() -> Iterator[Path]:
     shutil.rmtree(root)
 
 
-def surviving(directory: Path) -> list[int]:
-    """CRCs of the batches in the longest valid prefix."""
-    found: list[int] = []
+def valid_prefix(directory: Path) -> list[int]:
+    """Return the CRCs of the batches in the longest valid prefix."""
+    crcs: list[int] = []
     expected: int | None = None
     for path in sorted(directory.glob("*.log")):
         base = int(path.stem)
         if expected is not None and base != expected:
-            return found
+            return crcs
         expected = base
         data = path.read_bytes()
         position = 0
         while position < len(data):
             if len(data) - position < HEADER.size:
-                return found
+                return crcs
             first, length, _, magic, crc, _, delta, _, _, _, _, _, count = HEADER.unpack_from(data, position)
             end = position + 12 + length
-            whole = magic == 2 and length >= 49 and end <= len(data) and delta >= 0 and count >= 0
-            if not whole or first != expected or crc32c(data[position + 21 : end]) != crc:
-                return found
-            found.append(crc)
+            is_valid = magic == 2 and length >= 49 and end <= len(data) and delta >= 0 and count >= 0
+            if not is_valid or first != expected or crc32c(data[position + 21 : end]) != crc:
+                return crcs
+            crcs.append(crc)
             expected = first + delta + 1
             position = end
-    return found
+    return crcs
 
 
 @settings(max_examples=effort(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages=DAMAGES)
-def test_the_longest_valid_prefix_is_kept(pristine: Path, damages: list[Damage]) -> None:
+def test_recovery_keeps_the_longest_valid_prefix(pristine: Path, damages: list[Damage]) -> None:
     disk = OsDisk()
     with tempfile.TemporaryDirectory() as root:
         directory = Path(root) / "t-0"
         shutil.copytree(pristine, directory)
         for damage in damages:
-            damage.strike(directory)
-        expected = surviving(directory)
+            damage.apply(directory)
+        expected = valid_prefix(directory)
         log = open_log(disk, root, CONFIG)
         assert [header.crc for header in headers(log)] == expected
         log.update_high_watermark(log.log_end_offset)
         producers = log.producers.active()
-        opened = [
+        open_transactions = [
             max(row.current_txn_start_offset, log.log_start_offset)
             for row in producers
             if row.current_txn_start_offset >= 0
         ]
-        assert log.last_stable_offset == min([*opened, log.log_end_offset])
+        assert log.last_stable_offset == min([*open_transactions, log.log_end_offset])
         append(log, batch(2), leader_epoch=9)
         log.close(clean=False)
-        again = open_log(disk, root, CONFIG)
-        assert [header.crc for header in headers(again)][:-1] == expected, "recovery is repeatable"
-        again.update_high_watermark(again.log_end_offset)
-        assert again.producers.active() == producers
-        assert again.last_stable_offset == min([*opened, again.log_end_offset])
-        again.close(clean=True)
+        reopened = open_log(disk, root, CONFIG)
+        assert [header.crc for header in headers(reopened)][:-1] == expected, "recovery is repeatable"
+        reopened.update_high_watermark(reopened.log_end_offset)
+        assert reopened.producers.active() == producers
+        assert reopened.last_stable_offset == min([*open_transactions, reopened.log_end_offset])
+        reopened.close(clean=True)
     disk.close()
 
 
 @settings(max_examples=effort(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages=DAMAGES, recovery_point=st.integers(0, 200), clean=st.booleans(), offset=st.integers(0, 120))
-def test_damage_below_the_recovery_point_is_an_answer_not_a_crash(
+def test_damage_below_the_recovery_point_refuses_reads_without_crash(
     pristine: Path, damages: list[Damage], recovery_point: int, clean: bool, offset: int
 ) -> None:
-    """What was durable is trusted unread, so bit rot in it is met by readers: as a refusal, never anything else."""
+    """Recovery does not read batches below the recovery point: readers detect the damage there and refuse it."""
     disk = OsDisk()
     with tempfile.TemporaryDirectory() as root:
         directory = Path(root) / "t-0"
         shutil.copytree(pristine, directory)
         for damage in damages:
-            damage.strike(directory)
+            damage.apply(directory)
         log = open_log(disk, root, CONFIG, clean=clean, recovery_point=recovery_point)
         with cheap_only(), suppress(Refusal, Malformed):
             # The log refuses the read, or returns the damaged bytes to the consumer, which detects the damage.

@@ -1,7 +1,10 @@
-"""Three brokers' replication against a plain list: real logs, leaders and followers, a model of the controller, any order of events.
+"""Replication between three brokers with real logs, checked against a list of committed batches.
 
-What must hold, whatever is cut off, elected or refused: a record below a leader's high watermark is in the log of every later
-leader at the same offset; a leader's high watermark never goes back; and when all is healed the logs are equal.
+The machine is the controller.
+
+The invariants hold for each order of isolations, elections and refused requests. A record below a leader's high
+watermark is in the log of each later leader at the same offset. A leader's high watermark does not decrease. After all
+isolations end, the logs become equal.
 """
 
 import asyncio
@@ -29,13 +32,13 @@ from tests.support.replication_rig import TOPIC_ID, Brokers
 NODES = (1, 2, 3)
 LAG_MS = 30_001
 ROUNDS = st.one_of(st.integers(0, 10), st.integers(20, 60))
-"""Of the loop: some for a piece of what has to happen, others for all of it."""
+"""Rounds of the event loop: few, so that work stays unfinished, or enough to finish it."""
 
 
 class ReplicationMachine(RuleBasedStateMachine):
-    """Partition 0 of one topic; the machine is its controller. `reached`: how often something rare came about, in all runs."""
+    """Partition 0 of one topic; the machine is its controller. `occurrences` counts rare events of all runs."""
 
-    reached: ClassVar[Counter[str]] = Counter()
+    occurrences: ClassVar[Counter[str]] = Counter()
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +47,7 @@ class ReplicationMachine(RuleBasedStateMachine):
         self.brokers: Brokers
         self.written = 0
         self.committed: list[bytes] = []
-        """What some leader has called committed, batch by batch."""
+        """Batches below the high watermark of a leader, in log order."""
         self.watermarks: dict[int, int] = {}
         self.first_epoch: int | None = None
 
@@ -52,9 +55,9 @@ class ReplicationMachine(RuleBasedStateMachine):
         return self.loop.run_until_complete(awaitable)
 
     @initialize()
-    def begin(self) -> None:
+    def start(self) -> None:
         async def make() -> None:
-            # Fetchers that paused for real would sleep through the rest of a run.
+            # With a real pause, fetchers would sleep until the end of a run.
             self.brokers = Brokers(
                 Path(self.folder.name), config=LogConfig(min_insync_replicas=2), settings=["replica.fetch.backoff.ms=0"]
             )
@@ -62,16 +65,16 @@ class ReplicationMachine(RuleBasedStateMachine):
 
         self.run(make())
 
-    # ---- what the controller knows
+    # ---- state of the controller
 
     @property
     def state(self) -> Any:
-        """The partition as the newest metadata has it."""
+        """Return the partition in the newest metadata image."""
         newest = max((self.brokers[node].metadata.image for node in NODES), key=lambda image: image.offset)
         return newest.topics_by_id[TOPIC_ID].partitions[0]
 
     def fenced(self, node: int) -> bool:
-        newest = max((self.brokers[each].metadata.image for each in NODES), key=lambda image: image.offset)
+        newest = max((self.brokers[broker_id].metadata.image for broker_id in NODES), key=lambda image: image.offset)
         return bool(newest.brokers[node].fenced)
 
     # ---- rules
@@ -79,17 +82,17 @@ class ReplicationMachine(RuleBasedStateMachine):
     @rule(rounds=ROUNDS)
     def time_passes(self, rounds: int) -> None:
         self.run(self.brokers.rounds(rounds))
-        self.note()
+        self.check_leaders()
 
     @rule(count=st.integers(1, 3), acks=st.sampled_from([1, -1]), rounds=ROUNDS)
     def append(self, count: int, acks: int, rounds: int) -> None:
-        """At every broker that takes itself for the leader, one that was deposed included."""
+        """Append at each broker that has a leader term, deposed leaders included."""
 
         async def write() -> None:
             for node in NODES:
                 broker = self.brokers[node]
-                leading = broker.partition().leader_term
-                if leading is None or (acks == -1 and not broker.partition().isr_suffices):
+                leader_term = broker.partition().leader_term
+                if leader_term is None or (acks == -1 and not broker.partition().isr_suffices):
                     continue
                 for _ in range(count):
                     self.written += 1
@@ -97,60 +100,60 @@ class ReplicationMachine(RuleBasedStateMachine):
             await self.brokers.rounds(rounds)
 
         self.run(write())
-        self.note()
+        self.check_leaders()
 
-    @rule(node=st.sampled_from(NODES), deaf=st.booleans())
-    def isolate(self, node: int, deaf: bool) -> None:
-        """The others do not hear it; if deaf, it does not hear the controller either and may go on leading."""
-        self.brokers.cut[node] = None
+    @rule(node=st.sampled_from(NODES), lagging=st.booleans())
+    def isolate(self, node: int, lagging: bool) -> None:
+        """Isolate a broker. If `lagging`, it receives no metadata either and may still act as leader."""
+        self.brokers.isolated[node] = None
         others = {*NODES} - {node}
-        if deaf and others - {
-            *self.brokers.deaf
-        }:  # somebody hears: what the newest of them knows is what the controller knows
-            self.brokers.deaf[node] = None
+        if lagging and others - {
+            *self.brokers.lagging
+        }:  # one broker must receive metadata: the newest image is the controller's state
+            self.brokers.lagging[node] = None
 
     @rule(node=st.sampled_from(NODES))
-    @precondition(lambda self: bool(self.brokers.cut))
+    @precondition(lambda self: bool(self.brokers.isolated))
     def heal(self, node: int) -> None:
-        async def mend() -> None:
-            self.brokers.cut.pop(node, None)
-            self.brokers.hear(node)
+        async def reconnect() -> None:
+            self.brokers.isolated.pop(node, None)
+            self.brokers.receive_metadata(node)
             if self.fenced(node):
                 self.brokers.unfence(node)
                 if self.state.leader == -1 and node in self.state.isr:
                     self.brokers.change(leader=node)
 
-        self.run(mend())
-        self.note()
+        self.run(reconnect())
+        self.check_leaders()
 
     @rule(node=st.sampled_from(NODES))
     def fence(self, node: int) -> None:
-        """The controller holds it dead, rightly or not."""
+        """Fence the broker, whether it runs or not."""
 
         async def change() -> None:
             if self.fenced(node):
                 return
             state = self.state
-            left = [each for each in state.isr if each != node]
-            changes: dict[str, Any] = {"isr": left} if left else {}
+            remaining = [broker_id for broker_id in state.isr if broker_id != node]
+            changes: dict[str, Any] = {"isr": remaining} if remaining else {}
             if state.leader == node:
-                alive = [each for each in left if not self.fenced(each)]
-                changes["leader"] = alive[0] if alive else -1
+                unfenced = [broker_id for broker_id in remaining if not self.fenced(broker_id)]
+                changes["leader"] = unfenced[0] if unfenced else -1
             if changes:
                 self.brokers.fence(node, **changes)
 
         self.run(change())
-        self.note()
+        self.check_leaders()
 
     @rule(choice=st.integers(0, 2))
     def move_leadership(self, choice: int) -> None:
         async def change() -> None:
-            alive = [node for node in self.state.isr if not self.fenced(node)]
-            if alive:
-                self.brokers.change(leader=alive[choice % len(alive)])
+            unfenced = [node for node in self.state.isr if not self.fenced(node)]
+            if unfenced:
+                self.brokers.change(leader=unfenced[choice % len(unfenced)])
 
         self.run(change())
-        self.note()
+        self.check_leaders()
 
     @rule(
         error=st.sampled_from(
@@ -162,19 +165,19 @@ class ReplicationMachine(RuleBasedStateMachine):
 
     @rule()
     def check_replica_lag(self) -> None:
-        async def look() -> None:
+        async def check() -> None:
             for node in NODES:
                 broker = self.brokers[node]
                 broker.clock.now_ms += LAG_MS
                 await check_replica_lag(broker.partitions, broker.clock)
 
-        self.run(look())
-        self.note()
+        self.run(check())
+        self.check_leaders()
 
-    # ---- what holds
+    # ---- invariants
 
-    def note(self) -> None:
-        """Compare every leader's committed part with what was committed before, and add what is new."""
+    def check_leaders(self) -> None:
+        """Compare the committed batches of each leader with those of earlier leaders, and record new ones."""
         for node in NODES:
             partition = self.brokers[node].partition()
             if not partition.leads:
@@ -185,14 +188,14 @@ class ReplicationMachine(RuleBasedStateMachine):
                 for header, batch in iter_batches(self.brokers[node].content())
                 if header.last_offset < partition.log.high_watermark
             ]
-            known = self.committed[: len(batches)]
-            assert batches[: len(known)] == known, f"{node} commits something else than was committed"
+            expected = self.committed[: len(batches)]
+            assert batches[: len(expected)] == expected, f"node {node} committed different batches"
             if newest:
-                everything = [bytes(batch) for _, batch in iter_batches(self.brokers[node].content())]
-                assert everything[: len(self.committed)] == self.committed, f"{node} leads without what was committed"
+                log_batches = [bytes(batch) for _, batch in iter_batches(self.brokers[node].content())]
+                assert log_batches[: len(self.committed)] == self.committed, f"leader {node} lacks committed batches"
             if len(batches) > len(self.committed):
                 self.first_epoch = partition.leader_epoch if self.first_epoch is None else self.first_epoch
-                self.reached[
+                self.occurrences[
                     f"committed by a {'later' if partition.leader_epoch > self.first_epoch else 'first'} leader"
                 ] += 1
             self.committed += batches[len(self.committed) :]
@@ -215,7 +218,7 @@ class ReplicationMachine(RuleBasedStateMachine):
         try:
             if hasattr(self, "brokers"):
                 self.run(self.recover())
-                self.note()
+                self.check_leaders()
         finally:
             self.run(self.brokers.close())
             self.loop.close()
@@ -225,24 +228,26 @@ class ReplicationMachine(RuleBasedStateMachine):
         brokers = self.brokers
         brokers.controller.errors.clear()
         for node in NODES:
-            brokers.cut.pop(node, None)
-            brokers.hear(node)
+            brokers.isolated.pop(node, None)
+            brokers.receive_metadata(node)
         for node in NODES:
             if self.fenced(node):
                 brokers.unfence(node)
         if self.state.leader == -1:
             brokers.change(leader=self.state.isr[0])
 
-        def whole() -> bool:
+        def is_replicated() -> bool:
             return len(self.state.isr) == len(NODES) and len({brokers[node].content() for node in NODES}) == 1
 
-        await brokers.until(whole)
+        await brokers.until(is_replicated)
         leader = brokers[self.state.leader]
-        leader.append(b"the last one")
+        leader.append(b"final record")
         await brokers.until(lambda: leader.committed() == leader.end())
 
 
-def test_replication_keeps_what_it_has_committed() -> None:
+def test_replication_keeps_committed_records() -> None:
     run_machine(ReplicationMachine, examples=150, steps=40)
-    reached = ReplicationMachine.reached
-    assert all(reached[each] for each in ("committed by a first leader", "committed by a later leader")), reached
+    occurrences = ReplicationMachine.occurrences
+    assert all(
+        occurrences[broker_id] for broker_id in ("committed by a first leader", "committed by a later leader")
+    ), occurrences

@@ -1,6 +1,7 @@
-"""How often the walks of the machines have visited each cell of the tables: what the end of a test run says of them.
+"""Visits of the cells of transition tables by the walks of the state machines, summarized at the end of a test run.
 
-Processes that share a run note their own; `tests/conftest.py` brings them together and prints them, a line per table, and with `-v` one per event.
+Each pytest worker records its own. tests/conftest.py merges them and prints a line per table, and with `-v` a line per
+event.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _rows: dict[tuple[str, str, str], int] = {}
 
 
 def note(table: str, cells: Iterable[tuple[str, str, int]]) -> list[tuple[str, str]]:
-    """Take down the cells (event, state, visits) of a table that can be met; those that were not."""
+    """Record the reachable cells (event, state, visits) of a table. Return (state, event) of those without a visit."""
     unmet = []
     for event, state, visits in cells:
         record((table, event, state, visits))
@@ -27,30 +28,30 @@ def note(table: str, cells: Iterable[tuple[str, str, int]]) -> list[tuple[str, s
 
 
 def record(row: Row) -> None:
-    """Also what another process has noted."""
+    """Add the visits of one cell, of this process or of another pytest worker."""
     table, event, state, visits = row
     _rows[table, event, state] = _rows.get((table, event, state), 0) + visits
 
 
 def noted() -> list[Row]:
-    """Everything so far, in a form that can be handed to another process."""
+    """Return all recorded rows, in a form that another process can read."""
     return [(*cell, visits) for cell, visits in _rows.items()]
 
 
 def lines(rows: Iterable[Row], *, whole: bool = False) -> list[str]:
-    """A line per table with what was visited least; with `whole` also one per event."""
+    """Return a line per table with its least visited cells. With `whole`, also a line per event."""
     tables: dict[str, list[Row]] = {}
     for row in rows:
         tables.setdefault(row[0], []).append(row)
-    found: list[str] = []
+    summary: list[str] = []
     for table, cells in sorted(tables.items()):
-        met = sum(1 for row in cells if row[3])
+        visited_count = sum(1 for row in cells if row[3])
         total = sum(row[3] for row in cells)
         rarest = sorted(cells, key=lambda row: row[3])[:RAREST_SHOWN]
         least = ", ".join(f"{event} in {state} {visits}" for _, event, state, visits in rarest)
-        found.append(f"{table}: {met} of {len(cells)} cells visited, {total:,} visits; least {least}")
+        summary.append(f"{table}: {visited_count} of {len(cells)} cells visited, {total:,} visits; least {least}")
         events: dict[str, list[str]] = {}
         for _, event, state, visits in cells if whole else ():
             events.setdefault(event, []).append(f"{state} {visits}")
-        found += [f"    {event:<22} {', '.join(states)}" for event, states in events.items()]
-    return found
+        summary += [f"    {event:<22} {', '.join(states)}" for event, states in events.items()]
+    return summary

@@ -1,6 +1,6 @@
-"""The rules of the transaction coordinator once more, for one id, as plain questions in the order of the facts.
+"""Model of the transaction coordinator for one transactional id.
 
-Written apart from coordinator/txn: no table, no record, no shared helper. Mutable, and changed on the spot.
+It shares no code with coordinator/txn: it has no table and no records, and each request changes the model directly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WEEK_MS = 604_800_000
 
 @dataclass
 class Model:
-    """One transactional id. `fresh` is the producer id that the next one who needs one gets."""
+    """Model of one transactional id. `fresh` is the next unused producer id."""
 
     fresh: int = 1_000
     exists: bool = False
@@ -35,7 +35,7 @@ class Model:
     committed: bool = True
     given_up: bool = False
 
-    def take(self) -> int:
+    def next_producer_id(self) -> int:
         self.fresh += 1
         return self.fresh - 1
 
@@ -49,7 +49,7 @@ class Model:
 
     def init(self, expected: tuple[int, int] | None, timeout_ms: int, level: int, now_ms: int) -> object:
         if not self.exists:
-            self.pid = self.prev = self.take()
+            self.pid = self.prev = self.next_producer_id()
             self._empty(0, -1, timeout_ms, now_ms)
             return self.pid, 0
         if self.busy:
@@ -65,7 +65,7 @@ class Model:
             if expected and expected[1] != self.epoch:
                 return "UNKNOWN_SERVER_ERROR"
             old = self.pid
-            self.pid = self.take()
+            self.pid = self.next_producer_id()
             self._empty(0, self.epoch if expected else -1, timeout_ms, now_ms)
             self.prev = old
         elif not expected:
@@ -118,12 +118,12 @@ class Model:
             return FENCED
         if self.busy:
             return AGAIN
-        wanted = "Commit" if commit else "Abort"
+        result = "Commit" if commit else "Abort"
         if self.state == "Ongoing":
-            self._prepare(wanted, 0, now_ms)
-        elif self.state == f"Prepare{wanted}":
+            self._prepare(result, 0, now_ms)
+        elif self.state == f"Prepare{result}":
             return AGAIN
-        elif self.state != f"Complete{wanted}":
+        elif self.state != f"Complete{result}":
             return INVALID
         return self.pid, self.epoch
 
@@ -137,35 +137,35 @@ class Model:
         overflow_retry = self.prev == pid and epoch == 32_766 and self.epoch == 0
         if pid != self.pid and not overflow_retry:
             return MAPPING
-        same, wanted = epoch == self.epoch, "Commit" if commit else "Abort"
+        epoch_matches, result = epoch == self.epoch, "Commit" if commit else "Abort"
         if self.state in {"Ongoing", "Empty"}:
-            if not same:
+            if not epoch_matches:
                 return FENCED
             if self.state == "Empty" and commit:
                 return INVALID
         elif self.prepared:
             if not bump_retry:
                 return FENCED
-            return AGAIN if self.state == f"Prepare{wanted}" else INVALID
+            return AGAIN if self.state == f"Prepare{result}" else INVALID
         elif (bump_retry and self.version == 2) or overflow_retry:
-            return (self.pid, self.epoch) if self.state == f"Complete{wanted}" else INVALID
-        elif not same:
+            return (self.pid, self.epoch) if self.state == f"Complete{result}" else INVALID
+        elif not epoch_matches:
             return FENCED
         elif commit:
             return INVALID
         if self.epoch == 32_767 and commit:
             return "UNKNOWN_SERVER_ERROR"
-        self._prepare(wanted, 2, now_ms)
+        self._prepare(result, 2, now_ms)
         return (self.next, 0) if self.next != -1 else (self.pid, self.epoch)
 
-    def _prepare(self, wanted: str, version: int, now_ms: int) -> None:
+    def _prepare(self, result: str, version: int, now_ms: int) -> None:
         if self.state != "Ongoing":
             self.start_ms, self.parts = now_ms, []
-        self.state, self.update_ms, self.version, self.prev = f"Prepare{wanted}", now_ms, version, self.pid
+        self.state, self.update_ms, self.version, self.prev = f"Prepare{result}", now_ms, version, self.pid
         if version == 2:
             self.last = self.epoch
             if self.epoch >= 32_766:
-                self.next = self.take()
+                self.next = self.next_producer_id()
             self.epoch = min(self.epoch + 1, 32_767)
         self.markers = (self.pid, self.epoch)
 

@@ -1,4 +1,4 @@
-"""The core of groups on a log in memory, asked as members of classic groups ask; and the same in an engine."""
+"""GroupShard on an in-memory log, with requests of classic members: bare (ClassicRig), and in an Engine (EngineRig)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def sync_request(
         group_instance_id=instance,
         protocol_type=protocol_type,
         protocol_name=protocol_name,
-        assignments=[SyncGroupRequestAssignment(name, given) for name, given in (assignments or {}).items()],
+        assignments=[SyncGroupRequestAssignment(name, assignment) for name, assignment in (assignments or {}).items()],
     )
 
 
@@ -80,7 +80,10 @@ def caller(version: int, client: str = "c") -> c.Caller:
 
 
 class ClassicRig:
-    """The bare core: what it writes is committed at once, what it says is kept in `answers`, clocks move by `wait`."""
+    """A bare GroupShard.
+
+    Its records are committed immediately, its responses are kept in `responses`, and `wait` moves the time.
+    """
 
     def __init__(self, **config: Any) -> None:
         self.configs = FakeConfigs()
@@ -92,13 +95,13 @@ class ClassicRig:
         self.log: list[ShardRecord] = []
         self.refuse_appends = False
         self.waiters = 0
-        self.answers: dict[int, Any] = {}
+        self.responses: dict[int, Any] = {}
         self.timers: dict[Any, tuple[int, Any]] = {}
         self.pure = PureDecisions()
-        self.core = self._new_core()
-        self._replica, self._replicated = self._new_core(), 0
+        self.core = self._replayed_core()
+        self._replica, self._replicated = self._replayed_core(), 0
 
-    def _new_core(self) -> GroupShard:
+    def _replayed_core(self) -> GroupShard:
         core = GroupShard(self.configs, self.topics, self.features, self.new_id)
         for offset, record in enumerate(self.log):
             core.apply(offset, replace(record, memo=None), 7)
@@ -106,17 +109,20 @@ class ClassicRig:
         return core
 
     def replica(self) -> GroupShard:
-        """Return a core that replayed the whole log without memos. A call replays only the records appended since the last call."""
+        """Return a core that replayed the whole log without memos.
+
+        A call replays only the records appended since the last call.
+        """
         for offset in range(self._replicated, len(self.log)):
             self._replica.apply(offset, replace(self.log[offset], memo=None), 7)
         self._replicated = len(self.log)
         self._replica.on_committed(self._replicated)
         return self._replica
 
-    # ---- deciding ---------------------------------------------------------------------------------------------------
+    # ---- decisions ---------------------------------------------------------------------------------------------------
 
     def do(self, command: Any) -> Any:
-        """The reply, or the name of the error."""
+        """Return the reply of a decision, or the name of its error."""
         try:
             decision = self.pure.decide(self.core, command, self.now_ms)
         except Refusal as refusal:
@@ -134,14 +140,14 @@ class ClassicRig:
             self.core.on_committed(len(self.log))
         for timer in decision.timers:
             self._set(timer)
-        self._hear(decision.effects)
+        self._store_responses(decision.effects)
         return decision.reply.error.name if isinstance(decision.reply, Refusal) else decision.reply
 
-    def _hear(self, effects: Sequence[Any]) -> None:
+    def _store_responses(self, effects: Sequence[Any]) -> None:
         for effect in effects:
             if isinstance(effect, c.Respond):
-                assert effect.waiter not in self.answers, f"answered twice: {effect}"
-                self.answers[effect.waiter] = effect.response
+                assert effect.waiter not in self.responses, f"second response to one request: {effect}"
+                self.responses[effect.waiter] = effect.response
 
     def _set(self, timer: Timer) -> None:
         if timer.delay_ms is None:
@@ -151,7 +157,7 @@ class ClassicRig:
             self.timers[timer.key] = (self.now_ms + timer.delay_ms, timer.command)
 
     def wait(self, ms: int) -> None:
-        """Time passes; clocks strike in order, those of one instant in the order of their names."""
+        """Advance the time and fire due timers in order of their due time, then of their key."""
         until = self.now_ms + ms
         while True:
             due, key = min(((when, key) for key, (when, _) in self.timers.items()), default=(until + 1, None))
@@ -164,19 +170,21 @@ class ClassicRig:
         self.now_ms = until
 
     def crash(self) -> None:
-        """The next coordinator knows what the log says, and nobody waits any more."""
-        self.core = self._new_core()
+        """Replace the core by one that loads the log. Pending requests get no response."""
+        self.core = self._replayed_core()
         self.timers.clear()
         loaded = self.core.on_loaded(7, self.now_ms)
         for timer in loaded.timers:
             if isinstance(timer.key, tuple) and timer.key[0].startswith("classic"):
                 self._set(timer)
 
-    # ---- asking -----------------------------------------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------------------------------
 
-    def join(self, member_id: str = "", *, version: int = LATEST_JOIN, client: str = "c", **said: Any) -> Any:
-        """The answer, or the number of the waiter."""
-        return self._ask(lambda waiter: c.JoinGroup(join_request(member_id, **said), caller(version, client), waiter))
+    def join(self, member_id: str = "", *, version: int = LATEST_JOIN, client: str = "c", **fields: Any) -> Any:
+        """Return the response, or the number of the waiter if the response comes later."""
+        return self._submit(
+            lambda waiter: c.JoinGroup(join_request(member_id, **fields), caller(version, client), waiter)
+        )
 
     def sync(
         self,
@@ -185,35 +193,35 @@ class ClassicRig:
         assignments: Mapping[str, bytes] | None = None,
         *,
         version: int = LATEST_SYNC,
-        **said: Any,
+        **fields: Any,
     ) -> Any:
-        request = sync_request(member_id, generation, assignments, **said)
-        return self._ask(lambda waiter: c.SyncGroup(request, caller(version), waiter))
+        request = sync_request(member_id, generation, assignments, **fields)
+        return self._submit(lambda waiter: c.SyncGroup(request, caller(version), waiter))
 
-    def _ask(self, command: Any) -> Any:
+    def _submit(self, command: Any) -> Any:
         self.waiters += 1
         waiter = self.waiters
         reply = self.do(command(waiter))
         if reply is not c.WAITING:
-            assert waiter not in self.answers, "a reply and an answer"
+            assert waiter not in self.responses, "both a reply and a response effect"
             return reply
-        return self.answers.get(waiter, waiter)
+        return self.responses.get(waiter, waiter)
 
     def heartbeat(self, member_id: str, generation: int, *, instance: str | None = None, group: str = GROUP) -> str:
         reply = self.do(c.Heartbeat(HeartbeatRequest(group, generation, member_id, instance), caller(LATEST_HEARTBEAT)))
         return reply if isinstance(reply, str) else ErrorCode(reply.error_code).name
 
-    def leave(self, *who: str | tuple[str, str | None], group: str = GROUP, version: int = LATEST_LEAVE) -> Any:
-        """The names of the errors, one for each member; each is an id or (id, instance)."""
-        pairs = [one if isinstance(one, tuple) else (one, None) for one in who]
-        members = [MemberIdentity(member_id, instance) for member_id, instance in pairs]
-        reply = self.do(c.LeaveGroup(LeaveGroupRequest(group_id=group, members=members), caller(version)))
-        return reply if isinstance(reply, str) else [ErrorCode(one.error_code).name for one in reply.members]
+    def leave(self, *members: str | tuple[str, str | None], group: str = GROUP, version: int = LATEST_LEAVE) -> Any:
+        """Remove members, each an id or (id, instance). Return one error name per member."""
+        pairs = [member if isinstance(member, tuple) else (member, None) for member in members]
+        identities = [MemberIdentity(member_id, instance) for member_id, instance in pairs]
+        reply = self.do(c.LeaveGroup(LeaveGroupRequest(group_id=group, members=identities), caller(version)))
+        return reply if isinstance(reply, str) else [ErrorCode(member.error_code).name for member in reply.members]
 
     def describe(self, group: str = GROUP, version: int = 6) -> Any:
         return self.do(c.DescribeClassic(group, version))
 
-    # ---- looking ----------------------------------------------------------------------------------------------------
+    # ---- state -------------------------------------------------------------------------------------------------------
 
     @property
     def group(self) -> ClassicGroup:
@@ -226,15 +234,15 @@ class ClassicRig:
         group = self.core.state.groups.get(GROUP)
         return "Dead" if group is None else group.state_name
 
-    # ---- whole stories ----------------------------------------------------------------------------------------------
+    # ---- set-up ------------------------------------------------------------------------------------------------------
 
-    def stable(self, *instances: str | None, version: int = LATEST_JOIN, **said: Any) -> list[str]:
-        """A stable group with one member for each instance id (None: dynamic); the first leads."""
+    def stable(self, *instances: str | None, version: int = LATEST_JOIN, **fields: Any) -> list[str]:
+        """Make a stable group with one member per instance id (None: a dynamic member). The first member leads."""
         first = [
-            self.join(instance=instance, version=3 if instance is None else version, **said) for instance in instances
+            self.join(instance=instance, version=3 if instance is None else version, **fields) for instance in instances
         ]
         self.wait(self.configs.config.group_initial_rebalance_delay_ms * 20)
-        members = [self.answers[waiter].member_id for waiter in first]
+        members = [self.responses[waiter].member_id for waiter in first]
         generation = self.group.generation
         self.sync(members[0], generation, {member: member.encode() for member in members})
         for member in members[1:]:
@@ -244,14 +252,14 @@ class ClassicRig:
 
 
 class EngineRig:
-    """The core in an engine on a log whose high watermark may lag."""
+    """A GroupShard in an Engine. With `lag`, the high watermark of its log moves only on request."""
 
     def __init__(self, log: FakeShardLog | None = None, *, lag: bool = False, **config: Any) -> None:
         self.log = log or FakeShardLog(lag=lag)
         self.configs = FakeConfigs()
         self.configs.set(**config)
         self.clock = FakeClock(NOW_MS)
-        self.answers: dict[int, Any] = {}
+        self.responses: dict[int, Any] = {}
         self.failures: list[BaseException] = []
         self.core = GroupShard(self.configs, FakeTopics(), FakeFeatures(), NewIds())
         self.engine: Engine[Any, Any] = Engine(
@@ -263,12 +271,12 @@ class EngineRig:
             name="__consumer_offsets-0",
             limits=EngineLimits(),
         )
-        self.engine._timers._arm = lambda: None  # type: ignore[method-assign]  # time passes in `wait` alone
+        self.engine._timers._arm = lambda: None  # type: ignore[method-assign]  # only `wait` moves the time
 
     def _on_effect(self, effect: Any) -> None:
         assert isinstance(effect, c.Respond), effect
-        assert effect.waiter not in self.answers, f"answered twice: {effect}"
-        self.answers[effect.waiter] = effect.response
+        assert effect.waiter not in self.responses, f"second response to one request: {effect}"
+        self.responses[effect.waiter] = effect.response
 
     async def loaded(self) -> EngineRig:
         await self.engine.load(self.log.leader_epoch)
@@ -278,7 +286,7 @@ class EngineRig:
         return self.engine.submit(command, timeout_ms=60_000)
 
     def wait(self, ms: int) -> None:
-        """Time passes; clocks strike in order."""
+        """Advance the time and fire due timers in order."""
         timers, until = self.engine._timers, self.clock.now_ms + ms
         while True:
             due = min((entry[0] for entry in timers._monotonic if timers._is_live(entry)), default=until + 1)
@@ -289,7 +297,7 @@ class EngineRig:
         self.clock.now_ms = until
 
     async def successor(self) -> EngineRig:
-        """The next coordinator, on the same log; nobody waits any more."""
+        """Unload this engine and load another one from the same log. Pending requests get no response."""
         self.engine.unload()
         rig = EngineRig(self.log.successor(lag=False))
         rig.configs.config, rig.clock.now_ms = self.configs.config, self.clock.now_ms
@@ -298,7 +306,7 @@ class EngineRig:
 
 
 def outcome(future: asyncio.Future[Any]) -> Any:
-    """WAITS while nothing may be told, the reply, or the name of the error."""
+    """Return WAITS if the future is pending, else the reply or the name of the error."""
     if not future.done():
         return WAITS
     refusal = future.exception()

@@ -1,4 +1,6 @@
-"""What compaction leaves of a log (kafka-facts 6.10), done simply and at once."""
+"""Model of log compaction: returns the entries that the cleaner retains
+(org.apache.kafka.storage.internals.log.Cleaner).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ LogEntry = tuple[int, ShardRecord | Marker]
 
 
 def last_stable_offset(log: list[LogEntry], end: int) -> int:
-    """Where the first transaction begins that has not ended."""
+    """Return the first offset of the earliest open transaction, or `end`."""
     open_: dict[int, int] = {}
     for offset, entry in log:
         if isinstance(entry, Marker):

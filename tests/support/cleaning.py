@@ -1,4 +1,4 @@
-"""Compacting a log in a test: everything at once, and what readers see of it."""
+"""Compaction of a whole log in one call, and reads of its records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMITS = CleanerLimits(dedupe_buffer_size=1 << 20, load_factor=0.9, io_buffer_si
 
 
 async def no_pause(moved_bytes: int) -> None:
-    """Does not wait."""
+    """Return immediately."""
 
 
 async def clean(

@@ -1,7 +1,7 @@
 """Run `odradek` as a user does, and read what it prints.
 
-`odradek` and `answer` run a command to its end in a fork of one prepared process (command_line_server.py). A test that needs a real
-start, a signal or a terminal starts ODRADEK itself.
+`odradek` and `answer` run a command to its end in a fork of one prepared process (command_line_server.py). A test that
+needs a real start, a signal or a terminal starts ODRADEK itself.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Run commands of `odradek` in forks of this process: `python tests/support/command_line_server.py SOCKET`.
 
-This process imports the command line once. A fork of it starts a command in milliseconds; a new interpreter needs 0.7 s of CPU time for
-the imports. The fork has its own standard streams, environment, working directory and exit code.
+This process imports the command line once. A fork of it starts a command in milliseconds; a new interpreter needs 0.7 s
+of CPU time for the imports. The fork has its own standard streams, environment, working directory and exit code.
 
-A client connects to the Unix socket SOCKET and sends one JSON line with the arguments, the environment and the working directory,
-together with the descriptors of standard input, output and error. The response is the exit code. If the client closes the
-connection before that, the command is killed. This process ends when its standard input ends.
+A client connects to the Unix socket SOCKET and sends one JSON line with the arguments, the environment and the working
+directory, together with the descriptors of standard input, output and error. The response is the exit code. If the
+client closes the connection before that, the command is killed. This process ends when its standard input ends.
 """
 
 from __future__ import annotations

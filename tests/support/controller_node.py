@@ -1,4 +1,6 @@
-"""The metadata half of a node, put together as `odradek.broker.node` does it: raft, controller, publisher, broker life cycle."""
+"""The metadata half of a node, put together as `odradek.broker.node` does it: raft, controller, publisher, broker
+lifecycle.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,10 @@ SHARD = 45  # of "my-txn"
 
 
 class Sender:
-    """Answers NONE for everything at once, or holds requests back, or says what the test wants."""
+    """Fake marker sender.
+
+    It responds immediately with NONE or with the next of `errors`; with `hold`, only at `release`.
+    """
 
     def __init__(self) -> None:
         self.hold = False
@@ -36,16 +39,16 @@ class Sender:
         if self.hold:
             self.held.append((markers, future))
         else:
-            self._answer(markers, future)
+            self._respond(markers, future)
         return future
 
     def release(self) -> None:
         self.hold = False
         for markers, future in self.held:
-            self._answer(markers, future)
+            self._respond(markers, future)
         self.held.clear()
 
-    def _answer(self, markers: Sequence[Marker], future: asyncio.Future[MarkerResults]) -> None:
+    def _respond(self, markers: Sequence[Marker], future: asyncio.Future[MarkerResults]) -> None:
         error = self.errors.pop(0) if self.errors else ErrorCode.NONE
         if isinstance(error, OSError):
             future.set_exception(error)

@@ -1,4 +1,6 @@
-"""How much a randomized test tries: `pytest --full` (make test-all) tries FULL_FACTOR times as much as `make test`."""
+"""Number of examples of randomized tests: `pytest --full` (make test-all) tries FULL_FACTOR times as many as `make
+test`.
+"""
 
 from __future__ import annotations
 

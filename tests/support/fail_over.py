@@ -1,8 +1,8 @@
-"""A producer, its coordinators one after the other, and real partitions: what happens is done step by step, and at any
-step the coordinator can be lost.
+"""A producer, successive transaction coordinators, and real partitions, run step by step.
 
-A step is one of: the coordinator's log commits what it holds; a request with markers arrives; its answer arrives. They are
-taken in the order in which they became possible.
+The coordinator can fail at each step.
+
+A step is one of: the coordinator's log commits its records, a WriteTxnMarkers request arrives, its response arrives.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ AGAIN = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.CONCURRENT_TRANSACTIONS,
 )
-"""What every producer retries by itself."""
+"""Errors that producers retry."""
 TURNS_MAX = 1_000
 
 
 class World:
-    """`lose_at`: the step before which the coordinator is lost, None for never. `keeps`: does its successor have what
-    was not committed? `zombie`: the old one lives on for a while, its requests arrive after those of the new one.
+    """A producer, its coordinators and the partitions.
+
+    The coordinator fails before step `lose_at` (None: never). With `keeps`, its successor has its uncommitted records,
+    too. With `zombie`, requests of the failed coordinator arrive after those of its successor.
     """
 
     def __init__(self, folder: Path, *, lose_at: int | None, keeps: bool, zombie: bool, level: int) -> None:
@@ -51,7 +53,7 @@ class World:
         self.steps = 0
         self.lost = False
         self.held: list[tuple[Sequence[Marker], asyncio.Future[MarkerResults]]] = []
-        self.answers: list[tuple[asyncio.Future[MarkerResults], MarkerResults]] = []
+        self.results: list[tuple[asyncio.Future[MarkerResults], MarkerResults]] = []
         self.late: list[Sequence[Marker]] = []
         self.late_errors: list[ErrorCode] = []
         self.failures: list[BaseException] = []
@@ -80,7 +82,7 @@ class World:
         self.next_block += 1_000
         return self.next_block, 1_000
 
-    # ---- what the coordinator reaches -------------------------------------------------------------------------------
+    # ---- ports of the coordinator --------------------------------------------------------------------------------
 
     def leader_of(self, topic: str, partition: int) -> int | None:
         return LEADER
@@ -90,24 +92,24 @@ class World:
         self.held.append((markers, future))
         return future
 
-    # ---- steps ------------------------------------------------------------------------------------------------------
+    # ---- steps -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         await self.coordinator.on_leadership(SHARD, 0, self.log)
         await settle()
 
     async def step(self) -> None:
-        """The next thing happens, or the coordinator is lost instead."""
+        """Run the next step, or fail the coordinator over instead."""
         if self.steps == self.lose_at and not self.lost:
             await self._fail_over()
-        elif self.answers:
+        elif self.results:
             self.steps += 1
-            future, results = self.answers.pop(0)
+            future, results = self.results.pop(0)
             future.set_result(results)
         elif self.held:
             self.steps += 1
             markers, future = self.held.pop(0)
-            self.answers.append((future, self.data.services.markers.write(markers).result()))
+            self.results.append((future, self.data.services.markers.write(markers).result()))
         elif self.log.high_watermark < self.log.log_end_offset:
             self.steps += 1
             self.log.commit()
@@ -122,25 +124,25 @@ class World:
         old.refuse = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.zombie:
             self.late = [markers for markers, _ in self.held]
-        self.held, self.answers = [], []
+        self.held, self.results = [], []
         self.coordinator.stop()
         self.log, self.coordinator = log, self._new_coordinator()
         await self.coordinator.on_leadership(SHARD, log.leader_epoch, log)
 
     def deliver_late(self) -> None:
-        """What the old coordinator had sent arrives now."""
+        """Deliver the requests of the failed coordinator."""
         late, self.late = self.late, []
         for markers in late:
             results = self.data.services.markers.write(markers).result()
             self.late_errors += [error for result in results for error in result.values()]
 
-    # ---- the producer -----------------------------------------------------------------------------------------------
+    # ---- the producer ------------------------------------------------------------------------------------------------
 
-    async def ask(self, call: Callable[[TransactionCoordinator], asyncio.Future[Any]]) -> Any:
-        """Ask whoever coordinates until there is an answer, as a client does."""
+    async def call(self, request: Callable[[TransactionCoordinator], asyncio.Future[Any]]) -> Any:
+        """Call the current coordinator until it responds, and retry as a client does."""
         for _ in range(TURNS_MAX):
             try:
-                future = call(self.coordinator)
+                future = request(self.coordinator)
                 while not future.done():
                     await self.step()
                 return future.result()
@@ -148,15 +150,15 @@ class World:
                 if refusal.error not in AGAIN:
                     raise
             await self.step()
-        raise AssertionError("no answer")
+        raise AssertionError(f"no response after {TURNS_MAX} steps")
 
-    async def rest(self) -> None:
-        """Everything that is under way comes to its end."""
+    async def finish(self) -> None:
+        """Run steps until none is left."""
         for _ in range(TURNS_MAX):
-            if not (self.held or self.answers or self.log.high_watermark < self.log.log_end_offset):
+            if not (self.held or self.results or self.log.high_watermark < self.log.log_end_offset):
                 return
             await self.step()
-        raise AssertionError("no end")
+        raise AssertionError(f"unfinished after {TURNS_MAX} steps")
 
     def write(self, index: int, identity: ProducerIdentity, sequence: int) -> None:
         partition = self.data.partition("t", index)
@@ -168,20 +170,20 @@ class World:
         partition.append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
 
     def history(self, index: int) -> list[str]:
-        """What the partition holds: "data", "COMMIT", "ABORT"; a marker that stands twice is named once."""
+        """Return the batches of the partition as "data", "COMMIT" or "ABORT". A repeated marker is named once."""
         log = self.data.partition("t", index).log
         read = log.read(0, max_bytes=1 << 20, limit=log.log_end_offset, min_one_batch=True)
         assert not isinstance(read, ColdRead)
-        found: list[str] = []
+        names: list[str] = []
         for header, raw in iter_batches(read.records):
             if not header.is_control:
-                found.append("data")
+                names.append("data")
                 continue
             (record,) = iter_records(raw, max_decompressed_bytes=1 << 20)
             name = control_type(record.key or b"").name
-            if found[-1] != name:
-                found.append(name)
-        return found
+            if names[-1] != name:
+                names.append(name)
+        return names
 
     def stable(self, index: int) -> bool:
         log = self.data.partition("t", index).log
@@ -192,24 +194,24 @@ PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1))
 
 
 async def two_transactions(world: World) -> None:
-    """One is committed, the next aborted, over both partitions."""
+    """Commit one transaction over both partitions, and abort the next one."""
     await world.start()
-    identity = await world.ask(lambda coordinator: coordinator.init_producer_id(ID, 60_000))
+    identity = await world.call(lambda coordinator: coordinator.init_producer_id(ID, 60_000))
     sequence = 0
     for commit in (True, False):
         ended = await transaction(world, identity, sequence, commit=commit)
         identity, sequence = (ended, 0) if world.level == TV2 else (identity, sequence + 1)
-    await world.rest()
+    await world.finish()
 
 
 async def transaction(world: World, identity: ProducerIdentity, sequence: int, *, commit: bool) -> ProducerIdentity:
-    """The identity to go on with."""
+    """Run one transaction and return the producer identity of the next one."""
     pid, epoch = identity
     version = TV2 if world.level == TV2 else 0
-    await world.ask(lambda coordinator: coordinator.add_partitions(ID, pid, epoch, PARTITIONS, client_version=version))
+    await world.call(lambda coordinator: coordinator.add_partitions(ID, pid, epoch, PARTITIONS, client_version=version))
     for index in (0, 1):
         world.write(index, identity, sequence)
-    ended: ProducerIdentity = await world.ask(
+    ended: ProducerIdentity = await world.call(
         lambda coordinator: coordinator.end_txn(ID, pid, epoch, commit=commit, client_version=version)
     )
     return ended

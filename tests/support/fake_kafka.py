@@ -81,7 +81,8 @@ class Received:
 class FakeKafka:
     """Brokers with node ids 1 to `count`. They serve versions, metadata and coordinators; all else is scripted.
 
-    `leaders` maps topics to the leaders of their partitions, `coordinators` maps group ids and transactional ids to node ids.
+    `leaders` maps topics to the leaders of their partitions, `coordinators` maps group ids and transactional ids to
+    node ids.
     """
 
     loop: SimLoop

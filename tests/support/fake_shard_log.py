@@ -58,7 +58,7 @@ class FakeShardLog:
         return self.log_end_offset
 
     def append_marker(self, marker: Marker) -> int:
-        """Somebody writes the end of a transaction; its offset."""
+        """Append a transaction marker and return its offset."""
         if self.refuse is not None:
             raise Refusal(self.refuse)
         offset = self.log_end_offset

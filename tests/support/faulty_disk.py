@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class FaultyDisk(OsDisk):
-    """`refuse(operation, suffix)`: from now on that File or Disk method fails on paths ending so. `cold`: no warm reads."""
+    """`refuse(operation, suffix)`: from now on that File or Disk method fails on paths ending so.
+
+    `cold`: no warm reads.
+    """
 
     def __init__(self) -> None:
         super().__init__()

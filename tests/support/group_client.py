@@ -1,4 +1,4 @@
-"""One connection to a whole node, that asks what clients of groups ask."""
+"""A client of a node with offset and transaction requests of groups, on one connection."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Client:
         return await self.raw.call(request, version, timeout=10)
 
     async def ready(self, group: str = "g") -> None:
-        """As a client begins: who coordinates the group?"""
-        found = await self.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4)
-        assert [each.error_code for each in found.coordinators] == [E.NONE]
+        """Find the coordinator of the group, which also creates the offsets topic."""
+        reply = await self.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4)
+        assert [coordinator.error_code for coordinator in reply.coordinators] == [E.NONE]
 
     def topic_id(self, topic: str = "t") -> Any:
         return self.node.metadata.image.topics[topic].topic_id
@@ -67,38 +67,40 @@ class Client:
             topic_id=self.topic_id(),
             partitions=[OffsetCommitRequestPartition(partition, offset, 3, "note")],
         )
-        answer = await self.call(OffsetCommitRequest(group_id=group, topics=[topic]), version)
-        error: int = answer.topics[0].partitions[0].error_code
+        response = await self.call(OffsetCommitRequest(group_id=group, topics=[topic]), version)
+        error: int = response.topics[0].partitions[0].error_code
         return error
 
     async def fetched(self, *, version: int = 8, group: str = "g", stable: bool = False) -> Any:
-        """(offset, metadata, error) of partition 0; the group's error where it has one."""
+        """Return (offset, metadata, error) of partition 0, or the error of the group."""
         if version < 8:
             topic = OffsetFetchRequestTopic("t", [0])
-            answer = await self.call(OffsetFetchRequest(group_id=group, topics=[topic], require_stable=stable), version)
-            error, topics = answer.error_code, answer.topics
+            response = await self.call(
+                OffsetFetchRequest(group_id=group, topics=[topic], require_stable=stable), version
+            )
+            error, topics = response.error_code, response.topics
         else:
             named = OffsetFetchRequestTopics("t", self.topic_id(), [0])
-            asked = OffsetFetchRequestGroup(group, topics=[named])
-            answer = await self.call(OffsetFetchRequest(groups=[asked], require_stable=stable), version)
-            error, topics = answer.groups[0].error_code, answer.groups[0].topics
+            group_request = OffsetFetchRequestGroup(group, topics=[named])
+            response = await self.call(OffsetFetchRequest(groups=[group_request], require_stable=stable), version)
+            error, topics = response.groups[0].error_code, response.groups[0].topics
         if error:
             return ErrorCode(error)
-        (found,) = topics[0].partitions
-        return found.committed_offset, found.metadata, ErrorCode(found.error_code)
+        (reply,) = topics[0].partitions
+        return reply.committed_offset, reply.metadata, ErrorCode(reply.error_code)
 
     async def until_not_busy(self, request: Any, version: int) -> Any:
         async with asyncio.timeout(10):
-            while (answer := await self.call(request, version)).error_code in BUSY:
+            while (response := await self.call(request, version)).error_code in BUSY:
                 await asyncio.sleep(0.01)
-        return answer
+        return response
 
     async def producer(self) -> tuple[int, int]:
-        found = await self.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"]), 4)
-        assert found.coordinators[0].error_code == E.NONE
+        reply = await self.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"]), 4)
+        assert reply.coordinators[0].error_code == E.NONE
         request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
-        answer = await self.until_not_busy(request, 4)
-        return answer.producer_id, answer.producer_epoch
+        response = await self.until_not_busy(request, 4)
+        return response.producer_id, response.producer_epoch
 
     async def commit_in_transaction(self, producer: tuple[int, int], offset: int, version: int) -> int:
         partition = TxnOffsetCommitRequestPartition(0, offset)
@@ -111,16 +113,16 @@ class Client:
         )
         async with asyncio.timeout(10):
             while True:
-                answer = await self.call(request, version)
-                error: int = answer.topics[0].partitions[0].error_code
+                response = await self.call(request, version)
+                error: int = response.topics[0].partitions[0].error_code
                 if error not in BUSY:
                     return error
                 await asyncio.sleep(0.01)
 
     async def end(self, producer: tuple[int, int], *, commit: bool, version: int) -> tuple[int, int]:
-        answer = await self.until_not_busy(EndTxnRequest("tx", *producer, commit), version)
-        assert answer.error_code == E.NONE
-        return (answer.producer_id, answer.producer_epoch) if version >= 5 else producer
+        response = await self.until_not_busy(EndTxnRequest("tx", *producer, commit), version)
+        assert response.error_code == E.NONE
+        return (response.producer_id, response.producer_epoch) if version >= 5 else producer
 
 
 @asynccontextmanager

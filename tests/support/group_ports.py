@@ -1,4 +1,4 @@
-"""What the cores of groups reach, in memory: configuration, metadata, features, ids."""
+"""Fake ports of the group core: configuration, metadata, features and ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transaction that hangs: a batch of a producer whose coordinator knows of no such transaction. Nobody would ever end it."""
+"""A hanging transaction: a transactional batch without a transaction in the coordinator. No marker ever ends it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from tests.support.raw_client import RawClient
 
 UNVERIFIED_PRODUCE_VERSION: Final = 11
-"""The last one in which a broker adds no partition to a transaction by itself."""
+"""Last Produce version in which the broker does not add partitions to the transaction (KIP-890)."""
 TIMEOUT_MS: Final = 10_000
 
 
 async def leave_hanging(client: RawClient, topic: str, producer_id: int, written_ms: int) -> None:
-    """Write it to partition 0. The broker has to have transaction.partition.verification.enable=false."""
+    """Append a hanging batch to partition 0. It requires transaction.partition.verification.enable=false."""
     records = build_batch(
         [(None, b"hanging", written_ms, ())],
         producer_id=producer_id,
@@ -25,5 +25,5 @@ async def leave_hanging(client: RawClient, topic: str, producer_id: int, written
         transactional=True,
     )
     data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, records)])]
-    answer = await client.call(ProduceRequest("hanging-id", -1, TIMEOUT_MS, data), UNVERIFIED_PRODUCE_VERSION)
-    assert answer.responses[0].partition_responses[0].error_code == 0
+    response = await client.call(ProduceRequest("hanging-id", -1, TIMEOUT_MS, data), UNVERIFIED_PRODUCE_VERSION)
+    assert response.responses[0].partition_responses[0].error_code == 0

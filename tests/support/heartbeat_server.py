@@ -132,8 +132,8 @@ async def serving(handle: Handle, *assignments: str, **services: Any) -> AsyncIt
 async def settle() -> None:
     """Let the server handle everything that was sent to it.
 
-    Client and server share an event loop, and bytes on a loopback connection have arrived when the call that sends them returns. So a
-    number of turns of the loop is enough, and no time has to pass.
+    Client and server share an event loop, and bytes on a loopback connection have arrived when the call that sends them
+    returns. So a number of turns of the loop is enough, and no time has to pass.
     """
     for _ in range(LOOP_TURNS):
         await asyncio.sleep(0)

@@ -48,7 +48,10 @@ def violation_of(invariant: Invariant) -> Iterator[None]:
 
 
 def breaks(invariant: Invariant) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Mark the test that violates `invariant`. Each invariant has exactly one such test (tests/unit/odradek/invariants)."""
+    """Mark the test that violates `invariant`.
+
+    Each invariant has exactly one such test (tests/unit/odradek/invariants).
+    """
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(test)

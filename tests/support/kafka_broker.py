@@ -1,6 +1,6 @@
 """One real Apache Kafka broker (KRaft, combined roles) from the jars in build/jars/kafka.
 
-It is the referee: tests that must hold for any broker run against it too, and benchmarks compare with it. As a command
+It is the reference: tests that apply to each broker run against it, too, and benchmarks compare with it. As a command
 it serves until Ctrl-C: ``python -m tests.support.kafka_broker --port 19092``.
 """
 
@@ -33,13 +33,13 @@ CLUSTER_ID = "b2RyYWRlay1yZWZlcmVlMA"
 HEAP = "-Xmx1G"
 START_SECONDS_MAX = 60.0
 PROBE_INTERVAL_SECONDS = 0.02
-# ApiVersions v0, correlation id 1, client id "probe": the first thing that any Kafka broker answers.
+# ApiVersions v0, correlation id 1, client id "probe": the first request that each Kafka broker serves.
 PROBE = struct.pack(">ihhih5s", 15, 18, 0, 1, 5, b"probe")
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the broker's process has used: resident bytes now, processor seconds since its start."""
+    """Resident bytes and CPU seconds since the start of the broker process."""
 
     rss_bytes: int
     cpu_seconds: float
@@ -53,8 +53,8 @@ def process_usage(pid: int) -> Usage:
     return Usage(resident_pages * os.sysconf("SC_PAGE_SIZE"), ticks / os.sysconf("SC_CLK_TCK"))
 
 
-def answers(port: int, *, timeout_seconds: float = 5.0) -> bool:
-    """True when a broker behind the port answers ApiVersions: connected alone says only that the port is bound."""
+def is_ready(port: int, *, timeout_seconds: float = 5.0) -> bool:
+    """Return True if the broker responds to ApiVersions. A connection alone shows only that the port is bound."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=timeout_seconds) as connection:
             connection.sendall(PROBE)
@@ -67,7 +67,7 @@ class KafkaBroker:
     """Context manager around one broker process; may be killed and started again on the same data.
 
     Args:
-        directory: where config, data and console output go; a temporary one, removed at the end, when None.
+        directory: where config, data and console output are stored; None: a temporary directory.
         port: client port; a free one when None.
         overrides: broker properties in Kafka's names, over those set here.
         heap: the JVM's heap option.
@@ -122,25 +122,25 @@ class KafkaBroker:
             raise RuntimeError(f"storage format failed: {done.stdout}{done.stderr}")
 
     def start(self) -> None:
-        """Start the process and wait until it answers; RuntimeError with its console when it does not."""
+        """Start the process and wait until it is ready. Raise RuntimeError with its console output if it is not."""
         self.launch()
         self.wait_ready()
 
     def launch(self) -> None:
-        """Start the process; a member of a larger quorum answers only once most of the others run, too."""
+        """Start the process; a member of a larger quorum is ready only after a majority runs."""
         assert self._process is None, "the broker runs already"
         command = [*self._java("kafka.Kafka"), str(self.directory / "server.properties")]
         self._process = OwnedProcess(command, console=self.console, quiet=True)
 
     def wait_ready(self) -> None:
-        """Wait until the broker answers; RuntimeError with its console when it does not."""
+        """Wait until the broker is ready. Raise RuntimeError with its console output if it is not."""
         assert self._process is not None, "the broker is not running"
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not answers(self.port):
+        while not is_ready(self.port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise RuntimeError(f"Kafka did not start:\n{self.console.read_text(encoding='utf-8')[-4000:]}")
-            time.sleep(PROBE_INTERVAL_SECONDS)  # the broker says nowhere that it serves: only asking tells
+            time.sleep(PROBE_INTERVAL_SECONDS)  # only a request shows that the broker is ready
 
     @property
     def runs(self) -> bool:

@@ -32,10 +32,10 @@ class KafkaCluster:
 
     @classmethod
     def local(cls, count: int = 3, settings: Mapping[str, str] | None = None) -> Self:
-        """Plain listeners on free ports, everything replicated."""
+        """Make brokers with PLAINTEXT listeners on free ports, and with replicated internal topics."""
         ids = range(1, count + 1)
-        drawn = iter(free_ports(2 * count))
-        ports = {node_id: (next(drawn), next(drawn)) for node_id in ids}
+        free = iter(free_ports(2 * count))
+        ports = {node_id: (next(free), next(free)) for node_id in ids}
         voters = ",".join(f"{node_id}@127.0.0.1:{ports[node_id][1]}" for node_id in ids)
         brokers = {}
         for node_id in ids:
@@ -50,12 +50,12 @@ class KafkaCluster:
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     def format(self) -> None:
-        """Prepare all data directories; each takes a JVM, so they go side by side."""
+        """Format all data directories in parallel: each needs a JVM."""
         with ThreadPoolExecutor(len(self.brokers)) as pool:
             list(pool.map(KafkaBroker.format, self.brokers.values()))
 
     def start(self) -> None:
-        """Start all that do not run and wait until they answer."""
+        """Start all stopped brokers and wait until they are ready."""
         started = [broker for broker in self.brokers.values() if not broker.runs]
         for broker in started:
             broker.launch()
@@ -86,12 +86,12 @@ class KafkaCluster:
         return [node_id for node_id, broker in self.brokers.items() if broker.runs]
 
     def usage(self) -> Usage:
-        """Of all running brokers together."""
+        """Return the sum of the usage of all running brokers."""
         found = [self.brokers[node_id].usage() for node_id in self.running()]
-        return Usage(sum(one.rss_bytes for one in found), sum(one.cpu_seconds for one in found))
+        return Usage(sum(usage.rss_bytes for usage in found), sum(usage.cpu_seconds for usage in found))
 
     def close(self) -> None:
-        """Stop all at once (one after the other would wait for a majority that is gone) and remove what is temporary."""
+        """Stop all brokers in parallel, since a controlled shutdown needs a quorum, and remove temporary files."""
         with ThreadPoolExecutor(len(self.brokers)) as pool:
             list(pool.map(KafkaBroker.stop, self.brokers.values()))
         for broker in self.brokers.values():

@@ -1,4 +1,4 @@
-"""Transactional producers that write a ledger while brokers come and go, and what must stand in it afterwards."""
+"""Transactional producers that write while brokers restart, and checks of the records that consumers read afterwards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONGEST_WAIT_S = 60.0
 
 @dataclass
 class History:
-    """What one producer was told about each of its transactions: transaction number -> values."""
+    """Results that one producer received per transaction. `written` maps a transaction number to its values."""
 
     tag: str
     written: dict[int, list[str]] = field(default_factory=dict)
@@ -31,15 +31,15 @@ class History:
     aborted: list[int] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     recovered: list[str] = field(default_factory=list)
-    """Errors that the client did not get over by itself."""
+    """Errors that the client library did not retry."""
 
     def unknown(self) -> list[int]:
-        told = {*self.committed, *self.aborted}
-        return [number for number in self.written if number not in told]
+        ended = {*self.committed, *self.aborted}
+        return [number for number in self.written if number not in ended]
 
 
 class Load:
-    """One transactional producer that goes on over restarts, and notes what it was told."""
+    """One transactional producer that continues over broker restarts and records its results."""
 
     def __init__(self, bootstrap: str, tag: str, seed: int) -> None:
         self.history = History(tag)
@@ -51,19 +51,19 @@ class Load:
         self._thread.start()
 
     def go_on(self, transactions: int) -> None:
-        """Wait until so many more have been committed."""
+        """Wait until `transactions` more transactions are committed."""
         with self._ended:
             wanted = len(self.history.committed) + transactions
-            enough = self._ended.wait_for(
+            is_reached = self._ended.wait_for(
                 lambda: self.history.errors or len(self.history.committed) >= wanted, LONGEST_WAIT_S
             )
-        assert enough, f"{self.history.tag} does not go on"
-        assert not self.history.errors, f"{self.history.tag} has ended: {self.history.errors}"
+        assert is_reached, f"{self.history.tag} commits no further transactions"
+        assert not self.history.errors, f"{self.history.tag} failed: {self.history.errors}"
 
     def finish(self) -> History:
         self._stop.set()
         self._thread.join(LONGEST_WAIT_S * 2)
-        assert not self._thread.is_alive(), f"{self.history.tag} is stuck"
+        assert not self._thread.is_alive(), f"{self.history.tag} did not stop"
         return self.history
 
     def _run(self) -> None:
@@ -72,10 +72,10 @@ class Load:
             while not self._stop.is_set():
                 try:
                     self._transaction(producer)
-                except KafkaException as failed:
-                    producer = self._recover(producer, failed.args[0])
-        except BaseException as failed:
-            self.history.errors.append(failed)
+                except KafkaException as failure:
+                    producer = self._recover(producer, failure.args[0])
+        except BaseException as failure:
+            self.history.errors.append(failure)
             with self._ended:
                 self._ended.notify_all()
 
@@ -103,7 +103,7 @@ class Load:
                 self._ended.notify_all()
 
     def _recover(self, producer: Producer, error: KafkaError) -> Producer:
-        """What the client's documentation asks for: abort and go on, or begin again with a new producer."""
+        """Recover as the client's documentation requires: abort the transaction, or make a new producer."""
         self.history.recovered.append(str(error))
         if error.txn_requires_abort():
             producer.abort_transaction(LONGEST_WAIT_S)
@@ -113,7 +113,7 @@ class Load:
 
 
 def final_read(bootstrap: str, tags: Sequence[str]) -> Counter[str]:
-    """Everything that committed readers see once no transaction is open: new init of each id ends what was left."""
+    """Return all committed values. InitProducerId of each transactional id first aborts its open transaction."""
     for tag in tags:
         last = Producer({"bootstrap.servers": bootstrap, "transactional.id": tag, "log_level": 0})
         last.init_transactions(LONGEST_WAIT_S)
@@ -121,13 +121,13 @@ def final_read(bootstrap: str, tags: Sequence[str]) -> Counter[str]:
     return Counter((message.value or b"").decode() for message in messages)
 
 
-def check(histories: Sequence[History], found: Counter[str], *, at_least: int) -> None:
-    """Nothing acknowledged is lost, nothing comes twice, every transaction is whole or not there at all."""
+def check(histories: Sequence[History], records: Counter[str], *, at_least: int) -> None:
+    """Check that no acknowledged value is lost or duplicated, and that each transaction is complete or absent."""
     assert [history.errors for history in histories] == [[] for _ in histories]
-    assert [value for value, count in found.items() if count > 1] == []
+    assert [value for value, count in records.items() if count > 1] == []
     for history in histories:
         assert len(history.committed) >= at_least
-        assert [v for number in history.committed for v in history.written[number] if v not in found] == []
-        assert [v for number in history.aborted for v in history.written[number] if v in found] == []
+        assert [v for number in history.committed for v in history.written[number] if v not in records] == []
+        assert [v for number in history.aborted for v in history.written[number] if v in records] == []
         for number in history.unknown():
-            assert len({value in found for value in history.written[number]}) == 1, history.written[number]
+            assert len({value in records for value in history.written[number]}) == 1, history.written[number]

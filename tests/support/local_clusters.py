@@ -1,4 +1,4 @@
-"""Clusters that run by themselves, by the command line; and one transaction, one read."""
+"""Clusters that run detached, by the command line; and one transaction, one read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def status(directory: Path) -> Any:
-    """Also of a cluster in which something is wrong: the exit code then is 1, the answer is there all the same."""
+    """Return the status of a cluster. An unhealthy cluster has a status, too: only the exit code is 1."""
     return json.loads(odradek("status", "--dir", str(directory), "--json").stdout)
 
 
@@ -38,7 +38,7 @@ def kill(directory: Path, node_id: int) -> None:
 
 
 def commit(bootstrap: str, topic: str, value: bytes) -> None:
-    """One transaction by a producer of its own."""
+    """Commit one record in a transaction of a new producer."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-id", "log_level": 0})
     producer.init_transactions(TIMEOUT_S)
     producer.begin_transaction()
@@ -47,14 +47,14 @@ def commit(bootstrap: str, topic: str, value: bytes) -> None:
 
 
 def await_ended(directory: Path) -> None:
-    """Until no transaction is open: the markers of one follow its answer."""
+    """Wait until no transaction is open: its markers follow the response to EndTxn."""
     deadline = time.monotonic() + TIMEOUT_S
-    while found := status(directory)["transactions"]:
-        assert time.monotonic() < deadline, f"open: {found}"
+    while transactions := status(directory)["transactions"]:
+        assert time.monotonic() < deadline, f"open: {transactions}"
 
 
 def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
-    """The first committed records of partition 0."""
+    """Return the first `count` committed records of partition 0."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -74,7 +74,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 @contextmanager
 def detached(directory: Path, *options: str) -> Iterator[str]:
-    """A cluster that runs by itself. Yields its addresses."""
+    """Run a detached cluster and yield its bootstrap addresses."""
     started = odradek("up", "--dir", str(directory), "--port", "0", "--detach", *options)
     assert started.returncode == 0, started.stderr
     try:

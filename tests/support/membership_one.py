@@ -1,4 +1,4 @@
-"""One failure detector without a network: what it sends is looked at, what it hears is made up."""
+"""One membership core without a network. The test makes its received messages and reads the sent ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def specs(*node_ids: int) -> list[MemberSpec]:
 
 
 class One:
-    """Node 1, and `others`."""
+    """Membership core of node 1 in a cluster with `others`."""
 
     def __init__(self, *others: int) -> None:
         self.now_ms = 5_000

@@ -1,4 +1,5 @@
-"""One member of a failure detecting cluster as a process on uvloop: `python -m tests.support.membership_process ID PORT1 PORT2 ...`.
+"""One member of a failure detecting cluster as a process on uvloop: `python -m tests.support.membership_process ID
+PORT1 PORT2 ...`.
 
 Prints "ready", then a line for every change: `WHO STATE EVENT`. Ends with its standard input.
 """
@@ -37,7 +38,7 @@ def member(
     host: str = HOST,
     config: MembershipConfig | None = None,
 ) -> MembershipDriver:
-    """Node `node_id` listens on the port of that number (from 1); all live, life and epoch are the number."""
+    """Node `node_id` listens on `ports[node_id - 1]`. All nodes are alive; incarnation and epoch are the node id."""
     clock = SystemClock()
     core = MembershipCore(
         node_id,
@@ -49,7 +50,7 @@ def member(
     )
 
     async def probe_by_tcp(target: int) -> None:
-        """As a broker does it: only a refusal counts here, for nobody listens on TCP in this test."""
+        """Do nothing: no node listens on TCP in this test."""
 
     driver = MembershipDriver(
         core,
@@ -69,10 +70,10 @@ async def main(node_id: int, ports: list[int]) -> None:
     ended = asyncio.Event()
     tasks = Tasks(lambda name, error: print(f"{name}: {error!r}", file=sys.stderr, flush=True))
 
-    def tell(change: Change) -> None:
+    def print_change(change: Change) -> None:
         print(change.node_id, change.state.value, change.event.name, flush=True)
 
-    driver = member(node_id, ports, tasks, tell)
+    driver = member(node_id, ports, tasks, print_change)
     await driver.start(HOST, ports[node_id - 1])
     loop.add_reader(sys.stdin, ended.set)
     print("ready", flush=True)

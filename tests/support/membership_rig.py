@@ -1,6 +1,6 @@
-"""Several membership cores on a network in memory, which knows processes, hosts, UDP and TCP. Time passes by itself.
+"""Membership cores on an in-memory network of processes, hosts, UDP and TCP, in virtual time.
 
-Every datagram goes through its bytes. What the network does with it is drawn from `rng`, so a run is a function of its seed.
+Datagrams are encoded and decoded. `rng` decides on delay, loss and duplication, so that a run depends only on its seed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ EVENTS_MAX = 3_000_000
 
 @dataclass
 class Weather:
-    """What happens to a datagram: milliseconds on the way, and probabilities."""
+    """Delay of a datagram in milliseconds, and probabilities of its loss and duplication."""
 
     delay_ms: tuple[int, int] = (1, 1)
     loss: float = 0.0
-    double: float = 0.0
+    duplication: float = 0.0
 
 
 @dataclass
@@ -46,39 +46,42 @@ class Node:
 
 @dataclass
 class Rig:
-    """`told(node id, change)` hears of every change. `sent(message, fate)` sees every datagram."""
+    """A cluster of membership cores.
+
+    `on_change(node id, change)` receives each state change. `sent(message, fate)` receives each datagram.
+    """
 
     seed: int = 0
     config: MembershipConfig = field(default_factory=MembershipConfig)
     weather: Weather = field(default_factory=Weather)
-    told: Callable[[int, Change], None] = lambda _, __: None
+    on_change: Callable[[int, Change], None] = lambda _, __: None
     sent: Callable[[Message, str], None] = lambda _, __: None
 
     def __post_init__(self) -> None:
         self.rng = Random(self.seed)
-        self.answers_tcp_probes = True
+        self.replies_to_tcp_probes = True
         self.now_ms = 0
         self.codec = Codec("a cluster")
         self.nodes: dict[int, Node] = {}
         self.specs: dict[int, MemberSpec] = {}
-        self.udp_cuts: dict[tuple[int, int], None] = {}
-        self.tcp_cuts: dict[tuple[int, int], None] = {}
-        self.heard: dict[tuple[int, int], int] = {}
+        self.udp_partitions: dict[tuple[int, int], None] = {}
+        self.tcp_partitions: dict[tuple[int, int], None] = {}
+        self.last_contacts: dict[tuple[int, int], int] = {}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self._incarnation = 100
         self._epoch = 10
         self._seen: dict[tuple[int, int, int], int] = {}
 
-    # ---- processes ----------------------------------------------------------------------------------------------------
+    # ---- processes ---------------------------------------------------------------------------------------------------
 
     def start(self, node_id: int, *, register: bool = True) -> None:
-        """A new process of the node; without `register` the cluster still knows the former one, or none."""
+        """Start a new process of the node. Without `register`, its previous registration, if any, stays."""
         self._incarnation += 1
         incarnation = self._incarnation
 
         def last_contact_ms(other: int) -> int:
-            return self.heard.get((node_id, other), -(10**9))
+            return self.last_contacts.get((node_id, other), -(10**9))
 
         core = MembershipCore(
             node_id,
@@ -110,11 +113,11 @@ class Rig:
                 self._work(node_id)
 
     def crash(self, node_id: int, *, resets: bool) -> None:
-        """The process is gone; with `resets` the others had a connection to it."""
+        """Stop the process. With `resets`, the other nodes see their connections to it end."""
         node = self.nodes[node_id]
         node.running = False
         for other in sorted(self.nodes):
-            if resets and self._alive(other) and (node_id, other) not in self.tcp_cuts:
+            if resets and self._alive(other) and (node_id, other) not in self.tcp_partitions:
                 self.nodes[other].core.lost(node_id, self.now_ms)
                 self._work(other)
 
@@ -122,7 +125,7 @@ class Rig:
         self.nodes[node_id].stopped = True
 
     def resume(self, node_id: int) -> None:
-        """SIGCONT: the timers of a loop run before what is unread is read."""
+        """Resume a process (SIGCONT). Its timers fire before it reads queued datagrams."""
         node = self.nodes[node_id]
         node.stopped = False
         if node.tick_at is not None and node.tick_at <= self.now_ms:
@@ -135,33 +138,33 @@ class Rig:
         node = self.nodes.get(node_id)
         return node is not None and node.running and not node.stopped
 
-    # ---- the network --------------------------------------------------------------------------------------------------
+    # ---- the network -------------------------------------------------------------------------------------------------
 
-    def cut(self, a: int, b: int, *, tcp: bool = True) -> None:
-        """Nothing of `a` reaches `b` any more."""
-        self.udp_cuts[a, b] = None
+    def partition(self, a: int, b: int, *, tcp: bool = True) -> None:
+        """Drop all datagrams, and with `tcp` all TCP data, from `a` to `b`."""
+        self.udp_partitions[a, b] = None
         if tcp:
-            self.tcp_cuts[a, b] = None
+            self.tcp_partitions[a, b] = None
 
     def heal(self) -> None:
-        self.udp_cuts.clear()
-        self.tcp_cuts.clear()
+        self.udp_partitions.clear()
+        self.tcp_partitions.clear()
 
     def talk(self, a: int, b: int) -> None:
-        """`a` sends something to `b` by TCP."""
-        both_ways = (a, b) not in self.tcp_cuts and (b, a) not in self.tcp_cuts
+        """Send data from `a` to `b` by TCP."""
+        both_ways = (a, b) not in self.tcp_partitions and (b, a) not in self.tcp_partitions
         if self._alive(a) and self._alive(b) and both_ways:
-            self.heard[b, a] = self.now_ms
+            self.last_contacts[b, a] = self.now_ms
 
     def _send(self, message: Message) -> None:
         data = self.codec.encode(message, self.now_ms)
         assert len(data) <= DATAGRAM_BYTES_MAX
         pair = (message.source, message.target)
-        if pair in self.udp_cuts or self.rng.random() < self.weather.loss:
+        if pair in self.udp_partitions or self.rng.random() < self.weather.loss:
             self.sent(message, "lost")
             return
         self.sent(message, "")
-        for _ in range(2 if self.rng.random() < self.weather.double else 1):
+        for _ in range(2 if self.rng.random() < self.weather.duplication else 1):
             low, high = self.weather.delay_ms
             self._later(low + self.rng.randrange(high - low + 1), lambda: self._arrive(message.target, data))
 
@@ -185,36 +188,36 @@ class Rig:
         return read
 
     def _tcp_probe(self, source: int, target: int) -> None:
-        """Ask for an answer by TCP: it comes, or the host refuses, or nothing happens until the time is over."""
-        asker = self.nodes[source]
+        """Probe a node by TCP: the node responds, its host refuses the connection, or the probe times out."""
+        prober = self.nodes[source]
 
         def end() -> None:
-            if self.nodes[source] is not asker or not asker.running:
+            if self.nodes[source] is not prober or not prober.running:
                 return
-            asker.core.tcp_probe_ended(target)
+            prober.core.tcp_probe_ended(target)
 
         def outcome() -> None:
-            if self.nodes[source] is not asker or not asker.running:
+            if self.nodes[source] is not prober or not prober.running:
                 return
-            if asker.stopped:
+            if prober.stopped:
                 self._later(self.config.probe_interval_ms, outcome)
                 return
             process = self.nodes.get(target)
-            if (source, target) in self.tcp_cuts or (target, source) in self.tcp_cuts:
+            if (source, target) in self.tcp_partitions or (target, source) in self.tcp_partitions:
                 self._later(self.config.suspicion_timeout_ms, end)
-            elif self.answers_tcp_probes and (process is None or not process.running):
-                asker.core.lost(target, self.now_ms, refused=True)
+            elif self.replies_to_tcp_probes and (process is None or not process.running):
+                prober.core.lost(target, self.now_ms, refused=True)
                 end()
                 self._work(source)
-            elif process is None or process.stopped or not self.answers_tcp_probes:
+            elif process is None or process.stopped or not self.replies_to_tcp_probes:
                 self._later(self.config.suspicion_timeout_ms, end)
             else:
-                self.heard[source, target] = self.now_ms
+                self.last_contacts[source, target] = self.now_ms
                 end()
 
         self._later(2, outcome)
 
-    # ---- time ---------------------------------------------------------------------------------------------------------
+    # ---- time --------------------------------------------------------------------------------------------------------
 
     def run(self, ms: int) -> None:
         until_ms = self.now_ms + ms
@@ -224,14 +227,14 @@ class Rig:
                 return
             self.now_ms, _, action = heapq.heappop(self._events)
             action()
-        raise AssertionError("the cores never come to rest")
+        raise AssertionError(f"more than {EVENTS_MAX} events")
 
     def _later(self, ms: int, action: Callable[[], None]) -> None:
         self._count += 1
         heapq.heappush(self._events, (self.now_ms + ms, self._count, action))
 
     def at(self, ms: int, action: Callable[[], None]) -> None:
-        """Do something `ms` from now."""
+        """Call `action` in `ms` milliseconds."""
         self._later(ms, action)
 
     def _work(self, node_id: int) -> None:
@@ -242,7 +245,7 @@ class Rig:
             for target in ready.tcp_probes:
                 self._tcp_probe(node_id, target)
             for change in ready.changes:
-                self.told(node_id, change)
+                self.on_change(node_id, change)
         deadline_ms = node.core.next_deadline_ms
         if deadline_ms is not None and node.tick_at != deadline_ms:
             node.tick_at = deadline_ms
@@ -256,10 +259,10 @@ class Rig:
             node.core.tick(self.now_ms)
             self._work(node_id)
 
-    # ---- what is seen -------------------------------------------------------------------------------------------------
+    # ---- state ------------------------------------------------------------------------------------------------
 
     def states(self, node_id: int) -> dict[int, State]:
         return {member.node_id: member.state for member in self.nodes[node_id].core.view()}
 
-    def living(self) -> list[int]:
+    def running_nodes(self) -> list[int]:
         return [node_id for node_id in sorted(self.nodes) if self._alive(node_id)]

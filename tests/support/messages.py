@@ -68,13 +68,13 @@ def struct_values(
     version: int,
     limits: Callable[[type[Struct], FieldRow], st.SearchStrategy[Any] | None] | None = None,
 ) -> st.SearchStrategy[Any]:
-    """Instances with a drawn value in each field that the version has. `limits` may narrow the values of a field."""
-    drawn: dict[str, st.SearchStrategy[Any]] = {}
+    """Generate instances with a value in each field of the version. `limits` may restrict the values of a field."""
+    strategies: dict[str, st.SearchStrategy[Any]] = {}
     for row in field_rows(cls):
         if row.in_version(version):
             limit = limits(cls, row) if limits is not None else None
-            drawn[row.name] = limit if limit is not None else field_values(row, version, limits)
-    return st.builds(cls, **drawn)
+            strategies[row.name] = limit if limit is not None else field_values(row, version, limits)
+    return st.builds(cls, **strategies)
 
 
 def field_values(

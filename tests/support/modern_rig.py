@@ -1,4 +1,4 @@
-"""The core of groups, asked as members of the consumer protocol ask (KIP-848), beside what members of classic groups do."""
+"""ClassicRig extended with the consumer protocol (KIP-848)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ LATEST = 1
 REBALANCE_MS = 60_000
 SUBSCRIPTION_VERSION = 3
 Held = dict[str, tuple[int, ...]]
-"""Topic -> partitions."""
+"""Topic name -> partitions."""
 
 
 def metadata(topics: Iterable[str], owned: Mapping[str, Iterable[int]] | None = None, rack: str | None = None) -> bytes:
-    """What a consumer of the classic protocol says of itself."""
+    """Encode the subscription of a classic member, for JoinGroup."""
     message = ConsumerProtocolSubscription(
         topics=list(topics),
         owned_partitions=[TopicPartition(name, list(numbers)) for name, numbers in (owned or {}).items()],
@@ -43,21 +43,21 @@ def metadata(topics: Iterable[str], owned: Mapping[str, Iterable[int]] | None = 
     return SUBSCRIPTION_VERSION.to_bytes(2, "big") + encode(message, SUBSCRIPTION_VERSION)
 
 
-def written(held: Mapping[str, Iterable[int]], user_data: bytes | None = None) -> bytes:
-    """What a leader assigns."""
+def encode_assignment(held: Mapping[str, Iterable[int]], user_data: bytes | None = None) -> bytes:
+    """Encode the assignment of a classic member, for SyncGroup."""
     topics = [AssignedPartitions(name, list(numbers)) for name, numbers in held.items()]
     message = ConsumerProtocolAssignment(assigned_partitions=topics, user_data=user_data)
     return SUBSCRIPTION_VERSION.to_bytes(2, "big") + encode(message, SUBSCRIPTION_VERSION)
 
 
 def assignment(data: bytes) -> Held:
-    found = decode(ConsumerProtocolAssignment, int.from_bytes(data[:2], "big"), data[2:])
-    return {topic.topic: tuple(topic.partitions) for topic in found.assigned_partitions}
+    message = decode(ConsumerProtocolAssignment, int.from_bytes(data[:2], "big"), data[2:])
+    return {topic.topic: tuple(topic.partitions) for topic in message.assigned_partitions}
 
 
 @dataclass
 class Client:
-    """What one member knows. `assigned` is what it was told, `owned` what it has taken on and given up so far."""
+    """State of a member. `assigned` is its last received assignment, `owned` the partitions that it consumes."""
 
     member_id: str
     topics: tuple[str, ...] = ()
@@ -70,24 +70,27 @@ class Client:
 
 
 class ModernRig(ClassicRig):
-    """Assignments are computed at once unless `consumer_assignment_interval_ms` is given."""
+    """A ClassicRig with clients of the consumer protocol.
+
+    By default, a target assignment is computed in the next heartbeat.
+    """
 
     def __init__(self, **config: Any) -> None:
         super().__init__(**({"consumer_assignment_interval_ms": 0} | config))
         self.clients: dict[str, Client] = {}
 
     def crash(self) -> None:
-        """The next coordinator knows what the log says, and every member's session begins anew."""
-        self.core = self._new_core()
+        """Replace the core by one that loads the log and restarts all session timers."""
+        self.core = self._replayed_core()
         self.timers.clear()
         for timer in self.core.on_loaded(7, self.now_ms).timers:
             self._set(timer)
 
-    def strike(self) -> None:
-        """What is due at once happens."""
+    def fire_due_timers(self) -> None:
+        """Fire the timers that are due now."""
         self.wait(0)
 
-    # ---- the consumer protocol --------------------------------------------------------------------------------------
+    # ---- the consumer protocol ---------------------------------------------------------------------------------------
 
     def beat(
         self,
@@ -98,10 +101,10 @@ class ModernRig(ClassicRig):
         group: str = GROUP,
         version: int = LATEST,
         client: str = "c",
-        **said: Any,
+        **fields: Any,
     ) -> ConsumerGroupHeartbeatResponse | str:
-        """The answer, or the name of the error. What has been resolved meanwhile is known to the next heartbeat."""
-        self.strike()
+        """Return the response to a heartbeat, or the name of its error. Timers that are due fire first."""
+        self.fire_due_timers()
         request = ConsumerGroupHeartbeatRequest(
             group_id=group,
             member_id=member_id,
@@ -109,7 +112,7 @@ class ModernRig(ClassicRig):
             topic_partitions=None
             if owned is None
             else [RequestTopicPartitions(self.topic_id(name), list(numbers)) for name, numbers in owned.items()],
-            **said,
+            **fields,
         )
         reply: ConsumerGroupHeartbeatResponse | str = self.do(
             c.ConsumerGroupHeartbeat(request, caller(version, client))
@@ -120,9 +123,9 @@ class ModernRig(ClassicRig):
         topic = self.topics.by_name(name)
         return UUID(bytes=topic.topic_id if topic is not None else name.encode().ljust(16, b"\0")[:16])
 
-    def enter(self, member_id: str, *topics: str, regex: str | None = None, **said: Any) -> Client | str:
-        """Joins, or joins again from the start, subscribed to these topics."""
-        client = Client(member_id, topics, regex, said.get("instance"), said.get("assignor"))
+    def enter(self, member_id: str, *topics: str, regex: str | None = None, **fields: Any) -> Client | str:
+        """Join with member epoch 0 and a subscription to `topics`."""
+        client = Client(member_id, topics, regex, fields.get("instance"), fields.get("assignor"))
         reply = self.beat(
             member_id,
             0,
@@ -137,24 +140,26 @@ class ModernRig(ClassicRig):
             return reply
         client.member_id = reply.member_id or ""
         self.clients[member_id] = client
-        self._learn(client, reply)
+        self._store_reply(client, reply)
         return client
 
-    def follow(self, member_id: str, **said: Any) -> ConsumerGroupHeartbeatResponse | str:
-        """A heartbeat of a client that has done what it was told: what it owns is what it was assigned."""
+    def follow(self, member_id: str, **fields: Any) -> ConsumerGroupHeartbeatResponse | str:
+        """Send a heartbeat of a client that owns exactly its assignment."""
         client = self.clients[member_id]
         client.owned = dict(client.assigned)
-        return self.tell(member_id, owned=client.owned, **said)
+        return self.send_heartbeat(member_id, owned=client.owned, **fields)
 
-    def tell(self, member_id: str, *, owned: Held | None = None, **said: Any) -> ConsumerGroupHeartbeatResponse | str:
-        """A heartbeat of a client, with what it says of itself."""
+    def send_heartbeat(
+        self, member_id: str, *, owned: Held | None = None, **fields: Any
+    ) -> ConsumerGroupHeartbeatResponse | str:
+        """Send a heartbeat of a client with the owned partitions and fields given."""
         client = self.clients[member_id]
-        reply = self.beat(client.member_id, client.epoch, owned=owned, instance_id=client.instance, **said)
+        reply = self.beat(client.member_id, client.epoch, owned=owned, instance_id=client.instance, **fields)
         if not isinstance(reply, str):
-            self._learn(client, reply)
+            self._store_reply(client, reply)
         return reply
 
-    def _learn(self, client: Client, reply: ConsumerGroupHeartbeatResponse) -> None:
+    def _store_reply(self, client: Client, reply: ConsumerGroupHeartbeatResponse) -> None:
         client.epoch = reply.member_epoch
         if reply.assignment is not None:
             client.assigned = self.held(reply)
@@ -167,28 +172,31 @@ class ModernRig(ClassicRig):
         topic = self.topics.by_id(topic_id.bytes)
         return topic_id.bytes.rstrip(b"\0").decode() if topic is None else topic.name
 
-    def quit(self, member_id: str, epoch: int = -1) -> ConsumerGroupHeartbeatResponse | str:
+    def send_leave(self, member_id: str, epoch: int = -1) -> ConsumerGroupHeartbeatResponse | str:
         client = self.clients[member_id]
         return self.beat(client.member_id, epoch, instance_id=client.instance)
 
-    # ---- the classic protocol in a consumer group -------------------------------------------------------------------
+    # ---- the classic protocol in a consumer group --------------------------------------------------------------------
 
     def join_classic(
-        self, member_id: str, *topics: str, owned: Held | None = None, instance: str | None = None, **said: Any
+        self, member_id: str, *topics: str, owned: Held | None = None, instance: str | None = None, **fields: Any
     ) -> JoinGroupResponse:
-        """The answer; a member without an id is given one first, as from version 4 on."""
-        said = {"protocols": {"range": metadata(topics, owned)}, "instance": instance} | said
-        reply = self.join(member_id, **said)
+        """Join with the classic protocol.
+
+        Repeat the request with the assigned member id after MEMBER_ID_REQUIRED (KIP-394).
+        """
+        fields = {"protocols": {"range": metadata(topics, owned)}, "instance": instance} | fields
+        reply = self.join(member_id, **fields)
         if not isinstance(reply, int) and reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            reply = self.join(reply.member_id, **said)
+            reply = self.join(reply.member_id, **fields)
         assert isinstance(reply, JoinGroupResponse | int), reply
         return reply  # type: ignore[return-value]  # a waiter, in classic groups
 
-    def sync_classic(self, member_id: str, generation: int, **said: Any) -> Held | str:
-        reply = self.sync(member_id, generation, protocol_type="consumer", protocol_name="range", **said)
+    def sync_classic(self, member_id: str, generation: int, **fields: Any) -> Held | str:
+        reply = self.sync(member_id, generation, protocol_type="consumer", protocol_name="range", **fields)
         return assignment(bytes(reply.assignment)) if isinstance(reply, SyncGroupResponse) else reply
 
-    # ---- looking ----------------------------------------------------------------------------------------------------
+    # ---- state -------------------------------------------------------------------------------------------------------
 
     @property
     def modern(self) -> ConsumerGroup:
@@ -200,11 +208,11 @@ class ModernRig(ClassicRig):
         return self.do(c.DescribeConsumer(group))
 
     def check(self) -> None:
-        """What must hold at any time, and that the log says the same as the memory."""
-        again = self.replica()
-        assert again.state.groups.keys() == self.core.state.groups.keys()
+        """Check the invariants of all consumer groups, and that the replay of the log gives the same state."""
+        replica = self.replica()
+        assert replica.state.groups.keys() == self.core.state.groups.keys()
         for group_id, group in self.core.state.groups.items():
-            other = again.state.groups[group_id]
+            other = replica.state.groups[group_id]
             if isinstance(group, ConsumerGroup):
                 assert isinstance(other, ConsumerGroup)
                 assert other == group

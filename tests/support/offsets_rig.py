@@ -1,4 +1,4 @@
-"""The offsets' part of the group core on a log in memory, with groups that are what a test says they are."""
+"""Offset commands of the group core on an in-memory log, with fake groups."""
 
 from __future__ import annotations
 
@@ -46,8 +46,10 @@ ATTEMPTS_MAX = 1_000
 
 @dataclass(slots=True)
 class FakeGroup:
-    """A group that checks nothing but what `refuses` names (method -> error). With `members` it keeps what it subscribes
-    to; without, the retention counts from `since_ms` (None: from each commit).
+    """A group that checks nothing but what `refuses` names (method -> error).
+
+    With `members` it keeps what it subscribes to; without, the retention counts from `since_ms` (None: from each
+    commit).
     """
 
     group_id: str
@@ -114,7 +116,7 @@ LogEntry = tuple[int, ShardRecord | Marker]
 
 
 class OffsetsRig:
-    """Decisions are appended and applied at once. Timers without a delay run before `do` returns, unless `hold`."""
+    """Runs offset commands on an in-memory log. Timers without a delay fire before `do` returns, unless `hold`."""
 
     def __init__(self, *, config: GroupConfig | None = None) -> None:
         self.configs = FakeConfigs(config or GroupConfig())
@@ -138,10 +140,10 @@ class OffsetsRig:
     def store(self) -> OffsetStore:
         return self.state.offsets
 
-    # ---- commands ---------------------------------------------------------------------------------------------------
+    # ---- commands ----------------------------------------------------------------------------------------------------
 
     def do(self, command: Any) -> Any:
-        """The reply, or the name of the error."""
+        """Return the reply, or the name of the error."""
         for _ in range(ATTEMPTS_MAX):
             try:
                 decision = self.decide(command)
@@ -150,7 +152,7 @@ class OffsetsRig:
             self.take(decision)
             if not isinstance(decision.reply, Again):
                 return decision.reply
-        raise AssertionError("it never ends")
+        raise AssertionError(f"no reply after {ATTEMPTS_MAX} attempts")
 
     def decide(self, command: Any) -> Decision[Any]:
         decide = offsets.DECISIONS[type(command)]
@@ -180,12 +182,12 @@ class OffsetsRig:
         self.append(Marker(producer_id, epoch, 0, commit))
 
     def group(self, group: FakeGroup) -> FakeGroup:
-        """`group` is there; no record says so."""
+        """Add a group without a record."""
         self.state.groups[group.group_id] = group
         return group
 
     def replayed(self, log: Iterable[LogEntry] | None = None) -> State:
-        """The state of somebody who has read the bytes of this log."""
+        """Return a state that replayed the records of `log`."""
         state = self._fresh()
         for offset, entry in self.log if log is None else log:
             apply(state, offset, entry)
@@ -200,18 +202,18 @@ def apply(state: State, offset: int, entry: ShardRecord | Marker) -> None:
     if isinstance(entry, Marker):
         offsets.apply_marker(state, offset, entry)
         return
-    said = from_record(entry)
-    assert said is not None
+    entry_ = from_record(entry)
+    assert entry_ is not None
     if entry.producer_id >= 0:
-        offsets.apply_in_transaction(state, offset, said, entry.producer_id)
-    elif isinstance(said.key, GroupMetadataKey):
-        _apply_group(state, said)
+        offsets.apply_in_transaction(state, offset, entry_, entry.producer_id)
+    elif isinstance(entry_.key, GroupMetadataKey):
+        _apply_group(state, entry_)
     else:
-        offsets.APPLICATIONS[type(said.key)](state, offset, said, 0)
+        offsets.APPLICATIONS[type(entry_.key)](state, offset, entry_, 0)
 
 
-def _apply_group(state: State, said: Entry) -> None:
-    group_id, value = said.key.group, said.value
+def _apply_group(state: State, entry_: Entry) -> None:
+    group_id, value = entry_.key.group, entry_.value
     if value is None:
         state.groups.pop(group_id, None)
         return
@@ -228,7 +230,7 @@ def group_record(group_id: str, *, members: bool, topics: Iterable[str] = (), si
     return to_record(GroupMetadataKey(group_id), value, 3)
 
 
-# ---- commands as clients send them ----------------------------------------------------------------------------------
+# ---- commands as clients send them -----------------------------------------------------------------------------------
 
 
 def caller(api_version: int) -> c.Caller:
@@ -286,7 +288,7 @@ def fetch(
     member_id: str | None = None,
     member_epoch: int = -1,
 ) -> c.FetchOffsets:
-    """Without places: everything."""
+    """Fetch the offsets of `places`, or of all partitions if none are given."""
     topics: dict[str, list[int]] = {}
     for topic, partition in places:
         topics.setdefault(topic, []).append(partition)
@@ -304,7 +306,7 @@ def delete(group_id: str, *places: tuple[str, int]) -> c.DeleteOffsets:
 
 
 def errors(reply: Any) -> dict[tuple[str, int], str] | str:
-    """What each partition of a reply was told."""
+    """Return the error name per partition of a reply."""
     if isinstance(reply, str):
         return reply
     return {
@@ -315,7 +317,7 @@ def errors(reply: Any) -> dict[tuple[str, int], str] | str:
 
 
 def fetched(reply: Any) -> dict[tuple[str, int], int | str] | str:
-    """The offset or the error of each partition of a reply to OffsetFetch."""
+    """Return the offset or the error name per partition of an OffsetFetch reply."""
     if isinstance(reply, str):
         return reply
     return {
@@ -328,6 +330,6 @@ def fetched(reply: Any) -> dict[tuple[str, int], int | str] | str:
 
 
 def offset_of(rig: OffsetsRig, group_id: str, topic: str, partition: int) -> int | None:
-    """The committed one."""
-    found: StoredOffset | None = rig.store.get(group_id, topic, partition)
-    return None if found is None else found.offset
+    """Return the committed offset, or None."""
+    stored: StoredOffset | None = rig.store.get(group_id, topic, partition)
+    return None if stored is None else stored.offset

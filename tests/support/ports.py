@@ -28,7 +28,7 @@ def free_port() -> int:
 
 @contextmanager
 def one_taken(brokers: int, taken: int) -> Iterator[list[int]]:
-    """The ports of a local cluster, in a row: somebody listens on the one of index ``taken``, all others wait for their brokers."""
+    """Yield consecutive ports of a local cluster. The port with index `taken` is in use, the others are free."""
     for _ in range(ATTEMPTS_MAX):
         first = free_port()
         ports = [first + number for number in range(brokers)]

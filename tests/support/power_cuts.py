@@ -1,4 +1,4 @@
-"""Everything that a power cut may leave of one log on a simulated medium."""
+"""All states of one log on a simulated medium after a power cut."""
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -12,7 +12,8 @@ LOSABLE_MAX = 8
 
 
 def survivors(medium: Medium, directory: str) -> Iterator[Medium]:
-    """Every medium that may be found after it: any subset of what was done to log files, any prefix of what was done to names.
+    """Every medium that may be found after it: any subset of what was done to log files, any prefix of what was done to
+    names.
 
     Of the other files everything is kept: they are made again, or guarded by a checksum of their own.
     """

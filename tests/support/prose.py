@@ -212,7 +212,7 @@ def sentences(text: str) -> Iterator[str]:
             yield " ".join(sentence.split())
 
 
-# ---- texts of a Python file -------------------------------------------------------------------------------------------
+# ---- texts of a Python file ------------------------------------------------------------------------------------------
 
 
 def texts_of_python(source: str) -> Iterator[Text]:
@@ -303,7 +303,7 @@ def identifiers(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.id
 
 
-# ---- rules ------------------------------------------------------------------------------------------------------------
+# ---- rules -----------------------------------------------------------------------------------------------------------
 
 
 def banned_words(text: str) -> Iterator[str]:

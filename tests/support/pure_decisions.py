@@ -1,7 +1,7 @@
 """Hold cores to the contract of runtime/shard.py: `decide` changes nothing.
 
-A snapshot of the whole state of a shard is taken before and after a sample of its decisions; the two must be equal. What a core is
-given from outside (configuration, topics, random ids) and what only remembers values is not state.
+A snapshot of the whole state of a shard is taken before and after a sample of its decisions; the two must be equal.
+What a core is given from outside (configuration, topics, random ids) and what only remembers values is not state.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NOT_STATE: Final = frozenset(
 """Attributes of shards and of their states: ports, constants, and memos of values that depend on nothing else."""
 PORTS_OF_GROUPS: Final = frozenset({"topics"})
 NOTES_OF_DOUBLES: Final = frozenset({"asked", "recorded_checks"})
-"""What fakes of groups note about the calls that they get."""
+"""Attributes in which fake groups record their calls."""
 _ATOMS: Final = (int, float, str, bytes, bool, type(None), UUID, Enum, type, range)
 _CALLABLES: Final = (FunctionType, MethodType, BuiltinMethodType)
 
@@ -56,7 +56,7 @@ def snapshot(core: Any) -> Any:
     if isinstance(core, State):
         return _fields(core, NOT_STATE | PORTS_OF_GROUPS)
     if isinstance(core, Controller):
-        image = core.state.image  # built when it is first asked for
+        image = core.state.image  # built at the first access
         return (_plain(image), _fields(core.state, NOT_STATE | {"_delta"}))
     return _fields(core, NOT_STATE)
 

@@ -1,4 +1,4 @@
-"""Streaming queries of Spark that end by themselves."""
+"""Spark streaming queries that end after the available data."""
 
 from __future__ import annotations
 

@@ -52,7 +52,10 @@ class MemorySnapshotWriter:
 
 @dataclass
 class MemoryRaftStorage:
-    """`gate`: when it is set, `sync` waits for it (a slow disk). `broken`: every write raises. `done`: what was done, in order."""
+    """`gate`: when it is set, `sync` waits for it (a slow disk).
+
+    `broken`: every write raises. `done`: what was done, in order.
+    """
 
     batches: list[bytes] = field(default_factory=list)
     hard_state: HardState | None = None
@@ -150,7 +153,7 @@ class MemoryRaftStorage:
         self.batches, self.start = kept, snapshot.end_offset
 
     def crash(self) -> MemoryRaftStorage:
-        """The same disk after power was cut."""
+        """Return the disk after a power failure: only synced batches remain."""
         return MemoryRaftStorage(
             self.batches[: self.synced], self.hard_state, self.synced, start=self.start, files=dict(self.files)
         )
@@ -200,7 +203,7 @@ def registration(
 
 
 class ControllerRig:
-    """A controller core on a list: every decision is applied at once. `log` is what would be on disk."""
+    """A controller core on an in-memory log. Each decision is applied immediately."""
 
     def __init__(self, seed: int = 0) -> None:
         self.log: list[ShardRecord] = []

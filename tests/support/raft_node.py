@@ -39,7 +39,7 @@ def a_node(*epochs: int, epoch: int = 0, voted: int = -1, voters: int = 3) -> Ra
 
 
 def sent(core: RaftCore) -> list[Message]:
-    """Everything that the core wants sent, done as a driver does it."""
+    """Run the core's pending work as a driver does, and return its messages."""
     messages: list[Message] = []
     while (ready := core.take_ready()) is not None:
         messages += [*ready.early_messages, *ready.messages]
@@ -55,8 +55,8 @@ def elect(core: RaftCore) -> RaftCore:
     """Make the node the leader of the next epoch by the votes of all others."""
     core.become_prospective(NOW)
     for pre_vote in (True, False):
-        for asked in votes(core, pre_vote=pre_vote):
-            core.step(VoteReply(asked.target, 1, asked.epoch, -1, True, pre_vote), NOW)
+        for request in votes(core, pre_vote=pre_vote):
+            core.step(VoteReply(request.target, 1, request.epoch, -1, True, pre_vote), NOW)
     assert core.role is Role.LEADER
     sent(core)
     return core

@@ -1,4 +1,4 @@
-"""What must hold of a quorum after every single event. Knows of the nodes their role, epoch, high watermark and disk only."""
+"""Checks of a Raft quorum after each event. It reads only role, epoch, high watermark and disk of the nodes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from odradek.cluster.raft.core import RaftCore
     from odradek.cluster.raft.messages import Entry, EpochEnd, HardState
 
-LOOKED_BACK = 200
-"""Entries below the high watermark that are compared again and again."""
+COMPARED_ENTRIES = 200
+"""Number of entries below the high watermark that each check compares."""
 
 
 class Violated(AssertionError):
-    """What was agreed is not agreed any more."""
+    """A Raft safety property does not hold."""
 
 
 @dataclass
 class Disk:
-    """`written` entries survive only up to `synced`; the rest is durable at once."""
+    """`written` entries survive only up to `synced`; other fields are durable immediately."""
 
     written: list[Entry] = field(default_factory=list)
     synced: int = 0
@@ -38,7 +38,7 @@ class Disk:
 
 @dataclass
 class Watch:
-    """What has ever been true, and how often something worth seeing has happened."""
+    """History of a quorum (leaders, votes, committed entries), and counters of rare events."""
 
     voters: tuple[int, ...]
     disks: dict[int, Disk]
@@ -66,12 +66,12 @@ class Watch:
         self.votes = {key: vote for key, vote in self.votes.items() if key[0] != node}
         self.epochs.pop(node, None)
 
-    def had(self, node: int) -> int:
-        """The end of what the node has, or had on the disk that it has lost: that was acknowledged all the same."""
+    def acknowledged_end(self, node: int) -> int:
+        """Return the end of the node's durable log, including that of a lost disk: it was acknowledged."""
         return max(self.disks[node].durable_end, self.forgotten.get(node, 0))
 
     def sent(self, message: object) -> None:
-        """Nobody votes twice in an epoch, whatever it has forgotten of its memory."""
+        """Check that no node votes for two candidates in an epoch."""
         if isinstance(message, VoteReply) and message.granted and not message.pre_vote:
             voted = self.votes.setdefault((message.source, message.epoch), message.target)
             if voted != message.target:
@@ -96,9 +96,9 @@ class Watch:
                 self._check_committed(node, core)
 
     def _check_committed(self, node: int, core: RaftCore) -> None:
-        """Everybody commits the same, and a majority has it durably at the moment when it is first said to be committed."""
+        """Check that all nodes commit equal entries, and that a majority has each entry durably when it is committed."""
         known = self.committed_end
-        before = {entry.base_offset: entry for entry, _ in self.committed[-LOOKED_BACK:]}
+        before = {entry.base_offset: entry for entry, _ in self.committed[-COMPARED_ENTRIES:]}
         written = [entry for entry in self.disks[node].written if entry.base_offset >= core.log.start_offset]
         for entry in [*written, *core.log.unstable]:
             if entry.last_offset >= core.high_watermark:
@@ -108,19 +108,19 @@ class Watch:
             elif before.get(entry.base_offset, entry) != entry:
                 raise Violated(f"offset {entry.base_offset} is committed twice, differently")
         if core.high_watermark > known:
-            having = [n for n in self.voters if self.had(n) >= core.high_watermark]
-            if len(having) * 2 <= len(self.voters):
-                raise Violated(f"offset {core.high_watermark} is committed, but only nodes {having} have it")
+            holders = [n for n in self.voters if self.acknowledged_end(n) >= core.high_watermark]
+            if len(holders) * 2 <= len(self.voters):
+                raise Violated(f"offset {core.high_watermark} is committed, but only nodes {holders} have it")
 
     def _check_complete(self, node: int, core: RaftCore) -> None:
-        """A leader has everything that leaders before it have committed."""
-        before = [entry for entry, epoch in self.committed[-LOOKED_BACK:] if epoch < core.epoch]
+        """Check that a leader has all entries that earlier leaders committed."""
+        before = [entry for entry, epoch in self.committed[-COMPARED_ENTRIES:] if epoch < core.epoch]
         if not before:
             return
-        mine = {entry.base_offset: entry for entry in self.disks[node].written}
-        mine.update((entry.base_offset, entry) for entry in core.log.unstable)
+        own_entries = {entry.base_offset: entry for entry in self.disks[node].written}
+        own_entries.update((entry.base_offset, entry) for entry in core.log.unstable)
         if before[-1].last_offset >= core.log.end_offset:
             raise Violated(f"leader {node} of epoch {core.epoch} lacks offset {before[-1].last_offset}")
         for entry in before:
-            if entry.base_offset in mine and mine[entry.base_offset] != entry:
+            if entry.base_offset in own_entries and own_entries[entry.base_offset] != entry:
                 raise Violated(f"leader {node} of epoch {core.epoch} has something else at {entry.base_offset}")

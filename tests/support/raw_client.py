@@ -1,8 +1,7 @@
-"""A Kafka client with no retries, no caches and no opinions, on any asyncio loop.
+"""A Kafka client without retries and caches, on any asyncio loop.
 
-Clients hide a broker's bugs by retrying. This one sends one request and hands back the one answer, or says that the connection was lost;
-what that means is for the caller to judge. Several requests may be in flight; answers are matched by correlation id, and one that arrives
-out of order is an error of the broker.
+Clients hide a broker's bugs by retrying. This one sends a request and returns its response, or raises ConnectionLost.
+Several requests can be in flight. Responses are matched by correlation id; one out of order is an error of the broker.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ M = TypeVar("M", bound=Message)
 
 
 class ConnectionLost(ConnectionError):
-    """The connection ended before the answer came: the request may or may not have been applied."""
+    """The connection ended before the response arrived: the request may or may not have been applied."""
 
 
 def encode_request(request: Message, version: int, correlation_id: int, client_id: str) -> bytes:
@@ -46,7 +45,7 @@ class RawClient(asyncio.Protocol):
 
     @classmethod
     async def connect(cls, host: str, port: int, *, client_id: str = "raw") -> "RawClient":
-        """Raises OSError when nobody listens."""
+        """Connect. Raise OSError if the connection is refused."""
         _, protocol = await asyncio.get_running_loop().create_connection(lambda: cls(client_id), host, port)
         return protocol
 
@@ -71,15 +70,15 @@ class RawClient(asyncio.Protocol):
         """Send and wait.
 
         Raises:
-            ConnectionLost: the connection ended first, or `timeout` seconds passed (then the connection is given up, since its next
-                answer would be the one to this request).
+            ConnectionLost: the connection ended first, or `timeout` seconds passed (then the connection is given up,
+                since its next response would be the one to this request).
         """
         future = self.send(request, version)
         try:
             return await asyncio.wait_for(future, timeout)
         except TimeoutError:
             self.abort()
-            raise ConnectionLost(f"no answer within {timeout} s") from None
+            raise ConnectionLost(f"no response within {timeout} s") from None
 
     def close(self) -> None:
         if self._transport is not None:
@@ -115,6 +114,6 @@ class RawClient(asyncio.Protocol):
         self.frames_received += 1
         expected, api_key, version, future = self._waiting.popleft()
         header, start = decode_prefix(ResponseHeader, response_header_version(api_key, version), frame)
-        assert header.correlation_id == expected, f"answer {header.correlation_id} came before {expected}"
+        assert header.correlation_id == expected, f"response {header.correlation_id} arrived before {expected}"
         if not future.done():
             future.set_result(decode(response_class(api_key), version, frame[start:]))

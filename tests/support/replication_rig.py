@@ -1,6 +1,8 @@
-"""Several brokers' replication over real logs, with the handlers and bytes of the wire but without sockets or a controller.
+"""Replication between several brokers with real logs, handlers and encoded requests, without sockets and without a
+controller.
 
-The test is the controller: `Brokers.play` gives all of them the same metadata. Requests travel in the loop's next round.
+The test acts as the controller: `Brokers.play` applies metadata records to all brokers. A request arrives in the next
+loop iteration.
 """
 
 import asyncio
@@ -38,20 +40,23 @@ from odradek.storage.producers.entry import Origin
 from tests.support import broker_context
 from tests.support.data_rig import NOW_MS, Rig, batch, outcome
 
-ROWS: dict[int, Any] = {api.key: api for api in (fetch.API, list_offsets.API)}
+APIS: dict[int, Any] = {api.key: api for api in (fetch.API, list_offsets.API)}
 TOPIC_ID = UUID(int=100)
 UNTIL_S = 60.0
-OF_BROKERS = (RegisterBrokerRecord, BrokerRegistrationChangeRecord, UnregisterBrokerRecord)
+BROKER_RECORDS = (RegisterBrokerRecord, BrokerRegistrationChangeRecord, UnregisterBrokerRecord)
 
 
 class Wire:
-    """`odradek.broker.quorum.peers.Peers` of one broker: requests reach the handler of another one through the codec."""
+    """Fake `odradek.broker.quorum.peers.Peers` of one broker.
+
+    It encodes requests and calls the handler of the target broker.
+    """
 
     def __init__(self, brokers: "Brokers", node_id: int) -> None:
         self._brokers = brokers
         self._node_id = node_id
         self._sessions: dict[int, Session] = {}
-        self.asked: list[Message] = []
+        self.requests: list[Message] = []
 
     def note_contact(self, node_id: int) -> None:
         pass
@@ -60,63 +65,63 @@ class Wire:
         self, node_id: int, channel: Channel, request: Message, version: int, *, timeout_ms: int
     ) -> "Future[Any]":
         future: Future[Any] = get_running_loop().create_future()
-        self.asked.append(request)
-        self._brokers[self._node_id].spawn(self._carry(node_id, request, version, future), "carry")
+        self.requests.append(request)
+        self._brokers[self._node_id].spawn(self._deliver(node_id, request, version, future), "carry")
         return future
 
-    async def _carry(self, node_id: int, request: Message, version: int, future: "Future[Any]") -> None:
+    async def _deliver(self, node_id: int, request: Message, version: int, future: "Future[Any]") -> None:
         brokers = self._brokers
         await asyncio.sleep(0)
         if not brokers.connected(self._node_id, node_id):
             if not future.done():
-                future.set_exception(ConnectionError(f"{node_id} is not reached"))
+                future.set_exception(ConnectionError(f"broker {node_id} is not reachable"))
             return
         target = brokers[node_id]
         session = self._sessions.setdefault(node_id, Session(self._node_id, broker_context.LISTENER, "peer", 1))
         session.wake_waiting()
-        if isinstance(request, ApiVersionsRequest):  # a nudge, whose answer nobody looks at
+        if isinstance(request, ApiVersionsRequest):  # a nudge; its response is not read
             future.set_result(ApiVersionsResponse())
             return
-        row = ROWS[request.API_KEY]
-        context = target.context(row.key, version)
+        api = APIS[request.API_KEY]
+        context = target.context(api.key, version)
         context.session = session
-        asked = decode(type(request), version, encode(request, version))
-        answer = await outcome(row.handle(context, asked))
+        decoded = decode(type(request), version, encode(request, version))
+        response = await outcome(api.handle(context, decoded))
         if not brokers.connected(self._node_id, node_id):
             if not future.done():
-                future.set_exception(ConnectionError(f"{node_id} was lost"))
+                future.set_exception(ConnectionError(f"connection to broker {node_id} was lost"))
             return
         if not future.done():
-            future.set_result(decode(row.response, version, encode(answer, version)))
+            future.set_result(decode(api.response, version, encode(response, version)))
 
 
 class Controller:
-    """Grants every change of an ISR, unless the test says otherwise, by playing it to all brokers."""
+    """Fake controller: accepts each ISR change and sends it to all brokers, except for the queued `errors`."""
 
     def __init__(self, brokers: "Brokers") -> None:
         self._brokers = brokers
         self.errors: list[ErrorCode] = []
-        self.asked: list[PartitionIsr] = []
+        self.requests: list[PartitionIsr] = []
         self.silent = False
 
     async def alter_partition(
         self, broker_id: int, broker_epoch: int, partitions: Sequence[PartitionIsr]
     ) -> tuple[AlteredPartition, ...]:
-        self.asked += partitions
-        answers = []
+        self.requests += partitions
+        results = []
         for change in partitions:
-            known = self._brokers.newest.topic_by_id(change.topic_id).partitions[change.index]
+            partition = self._brokers.newest.topic_by_id(change.topic_id).partitions[change.index]
             error = self.errors.pop(0) if self.errors else ErrorCode.NONE
-            if change.leader_epoch < known.leader_epoch:
+            if change.leader_epoch < partition.leader_epoch:
                 error = ErrorCode.FENCED_LEADER_EPOCH
-            elif change.partition_epoch < known.partition_epoch:
+            elif change.partition_epoch < partition.partition_epoch:
                 error = ErrorCode.INVALID_UPDATE_VERSION
             elif error is ErrorCode.INVALID_UPDATE_VERSION:
-                self._brokers.change(change.index, isr=list(known.isr))  # what it is that the change did not know of
+                self._brokers.change(change.index, isr=list(partition.isr))  # a concurrent change of the partition
             if error is ErrorCode.NONE:
                 self._brokers.change(change.index, isr=[member for member, _ in change.isr])
             state = self._brokers.newest.topic_by_id(change.topic_id).partitions[change.index]
-            answers.append(
+            results.append(
                 AlteredPartition(
                     change.topic_id,
                     change.index,
@@ -127,11 +132,11 @@ class Controller:
                     state.isr,
                 )
             )
-        return tuple(answers)
+        return tuple(results)
 
 
 class Broker(Rig):
-    """One broker's data path with its replication."""
+    """Data path of one broker, with replication."""
 
     def __init__(
         self, brokers: "Brokers", node_id: int, folder: Path, config: LogConfig | None, settings: Sequence[str]
@@ -139,10 +144,10 @@ class Broker(Rig):
         self.brokers = brokers
         self.wire = Wire(brokers, node_id)
         self.broker_epoch = 10 + node_id
-        self.vouches = 0
-        self.cannot_vouch: OSError | None = None
-        self.touch: list[OSError] = []
-        self.log_start_checks = LogStartChecks(self.vouch, self.touch.append)
+        self.log_start_check_count = 0
+        self.log_start_check_error: OSError | None = None
+        self.log_start_failures: list[OSError] = []
+        self.log_start_checks = LogStartChecks(self.check_log_start, self.log_start_failures.append)
         self.disk_failures: list[tuple[str, bool]] = []
         folder.mkdir(exist_ok=True)
         settings = ("replica.fetch.wait.max.ms=200", f"node.id={node_id}", *settings)
@@ -155,7 +160,7 @@ class Broker(Rig):
         return ReplicationManager(
             self.config,
             BrokerIdentity(self.node_id, lambda: self.broker_epoch),
-            metadata=self.metadata,  # type: ignore[arg-type]  # its image is all that is used
+            metadata=self.metadata,  # type: ignore[arg-type]  # only its image is used
             peers=self.wire,  # type: ignore[arg-type]  # the part of Peers that is used
             controller=self.brokers.controller,  # type: ignore[arg-type]  # the part that is used
             logs=self,  # type: ignore[arg-type]  # the part that is used
@@ -166,10 +171,10 @@ class Broker(Rig):
             throttles=self.throttles,
         )
 
-    def vouch(self) -> None:
-        if self.cannot_vouch is not None:
-            raise self.cannot_vouch
-        self.vouches += 1
+    def check_log_start(self) -> None:
+        if self.log_start_check_error is not None:
+            raise self.log_start_check_error
+        self.log_start_check_count += 1
 
     async def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
         await asyncio.sleep(0)
@@ -182,40 +187,43 @@ class Broker(Rig):
 
     @property
     def fetches(self) -> list[FetchRequest]:
-        """What it has asked leaders for so far."""
-        return [asked for asked in self.wire.asked if isinstance(asked, FetchRequest)]
+        """Return the Fetch requests that this broker sent."""
+        return [request for request in self.wire.requests if isinstance(request, FetchRequest)]
 
     def append(self, *values: bytes, index: int = 0, acks: int = -1, **producer: Any) -> None:
         self.partition("t", index).append(batch(*values, **producer), origin=Origin.CLIENT, now_ms=NOW_MS, acks=acks)
 
     def content(self, index: int = 0) -> bytes:
-        """Everything in the log, as bytes."""
+        """Return all batches of the log as bytes."""
         log = self.partition("t", index).log
-        found: Any = log.read(log.log_start_offset, max_bytes=2**30)
-        return bytes(found.records)
+        read: Any = log.read(log.log_start_offset, max_bytes=2**30)
+        return bytes(read.records)
 
     def end(self, index: int = 0) -> int:
         return self.partition("t", index).log.log_end_offset
 
     def acknowledged_by(self, node_id: int, index: int = 0) -> int:
-        leading = self.partition("t", index).leader_term
-        return -1 if leading is None else leading.replicas.followers[node_id].log_end
+        leader_term = self.partition("t", index).leader_term
+        return -1 if leader_term is None else leader_term.replicas.followers[node_id].log_end
 
     def committed(self, index: int = 0) -> int:
         return self.partition("t", index).log.high_watermark
 
 
 class Brokers:
-    """Brokers 1 to `count`, and the metadata they all follow."""
+    """Brokers 1 to `count` with common metadata.
+
+    `isolated` ones reach no other broker; `lagging` ones receive no metadata.
+    """
 
     def __init__(
         self, folder: Path, count: int = 3, config: LogConfig | None = None, settings: Sequence[str] = ()
     ) -> None:
         self.controller = Controller(self)
-        self.cut: dict[int, None] = {}
-        self.deaf: dict[int, None] = {}
-        self._journal: list[tuple[MetadataRecord, ...]] = []
-        self._told: dict[int, int] = {}
+        self.isolated: dict[int, None] = {}
+        self.lagging: dict[int, None] = {}
+        self._metadata_log: list[tuple[MetadataRecord, ...]] = []
+        self._records_sent: dict[int, int] = {}
         self._all = {
             number: Broker(self, number, folder / str(number), config, settings) for number in range(1, count + 1)
         }
@@ -229,27 +237,27 @@ class Brokers:
     def __getitem__(self, node_id: int) -> Broker:
         return self._all[node_id]
 
-    def connected(self, one: int, other: int) -> bool:
-        return one not in self.cut and other not in self.cut
+    def connected(self, broker_1: int, broker_2: int) -> bool:
+        return broker_1 not in self.isolated and broker_2 not in self.isolated
 
     def play(self, *records: MetadataRecord) -> None:
-        """All brokers get to know of it; deaf ones later."""
-        self._journal.append(records)
+        """Apply metadata records to all brokers except lagging ones."""
+        self._metadata_log.append(records)
         for broker in self._all.values():
-            if broker.node_id not in self.deaf:
-                self._tell(broker)
+            if broker.node_id not in self.lagging:
+                self._send_metadata(broker)
 
-    def hear(self, node_id: int) -> None:
-        """A deaf broker gets to know what it has missed."""
-        self.deaf.pop(node_id, None)
-        self._tell(self._all[node_id])
+    def receive_metadata(self, node_id: int) -> None:
+        """Send the missed metadata records to a lagging broker."""
+        self.lagging.pop(node_id, None)
+        self._send_metadata(self._all[node_id])
 
-    def _tell(self, broker: Broker) -> None:
-        news = self._journal[self._told.get(broker.node_id, 0) :]
-        for records in news:
+    def _send_metadata(self, broker: Broker) -> None:
+        unsent = self._metadata_log[self._records_sent.get(broker.node_id, 0) :]
+        for records in unsent:
             broker.play(*records)
-        self._told[broker.node_id] = len(self._journal)
-        changed = [record.broker_id for records in news for record in records if isinstance(record, OF_BROKERS)]
+        self._records_sent[broker.node_id] = len(self._metadata_log)
+        changed = [record.broker_id for records in unsent for record in records if isinstance(record, BROKER_RECORDS)]
         broker.replication.on_metadata(SimpleNamespace(changed_brokers=lambda: changed), broker.metadata.image)
 
     def topic(self, count: int = 1, *, leader: int = 1, replicas: Sequence[int] = (1, 2, 3)) -> None:
@@ -276,14 +284,14 @@ class Brokers:
         )
 
     def fence(self, node_id: int, **change: Any) -> None:
-        """The controller holds the broker dead, and changes partition 0."""
+        """Fence the broker and change partition 0."""
         self.play(
             BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=10 + node_id, fenced=1),
             PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, **change),
         )
 
     def unregister(self, node_id: int, **change: Any) -> None:
-        """The controller forgets the broker, and changes partition 0."""
+        """Unregister the broker and change partition 0."""
         self.play(
             UnregisterBrokerRecord(broker_id=node_id, broker_epoch=self._all[node_id].broker_epoch),
             PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, **change),
@@ -291,11 +299,11 @@ class Brokers:
 
     @property
     def newest(self) -> Any:
-        """The metadata of the broker that has heard most."""
+        """Return the newest metadata image of all brokers."""
         return max((broker.metadata.image for broker in self._all.values()), key=lambda image: image.offset)
 
     def restart(self, node_id: int) -> None:
-        """The broker registers anew, and may join."""
+        """Register the broker with a new broker epoch, unfenced."""
         broker = self._all[node_id]
         broker.broker_epoch += 100
         self.play(RegisterBrokerRecord(broker_id=node_id, broker_epoch=broker.broker_epoch, fenced=False))
@@ -303,35 +311,38 @@ class Brokers:
     def unfence(self, node_id: int) -> None:
         self.play(BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=10 + node_id, fenced=-1))
 
-    async def back(self, node_id: int) -> None:
-        """A broker that was cut off and fenced hears of the others again, and catches up with broker 1."""
+    async def reconnect(self, node_id: int) -> None:
+        """Unfence an isolated broker, and wait until it rejoined the ISR of broker 1."""
         self.unfence(node_id)
-        del self.cut[node_id]
-        leading = self[1].partition().leader_term
-        assert leading is not None
-        await self.until(lambda: leading.replicas.isr == tuple(self._all))
+        del self.isolated[node_id]
+        leader_term = self[1].partition().leader_term
+        assert leader_term is not None
+        await self.until(lambda: leader_term.replicas.isr == tuple(self._all))
 
     def change(self, index: int = 0, **change: Any) -> None:
         self.play(PartitionChangeRecord(partition_id=index, topic_id=TOPIC_ID, **change))
 
     async def rounds(self, count: int) -> None:
-        """Let everybody work for a while."""
+        """Run `count` iterations of the event loop."""
         for _ in range(count):
             await asyncio.sleep(0)
 
     async def until(self, holds: Any) -> None:
-        """Let everybody work until `holds()`. Pauses of fetchers are real ones, so rounds of the loop are no measure."""
+        """Run the event loop until `holds()`.
+
+        Pauses of fetchers take real time, so that the limit is a time, not a number of rounds.
+        """
         async with asyncio.timeout(UNTIL_S):
             while not holds():
                 await asyncio.sleep(0)
 
-    async def soon(self, holds: Any, rounds: int) -> None:
-        """As `until`, within so many rounds of the loop: no pause may lie on the way."""
+    async def until_in_rounds(self, holds: Any, rounds: int) -> None:
+        """Run at most `rounds` loop iterations until `holds()`. No fetcher may pause meanwhile."""
         for _ in range(rounds):
             if holds():
                 return
             await asyncio.sleep(0)
-        raise AssertionError("it never came to that")
+        raise AssertionError(f"condition not reached in {rounds} rounds")
 
     async def close(self) -> None:
         for broker in self._all.values():

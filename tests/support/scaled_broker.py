@@ -1,6 +1,7 @@
-"""A broker whose limits are small: ``python -P tests/support/scaled_broker.py MODULE.NAME=VALUE ... -- [what a broker is told]``.
+"""A broker whose limits are small: ``python -P tests/support/scaled_broker.py MODULE.NAME=VALUE ... -- [broker
+arguments]``.
 
-Limits are constants, so they are set before anybody imports them, in the order given: name what others import first.
+Limits are constants. They are set in the given order, before other modules import them: name imported modules first.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from odradek.local.processes import BrokerCommand
 
 @dataclass(frozen=True)
 class ScaledBrokerCommand(BrokerCommand):
-    """How to start one. `limits`: dotted name -> value."""
+    """Command line of a broker with small limits. `limits` maps a dotted name to its value."""
 
     limits: dict[str, int] = field(default_factory=dict)
 
@@ -33,8 +34,8 @@ def main() -> int:
         module = import_module(module_name)
         assert isinstance(getattr(module, constant), int), name
         setattr(module, constant, int(value))
-    told: int = import_module("odradek.broker.__main__").main(sys.argv[at + 1 :])
-    return told
+    exit_code: int = import_module("odradek.broker.__main__").main(sys.argv[at + 1 :])
+    return exit_code
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Select and order the tests of a run, and list what the run leaves out. A pytest plugin, loaded by tests/conftest.py.
 
-Two sizes of runs exist: `make test` runs everything except tests marked `full`, `make test-all` (`pytest --full`) runs those, too,
-and tries more examples and seeds in randomized tests (tests/support/effort.py).
-A test marked `full` is part of a matrix or of a campaign whose short form runs in `make test`.
+Two sizes of runs exist: `make test` runs everything except tests marked `full`, `make test-all` (`pytest --full`) runs
+those, too, and tries more examples and seeds in randomized tests (tests/support/effort.py). A test marked `full` is
+part of a matrix or of a campaign whose short form runs in `make test`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TESTS = Path(__file__).resolve().parents[1]
-LANES = (("interop", "chaos"), ("sim", "pipeline", "machines", "wire"))
-"""Folders of long tests. The tests of one lane begin in one worker, because they share processes: Kafka's tools and brokers, Spark."""
+FOLDER_GROUPS = (("interop", "chaos"), ("sim", "pipeline", "machines", "wire"))
+"""Folders of long tests.
+
+The tests of one group start in one worker, because they share processes: Kafka's tools and brokers, Spark.
+"""
 LEFT_OUT_OF_EVERY_RUN = ("make sim SEEDS=a..b", "make chaos", "make bench", "make floods")
 _left_out: Counter[str] = Counter()
 """Tests that the run leaves out, by file and function."""
@@ -55,17 +58,17 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
 def scheduled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Order the tests for workers that steal work.
 
-    With `--dist worksteal` each of two workers receives one half of the list, and a worker without work steals from the end of the
-    other half. So each half begins with one lane of long tests and ends with short tests.
+    With `--dist worksteal` each of two workers receives one half of the list, and a worker without work steals from the
+    end of the other half. So each half begins with one group of long tests and ends with short tests.
     """
-    lanes = [[item for item in items if folder(item) in lane] for lane in LANES]
-    long = {folder for lane in LANES for folder in lane}
+    groups = [[item for item in items if folder(item) in group] for group in FOLDER_GROUPS]
+    long = {folder for group in FOLDER_GROUPS for folder in group}
     short = [item for item in items if folder(item) not in long]
     ordered: list[pytest.Item] = []
-    for number, lane in enumerate(lanes, 1):
-        end = len(items) * number // len(lanes)
-        ordered += lane
-        while short and (len(ordered) < end or number == len(lanes)):
+    for number, group in enumerate(groups, 1):
+        end = len(items) * number // len(groups)
+        ordered += group
+        while short and (len(ordered) < end or number == len(groups)):
             ordered.append(short.pop())
     return ordered
 

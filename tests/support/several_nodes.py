@@ -33,7 +33,7 @@ CLUSTER_ID = "kVp1Jq8tQ4mB2cW7xYz0Ag"
 
 
 class ShiftedClock(SystemClock):
-    """The wall clock of a machine that nobody has set."""
+    """A wall clock with a constant error."""
 
     def __init__(self, ahead_ms: int) -> None:
         self._ahead_ms = ahead_ms
@@ -43,15 +43,15 @@ class ShiftedClock(SystemClock):
 
 
 class Nodes:
-    """`start` makes them talk; every exception that no handler should raise fails the test in `stop`."""
+    """Nodes of one cluster. `stop` fails the test if a node raised an unexpected exception."""
 
     def __init__(self, directory: Path, count: int, voters: int | None = None, **settings: object) -> None:
         self.directory = directory
         self._held = ReservedPorts("127.0.0.1", count)
-        """Also while a node is down: a connection of somebody else, to the node itself even, would take its port."""
+        """Ports reserved also while a node is down: an outgoing connection could use its port otherwise."""
         self.ports = self._held.ports
         self.ids = list(range(1, count + 1))
-        self.voters = ",".join(f"{each}@127.0.0.1:{self.port(each)}" for each in self.ids[: voters or count])
+        self.voters = ",".join(f"{node_id}@127.0.0.1:{self.port(node_id)}" for node_id in self.ids[: voters or count])
         self.settings = {name.replace("_", "."): value for name, value in settings.items()}
         self.boot_id = "one boot of one machine"
         self.nodes: dict[int, Node] = {}
@@ -87,7 +87,7 @@ class Nodes:
     async def start_made(self, made: Mapping[int, Node], others: Sequence[int]) -> None:
         """Start nodes that were made with a disk or clock of their own, and others as usual, all together."""
         tasks = Tasks(lambda *_: None)  # awaited below
-        wanted = [*made.values(), *(self.make(each) for each in others)]
+        wanted = [*made.values(), *(self.make(node_id) for node_id in others)]
         starting = [tasks.spawn(node.start(), f"start {node.config.node_id}") for node in wanted]
         for task in starting:
             await task
@@ -105,7 +105,7 @@ class Nodes:
         return await RawClient.connect("127.0.0.1", self.port(node_id))
 
     async def call(self, node_id: int, request: Any, version: int) -> Any:
-        """One request on a connection of its own."""
+        """Send one request on a new connection."""
         client = await self.client(node_id)
         try:
             return await client.call(request, version, timeout=10)
@@ -114,10 +114,10 @@ class Nodes:
 
     @property
     def controller(self) -> int:
-        return next(each for each, node in self.nodes.items() if node.quorum.controller.is_active)
+        return next(node_id for node_id, node in self.nodes.items() if node.quorum.controller.is_active)
 
     async def until(self, node_id: int, holds: Callable[[MetadataImage], bool]) -> None:
-        """Until the metadata that `node_id` has makes `holds` true."""
+        """Wait until `holds` returns True for the metadata of `node_id`."""
         metadata = self.nodes[node_id].metadata
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -136,8 +136,8 @@ class Nodes:
     async def until_in_sync(self, topic: str, members: Sequence[int]) -> None:
         """Until every running node knows that the in-sync replicas of partition 0 are exactly `members`.
 
-        As of the newest metadata that any of them has: one that lags behind may still hold what was true before, and is true again
-        for the others only.
+        As of the newest metadata that any of them has: one that lags behind may still hold what was true before, and is
+        true again for the others only.
         """
         newest = -1
         while newest < self._newest.offset:
@@ -160,7 +160,7 @@ class Nodes:
 
     @property
     def _newest(self) -> MetadataImage:
-        """The metadata of the node that has heard most."""
+        """Return the newest metadata image of all nodes."""
         return max((node.metadata.image for node in self.nodes.values()), key=lambda image: image.offset)
 
     def leader(self, topic: str) -> int:
@@ -169,18 +169,18 @@ class Nodes:
         return partition.leader
 
     async def produce(self, topic: str, *values: bytes, acks: int = -1, timeout_ms: int = 10_000) -> ErrorCode:
-        """Write to whom the metadata names as the leader, as soon as it knows. One try."""
+        """Produce once to the leader in the newest metadata, after the leader has that metadata."""
         leader, newest = self.leader(topic), self._newest.offset
         await self.until(leader, lambda image: image.offset >= newest)
-        found = self.nodes[leader].metadata.image.topic(topic)
-        assert found is not None
+        topic_image = self.nodes[leader].metadata.image.topic(topic)
+        assert topic_image is not None
         records = build_batch([(None, value, SystemClock().wall_ms(), ()) for value in values])
-        data = TopicProduceData("", found.topic_id, [PartitionProduceData(0, records)])
-        answer = await self.call(leader, ProduceRequest(None, acks, timeout_ms, [data]), 13)
-        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+        data = TopicProduceData("", topic_image.topic_id, [PartitionProduceData(0, records)])
+        response = await self.call(leader, ProduceRequest(None, acks, timeout_ms, [data]), 13)
+        return ErrorCode(response.responses[0].partition_responses[0].error_code)
 
     async def values(self, topic: str, node_id: int | None = None) -> list[bytes | None]:
-        """Everything below the high watermark, as the leader (or `node_id`) gives it."""
+        """Return all values below the high watermark, read from the leader or from `node_id`."""
         source = self.leader(topic) if node_id is None else node_id
         partition = self.nodes[source].broker.context.partitions.get(topic, 0)
         assert partition is not None

@@ -26,7 +26,7 @@ VARYING = [
 ]
 """Ids, directories, members, moments, ports."""
 ADDRESS = "{bootstrap}"
-"""Stands in arguments for where the cluster is; without it tools are told by --bootstrap-server, first of all."""
+"""Placeholder of the bootstrap address in arguments. Without it, --bootstrap-server is added as the first argument."""
 
 
 def rubbed(text: str) -> list[str]:
@@ -45,9 +45,11 @@ class SideBySide:
         self.bootstraps = dict(bootstraps)
 
     def start(self, tool: str, *arguments: str, stdin: str = "") -> dict[str, Running]:
-        asked = arguments if any(ADDRESS in each for each in arguments) else ("--bootstrap-server", ADDRESS, *arguments)
+        tool_arguments = (
+            arguments if any(ADDRESS in item for item in arguments) else ("--bootstrap-server", ADDRESS, *arguments)
+        )
         return {
-            name: self.tools.start(tool, *(each.replace(ADDRESS, bootstrap) for each in asked), stdin=stdin)
+            name: self.tools.start(tool, *(item.replace(ADDRESS, bootstrap) for item in tool_arguments), stdin=stdin)
             for name, bootstrap in self.bootstraps.items()
         }
 
@@ -55,32 +57,34 @@ class SideBySide:
         return {name: running.wait() for name, running in self.start(tool, *arguments, stdin=stdin).items()}
 
     def both(self, tool: str, *arguments: str, stdin: str = "") -> dict[str, list[str]]:
-        """By cluster: the exit code, and the lines."""
+        """Return the exit code and the output lines per cluster."""
         finished = self.finished(tool, *arguments, stdin=stdin)
         return {
-            name: [f"exit {each.returncode}", *rubbed(each.stdout), *rubbed(each.stderr)]
-            for name, each in finished.items()
+            name: [f"exit {item.returncode}", *rubbed(item.stdout), *rubbed(item.stderr)]
+            for name, item in finished.items()
         }
 
     def same(self, tool: str, *arguments: str, stdin: str = "", about: str = "", ordered: bool = True) -> list[str]:
-        """What both have printed. With `about` only the lines count that have it in them (others may be there, of other
-        tests); what is a set without an order may be compared as one."""
-        found = self.both(tool, *arguments, stdin=stdin)
+        """Assert that both clusters print the same lines, and return them.
+
+        With `about`, only lines that contain it are compared. With `ordered` False, the order of lines is ignored.
+        """
+        outputs = self.both(tool, *arguments, stdin=stdin)
         lines = {
-            name: [each[0], *sorted_unless(ordered, [line for line in each[1:] if about in line])]
-            for name, each in found.items()
+            name: [item[0], *sorted_unless(ordered, [line for line in item[1:] if about in line])]
+            for name, item in outputs.items()
         }
         first, referee = lines.values()
         assert first == referee, "\n".join([tool, *difflib.ndiff(referee, first)])
         return first
 
     def until(self, ready: Callable[[list[str]], bool], tool: str, *arguments: str, attempts: int = 100) -> None:
-        """Ask until both say what is waited for."""
+        """Repeat the tool until `ready` returns True for the lines of both clusters."""
         for _ in range(attempts):
-            found = self.both(tool, *arguments)
-            if all(ready(lines) for lines in found.values()):
+            outputs = self.both(tool, *arguments)
+            if all(ready(lines) for lines in outputs.values()):
                 return
-        raise AssertionError(found)
+        raise AssertionError(outputs)
 
 
 def sorted_unless(ordered: bool, lines: list[str]) -> list[str]:

@@ -19,7 +19,10 @@ def values(*names: str) -> tuple[bytes, ...]:
 
 
 class Case:
-    """A history and two logs, written by hand. The start is a good run: transaction 1 of `bank` commits a and b into both partitions."""
+    """A history and two logs, written by hand.
+
+    The start is a good run: transaction 1 of `bank` commits a and b into both partitions.
+    """
 
     def __init__(self) -> None:
         self.history = History()

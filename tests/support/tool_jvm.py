@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "interop" / "java" / "Tools.java"
 
 @dataclass(frozen=True)
 class Finished:
-    """What a tool has printed, and its exit code."""
+    """Output and exit code of a tool."""
 
     returncode: int
     stdout: str

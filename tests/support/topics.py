@@ -66,14 +66,15 @@ class Topics:
         assert own.flush(SECONDS_MAX) == 0
 
     def settle(self, topic: str, partitions: int = 1) -> None:
-        """Wait for the markers of what was just committed or aborted: they follow the answer."""
+        """Wait for the markers of ended transactions: they follow the response to EndTxn."""
         await_stable(self.bootstrap, {topic: partitions})
 
     def layout(self, topic: str, plan: str, *, partition: int = 0) -> list[str]:
-        """Write transactions by a plan such as ``C2 A5 C2`` (commit two rows, abort five, commit two; N3: three rows outside
-        any transaction).
+        """Write transactions by a plan such as ``C2 A5 C2`` (commit two rows, abort five, commit two; N3: three rows
+        outside any transaction).
 
-        Returns what stands at each offset: a committed row's value, or "" where a reader of committed data sees nothing.
+        Returns what stands at each offset: a committed row's value, or "" where a reader of committed data sees
+        nothing.
         """
         producer = self.producer("layout")
         plain = self.producer()

@@ -71,7 +71,7 @@ def transaction(
 
 
 class CoreRig:
-    """The bare core, without an engine: everything is committed at once unless `lag`."""
+    """A transaction core without an engine. Its records are committed immediately unless `lag`."""
 
     def __init__(self, stored: Transaction | None = None, *, level: int = 2, config: TxnConfig | None = None) -> None:
         self.level = Level(level)

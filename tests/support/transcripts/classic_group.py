@@ -1,22 +1,22 @@
-"""Commands of the golden transcripts of classic groups: commands, `----`, what became of them.
+"""Commands of the golden transcripts of classic groups. The output follows after `----`.
 
     new delay=3000 size=2  a coordinator on an empty log (group.initial.rebalance.delay.ms, group.max.size)
-    join NAME [words]      NAME is the client's; it joins with the id that it was told last, `anew` without one, and says
-                           what it said last but for the words that are given
+    join NAME [words]      JoinGroup of client NAME with its member id (`anew`: without one); omitted words keep their
+                           last value
         v=9 instance=i protocols=range,sticky type=consumer meta=x session=10000 rebalance=60000 id=...
-    sync NAME [NAME:assignment ...]    with the generation it was told last; v= instance= gen= type= name=
+    sync NAME [NAME:assignment ...]    SyncGroup with the last generation; v= instance= gen= type= name=
     heartbeat NAME [gen= instance=]
     leave NAME ... [v=]    NAME, NAME/instance or /instance
-    commit NAME [gen= txn instance=]   may it commit offsets? `nobody` is not a member
-    delete                 may the group be deleted? may offsets?
+    commit NAME [gen= txn instance=]   check of OffsetCommit; `nobody` is not a member
+    delete                 checks of DeleteGroups and OffsetDelete
     describe [v=6]
-    wait ms                time passes, and with it the clocks
-    lag | catch-up         the high watermark stands still | reaches the log end
-    refuse ERROR | accept  the log refuses what is appended | does not
-    crash                  the next coordinator loads what is in the log
-    state                  what is known of the group
+    wait ms                advance the time and fire due timers
+    lag | catch-up         the high watermark stops | reaches the log end
+    refuse ERROR | accept  the log refuses appends | accepts them
+    crash                  load the log into a new coordinator
+    state                  show the state of the group
 
-Below `----`: `log` a record as its bytes read back, `#n` the answer to the n-th request.
+Below `----`: `log` is a record decoded from its bytes, `#n` the response to the n-th request.
 
 See harness.py for the format of a transcript, and for how to update one.
 """
@@ -60,7 +60,7 @@ def shown_record(record: ShardRecord) -> str:
     return f"log {entry.key.group} {value.protocol_type or '-'}/{value.protocol or '-'} gen={value.generation}{leader} [{members}]"
 
 
-def shown_answer(reply: Any) -> str:
+def shown_reply(reply: Any) -> str:
     if isinstance(reply, str):
         return reply
     if isinstance(reply, Refusal):
@@ -68,10 +68,10 @@ def shown_answer(reply: Any) -> str:
     if isinstance(reply, LeaveGroupResponse):
         top = [ErrorCode(reply.error_code).name] if reply.error_code or not reply.members else []
         names = [
-            f"{one.member_id}/{one.group_instance_id}" if one.group_instance_id else one.member_id
-            for one in reply.members
+            f"{entry.member_id}/{entry.group_instance_id}" if entry.group_instance_id else entry.member_id
+            for entry in reply.members
         ]
-        each = [f"{name}:{ErrorCode(one.error_code).name}" for name, one in zip(names, reply.members, strict=True)]
+        each = [f"{name}:{ErrorCode(entry.error_code).name}" for name, entry in zip(names, reply.members, strict=True)]
         return " ".join(top + each)
     if reply.error_code:
         name = ErrorCode(reply.error_code).name
@@ -99,84 +99,86 @@ class ClassicGroupInterpreter(Interpreter):
         self.records_shown = 0
         self.ids: dict[str, str] = {}
         self.generations: dict[str, int] = {}
-        self.said: dict[str, dict[str, str]] = {}
+        self.fields: dict[str, dict[str, str]] = {}
 
     def collect(self, result: list[str] | str | None) -> list[str]:
-        return [*self.news(), *([result] if isinstance(result, str) else result or [])]
+        return [*self.new_output(), *([result] if isinstance(result, str) else result or [])]
 
-    def news(self) -> list[str]:
+    def new_output(self) -> list[str]:
         out = []
         batches = self.rig.log.batches
         for batch in batches[self.records_shown :]:
             out += [shown_record(record) for record in batch]
         self.records_shown = len(batches)
-        still: list[tuple[int, str, asyncio.Future[Any], bool]] = []
-        for number, name, future, is_told in self.requests:
+        pending: list[tuple[int, str, asyncio.Future[Any], bool]] = []
+        for number, name, future, is_shown in self.requests:
             reply = outcome(future)
             if reply is c.WAITING:
-                if number in self.rig.answers:
-                    out.append(f"#{number} {self._told(name, self.rig.answers[number])}")
+                if number in self.rig.responses:
+                    out.append(f"#{number} {self._show(name, self.rig.responses[number])}")
                     continue
                 reply = WAITS
             if reply == WAITS:
-                if not is_told:
+                if not is_shown:
                     out.append(f"#{number} waits")
-                still.append((number, name, future, True))
+                pending.append((number, name, future, True))
             else:
-                out.append(f"#{number} {self._told(name, reply)}")
-        self.requests = still
+                out.append(f"#{number} {self._show(name, reply)}")
+        self.requests = pending
         return out
 
-    def _told(self, name: str, reply: Any) -> str:
+    def _show(self, name: str, reply: Any) -> str:
         if isinstance(reply, JoinGroupResponse) and reply.error_code in {ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED}:
             self.ids[name] = reply.member_id
             self.generations[name] = reply.generation_id
-        return shown_answer(reply)
+        return shown_reply(reply)
 
-    # ---- requests ---------------------------------------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------------------------------
 
-    def _ask(self, name: str, command: Callable[[int], Any]) -> None:
+    def _submit(self, name: str, command: Callable[[int], Any]) -> None:
         self.numbered += 1
         self.requests.append((self.numbered, name, self.rig.submit(command(self.numbered)), False))
 
     def do_join(self, *words: str) -> None:
         name = words[0]
-        said = self.said[name] = self.said.get(name, {}) | named(words)
-        member_id = said.pop("id", "" if "anew" in words else self.ids.get(name, ""))
-        protocols = tuple((one, said.get("meta", "m").encode()) for one in said.get("protocols", "range").split(","))
+        fields = self.fields[name] = self.fields.get(name, {}) | named(words)
+        member_id = fields.pop("id", "" if "anew" in words else self.ids.get(name, ""))
+        protocols = tuple(
+            (entry, fields.get("meta", "m").encode()) for entry in fields.get("protocols", "range").split(",")
+        )
         request = join_request(
             member_id,
-            instance=said.get("instance") or None,
+            instance=fields.get("instance") or None,
             protocols=protocols,
-            protocol_type=said.get("type", "consumer"),
-            session_ms=int(said.get("session", "10000")),
-            rebalance_ms=int(said.get("rebalance", "60000")),
+            protocol_type=fields.get("type", "consumer"),
+            session_ms=int(fields.get("session", "10000")),
+            rebalance_ms=int(fields.get("rebalance", "60000")),
         )
-        version = int(said.get("v", "9"))
-        self._ask(name, lambda waiter: c.JoinGroup(request, caller(version, name), waiter))
+        version = int(fields.get("v", "9"))
+        self._submit(name, lambda waiter: c.JoinGroup(request, caller(version, name), waiter))
 
     def do_sync(self, *words: str) -> None:
-        name, said = words[0], named(words)
-        given = dict(word.split(":", 1) for word in words[1:] if ":" in word)
+        name, fields = words[0], named(words)
+        assignments = dict(word.split(":", 1) for word in words[1:] if ":" in word)
         request = sync_request(
-            said.get("id", self.ids.get(name, name)),
-            int(said.get("gen", self.generations.get(name, -1))),
-            {self.ids.get(who, who): what.encode() for who, what in given.items()},
-            instance=said.get("instance"),
-            protocol_type=said.get("type"),
-            protocol_name=said.get("name"),
+            fields.get("id", self.ids.get(name, name)),
+            int(fields.get("gen", self.generations.get(name, -1))),
+            {self.ids.get(member, member): assignment.encode() for member, assignment in assignments.items()},
+            instance=fields.get("instance"),
+            protocol_type=fields.get("type"),
+            protocol_name=fields.get("name"),
         )
-        self._ask(name, lambda waiter: c.SyncGroup(request, caller(int(said.get("v", "5"))), waiter))
+        self._submit(name, lambda waiter: c.SyncGroup(request, caller(int(fields.get("v", "5"))), waiter))
 
     def do_heartbeat(self, *words: str) -> None:
-        name, said = words[0], named(words)
+        name, fields = words[0], named(words)
         request = HeartbeatRequest(
             GROUP,
-            int(said.get("gen", self.generations.get(name, -1))),
-            said.get("id", self.ids.get(name, name)),
-            said.get("instance"),
+            int(fields.get("gen", self.generations.get(name, -1))),
+            fields.get("id", self.ids.get(name, name)),
+            fields.get("instance"),
         )
-        self._ask(name, lambda _: c.Heartbeat(request, caller(4)))
+        self._submit(name, lambda _: c.Heartbeat(request, caller(4)))
 
     def do_leave(self, *words: str) -> None:
         version = int(named(words).get("v", "5"))
@@ -188,16 +190,16 @@ class ClassicGroupInterpreter(Interpreter):
         request = LeaveGroupRequest(group_id=GROUP, members=members)
         if version < 3:
             request = LeaveGroupRequest(group_id=GROUP, member_id=members[0].member_id)
-        self._ask("", lambda _: c.LeaveGroup(request, caller(version)))
+        self._submit("", lambda _: c.LeaveGroup(request, caller(version)))
 
     def do_commit(self, *words: str) -> str:
-        name, said = words[0], named(words)
+        name, fields = words[0], named(words)
         member_id = "" if name == "nobody" else self.ids.get(name, name)
-        generation = int(said.get("gen", self.generations.get(name, -1)))
+        generation = int(fields.get("gen", self.generations.get(name, -1)))
         in_transaction = "txn" in words
         return self._judged(
             lambda group: group.check_offset_commit(
-                member_id, said.get("instance"), generation, in_transaction=in_transaction, api_version=9
+                member_id, fields.get("instance"), generation, in_transaction=in_transaction, api_version=9
             )
         )
 
@@ -226,16 +228,16 @@ class ClassicGroupInterpreter(Interpreter):
             ),
         ]
 
-    # ---- what happens around ----------------------------------------------------------------------------------------
+    # ---- what happens around -----------------------------------------------------------------------------------------
 
     async def do_new(self, *words: str) -> None:
-        said = named(words)
-        config: dict[str, Any] = {"group_initial_rebalance_delay_ms": int(said.get("delay", "3000"))}
-        if "size" in said:
-            config["group_max_size"] = int(said["size"])
+        fields = named(words)
+        config: dict[str, Any] = {"group_initial_rebalance_delay_ms": int(fields.get("delay", "3000"))}
+        if "size" in fields:
+            config["group_max_size"] = int(fields["size"])
         self.rig = await EngineRig(**config).loaded()
         self.records_shown = 0
-        self.requests, self.ids, self.generations, self.said = [], {}, {}, {}
+        self.requests, self.ids, self.generations, self.fields = [], {}, {}, {}
 
     def do_size(self, *words: str) -> None:
         self.rig.configs.set(group_max_size=int(words[0]))
@@ -272,6 +274,8 @@ class ClassicGroupInterpreter(Interpreter):
             "joined": group.joined_count,
         }
         extra = "".join(
-            f" {name}={' '.join(what) if isinstance(what, list) else what}" for name, what in counted.items() if what
+            f" {name}={' '.join(assignment) if isinstance(assignment, list) else assignment}"
+            for name, assignment in counted.items()
+            if assignment
         )
         return f"{group.state_name} gen={group.generation}{extra}"

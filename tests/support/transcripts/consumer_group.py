@@ -1,26 +1,26 @@
-"""Commands of the golden transcripts of consumer groups (KIP-848): commands, `----`, what became of them.
+"""Commands of the golden transcripts of consumer groups (KIP-848). The output follows after `----`.
 
     new interval=0 policy=bidirectional size=2 classic-size=2 level=1 assignors=uniform,range refresh=600000
                            a coordinator on an empty log
-    topic NAME n           the topic is made, or has n partitions now;   no-topic NAME: it is deleted
-    join NAME t,u          heartbeat with epoch 0, subscribed to t and u (`-`: to nothing)
+    topic NAME n           create the topic, or set its number of partitions;   no-topic NAME: delete it
+    join NAME t,u          heartbeat with epoch 0 and a subscription to t and u (`-`: to nothing)
         instance=i regex=e assignor=range v=0
-    beat NAME [words]      heartbeat of a client that has done what it was told, and says what it owns
-        epoch= topics=t,u regex= owned=t:0,1 (`owned=` nothing, `owned=-` does not say) v= full
+    beat NAME [words]      heartbeat of a client that owns exactly its assignment
+        epoch= topics=t,u regex= owned=t:0,1 (`owned=` nothing, `owned=-` no field) v= full
     leave NAME | away NAME epoch -1 | -2
-    join-classic NAME t,u  JoinGroup (again with the id it was told last): owned=t:0,1 instance=i protocols=range v= anew
-    answer NAME            what its JoinGroup, which waited in a classic group, was told
-    sync-classic NAME | beat-classic NAME   with the generation it was told last, or gen=; instance= type= name=
-        gives=NAME:t:0,1;NAME:t:2  what the leader of a classic group assigns
+    join-classic NAME t,u  JoinGroup with its member id: owned=t:0,1 instance=i protocols=range v= anew
+    response NAME          the response to a JoinGroup that waited in a classic group
+    sync-classic NAME | beat-classic NAME   with the last generation, or gen=; instance= type= name=
+        gives=NAME:t:0,1;NAME:t:2  assignment by the leader of a classic group
     leave-classic NAME ...
-    commit NAME epoch t-0 [txn] [v=]  may it commit offsets?    fetch NAME epoch: may it fetch them?
+    commit NAME epoch t-0 [txn] [v=]  check of OffsetCommit;    fetch NAME epoch: check of OffsetFetch
     describe | state
-    wait ms                time passes, and with it the clocks
-    crash                  the next coordinator loads what is in the log
+    wait ms                advance the time and fire due timers
+    crash                  load the log into a new coordinator
     refuse-appends | accept-appends
 
-Below `----`: `log` a record as its bytes read back (`gone`: a tombstone), `#n` the answer to the n-th request. After every
-command the rig checks that no partition has two owners and that the log says what the memory says.
+Below `----`: `log` is a record decoded from its bytes (`gone`: a tombstone), `#n` the response to the n-th request. After
+each command the rig checks that no partition has two owners and that the replay of the log gives the same state.
 
 See harness.py for the format of a transcript, and for how to update one.
 """
@@ -53,7 +53,7 @@ from odradek.protocol.records.consumer_group_target_assignment_metadata import (
 )
 from odradek.protocol.records.group_metadata import GroupMetadataKey
 from tests.support.classic_rig import GROUP, REBALANCE_MS
-from tests.support.modern_rig import Client, ModernRig, assignment, metadata, written
+from tests.support.modern_rig import Client, ModernRig, assignment, encode_assignment, metadata
 from tests.support.transcripts.harness import Interpreter
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class ConsumerGroupInterpreter(Interpreter):
         self.rig.check()
         return output
 
-    # ---- the coordinator --------------------------------------------------------------------------------------------
+    # ---- the coordinator ---------------------------------------------------------------------------------------------
 
     def do_new(self, *words: str) -> None:
         said = options(words)
@@ -138,7 +138,7 @@ class ConsumerGroupInterpreter(Interpreter):
     def do_accept_appends(self, *words: str) -> None:
         self.rig.refuse_appends = False
 
-    # ---- members of the consumer protocol ---------------------------------------------------------------------------
+    # ---- members of the consumer protocol ----------------------------------------------------------------------------
 
     def do_join(self, *words: str) -> str:
         name, topics, *rest = words
@@ -158,7 +158,7 @@ class ConsumerGroupInterpreter(Interpreter):
         if isinstance(reply, ConsumerGroupHeartbeatResponse):
             client.member_id = reply.member_id or ""
             self.rig.clients[name] = client
-        return self.told(name, reply)
+        return self.heartbeat_output(name, reply)
 
     def do_beat(self, *words: str) -> str:
         name, *rest = words
@@ -179,9 +179,9 @@ class ConsumerGroupInterpreter(Interpreter):
             server_assignor=said.get("assignor"),
             **more,
         )
-        return self.told(name, reply)
+        return self.heartbeat_output(name, reply)
 
-    def told(self, name: str, reply: ConsumerGroupHeartbeatResponse | str) -> str:
+    def heartbeat_output(self, name: str, reply: ConsumerGroupHeartbeatResponse | str) -> str:
         if isinstance(reply, str):
             return f"{name} {reply}"
         client = self.rig.clients[name]
@@ -189,20 +189,20 @@ class ConsumerGroupInterpreter(Interpreter):
         if reply.assignment is None:
             return f"{name} epoch={reply.member_epoch}"
         client.assigned = self.rig.held(reply)
-        who = name if client.member_id == name else f"{name}={client.member_id}"
-        return f"{who} epoch={reply.member_epoch} [{shown(client.assigned.items())}]"
+        member = name if client.member_id == name else f"{name}={client.member_id}"
+        return f"{member} epoch={reply.member_epoch} [{shown(client.assigned.items())}]"
 
     def do_leave(self, *words: str) -> str:
-        return self.gone(words[0], -1)
+        return self.leave_output(words[0], -1)
 
     def do_away(self, *words: str) -> str:
-        return self.gone(words[0], -2)
+        return self.leave_output(words[0], -2)
 
-    def gone(self, name: str, epoch: int) -> str:
-        reply = self.rig.quit(name, epoch)
+    def leave_output(self, name: str, epoch: int) -> str:
+        reply = self.rig.send_leave(name, epoch)
         return f"{name} {reply}" if isinstance(reply, str) else f"{name} epoch={reply.member_epoch}"
 
-    # ---- members of the classic protocol ----------------------------------------------------------------------------
+    # ---- members of the classic protocol -----------------------------------------------------------------------------
 
     def do_join_classic(self, *words: str) -> str:
         name, topics, *rest = words
@@ -211,18 +211,18 @@ class ConsumerGroupInterpreter(Interpreter):
         protocols = {each: metadata(split(topics), owned) for each in split(said.get("protocols", "range"))}
         member_id = "" if "anew" in said else self.generations.get(name, ("", 0))[0]
         version = int(said.get("v", 9))
-        asked: dict[str, Any] = {"protocols": protocols, "instance": said.get("instance"), "version": version}
-        reply = self.rig.join(member_id, **asked)
+        request: dict[str, Any] = {"protocols": protocols, "instance": said.get("instance"), "version": version}
+        reply = self.rig.join(member_id, **request)
         if not isinstance(reply, int | str) and reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            reply = self.rig.join(reply.member_id, **asked)
-        self.rig.strike()
+            reply = self.rig.join(reply.member_id, **request)
+        self.rig.fire_due_timers()
         if isinstance(reply, int):
             self.waiters[name] = reply
-            reply = self.rig.answers.get(reply)
+            reply = self.rig.responses.get(reply)
         return self.joined(name, reply)
 
-    def do_answer(self, *words: str) -> str:
-        return self.joined(words[0], self.rig.answers.get(self.waiters[words[0]]))
+    def do_response(self, *words: str) -> str:
+        return self.joined(words[0], self.rig.responses.get(self.waiters[words[0]]))
 
     def joined(self, name: str, reply: Any) -> str:
         if reply is None or isinstance(reply, str):
@@ -237,9 +237,9 @@ class ConsumerGroupInterpreter(Interpreter):
         member_id, generation = self.generations[name]
         gives = {}
         for part in said.get("gives", "").split(";"):
-            who, _, topics = part.partition(":")
-            if who:
-                gives[self.generations[who][0]] = written(held(topics) or {})
+            member, _, topics = part.partition(":")
+            if member:
+                gives[self.generations[member][0]] = encode_assignment(held(topics) or {})
         reply = self.rig.sync(
             member_id,
             int(said.get("gen", generation)),
@@ -268,7 +268,7 @@ class ConsumerGroupInterpreter(Interpreter):
         known = self.generations[name][0] if name in self.generations else name
         return (known, instance) if slash else known
 
-    # ---- questions --------------------------------------------------------------------------------------------------
+    # ---- questions ---------------------------------------------------------------------------------------------------
 
     def do_commit(self, *words: str) -> str:
         name, epoch, partition, *rest = words
@@ -312,7 +312,7 @@ class ConsumerGroupInterpreter(Interpreter):
         group = self.rig.core.state.groups.get(GROUP)
         return "no group" if group is None else f"{group.kind.value} {group.state_name}"
 
-    # ---- the log ----------------------------------------------------------------------------------------------------
+    # ---- the log -----------------------------------------------------------------------------------------------------
 
     def log(self) -> list[str]:
         new, self.logged = self.rig.log[self.logged :], len(self.rig.log)

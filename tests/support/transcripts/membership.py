@@ -1,19 +1,19 @@
 """Commands of the golden transcripts of the failure detector.
 
-    nodes N [M]              N registered nodes, and voters N+1..M that have not registered
-    run MS                   time passes
-    watch / quiet            show every datagram from now on / only changes of state
-    crash N / kill N         the process of N is gone, and nobody had a connection to it / connections to it are reset
-    stop N / continue N      SIGSTOP, SIGCONT
-    restart N / register N   a new process of N, which the cluster has not heard of / it registers
-    cut A->B [udp]           nothing from A reaches B any more; udp: TCP goes on
-    heal                     everybody reaches everybody
-    talk A->B MS FOR         A sends to B by TCP every MS milliseconds, FOR milliseconds long
-    lost A->B                A sees a connection to B end
-    late N MS                the next timer of node N is so late
-    status [N]               what everybody (or N) holds of the others, and since when
+    nodes N [M]              N registered nodes, and voters N+1..M that have not registered.
+    run MS                   Advance the time.
+    watch / quiet            Show each datagram from now on / only state changes.
+    crash N / kill N         Stop the process of N without / with resets of its connections.
+    stop N / continue N      SIGSTOP, SIGCONT.
+    restart N / register N   Start a new, unregistered process of N / register it.
+    partition A->B [udp]     Drop all data from A to B; udp: TCP still works.
+    heal                     End all partitions.
+    talk A->B MS FOR         A sends to B by TCP every MS milliseconds, for FOR milliseconds.
+    lost A->B                A sees a connection to B end.
+    late N MS                Delay the next timer of node N.
+    status [N]               Show the states that all nodes (or N) hold, with the time of the last change.
 
-Lines of changes: time, who, of whom, what from now on, why, and how long it had been silent.
+A state change has these fields: time, observer, node, states, cause, and milliseconds without contact.
 
 See harness.py for the format of a transcript, and for how to update one.
 """
@@ -36,7 +36,7 @@ class MembershipInterpreter(Interpreter):
     empty_output = ("ok",)
 
     def __init__(self) -> None:
-        self.rig = Rig(told=self._told, sent=self._sent)
+        self.rig = Rig(on_change=self._on_change, sent=self._sent)
         self.lines: list[str] = []
         self.watching = False
 
@@ -77,9 +77,9 @@ class MembershipInterpreter(Interpreter):
     def do_register(self, node: str) -> None:
         self.rig.register(int(node))
 
-    def do_cut(self, way: str, kind: str = "") -> None:
+    def do_partition(self, way: str, kind: str = "") -> None:
         a, b = way.split("->")
-        self.rig.cut(int(a), int(b), tcp=kind != "udp")
+        self.rig.partition(int(a), int(b), tcp=kind != "udp")
 
     def do_heal(self) -> None:
         self.rig.heal()
@@ -98,14 +98,14 @@ class MembershipInterpreter(Interpreter):
         self.rig.nodes[int(node)].late_ms = int(ms)
 
     def do_status(self, node: str = "") -> None:
-        for node_id in [int(node)] if node else self.rig.living():
+        for node_id in [int(node)] if node else self.rig.running_nodes():
             seen = [
-                f"{each.node_id} {each.state.value} ({each.broker_epoch},{each.counter}) since {each.since_ms}"
-                for each in self.rig.nodes[node_id].core.view()
+                f"{member.node_id} {member.state.value} ({member.broker_epoch},{member.counter}) since {member.since_ms}"
+                for member in self.rig.nodes[node_id].core.view()
             ]
             self.lines.append(f"{node_id}: {', '.join(seen)}")
 
-    def _told(self, node_id: int, change: Change) -> None:
+    def _on_change(self, node_id: int, change: Change) -> None:
         about = f"{change.node_id} ({change.broker_epoch},{change.counter})"
         self.lines.append(
             f"{self.rig.now_ms} {node_id}: {about} {change.before.value} -> {change.state.value}: {change.event.value}"
@@ -127,8 +127,8 @@ def describe(message: Message) -> str:
         text += "ack" if message.subject == message.source else f"ack of {message.subject}"
     if message.counter:
         text += f" counter={message.counter}"
-    return text + "".join(f" [{told(entry)}]" for entry in message.gossip)
+    return text + "".join(f" [{entry_text(entry)}]" for entry in message.gossip)
 
 
-def told(entry: GossipEntry) -> str:
+def entry_text(entry: GossipEntry) -> str:
     return f"{entry.node_id} {entry.state.value} {entry.counter}"

@@ -1,28 +1,28 @@
 """Commands of the golden transcripts of Raft: several Raft cores, their disks and a network in memory.
 
-    nodes 3 [voters=1,2,3]   make and start them (node ids 1..n)
-    tick MS                  time passes; at every deadline on the way the node is ticked and everything settles
-                             (fetches that bring nothing are not shown)
-    pass MS / wake N         time passes and nobody notices / node N looks at the clock
-    stabilize                do what the cores ask for and deliver messages until nothing is left to do
-    ready N                  do what node N asks for now; what it sends stays on the network
-    deliver [A->B] [n]       deliver (the first n) waiting messages, of one direction or of all
-    drop [A->B]              lose the waiting messages
-    propose N TEXT           node N appends a batch holding TEXT
-    cut N[,N] / heal         separate these nodes from all others / everybody reaches everybody
-    crash N / restart N      power off: what was not synced is lost
-    blank N                  the disk of N, which is down, is replaced by an empty one
-    suspect N L              N is told that node L is dead
-    disk N EPOCH E:TEXT ...  N starts with these entries on its disk, of epochs E, having been in EPOCH
-    parts COUNT              answers to fetches carry at most so many entries
-    lead N                   N wins an election in the next epoch; what it sends as leader stays on the network
-    snapshot N               N makes a snapshot of what is committed
-    slow N / fast N          the disk of N does not finish / finishes what it is asked for
-    resign N                 node N gives up its leadership
-    status                   one line per node
-    log N                    the entries on the disk of N
+    nodes 3 [voters=1,2,3]   Make and start nodes 1..n.
+    tick MS                  Advance the time; tick each node at its deadlines and deliver all messages
+                             (empty fetches are not shown).
+    pass MS / wake N         Advance the time without ticks / tick node N.
+    stabilize                Run all cores and deliver messages until nothing is left.
+    ready N                  Run the pending work of node N; its messages stay on the network.
+    deliver [A->B] [n]       Deliver (the first n) queued messages, of one direction or of all.
+    drop [A->B]              Lose the queued messages.
+    propose N TEXT           Append a batch with TEXT at node N.
+    partition N[,N] / heal   Separate these nodes from the others / end the partition.
+    crash N / restart N      Power failure: entries that were not synced are lost.
+    blank N                  Replace the disk of N, which is down, by an empty one.
+    suspect N L              Report to N that node L is suspected.
+    disk N EPOCH E:TEXT ...  Start N in EPOCH with these entries, of epochs E, on its disk.
+    parts COUNT              Limit the entries per fetch response.
+    lead N                   Let N win an election in the next epoch; its messages stay on the network.
+    snapshot N               Let N make a snapshot of its committed entries.
+    slow N / fast N          Block / finish the disk operations of N.
+    resign N                 Let node N resign its leadership.
+    status                   Show one line per node.
+    log N                    Show the entries on the disk of N.
 
-The random numbers of node n are always n tenths of the range, so node 1 waits least.
+The random numbers of node n are always n tenths of the range, so that node 1 has the shortest timeouts.
 
 See harness.py for the format of a transcript, and for how to update one.
 """
@@ -113,7 +113,7 @@ class RaftInterpreter(Interpreter):
         output, self.lines = folded(self.lines), []
         return output
 
-    # ---- commands -----------------------------------------------------------------------------------------------------
+    # ---- commands ----------------------------------------------------------------------------------------------------
 
     def do_nodes(self, count: str, voters: str = "") -> None:
         self.voters = tuple(int(v) for v in voters.removeprefix("voters=").split(",")) if voters else ()
@@ -197,7 +197,7 @@ class RaftInterpreter(Interpreter):
         if ready is not None:
             self.finish(node, ready)
 
-    def do_cut(self, nodes: str) -> None:
+    def do_partition(self, nodes: str) -> None:
         self.apart = tuple(int(node) for node in nodes.split(","))
 
     def do_heal(self) -> None:
@@ -281,7 +281,7 @@ class RaftInterpreter(Interpreter):
     def do_log(self, node: str) -> None:
         self.lines.append(" ".join(describe_entry(entry) for entry in self.disks[int(node)].entries))
 
-    # ---- what a driver does ---------------------------------------------------------------------------------------------
+    # ---- what a driver does ------------------------------------------------------------------------------------------
 
     def work_all(self) -> None:
         for node in list(self.cores):

@@ -1,4 +1,4 @@
-"""How the messages, entries and states of agreement are written in a golden transcript."""
+"""Text forms of Raft messages, entries and states in a golden transcript."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from odradek.protocol.errors import ErrorCode
 
 
 def snapshot_bytes(snapshot: EpochEnd) -> bytes:
-    """What stands for a snapshot's content: it says which one it is, and comes in more than one part."""
+    """Return fake snapshot content that names its snapshot and takes more than one part."""
     return f"state at {snapshot.end_offset} of epoch {snapshot.epoch}".encode()
 
 

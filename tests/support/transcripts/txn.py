@@ -1,19 +1,19 @@
-"""Commands of the golden transcripts of the transaction coordinator: commands, `----`, what became of them.
+"""Commands of the golden transcripts of the transaction coordinator: commands, `----`, and their output.
 
     new level=2            a coordinator on an empty log (level: the finalized transaction.version)
     init id [timeout=] [expect=pid/epoch]
     add id pid/epoch t-0 t-1 [tv2]      verify id pid/epoch t-0
     commit id pid/epoch [tv2]           abort id pid/epoch [tv2]
     markers                the leaders have written every marker that was sent
-    refuse-markers         a leader has answered INVALID_PRODUCER_EPOCH
+    refuse-markers         a leader responded with INVALID_PRODUCER_EPOCH
     lag | catch-up         the high watermark stands still | reaches the log end
-    out-of-patience        what waits in a queue, or for a commit, has waited long enough
+    out-of-patience        requests that wait in a queue, or for a commit, time out
     clock +ms              wall-clock time passes, and with it the timers
     crash [lost=n]         kill -9; the last n records had not reached the log; the next coordinator loads it
     found id State pid/epoch t-0    a record that the next `crash` finds in the log
-    state id               what is known of an id
+    state id               show the state of an id
 
-Below `----`: `log` a record as its bytes read back, `send` markers to be written, `#n` the answer to the n-th request.
+Below `----`: `log` a record as its bytes read back, `send` markers to be written, `#n` the response to the n-th request.
 
 See harness.py for the format of a transcript, and for how to update one.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from odradek.coordinator.txn.state import Transaction
 
-WAIT_MS = 3_600_000  # nobody runs out of patience by himself
+WAIT_MS = 3_600_000  # queue and commit waits never time out, except by `out-of-patience`
 
 
 def identity(text: str) -> c.ProducerIdentity:
@@ -86,20 +86,20 @@ class TxnInterpreter(Interpreter):
     def collect(self, result: str | None) -> list[str]:
         return [*self.news(), *([] if result is None else [result])]
 
-    # ---- requests ---------------------------------------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------------------------------
 
     def do_init(self, *words: str) -> None:
         options = named(words)
         expected = identity(options["expect"]) if "expect" in options else None
-        self._ask(c.InitProducerId(words[0], int(options.get("timeout", "60000")), expected))
+        self._submit(c.InitProducerId(words[0], int(options.get("timeout", "60000")), expected))
 
     def do_add(self, *words: str) -> None:
         tv2 = "tv2" in words
-        asked = partitions([word for word in words[2:] if word != "tv2"])
-        self._ask(c.AddPartitions(words[0], *identity(words[1]), asked, c.TV2 if tv2 else 0))
+        requested = partitions([word for word in words[2:] if word != "tv2"])
+        self._submit(c.AddPartitions(words[0], *identity(words[1]), requested, c.TV2 if tv2 else 0))
 
     def do_verify(self, *words: str) -> None:
-        self._ask(c.VerifyPartitions(words[0], *identity(words[1]), partitions(words[2:])))
+        self._submit(c.VerifyPartitions(words[0], *identity(words[1]), partitions(words[2:])))
 
     def do_commit(self, *words: str) -> None:
         self._end(words, commit=True)
@@ -108,13 +108,13 @@ class TxnInterpreter(Interpreter):
         self._end(words, commit=False)
 
     def _end(self, words: tuple[str, ...], *, commit: bool) -> None:
-        self._ask(c.EndTransaction(words[0], *identity(words[1]), commit, c.TV2 if "tv2" in words else 0))
+        self._submit(c.EndTransaction(words[0], *identity(words[1]), commit, c.TV2 if "tv2" in words else 0))
 
-    def _ask(self, command: c.Command) -> None:
+    def _submit(self, command: c.Command) -> None:
         self.numbered += 1
         self.requests.append((self.numbered, self.rig.submit(command, WAIT_MS)))
 
-    # ---- what happens around ----------------------------------------------------------------------------------------
+    # ---- what happens around -----------------------------------------------------------------------------------------
 
     async def do_new(self, *words: str) -> None:
         self.level = int(named(words).get("level", "2"))
@@ -200,7 +200,7 @@ class TxnInterpreter(Interpreter):
         waiting = []
         for number, future in self.requests:
             if future.done():
-                out.append(f"#{number} {self._answer(future)}")
+                out.append(f"#{number} {self._reply(future)}")
             else:
                 waiting.append((number, future))
         if len(waiting) > 0 and waiting[-1][0] == self.numbered and waiting != self._waiting_before:
@@ -211,7 +211,7 @@ class TxnInterpreter(Interpreter):
 
     _waiting_before: list[tuple[int, asyncio.Future[Any]]] = []  # noqa: RUF012  replaced, never changed
 
-    def _answer(self, future: asyncio.Future[Any]) -> str:
+    def _reply(self, future: asyncio.Future[Any]) -> str:
         failure = future.exception()
         if isinstance(failure, Refusal):
             return failure.error.name

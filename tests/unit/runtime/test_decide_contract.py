@@ -113,7 +113,7 @@ async def test_member_of_a_group_survives_a_bug_in_the_decision_that_removes_it(
     rig = await EngineRig(group_initial_rebalance_delay_ms=0).loaded()
     rig.submit(g.JoinGroup(join_request(), caller(3), 1))
     rig.wait(0)
-    member_id = rig.answers[1].member_id
+    member_id = rig.responses[1].member_id
 
     def fail(*args: object) -> None:
         raise LateBug

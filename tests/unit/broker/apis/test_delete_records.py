@@ -202,7 +202,7 @@ async def test_response_does_not_wait_for_a_fenced_broker(brokers: Brokers) -> N
     brokers.topic()
     brokers[1].append(b"a")
     await brokers.until(lambda: brokers[1].committed() == 1)
-    brokers.cut[3] = None
+    brokers.isolated[3] = None
     task = asyncio.ensure_future(delete(brokers[1], ("t", 0, 1)))
     leader_term = brokers[1].partition().leader_term
     assert leader_term is not None

@@ -50,10 +50,10 @@ async def written(brokers: Brokers, node_id: int, sent: Marker) -> MarkerResults
 
 async def test_a_marker_counts_when_it_is_committed(brokers: Brokers) -> None:
     write(brokers[1], 0)
-    brokers.cut[2] = brokers.cut[3] = None
+    brokers.isolated[2] = brokers.isolated[3] = None
     future = brokers[1].services.markers.write([marker(3)])
     assert not future.done()
-    del brokers.cut[2], brokers.cut[3]
+    del brokers.isolated[2], brokers.isolated[3]
     await brokers.until(future.done)
     assert future.result() == [{T0: E.NONE}]
     assert brokers[1].partition().log.last_stable_offset == 2
@@ -96,7 +96,7 @@ async def test_a_marker_that_is_lost_with_its_leader_is_asked_for_again_and_ends
 ) -> None:
     write(brokers[1], 0)
     await brokers.until(lambda: brokers[1].committed() == 1)
-    brokers.cut[1] = None
+    brokers.isolated[1] = None
     lost = brokers[1].services.markers.write([marker(3)])
     brokers.fence(1, leader=2, isr=[2, 3])
     await brokers.until(lost.done)
@@ -116,7 +116,7 @@ async def test_a_replica_that_was_away_until_the_marker_was_compacted_away_drops
     leader, follower = (brokers[number].partition().log for number in (1, 3))
     write(brokers[1], 0)
     await brokers.until(lambda: brokers[3].committed() == 1)
-    brokers.cut[3] = None
+    brokers.isolated[3] = None
     brokers.fence(3, isr=[1, 2])
     assert await written(brokers, 1, marker(3, commit=False)) == [{T0: E.NONE}]
     brokers[1].append(b"later")
@@ -126,7 +126,7 @@ async def test_a_replica_that_was_away_until_the_marker_was_compacted_away_drops
     for passes in range(3):
         leader.cleaned_to = None
         await clean(leader, now_ms=NOW_MS + passes)
-    await brokers.back(3)
+    await brokers.reconnect(3)
     assert brokers[3].content() == brokers[1].content()
     assert follower.last_stable_offset == 3
     assert fetched(follower, committed=True) == []

@@ -176,7 +176,9 @@ async def test_the_follower_that_acknowledges_last_hears_of_the_commit_at_once(t
     brokers.topic()
     for count in (1, 2):
         brokers[1].append(b"a")
-        await brokers.soon(lambda count=count: [brokers[node].committed() for node in (1, 2, 3)] == [count] * 3, 300)
+        await brokers.until_in_rounds(
+            lambda count=count: [brokers[node].committed() for node in (1, 2, 3)] == [count] * 3, 300
+        )
     await brokers.close()
 
 

@@ -55,7 +55,7 @@ async def test_a_slow_replica_holds_back_the_watermark_until_it_has_left_the_isr
     brokers.topic()
     brokers[1].append(b"a")
     await brokers.until(lambda: brokers[1].committed() == 1)
-    brokers.cut[3] = None
+    brokers.isolated[3] = None
     brokers[1].append(b"b")
     await brokers.until(lambda: brokers[1].acknowledged_by(2) == 2)
     assert brokers[1].committed() == 1
@@ -65,12 +65,12 @@ async def test_a_slow_replica_holds_back_the_watermark_until_it_has_left_the_isr
 
 async def test_a_replica_that_has_caught_up_joins_the_isr_again(brokers: Brokers) -> None:
     brokers.topic()
-    brokers.cut[3] = None
+    brokers.isolated[3] = None
     brokers.fence(3, isr=[1, 2])
     for _ in range(5):
         brokers[1].append(b"x" * 100)
     await brokers.until(lambda: brokers[1].committed() == 5)
-    await brokers.back(3)
+    await brokers.reconnect(3)
     assert brokers[3].content() == brokers[1].content()
 
 
@@ -84,7 +84,7 @@ async def test_a_living_broker_that_registers_anew_joins_the_isr_again(brokers: 
     brokers[1].append(b"b", index=1)
     leading = brokers[1].partition().leader_term
     assert leading is not None
-    await brokers.soon(lambda: leading.replicas.isr == (1, 2, 3), 300)
+    await brokers.until_in_rounds(lambda: leading.replicas.isr == (1, 2, 3), 300)
 
 
 async def test_what_the_old_leader_alone_had_is_cut_away(brokers: Brokers) -> None:
@@ -92,12 +92,12 @@ async def test_what_the_old_leader_alone_had_is_cut_away(brokers: Brokers) -> No
     brokers.topic()
     brokers[1].append(b"a", b"b")
     await brokers.until(lambda: brokers[1].committed() == 2)
-    brokers.cut[1] = None
+    brokers.isolated[1] = None
     brokers[1].append(b"lost", acks=1)
     brokers.fence(1, leader=2, isr=[2, 3])
     brokers[2].append(b"new")
     await brokers.until(lambda: brokers[2].committed() == 3)
-    del brokers.cut[1]
+    del brokers.isolated[1]
     await brokers.until(lambda: brokers[1].end() == 3 and brokers[1].content() == brokers[2].content())
     assert brokers[1].partition().log.epochs.entries() == [(0, 0), (1, 2)]
 
@@ -129,14 +129,14 @@ async def test_a_new_partition_is_fetched_at_once_although_a_fetch_is_parked(bro
     await brokers.until(lambda: brokers[1].committed() == 1)
     brokers.add_partitions(1, first=1)
     brokers[1].append(b"b", index=1)
-    await brokers.soon(lambda: brokers[1].committed(1) == 1, 500)
+    await brokers.until_in_rounds(lambda: brokers[1].committed(1) == 1, 500)
     assert brokers[1].content(1) == brokers[2].content(1) == brokers[3].content(1) != b""
 
 
 async def test_a_partition_that_was_given_up_while_it_was_unknown_is_answered_once(brokers: Brokers) -> None:
     """Asked for before the leader knew of it, given up, asked for again: the first asking must not be answered any more."""
     brokers.topic()
-    brokers.deaf[1] = None
+    brokers.lagging[1] = None
     brokers.add_partitions(1, first=1)
     for _ in range(3):
         asked = len(brokers[2].fetches)
@@ -144,7 +144,7 @@ async def test_a_partition_that_was_given_up_while_it_was_unknown_is_answered_on
         await brokers.until(gave_up)
     waiting = [slot for slots in brokers[1].sessions._awaiting_election.values() for slot in slots]
     assert len(waiting) <= 2, "one for each follower at most"
-    brokers.hear(1)
+    brokers.receive_metadata(1)
     brokers[1].append(b"a", index=1)
     await brokers.until(lambda: brokers[1].committed(1) == 1)
 
@@ -159,7 +159,7 @@ async def test_an_answer_to_a_question_of_an_older_epoch_fences_nobody(brokers: 
     await brokers.until(lambda: brokers[1].committed() == 2)
     leading = brokers[1].partition().leader_term
     assert leading is not None
-    assert (leading.replicas.isr, brokers.controller.asked) == ((1, 2, 3), [])
+    assert (leading.replicas.isr, brokers.controller.requests) == ((1, 2, 3), [])
     assert brokers[1].content() == brokers[2].content() == brokers[3].content()
 
 
@@ -316,14 +316,14 @@ async def test_a_replica_that_may_have_lost_its_beginning_is_replicated_anew(
     """Its log begins where its leader's does not; only after a start that may have lost something is that suspicious."""
     follower = await lose_the_head(brokers, trusted=trusted)
     doubts = brokers[2].log_start_checks
-    assert (bool(doubts), brokers[2].vouches) == (not trusted, int(trusted))
+    assert (bool(doubts), brokers[2].log_start_check_count) == (not trusted, int(trusted))
     brokers.restart(2)
     brokers[2].replication.follow(follower, 1)
     leading = brokers[1].partition().leader_term
     assert leading is not None
     await brokers.until(lambda: leading.replicas.isr == (1, 3, 2))
     assert len(list(iter_batches(brokers[2].content()))) == content
-    assert (bool(doubts), brokers[2].vouches) == (False, 1)
+    assert (bool(doubts), brokers[2].log_start_check_count) == (False, 1)
 
 
 async def test_a_disk_that_refuses_the_note_of_a_mended_replica_is_told_and_the_mending_goes_on(
@@ -331,16 +331,16 @@ async def test_a_disk_that_refuses_the_note_of_a_mended_replica_is_told_and_the_
 ) -> None:
     follower = await lose_the_head(brokers, trusted=False)
     refused = OSError(ENOSPC, "No space left on device")
-    brokers[2].cannot_vouch = refused
+    brokers[2].log_start_check_error = refused
     brokers.restart(2)
     brokers[2].replication.follow(follower, 1)
     leading = brokers[1].partition().leader_term
     assert leading is not None
     await brokers.until(lambda: leading.replicas.isr == (1, 3, 2))
-    assert (brokers[2].touch, brokers[2].vouches) == ([refused], 0)
+    assert (brokers[2].log_start_failures, brokers[2].log_start_check_count) == ([refused], 0)
 
 
 async def test_a_replica_that_may_have_lost_its_beginning_is_not_waited_for_when_it_is_gone(brokers: Brokers) -> None:
     await lose_the_head(brokers, trusted=False)
     brokers.play(RemoveTopicRecord(topic_id=TOPIC_ID))
-    assert (bool(brokers[2].log_start_checks), brokers[2].vouches) == (False, 1)
+    assert (bool(brokers[2].log_start_checks), brokers[2].log_start_check_count) == (False, 1)

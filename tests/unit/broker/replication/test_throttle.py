@@ -88,7 +88,7 @@ async def throttled(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
     brokers.topic()
     brokers[1].append(b"a")
     await brokers.until(lambda: brokers[1].committed() == 1)
-    brokers.cut[3] = None
+    brokers.isolated[3] = None
     brokers.fence(3, isr=[1, 2])
     for _ in range(5):
         brokers[1].append(b"x")
@@ -102,7 +102,7 @@ async def throttled(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
 async def test_a_replica_that_is_not_in_sync_waits_and_those_in_sync_do_not(throttled: tuple[Brokers, int]) -> None:
     brokers, node = throttled
     brokers.unfence(3)
-    del brokers.cut[3]
+    del brokers.isolated[3]
     await brokers.rounds(3_000)
     assert brokers[3].end() == 1
     brokers[1].append(b"y")
@@ -119,7 +119,7 @@ async def catch_up(folder: Path, side: str, rate: int) -> float:
     named: dict[str, Any] = {f"{side}_replication_throttled_replicas": ("*",)}
     settings = "replica.fetch.wait.max.ms=500", "replica.fetch.max.bytes=1"
     brokers = Brokers(folder, 2, LogConfig(min_insync_replicas=1, **named), settings)
-    brokers.cut[2] = None
+    brokers.isolated[2] = None
     brokers.topic(replicas=(1, 2))
     brokers.fence(2, isr=[1])
     for _ in range(10):
@@ -127,7 +127,7 @@ async def catch_up(folder: Path, side: str, rate: int) -> float:
     for each in (1, 2):
         brokers[each].rates[side] = rate
     brokers.unfence(2)
-    del brokers.cut[2]
+    del brokers.isolated[2]
     loop = asyncio.get_running_loop()
     await brokers.until(lambda: brokers[2].end() == 1)
     began, lacking = loop.time(), len(brokers[1].content()) - len(brokers[2].content())

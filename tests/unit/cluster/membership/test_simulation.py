@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 SIZES = (3, 5, 9)
 SEEDS = range(6)
-ROUGH = Weather(delay_ms=(1, 20), loss=0.2, double=0.02)
+ROUGH = Weather(delay_ms=(1, 20), loss=0.2, duplication=0.02)
 FOUND_WITHIN_MS = 2_500
 
 
 class Watched:
     def __init__(self, size: int, seed: int, weather: Weather = ROUGH) -> None:
         self.failures: list[tuple[int, int, Change]] = []
-        self.rig = Rig(seed=seed, weather=weather, told=self.hear)
+        self.rig = Rig(seed=seed, weather=weather, on_change=self.hear)
         for node_id in range(1, size + 1):
             self.rig.start(node_id)
 
@@ -35,7 +35,7 @@ class Watched:
 
     def without_tcp(self) -> Watched:
         """Knocks come to nothing: UDP alone has to do."""
-        self.rig.answers_tcp_probes = False
+        self.rig.replies_to_tcp_probes = False
         return self
 
 
@@ -47,7 +47,7 @@ def test_a_node_that_falls_silent_is_found_by_all(size: int, seed: int) -> None:
     rig.run(1_000 + 37 * seed)
     rig.stop(size)
     rig.run(FOUND_WITHIN_MS)
-    assert {node: rig.states(node)[size] for node in rig.living()} == dict.fromkeys(range(1, size), State.FAILED)
+    assert {node: rig.states(node)[size] for node in rig.running_nodes()} == dict.fromkeys(range(1, size), State.FAILED)
     assert {change.node_id for _, _, change in watched.failures} == {size}
 
 
@@ -60,7 +60,7 @@ def test_a_process_that_is_killed_is_found_by_all_and_nobody_else_is(size: int, 
     rig.crash(1 + seed % size, resets=bool(seed % 2))
     rig.run(FOUND_WITHIN_MS // 2)
     gone = 1 + seed % size
-    assert {rig.states(node)[gone] for node in rig.living()} == {State.FAILED}
+    assert {rig.states(node)[gone] for node in rig.running_nodes()} == {State.FAILED}
     assert {change.node_id for _, _, change in watched.failures} == {gone}
 
 
@@ -83,8 +83,8 @@ def test_a_partition_is_seen_from_both_sides_and_heals(size: int, seed: int) -> 
     majority = range((size + 1) // 2, size + 1)
     for a in minority:
         for b in majority:
-            rig.cut(a, b)
-            rig.cut(b, a)
+            rig.partition(a, b)
+            rig.partition(b, a)
     rig.run(FOUND_WITHIN_MS)
     for side, other in ((minority, majority), (majority, minority)):
         for node in side:
@@ -101,7 +101,7 @@ def test_a_partition_is_seen_from_both_sides_and_heals(size: int, seed: int) -> 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_one_way_that_is_cut_between_two_nodes_harms_nobody(size: int, seed: int) -> None:
     watched = Watched(size, seed, Weather(delay_ms=(1, 20), loss=0.05)).without_tcp()
-    watched.rig.cut(1, 2)
+    watched.rig.partition(1, 2)
     watched.rig.run(15_000)
     assert watched.failures == []
 

@@ -45,7 +45,7 @@ def test_duplicate_protocol_names_count_once() -> None:
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     waiter = rig.join(version=3, protocols=[("range", b"first"), ("range", b"second")])
     rig.wait(0)
-    assert [member.metadata for member in rig.answers[waiter].members] == [b"first"]
+    assert [member.metadata for member in rig.responses[waiter].members] == [b"first"]
     assert rig.group.protocol_counts == {"range": 1}
 
 
@@ -79,7 +79,7 @@ def test_selected_protocol_is_the_one_that_most_members_prefer() -> None:
     rig.join(version=3, protocols=both[::-1])
     rig.join(version=3, protocols=both[::-1])
     rig.wait(6_000)
-    assert rig.answers[first].protocol_name == "sticky"
+    assert rig.responses[first].protocol_name == "sticky"
 
 
 def test_number_of_groups_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:

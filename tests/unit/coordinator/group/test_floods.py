@@ -134,7 +134,7 @@ def test_memory_of_consumer_group_members_is_bounded(monkeypatch: pytest.MonkeyP
     assert "other" not in rig.core.state.groups
     assert not isinstance(rig.follow("A"), str)
     assert rig.follow("A", subscribed_topic_names=["t", "u" * members_bytes]) == FULL
-    assert not isinstance(rig.quit("B"), str)
+    assert not isinstance(rig.send_leave("B"), str)
     rig.wait(RECOUNT_INTERVAL_MS)
     assert isinstance(rig.enter("C", "t"), Client)
 
@@ -151,7 +151,7 @@ def test_static_member_returns_when_memory_is_used_up(monkeypatch: pytest.Monkey
     rig = ModernRig()
     rig.topics.make("t", 1)
     assert isinstance(rig.enter("A", "t", instance="i"), Client)
-    assert not isinstance(rig.quit("A", -2), str)
+    assert not isinstance(rig.send_leave("A", -2), str)
     use_up_memory(monkeypatch, rig.core.state)
     again = rig.beat(
         "B", 0, owned={}, rebalance_timeout_ms=60_000, subscribed_topic_names=["t"], instance_id="i", client="c-2"
@@ -208,6 +208,6 @@ def test_assigned_partitions_count_as_memory(monkeypatch: pytest.MonkeyPatch) ->
     use_up_memory(monkeypatch, rig.core.state)
     assert rig.enter("B", "t") == FULL
     assert not isinstance(rig.follow("A"), str)
-    assert not isinstance(rig.quit("A"), str)
+    assert not isinstance(rig.send_leave("A"), str)
     rig.wait(RECOUNT_INTERVAL_MS)
     assert isinstance(rig.enter("B", "t"), Client)

@@ -25,7 +25,7 @@ from odradek.protocol.records.consumer_group_partition_metadata import (
 )
 from odradek.runtime.shard import Decision
 from tests.support.classic_rig import GROUP, caller
-from tests.support.modern_rig import LATEST, REBALANCE_MS, ModernRig, metadata, written
+from tests.support.modern_rig import LATEST, REBALANCE_MS, ModernRig, encode_assignment, metadata
 
 JOIN: dict[str, Any] = {
     "group_id": GROUP,
@@ -179,7 +179,7 @@ def test_member_without_topics_does_not_change_other_assignments(rig: ModernRig)
     """Kafka counts subscribers per topic, omits the new member, and assigns no partitions."""
     rig.enter("A", "t")
     rig.enter("B", "t")
-    rig.quit("B")
+    rig.send_leave("B")
     rig.enter("0")
     rig.follow("A")
     assert rig.clients["A"].assigned == {"t": (0, 1, 2, 3)}
@@ -239,7 +239,7 @@ def test_classic_member_of_version_0_has_its_session_timeout_to_sync(rig: Modern
     """Version 0 has no rebalance time-out. The coordinator once used -1, and removed the member immediately."""
     rig.enter("A", "t")
     reply = rig.join("", version=0, protocols={"range": metadata(["t"])}, session_ms=20_000, rebalance_ms=-1)
-    rig.strike()
+    rig.fire_due_timers()
     assert rig.modern.members[reply.member_id].rebalance_timeout_ms == 20_000
     rig.wait(19_999)
     assert reply.member_id in rig.modern.members
@@ -253,7 +253,7 @@ def test_only_an_empty_group_can_be_deleted(rig: ModernRig) -> None:
     with pytest.raises(Refusal) as caught:
         rig.modern.check_delete()
     assert caught.value.error is ErrorCode.NON_EMPTY_GROUP
-    rig.quit("A")
+    rig.send_leave("A")
     rig.modern.check_delete()
     rig.modern.check_offset_delete()
     assert rig.modern.commit_timers("A") == ()
@@ -282,8 +282,8 @@ def test_conversion_with_surplus_and_missing_partitions_computes_a_target() -> N
     rig.topics.make("u", 2)
     waiter: Any = rig.join_classic("", "t", "u", instance="i")
     rig.wait(0)
-    joined = rig.answers[waiter]
-    lacking = {joined.member_id: written({"t": (0, 1, 2), "u": (0,)})}
+    joined = rig.responses[waiter]
+    lacking = {joined.member_id: encode_assignment({"t": (0, 1, 2), "u": (0,)})}
     rig.sync(joined.member_id, joined.generation_id, lacking, protocol_type="consumer", protocol_name="range")
     rig.beat("S", 0, owned={}, rebalance_timeout_ms=REBALANCE_MS, subscribed_topic_names=["t", "u"], instance_id="i")
     [target] = rig.modern.targets.values()

@@ -111,7 +111,7 @@ async def test_offset_commit_extends_the_session() -> None:
     rig = await EngineRig(group_initial_rebalance_delay_ms=0).loaded()
     rig.submit(c.JoinGroup(join_request(session_ms=10_000), client(3), 1))
     rig.wait(0)
-    member = rig.answers[1].member_id
+    member = rig.responses[1].member_id
     rig.submit(c.SyncGroup(sync_request(member, 1, {member: b""}), client(5), 2))
     for offset in range(4):
         rig.wait(9_000)

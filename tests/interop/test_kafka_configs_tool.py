@@ -87,7 +87,7 @@ def test_resource_types_without_configurations_are_empty_or_refused(pair: SideBy
     cases = [
         ((*logger, "--describe"), "odradek.log.level"),
         ((*logger, "--alter", "--add-config", "root=DEBUG"), "odradek.log.level"),
-        ((*named, "--alter", "--add-config", "interval.ms=1000"), "clients are not asked for metrics"),
+        ((*named, "--alter", "--add-config", "interval.ms=1000"), "collects no client metrics"),
     ]
     for arguments, why in cases:
         finished = pair.tools.run(CONFIGS, "--bootstrap-server", pair.bootstraps["odradek"], *arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,6 +42,11 @@ def named(printed: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 def same(found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     assert found["odradek"] == found["kafka"]
     return found["odradek"]
+
+
+def without_repeats(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the reports without those that repeat the one before: the tool writes one after each poll, also an empty one."""
+    return [report for before, report in pairwise([{}, *reports]) if report != before]
 
 
 @pytest.mark.feature("kafka-verifiable-producer", client=TOOLS)
@@ -94,10 +100,15 @@ def test_transactional_message_copier_reports_the_same(
     # subscribed, it does not know where the end is
     mode = ("--group-mode", "--max-messages", str(expected)) if group_mode else ()
     running = pair.start(COPIER, "--transactional-id", f"id-{name}", *places, *how, *chance, *mode)
-    said = {broker: events(each.wait()) for broker, each in running.items()}
-    if aborts:  # how often is chance
-        said = {broker: [{**found[-1], "totalProcessed": 0}] for broker, found in said.items()}
-    assert same(said)[-1]["consumed"] == expected
+    reports = {broker: without_repeats(events(each.wait())) for broker, each in running.items()}
+    if group_mode:  # a poll returns fewer records if the fetch from the other partition is not complete yet
+        reports = {
+            broker: [report for report in found if report["stage"] != "ProcessLoop"]
+            for broker, found in reports.items()
+        }
+    if aborts:  # the number of aborts is random
+        reports = {broker: [{**found[-1], "totalProcessed": 0}] for broker, found in reports.items()}
+    assert same(reports)[-1]["consumed"] == expected
     pair.same("kafka-consumer-groups", "--describe", "--group", f"g-{name}", ordered=False)
     for bootstrap in pair.bootstraps.values():
         copied = drivers("confluent-kafka").consume(bootstrap, output, BOTH, "read_committed")

@@ -1,4 +1,4 @@
-"""What a campaign has not met it has not tried, and says so."""
+"""Totals of a campaign: events that did not occur are reported."""
 
 from dataclasses import replace
 
@@ -18,40 +18,40 @@ def result(seed: int, cells: dict[tuple[str, str, str], int]) -> Result:
     return Result(seed, [], "", {}, 0, 0, 0, 0.0, 0, groups=True, cells=cells)
 
 
-def test_every_event_that_members_bring_about_has_to_be_met() -> None:
+def test_unmet_lists_every_group_event_without_visits() -> None:
     assert len(unmet({})) == len(GROUP_EVENTS) > 15
-    met = {cell: 1 for cell in CELLS if cell[:2] != ("classic groups", "HEARTBEAT")}
-    assert unmet(met) == ["classic groups: HEARTBEAT"]
+    visited = {cell: 1 for cell in CELLS if cell[:2] != ("classic groups", "HEARTBEAT")}
+    assert unmet(visited) == ["classic groups: HEARTBEAT"]
 
 
-def test_a_campaign_adds_up_and_names_what_it_has_not_met() -> None:
+def test_campaign_sums_cells_and_reports_unreached_events() -> None:
     campaign = Campaign()
-    every = {cell: 1 for cell in CELLS if cell[1] != "STATIC_LEAVE"}
+    all_but_one = {cell: 1 for cell in CELLS if cell[1] != "STATIC_LEAVE"}
     for seed in range(REACHABILITY_EVENTS_MIN):
         assert not [name for name in campaign.unreached() if "STATIC_LEAVE" in name]
-        campaign.add(result(seed, every))
+        campaign.add(result(seed, all_but_one))
     assert "consumer groups: STATIC_LEAVE" in campaign.unreached()
     campaign.add(result(0, {("consumer groups", "STATIC_LEAVE", "STABLE"): 1}))
     assert "consumer groups: STATIC_LEAVE" not in campaign.unreached()
     assert campaign.cells["consumer groups", "CURRENT", "STABLE"] == REACHABILITY_EVENTS_MIN
 
 
-def test_what_is_seldom_taken_from_a_compacted_topic_is_asked_of_long_campaigns_only() -> None:
+def test_rare_compaction_events_are_required_of_long_campaigns_only() -> None:
     campaign = Campaign()
     for seed in range(REACHABILITY_MANY_TABLES_MIN):
-        asked = set(campaign.unreached()) & {*REACHABLE_BY_TABLES, *REACHABLE_BY_MANY_TABLES}
-        assert asked == (set(REACHABLE_BY_TABLES) if seed >= REACHABILITY_TABLES_MIN else set())
+        required = set(campaign.unreached()) & {*REACHABLE_BY_TABLES, *REACHABLE_BY_MANY_TABLES}
+        assert required == (set(REACHABLE_BY_TABLES) if seed >= REACHABILITY_TABLES_MIN else set())
         campaign.add(replace(result(seed, {}), table=True))
     assert set(REACHABLE_BY_MANY_TABLES) <= set(campaign.unreached())
 
 
-def test_visits_are_counted_from_where_a_run_began() -> None:
+def test_since_counts_visits_after_the_start_of_a_run() -> None:
     before = {cell: count - 1 for cell, count in visits().items()}
     assert set(since(before)) == set(visits())
     assert set(since(visits())) == set()
 
 
-def test_the_report_has_a_line_for_each_event() -> None:
+def test_report_has_a_line_for_each_event() -> None:
     lines = report({("classic groups", "HEARTBEAT", "STABLE"): 7})
     assert [line for line in lines if "STABLE 7" in line] == [
         "    HEARTBEAT              PREPARING 0, COMPLETING 0, STABLE 7"

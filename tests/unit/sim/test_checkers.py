@@ -1,4 +1,4 @@
-"""Each checker against hand-written histories: one good, and one bad per anomaly, which must be found by name."""
+"""Checkers against hand-written histories: a correct one, and one per violation, which the checker must report."""
 
 import struct
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tests.support.sim_case import P0, P1, PID, TID, Case, values
 
 
 def abort_second(case: Case) -> None:
-    """A second transaction, aborted: its record c lies at offset 2 of the first partition."""
+    """Add a second, aborted transaction; its record c is at offset 2 of the first partition."""
     case.produce(P0, values("c"), 0, offset=2, transaction=2, producer_epoch=1)
     case.write(P0, values("c"), 0, epoch=1)
     case.decide(ONGOING, P0, epoch=1)
@@ -26,7 +26,7 @@ def abort_second(case: Case) -> None:
     case.decide(COMPLETE_ABORT, epoch=2)
 
 
-def test_a_good_history_has_no_findings() -> None:
+def test_correct_history_has_no_findings() -> None:
     case = Case().good()
     abort_second(case)
     case.read(P0, 0, 4, (0, "a"), (2, "c"), isolation=0)
@@ -93,7 +93,7 @@ def read_other_value(case: Case) -> None:
 
 
 def torn(case: Case) -> None:
-    """The Jepsen finding: one half is committed, the other aborted."""
+    """Commit one half of a transaction and abort the other (found by Jepsen in Kafka)."""
     case.produce(P0, values("d"), 0, offset=2, transaction=2, producer_epoch=1)
     case.produce(P1, values("e"), 0, offset=2, transaction=2, producer_epoch=1)
     for partition, value in ((P0, "d"), (P1, "e")):
@@ -112,7 +112,7 @@ def abort_lost(case: Case) -> None:
     case.history.operations[3].commit = False
 
 
-def uncalled_commit(case: Case) -> None:
+def commit_without_request(case: Case) -> None:
     case.history.operations[3].outcome = FAIL
 
 
@@ -127,7 +127,7 @@ def zombie_produce(case: Case) -> None:
 
 
 def zombie_visible(case: Case) -> None:
-    """Asked for before the fence, of unknown fate, written behind it."""
+    """A Produce request from before the fence, with unknown outcome, is written after the fence."""
     case.produce(P0, values("w"), 0, outcome=INFO, transaction=-1, producer_epoch=1)
     fence = case.op(INIT, transactional_id=TID, generation=1, result_producer_id=PID, result_producer_epoch=3)
     case.write(P0, values("w"), 0, epoch=1)
@@ -238,7 +238,7 @@ def transaction_state(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "finding"),
+    ("violate", "finding"),
     [
         (lost, "I1 lost"),
         (other_value, "I3 two values"),
@@ -255,7 +255,7 @@ def transaction_state(case: Case) -> None:
         (torn, "I6 torn"),
         (commit_lost, "I6 commit lost"),
         (abort_lost, "I6 abort lost"),
-        (uncalled_commit, "I6 commit without request"),
+        (commit_without_request, "I6 commit without request"),
         (hanging, "I6 hanging"),
         (zombie_produce, "I8 not fenced"),
         (zombie_visible, "I8 not fenced: produce by (1000, 1) of bank (event 9) became visible"),
@@ -283,19 +283,19 @@ def transaction_state(case: Case) -> None:
         (producer_unknown, "lacks"),
         (transaction_state, "I16 DescribeTransactions"),
     ],
-    ids=lambda each: getattr(each, "__name__", None),
+    ids=lambda parameter: getattr(parameter, "__name__", None),
 )
-def test_each_anomaly_is_found(spoil: Callable[[Case], None], finding: str) -> None:
+def test_each_violation_is_reported(violate: Callable[[Case], None], finding: str) -> None:
     case = Case().good()
-    spoil(case)
-    assert any(finding in each for each in case.findings()), case.findings()
+    violate(case)
+    assert any(finding in reported for reported in case.findings()), case.findings()
 
 
-@pytest.mark.parametrize(("later", "found"), [(-1, False), (0, True)])
-def test_a_duplicate_of_what_was_written_before_the_fence_may_be_acknowledged_behind_it(
-    *, later: int, found: bool
+@pytest.mark.parametrize(("later", "is_reported"), [(-1, False), (0, True)])
+def test_duplicate_of_batch_from_before_the_fence_may_be_acknowledged_after_it(
+    *, later: int, is_reported: bool
 ) -> None:
-    """A paused leader that has been deposed meanwhile does so: it has the batch, and knows of no fence."""
+    """A paused, deposed leader has the batch and does not know the fence, so it acknowledges the duplicate."""
     case = Case().good()
     case.produce(P0, values("w"), 0, outcome=INFO, transaction=2, producer_epoch=1)
     case.write(P0, values("w"), 0, epoch=1)
@@ -307,10 +307,10 @@ def test_a_duplicate_of_what_was_written_before_the_fence_may_be_acknowledged_be
     case.decide(EMPTY, epoch=3)
     case.produce(P0, values("w"), 0, offset=2, transaction=2, producer_epoch=1)
     case.changes = {"written_at": {b"w": fence.completed + later}}
-    assert any("I8" in finding for finding in case.findings()) is found
+    assert any("I8" in finding for finding in case.findings()) is is_reported
 
 
-def test_overlapping_samples_of_a_watermark_bind_nobody() -> None:
+def test_overlapping_watermark_samples_may_decrease() -> None:
     case = Case()
     slow = case.history.invoke(LIST, "slow", 0.0, partition=P0, isolation=0)
     case.op(LIST, partition=P0, isolation=0, result_offset=9)
@@ -318,42 +318,45 @@ def test_overlapping_samples_of_a_watermark_bind_nobody() -> None:
     assert case.findings() == []
 
 
-def test_a_reader_that_knows_more_than_a_leader_of_the_past_reads_nothing_there_too_early() -> None:
-    """What is stable there lies below its position, which a reader of the successor has given it."""
+def test_empty_fetch_from_former_leader_above_its_stable_offset_is_accepted() -> None:
+    """The reader got its position from the new leader. The last stable offset of the former leader is below it."""
     case = Case().good()
     case.read(P0, 2, 2, high_watermark=2, last_stable_offset=0, stable_bound=0)
     assert case.findings() == []
 
 
-def test_a_transaction_torn_by_a_late_classic_end_is_counted_apart() -> None:
+def test_transaction_torn_by_late_classic_end_txn_is_not_a_finding() -> None:
     case = Case().good()
     torn(case)
     for operation in case.history.operations:
         if operation.transaction == 2:
             operation.generation = 1
     late = LateFrame(TID, PID, 1, commit=True, version=4, clock=case.history.operations[-1].invoked)
-    assert any("torn" in each for each in case.findings())
+    assert any("torn" in reported for reported in case.findings())
     case.changes = {"late_frames": [late]}
-    assert not any("torn" in each for each in case.findings())
+    assert not any("torn" in reported for reported in case.findings())
     late.version = 5
-    assert any("torn" in each for each in case.findings())
-    for value, found in ((b"a", True), (b"d", False)):  # of another transaction, of this one
+    assert any("torn" in reported for reported in case.findings())
+    for value, is_reported in (
+        (b"a", True),
+        (b"d", False),
+    ):  # a value of another transaction, then one of this transaction
         case.changes = {"ended_late": {value: None}}
-        assert any("torn" in each for each in case.findings()) is found
+        assert any("torn" in reported for reported in case.findings()) is is_reported
 
 
-def test_what_one_visible_value_proves_binds_the_others() -> None:
-    """An indeterminate transaction of which one value was acknowledged and is visible has committed; the rest may not be lost."""
+def test_lost_record_of_a_visible_transaction_is_reported() -> None:
+    """An unknown transaction outcome with one visible record means a commit: no acknowledged record may be lost."""
     case = Case().good()
     case.produce(P0, values("d"), 0, offset=2, transaction=2, producer_epoch=1)
     case.write(P0, values("d"), 0, epoch=1)
     case.mark(P0, commit=True, epoch=2)
     case.produce(P1, values("e"), 0, offset=2, transaction=2, producer_epoch=1)
     case.end(commit=True, epoch=1, transaction=2, outcome=INFO)
-    assert any("I1 lost: e" in each for each in case.findings())
+    assert any("I1 lost: e" in reported for reported in case.findings())
 
 
-def test_a_batch_with_a_flipped_bit_is_unreadable() -> None:
+def test_batch_with_flipped_bit_is_unreadable() -> None:
     data = bytearray(encode_batch([(b"k", b"v")], timestamp=5, producer_id=1, producer_epoch=0, base_sequence=0))
     assert [batch.records for batch in read_batches(bytes(data), check_crc=True)] == [[(b"k", b"v")]]
     data[-1] ^= 1
@@ -363,7 +366,7 @@ def test_a_batch_with_a_flipped_bit_is_unreadable() -> None:
     assert not list(read_batches(bytes(data[:-1]), check_crc=True))
 
 
-def test_the_reader_agrees_with_bytes_printed_by_kafka() -> None:
+def test_reader_parses_batches_written_by_kafka() -> None:
     commit = bytes.fromhex(
         "000000000000000000000042ffffffff0240d514e90030000000000000018bcfe568000000018bcfe5680000000000000003e80005"
         "ffffffff000000012000000008000000010c00000000000700"
@@ -381,7 +384,7 @@ def test_the_reader_agrees_with_bytes_printed_by_kafka() -> None:
     )
 
 
-def test_a_consumer_skips_aborted_batches_and_nothing_else() -> None:
+def test_consumer_view_skips_only_aborted_batches() -> None:
     case = Case()
     case.write(P0, values("one"), 0)
     case.write(P0, values("two"), 0, pid=2)

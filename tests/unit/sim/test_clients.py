@@ -1,4 +1,4 @@
-"""What simulated clients know of who leads, of a topic, and of how far they have read."""
+"""Simulated clients: leaders, topic ids, read positions and group membership."""
 
 import asyncio
 from random import Random
@@ -19,51 +19,51 @@ from tests.sim.workloads.membership import CALM_SESSIONS, ClassicMember, Members
 PLACE = ("ledger", 0)
 
 
-class Asking(Client):
-    """Its questions are answered from a list of (leader, epoch)."""
+class ScriptedClient(Client):
+    """Client whose Metadata responses come from a list of (leader, leader epoch)."""
 
-    def __init__(self, *answers: tuple[int, int]) -> None:
+    def __init__(self, *responses: tuple[int, int]) -> None:
         world = SimpleNamespace(rng=Random(1), options=SimpleNamespace(brokers=3))
         super().__init__(cast("Any", world), "client")
-        self.answers = list(answers)
+        self.responses = list(responses)
 
     async def _call_random_node(self, request: Any, version: int) -> MetadataResponse:
-        leader, epoch = self.answers.pop(0)
+        leader, epoch = self.responses.pop(0)
         partition = MetadataResponsePartition(partition_index=0, leader_id=leader, leader_epoch=epoch)
         return MetadataResponse(topics=[MetadataResponseTopic(name="ledger", partitions=[partition])])
 
 
-def test_a_client_that_knows_a_newer_leader_takes_no_notice_of_an_older_one() -> None:
-    client = Asking((2, 5), (4, 4), (-1, 5), (3, 5), (4, 6))
+def test_client_ignores_leader_with_older_epoch() -> None:
+    client = ScriptedClient((2, 5), (4, 4), (-1, 5), (3, 5), (4, 6))
 
-    async def ask() -> int:
+    async def look_up_leader() -> int:
         client._leaders.clear()
         return await client.leader_of(PLACE)
 
-    assert asyncio.run(ask()) == 2
+    assert asyncio.run(look_up_leader()) == 2
     for _ in range(2):
         with pytest.raises(NoLeaderKnown):
-            asyncio.run(ask())
-    assert [asyncio.run(ask()) for _ in range(2)] == [3, 4]
+            asyncio.run(look_up_leader())
+    assert [asyncio.run(look_up_leader()) for _ in range(2)] == [3, 4]
 
 
-def test_the_id_of_a_topic_is_asked_for_until_a_node_knows_the_topic() -> None:
+def test_topic_id_is_requested_until_a_node_knows_the_topic() -> None:
     known = MetadataResponseTopic(name="ledger", topic_id=UUID(int=7))
-    answers = [MetadataResponseTopic(name="ledger", error_code=3), known]
+    responses = [MetadataResponseTopic(name="ledger", error_code=3), known]
 
-    class Learning(Inspector):
+    class ScriptedInspector(Inspector):
         async def send_with_retries(self, request: Any, version: int, node: int | None = None) -> MetadataResponse:
-            return MetadataResponse(topics=[answers.pop(0)])
+            return MetadataResponse(topics=[responses.pop(0)])
 
     world = SimpleNamespace(rng=Random(1), options=SimpleNamespace(brokers=3))
-    assert asyncio.run(Learning(cast("Any", world), "inspector").topic_id("ledger")) == UUID(int=7)
+    assert asyncio.run(ScriptedInspector(cast("Any", world), "inspector").topic_id("ledger")) == UUID(int=7)
 
 
-def test_a_copier_commits_that_it_has_passed_over_what_no_reader_sees() -> None:
+def test_copier_commits_position_after_skipping_invisible_offsets() -> None:
     turns = SimpleNamespace(positions={PLACE: 40}, reader=SimpleNamespace(positions={PLACE: 40}))
     committed: list[Any] = []
 
-    class Passing(Copier):
+    class SkippingCopier(Copier):
         def __init__(self) -> None:
             self.turns = cast("Any", turns)
             self.rng = cast("Any", SimpleNamespace(random=lambda: 0.0))
@@ -77,7 +77,7 @@ def test_a_copier_commits_that_it_has_passed_over_what_no_reader_sees() -> None:
         return []
 
     turns.read = read
-    copier = Passing()
+    copier = SkippingCopier()
     asyncio.run(copier._copy())
     assert committed == []
     asyncio.run(copier._copy())
@@ -85,14 +85,14 @@ def test_a_copier_commits_that_it_has_passed_over_what_no_reader_sees() -> None:
 
 
 @pytest.mark.parametrize("led", [(True, True), (True, False), (False, True), (False, False)])
-def test_a_member_notes_whether_it_has_asked_the_coordinator_and_whether_that_is_what_answered(
+def test_operation_records_if_node_coordinated_at_request_and_response(
     led: tuple[bool, bool],
 ) -> None:
-    says = iter(led)
-    groups = SimpleNamespace(leads=lambda _group, _node: next(says))
+    leads = iter(led)
+    groups = SimpleNamespace(leads=lambda _group, _node: next(leads))
     history = History()
 
-    async def nothing(*_: object) -> int:
+    async def return_node(*_: object) -> int:
         return 1
 
     client = SimpleNamespace(
@@ -101,8 +101,8 @@ def test_a_member_notes_whether_it_has_asked_the_coordinator_and_whether_that_is
             monitor=SimpleNamespace(groups=groups),
         ),
         invoke=lambda kind, **details: history.invoke(kind, "member", 0.0, **details),
-        group_coordinator_of=nothing,
-        call=nothing,
+        group_coordinator_of=return_node,
+        call=return_node,
     )
     member = Membership(cast("Any", client), "g", "m", None)
     operation, _ = asyncio.run(member._send(SYNC, cast("Any", None), 3))
@@ -110,15 +110,18 @@ def test_a_member_notes_whether_it_has_asked_the_coordinator_and_whether_that_is
 
 
 @pytest.mark.parametrize("calm", [False, True])
-def test_a_member_that_is_to_come_to_its_end_does_not_lose_its_session_over_a_transaction(*, calm: bool) -> None:
-    """A copier is heard of between two transactions only; with sessions shorter than those, its group rebalances for ever."""
-    asked: list[Any] = []
+def test_classic_member_uses_longer_timeouts_after_the_faults(*, calm: bool) -> None:
+    """A copier sends heartbeats between transactions only.
 
-    async def nowhere(*_: object) -> int:
+    With sessions shorter than transactions, its group would rebalance endlessly.
+    """
+    requests: list[Any] = []
+
+    async def return_node(*_: object) -> int:
         return 1
 
     async def refuse(request: Any, *_: object) -> None:
-        asked.append(request)
+        requests.append(request)
         raise ConnectionRefusedError
 
     options = generate_options(0, groups=True).groups
@@ -131,11 +134,11 @@ def test_a_member_that_is_to_come_to_its_end_does_not_lose_its_session_over_a_tr
         ),
         invoke=lambda kind, **details: History().invoke(kind, "member", 0.0, **details),
         settle_lost=lambda operation, _: operation,
-        group_coordinator_of=nowhere,
+        group_coordinator_of=return_node,
         call=refuse,
     )
     assert not asyncio.run(ClassicMember(cast("Any", client), "g", "", None).join())
-    longer = CALM_SESSIONS if calm else 1
-    (request,) = asked
-    assert request.session_timeout_ms == longer * options.session_timeout_ms
-    assert request.rebalance_timeout_ms == longer * options.rebalance_timeout_ms
+    factor = CALM_SESSIONS if calm else 1
+    (request,) = requests
+    assert request.session_timeout_ms == factor * options.session_timeout_ms
+    assert request.rebalance_timeout_ms == factor * options.rebalance_timeout_ms

@@ -1,4 +1,4 @@
-"""What judges several replicas: followed logs, the metadata log, committed data, against hand-written good and bad cases."""
+"""Checkers of several replicas against hand-written logs: replica logs, metadata log, committed records, markers."""
 
 import struct
 from random import Random
@@ -30,26 +30,26 @@ def batches(*raw: bytes) -> list[Batch]:
     return list(read_batches(b"".join(raw)))
 
 
-def test_a_replica_log_follows_writes_cuts_and_segments_that_go() -> None:
+def test_replica_log_follows_appends_truncations_and_deleted_segments() -> None:
     log = ReplicaLog()
     for batch, segment, end in zip(
         batches(data(0, b"a"), data(1, b"b", b"c"), data(3, b"d")), (0, 0, 3), (70, 150, 70), strict=True
     ):
         log.add(batch, segment, end, batch)
-    found = log.find(2)
-    assert found is not None
-    assert (log.end, found.base_offset, log.model().end) == (4, 1, 4)
+    batch_at = log.find(2)
+    assert batch_at is not None
+    assert (log.end, batch_at.base_offset, log.model().end) == (4, 1, 4)
     assert log.truncate(3, 0) == 1
     assert (log.end, log.end_ever, log.model().end) == (3, 4, 3)
     assert log.truncate(0, -1) == 2
     assert (log.end, log.find(0)) == (0, None)
 
 
-def test_replicas_that_differ_below_their_watermarks_are_found() -> None:
+def test_differences_below_the_committed_offsets_are_reported() -> None:
     same = batches(data(0, b"a"), data(1, b"b"))
     other = batches(data(0, b"a"), data(1, b"x"))
     assert not list(check_replicas("t-0", {1: same, 2: same}, {1: 2, 2: 2}, whole=[1, 2]))
-    assert not list(check_replicas("t-0", {1: same, 2: other}, {1: 2, 2: 1}))  # not committed at 2
+    assert not list(check_replicas("t-0", {1: same, 2: other}, {1: 2, 2: 1}))  # node 2 has committed only offset 0
     assert "differs" in next(check_replicas("t-0", {1: same, 2: other}, {1: 2, 2: 2}))
     older = batches(data(0, b"a"), data(1, b"b", epoch=1))
     assert "differs" in next(check_replicas("t-0", {1: same, 2: older}, {1: 2, 2: 2}))
@@ -61,14 +61,14 @@ def test_replicas_that_differ_below_their_watermarks_are_found() -> None:
     assert "twice" in next(check_replicas("t-0", {1: [*same, same[1]]}, {1: 9}, whole=[1]))
 
 
-def test_watermarks_are_read_from_the_checkpoint_file() -> None:
+def test_high_watermarks_are_read_from_the_checkpoint_file() -> None:
     assert read_watermarks("0\n2\nledger 0 17\n__transaction_state 3 4\n") == {
         PLACE: 17,
         ("__transaction_state", 3): 4,
     }
 
 
-def test_committed_batches_that_a_new_leader_lacks_are_named() -> None:
+def test_first_committed_batch_missing_on_a_new_leader_is_returned() -> None:
     full, short, other = ReplicaLog(), ReplicaLog(), ReplicaLog()
     for log, raw in (
         (full, (data(0, b"a"), data(1, b"b"))),
@@ -87,7 +87,7 @@ def test_committed_batches_that_a_new_leader_lacks_are_named() -> None:
         assert missing.base_offset == 1
 
 
-def test_a_leader_need_not_hold_what_its_successors_have_committed() -> None:
+def test_former_leader_may_lack_batches_of_later_epochs() -> None:
     full, deposed = ReplicaLog(), ReplicaLog()
     for log, raw in ((full, (data(0, b"a"), data(1, b"b", epoch=1))), (deposed, (data(0, b"a"),))):
         for batch in batches(*raw):
@@ -100,7 +100,7 @@ def test_a_leader_need_not_hold_what_its_successors_have_committed() -> None:
 
 
 def uvarint_ids(*ids: int) -> bytes:
-    return bytes([len(ids) + 1]) + b"".join(struct.pack(">i", each) for each in ids)
+    return bytes([len(ids) + 1]) + b"".join(struct.pack(">i", entry) for entry in ids)
 
 
 def partition_record(leader: int, *isr: int) -> bytes:
@@ -125,14 +125,14 @@ def metadata_log(*records: bytes, epoch: int = 1) -> list[Batch]:
     return batches(*raw)
 
 
-def test_the_metadata_log_is_read_without_the_brokers_code() -> None:
+def test_metadata_model_applies_topics_partitions_changes_and_deletions() -> None:
     model = MetadataModel()
-    made = [
+    changes = [
         change
         for batch in metadata_log(TOPIC_RECORD, partition_record(1, 1, 2, 3), change_record(2, 2, 3))
         for change in model.apply(batch)
     ]
-    assert [change.place for change in made] == [PLACE, PLACE]
+    assert [change.place for change in changes] == [PLACE, PLACE]
     state = model.partitions[PLACE]
     assert (state.replicas, state.isr, state.leader, state.leader_epoch) == ((1, 2, 3), (2, 3), 2, 5)
     (removed,) = model.apply(metadata_log(b"\x01\x09\x00" + TOPIC_ID + b"\0")[0])
@@ -140,7 +140,7 @@ def test_the_metadata_log_is_read_without_the_brokers_code() -> None:
 
 
 class Watched:
-    """Three hosts whose metadata logs are written by hand."""
+    """Monitor of three hosts whose metadata logs are written by hand."""
 
     def __init__(self) -> None:
         self.loop = SimLoop(Random(1))
@@ -159,7 +159,7 @@ class Watched:
         if synced:
             self.hosts[number].on_synced(path, size + len(raw))
 
-    def agree(self, *records: bytes, epoch: int = 1) -> None:
+    def commit_metadata(self, *records: bytes, epoch: int = 1) -> None:
         for offset, record in enumerate(records):
             for number in (1, 2, 3):
                 self.write(
@@ -169,7 +169,7 @@ class Watched:
                 )
 
 
-def test_a_change_counts_once_a_majority_has_it_on_stable_storage() -> None:
+def test_metadata_change_is_applied_once_durable_on_a_majority() -> None:
     watched = Watched()
     raw = encode_batch([(None, TOPIC_RECORD), (None, partition_record(1, 1, 2, 3))], timestamp=1, leader_epoch=1)
     watched.write(1, "__cluster_metadata-0", raw)
@@ -180,9 +180,9 @@ def test_a_change_counts_once_a_majority_has_it_on_stable_storage() -> None:
     assert isinstance(watched.monitor._metadata, MetadataWatch)
 
 
-def test_watermarks_beyond_the_isr_and_acknowledgments_by_too_few_are_seen() -> None:
+def test_watermark_beyond_the_isr_and_acknowledgment_by_too_few_are_reported() -> None:
     watched = Watched()
-    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    watched.commit_metadata(TOPIC_RECORD, partition_record(1, 1, 2, 3))
     watched.write(1, "ledger-0", data(0, b"a", epoch=4))
     watched.monitor.acknowledged(1, PLACE, 0, b"a")
     assert "I12" in watched.monitor.violations.pop()
@@ -193,10 +193,14 @@ def test_watermarks_beyond_the_isr_and_acknowledgments_by_too_few_are_seen() -> 
     assert "broker 3 of the ISR holds 0 at most" in watched.monitor.violations.pop()
 
 
-def test_an_acknowledgment_is_of_the_batch_that_its_sender_holds_not_of_another_leaders_copy() -> None:
-    """A producer repeats a batch: the leader of the next epoch has not got it and writes it anew, the one after that finds the first copy."""
+def test_acknowledgment_counts_holders_of_the_copy_of_its_sender() -> None:
+    """The acknowledgment refers to the copy that the acknowledging broker holds.
+
+    1. A producer resends a batch. The leader of the next epoch does not have it and writes it again.
+    2. The leader after that finds the first copy and acknowledges it.
+    """
     watched = Watched()
-    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    watched.commit_metadata(TOPIC_RECORD, partition_record(1, 1, 2, 3))
     for number in (1, 2):
         watched.write(number, "ledger-0", data(0, b"a", epoch=4))
     watched.write(3, "ledger-0", data(0, b"x", epoch=5))
@@ -207,9 +211,9 @@ def test_an_acknowledgment_is_of_the_batch_that_its_sender_holds_not_of_another_
     assert "offset 1 was acknowledged by broker 3 while 1 held it" in watched.monitor.violations.pop()
 
 
-def test_a_copy_of_another_epoch_at_the_same_offset_does_not_count_for_the_one_that_was_acknowledged() -> None:
+def test_copy_of_another_epoch_does_not_count_as_holder() -> None:
     watched = Watched()
-    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    watched.commit_metadata(TOPIC_RECORD, partition_record(1, 1, 2, 3))
     for number in (1, 2):
         watched.write(number, "ledger-0", data(0, b"a", epoch=4))
     watched.write(3, "ledger-0", data(0, b"a", epoch=5))
@@ -219,9 +223,9 @@ def test_a_copy_of_another_epoch_at_the_same_offset_does_not_count_for_the_one_t
     assert watched.monitor.violations == []
 
 
-def test_two_leaders_of_one_epoch_and_a_leader_without_committed_data_are_seen() -> None:
+def test_two_leaders_of_one_epoch_and_leader_without_committed_data_are_reported() -> None:
     watched = Watched()
-    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    watched.commit_metadata(TOPIC_RECORD, partition_record(1, 1, 2, 3))
     for number in (1, 2, 3):
         watched.write(number, "ledger-0", data(0, b"a", epoch=4))
     watched.monitor.advertised(PLACE, 1, 1)
@@ -235,22 +239,22 @@ def test_two_leaders_of_one_epoch_and_a_leader_without_committed_data_are_seen()
     assert "leads in epoch 5 without offset 0" in watched.monitor.violations.pop()
 
 
-def test_a_leader_that_loses_its_disk_is_judged_by_what_it_held_until_then() -> None:
-    """Its last answer may arrive when its disk is empty already."""
+def test_leader_with_lost_disk_is_checked_with_its_log_before_the_loss() -> None:
+    """The last response of the leader may arrive after its disk was replaced."""
     watched = Watched()
-    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    watched.commit_metadata(TOPIC_RECORD, partition_record(1, 1, 2, 3))
     for number in (1, 2):
         watched.write(number, "ledger-0", data(0, b"a", epoch=3))
     committed = watched.monitor.committed.setdefault(PLACE, CommittedLog())
     committed.extend(watched.hosts[2].log(PLACE), 1)
     watched.monitor.lost_data(1, Medium())
     watched.monitor.advertised(PLACE, 1, 1)
-    assert [each for each in watched.monitor.violations if "I11" in each] == []
+    assert [entry for entry in watched.monitor.violations if "I11" in entry] == []
 
 
-def test_a_leader_that_never_held_what_was_committed_is_seen_when_it_loses_its_disk() -> None:
+def test_leader_without_committed_batch_is_reported_when_its_disk_is_lost() -> None:
     watched = Watched()
-    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    watched.commit_metadata(TOPIC_RECORD, partition_record(1, 1, 2, 3))
     watched.write(2, "ledger-0", data(0, b"a", epoch=3))
     watched.monitor.committed.setdefault(PLACE, CommittedLog()).extend(watched.hosts[2].log(PLACE), 1)
     watched.monitor.lost_data(1, Medium())
@@ -262,14 +266,14 @@ ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT = 1, 2, 4
 
 
 def coordinator_value(state: int, *partitions: int) -> bytes:
-    """A value of the coordinator's log, version 0: producer 7 at epoch 5 with these partitions of the ledger."""
-    places = struct.pack(">i", len(partitions)) + b"".join(struct.pack(">i", each) for each in partitions)
+    """Return a value of the transaction log, version 0: producer 7 with epoch 5 and these partitions of the ledger."""
+    places = struct.pack(">i", len(partitions)) + b"".join(struct.pack(">i", entry) for entry in partitions)
     topics = struct.pack(">ih", 1, 6) + b"ledger" + places if partitions else struct.pack(">i", 0)
     return struct.pack(">hqhib", 0, 7, 5, 1000, state) + topics + struct.pack(">qq", 1, 1)
 
 
-def commit_and_go_on(watched: Watched, hosts: int) -> None:
-    """On so many hosts: the producer's first transaction is committed, its next one, of the same epoch, is open."""
+def commit_and_begin_next(watched: Watched, hosts: int) -> None:
+    """Write to `hosts` hosts: the first transaction is committed, and the next one, of the same epoch, is open."""
     for number in (1, 2, 3)[:hosts]:
         for offset, value in enumerate(
             (coordinator_value(PREPARE_COMMIT, 0), coordinator_value(COMPLETE_COMMIT), coordinator_value(ONGOING, 0))
@@ -291,25 +295,25 @@ def marker(offset: int, *, commit: bool) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("deposed", "commit", "decided_on", "fine"),
+    ("deposed", "commit", "decided_on", "accepted"),
     [(True, True, 2, True), (False, True, 2, False), (True, False, 2, False), (True, True, 1, False)],
 )
-def test_a_marker_of_the_past_is_in_order_where_its_leader_was_deposed_meanwhile(
-    *, deposed: bool, commit: bool, decided_on: int, fine: bool
+def test_late_marker_is_accepted_from_deposed_leader_only(
+    *, deposed: bool, commit: bool, decided_on: int, accepted: bool
 ) -> None:
-    """The coordinator runs the next transaction already; a paused leader writes the last one's marker."""
+    """The coordinator already runs the next transaction; a paused leader writes the marker of the previous one."""
     watched = Watched()
     change = (change_record(2, 2, 3),) if deposed else ()
-    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3), *change)
-    commit_and_go_on(watched, decided_on)
+    watched.commit_metadata(TOPIC_RECORD, partition_record(1, 1, 2, 3), *change)
+    commit_and_begin_next(watched, decided_on)
     watched.write(1, "ledger-0", marker(0, commit=commit))
-    found = [each for each in watched.monitor.violations if "I14" in each]
-    assert (found == []) is fine
-    assert ("marker appended by a deposed leader" in watched.monitor.counters) is fine
+    violations = [entry for entry in watched.monitor.violations if "I14" in entry]
+    assert (violations == []) is accepted
+    assert ("marker appended by a deposed leader" in watched.monitor.counters) is accepted
 
 
 def open_record() -> bytes:
-    """Of the transaction that the producer has open."""
+    """Return a record of the open transaction of the producer."""
     return encode_batch(
         [(None, b"v")],
         timestamp=1,
@@ -322,31 +326,32 @@ def open_record() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("held", "fine"), [((7, 5, True, PLACE), True), ((7, 5, False, PLACE), False), ((7, 4, True, PLACE), False)]
+    ("held", "accepted"), [((7, 5, True, PLACE), True), ((7, 5, False, PLACE), False), ((7, 4, True, PLACE), False)]
 )
-def test_only_the_very_marker_that_was_held_back_may_end_the_next_classic_transaction(
-    *, held: MarkerKey, fine: bool
-) -> None:
+def test_only_the_delayed_marker_may_end_the_next_classic_transaction(*, held: MarkerKey, accepted: bool) -> None:
     watched = Watched()
-    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
-    commit_and_go_on(watched, 2)
+    watched.commit_metadata(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    commit_and_begin_next(watched, 2)
     watched.write(1, "ledger-0", open_record())
     watched.monitor.late_markers[held] = None
     watched.write(1, "ledger-0", marker(1, commit=True))
-    assert (watched.monitor.violations == []) is fine
-    assert (watched.monitor.ended_late == {b"v": None}) is fine
+    assert (watched.monitor.violations == []) is accepted
+    assert (watched.monitor.ended_late == {b"v": None}) is accepted
 
 
 @pytest.mark.parametrize("coordinator", [0, 1])
-def test_a_decision_that_nobody_else_has_yet_does_not_hide_the_one_that_a_late_marker_is_of(coordinator: int) -> None:
-    """Of the coordinator of that time, which has been cut off, or of its successor; the next transaction is open either way."""
+def test_uncommitted_decision_does_not_hide_the_decision_of_a_late_marker(coordinator: int) -> None:
+    """The uncommitted decision is from the former, isolated coordinator, or from its successor.
+
+    The next transaction is open in both cases.
+    """
     watched = Watched()
-    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
-    commit_and_go_on(watched, 2)
-    lonely = encode_batch(
+    watched.commit_metadata(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    commit_and_begin_next(watched, 2)
+    uncommitted = encode_batch(
         [(STATE_KEY, coordinator_value(PREPARE_COMMIT, 0))], timestamp=1, base_offset=3, leader_epoch=coordinator
     )
-    watched.write(2 + coordinator, "__transaction_state-0", lonely)
+    watched.write(2 + coordinator, "__transaction_state-0", uncommitted)
     watched.write(1, "ledger-0", open_record())
     watched.monitor.late_markers[7, 5, True, PLACE] = None
     watched.write(1, "ledger-0", marker(1, commit=True))
@@ -354,9 +359,9 @@ def test_a_decision_that_nobody_else_has_yet_does_not_hide_the_one_that_a_late_m
     assert watched.monitor.ended_late == {b"v": None}
 
 
-def test_a_decision_that_nobody_else_has_yet_excuses_no_marker() -> None:
+def test_uncommitted_decision_does_not_permit_a_marker() -> None:
     watched = Watched()
-    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    watched.commit_metadata(TOPIC_RECORD, partition_record(1, 1, 2, 3))
     watched.write(
         1, "__transaction_state-0", encode_batch([(STATE_KEY, coordinator_value(PREPARE_COMMIT, 0))], timestamp=1)
     )

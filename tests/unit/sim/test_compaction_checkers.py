@@ -1,4 +1,4 @@
-"""Logs that compaction has been at, made by hand: what may be missing, and each way in which too much is."""
+"""Checks of compacted logs against hand-written logs: allowed removals, and each kind of forbidden one."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ def marker(offset: int, *, commit: bool) -> Batch:
 
 
 def left_of(batch: Batch, *offsets: int, horizon: int | None = None) -> Batch:
-    """The batch with the records at these offsets only."""
+    """Return the batch with only the records at these offsets."""
     kept = [index for index, offset in enumerate(batch.offsets) if offset in offsets]
     return replace(
         batch,
@@ -80,7 +80,7 @@ def judge(*batches: Batch, committed: int = 1000, now_ms: int = NOW_MS) -> Judge
 OLD, NEW = plain(0, (b"a", b"1"), (b"b", b"1")), plain(2, (b"a", b"2"))
 
 
-def test_what_has_a_successor_may_go_and_what_stays_keeps_its_offsets() -> None:
+def test_superseded_record_may_be_removed_and_the_rest_is_unchanged() -> None:
     assert list(judge(OLD, NEW).taken(OLD, OLD, left_of(OLD, 1))) == []
     moved = replace(left_of(OLD, 1), deltas=[0])
     assert "compaction left contents that the original batch does not have" in next(
@@ -92,11 +92,11 @@ def test_what_has_a_successor_may_go_and_what_stays_keeps_its_offsets() -> None:
     )
 
 
-def test_the_newest_value_of_a_key_may_not_go() -> None:
+def test_newest_value_of_a_key_may_not_be_removed() -> None:
     assert list(judge(OLD, NEW).taken(OLD, OLD, None)) == ["offset 1: the newest record of key b'b' was removed"]
 
 
-def test_what_comes_later_counts_once_it_is_committed_and_stable() -> None:
+def test_superseding_record_must_be_committed_and_stable() -> None:
     assert "is not committed" in next(judge(OLD, NEW, committed=2).taken(OLD, OLD, left_of(OLD, 1)))
     pending = transactional(2, (b"a", b"2"))
     assert "newest record of key b'a'" in next(judge(OLD, pending).taken(OLD, OLD, left_of(OLD, 1)))
@@ -107,14 +107,14 @@ def test_what_comes_later_counts_once_it_is_committed_and_stable() -> None:
     assert list(judge(*aborted).taken(pending, pending, None)) == []
 
 
-def test_nothing_goes_that_is_not_stable() -> None:
+def test_records_above_the_stable_offset_may_not_be_removed() -> None:
     begun = transactional(2, (b"x", b"1"))
     behind = plain(3, (b"a", b"3"))
     finding = next(judge(OLD, begun, behind, plain(4, (b"a", b"4"))).taken(behind, behind, None))
     assert finding == "offset 3 was compacted, the last stable offset is 2"
 
 
-def test_a_tombstone_stays_until_a_delete_horizon_has_been_set_and_has_passed() -> None:
+def test_tombstone_may_be_removed_after_its_delete_horizon() -> None:
     tombstone = plain(0, (b"a", None))
     dated = left_of(tombstone, 0, horizon=HORIZON)
     assert "a tombstone was removed" in next(judge(tombstone).taken(tombstone, tombstone, None))
@@ -122,11 +122,11 @@ def test_a_tombstone_stays_until_a_delete_horizon_has_been_set_and_has_passed() 
     late = judge(tombstone, now_ms=HORIZON)
     assert (list(late.taken(tombstone, dated, None)), list(late.cleaned.expired)) == ([], [0])
     assert list(judge(tombstone).taken(tombstone, tombstone, dated)) == []
-    hasty = left_of(tombstone, 0, horizon=NOW_MS - 5 * RETENTION_MS)
-    assert "delete.retention.ms is 1000" in next(judge(tombstone).taken(tombstone, tombstone, hasty))
+    early = left_of(tombstone, 0, horizon=NOW_MS - 5 * RETENTION_MS)
+    assert "delete.retention.ms is 1000" in next(judge(tombstone).taken(tombstone, tombstone, early))
 
 
-def test_a_marker_stays_until_its_horizon_has_passed_and_its_data_is_gone() -> None:
+def test_marker_may_be_removed_after_its_horizon_and_its_data() -> None:
     data, end = transactional(0, (b"a", b"1")), marker(1, commit=False)
     dated = left_of(end, 1, horizon=HORIZON)
     assert "a marker was removed" in next(judge(data, end).taken(end, end, None))
@@ -137,7 +137,7 @@ def test_a_marker_stays_until_its_horizon_has_passed_and_its_data_is_gone() -> N
     assert list(check_held(log, content_of(data, end), Cleaned())) == []
 
 
-def test_the_last_batch_of_a_producer_stays_without_its_records() -> None:
+def test_last_batch_of_a_producer_must_be_kept_even_without_records() -> None:
     def numbered(offset: int, sequence: int) -> Batch:
         rows = [(b"a", b"%d" % offset)]
         return parsed(
@@ -154,29 +154,29 @@ def test_the_last_batch_of_a_producer_stays_without_its_records() -> None:
     assert list(judge(first, last, later, fence).taken(last, last, None)) == []
 
 
-def test_who_has_no_producer_id_has_no_last_batch() -> None:
-    """Kafka's group coordinator numbers its batches all the same, each with 0."""
+def test_batch_without_producer_id_need_not_be_kept() -> None:
+    """Kafka's group coordinator writes its batches with sequence 0 and without a producer id."""
     tombstone = replace(plain(0, (b"a", None)), base_sequence=0)
     dated = left_of(tombstone, 0, horizon=HORIZON)
     assert list(judge(tombstone, now_ms=HORIZON).taken(tombstone, dated, None)) == []
 
 
-def test_a_disk_holds_the_newest_value_of_each_key() -> None:
+def test_disk_must_hold_the_newest_value_of_each_key() -> None:
     log = [Placed(OLD, 0, 0, OLD), Placed(NEW, 0, 0, None)]
     assert "newest value of key b'a'" in next(check_held(log, content_of(OLD, NEW), Cleaned()))
     log[0].held, log[1].held = left_of(OLD, 1), NEW
     assert list(check_held(log, content_of(OLD, NEW), Cleaned())) == []
 
 
-def test_a_tombstone_that_is_gone_uncovers_nothing() -> None:
-    gone = plain(2, (b"a", None))
-    log = [Placed(OLD, 0, 0, OLD), Placed(gone, 0, 0, None)]
-    assert "the tombstone of key b'a' was removed" in next(check_held(log, content_of(OLD, gone), Cleaned()))
+def test_removed_tombstone_must_not_leave_earlier_records() -> None:
+    tombstone = plain(2, (b"a", None))
+    log = [Placed(OLD, 0, 0, OLD), Placed(tombstone, 0, 0, None)]
+    assert "the tombstone of key b'a' was removed" in next(check_held(log, content_of(OLD, tombstone), Cleaned()))
     log[0].held = left_of(OLD, 1)
-    assert list(check_held(log, content_of(OLD, gone), Cleaned())) == []
+    assert list(check_held(log, content_of(OLD, tombstone), Cleaned())) == []
 
 
-def test_a_replica_that_lags_may_lack_what_it_has_not_the_successor_of_yet() -> None:
+def test_lagging_replica_may_lack_a_superseded_record() -> None:
     cleaned = Cleaned()
     assert list(replace(judge(OLD, NEW), cleaned=cleaned).taken(OLD, OLD, left_of(OLD, 1))) == []
     log = [Placed(OLD, 0, 0, left_of(OLD, 1))]
@@ -184,19 +184,19 @@ def test_a_replica_that_lags_may_lack_what_it_has_not_the_successor_of_yet() -> 
     assert "newest value" in next(check_held([*log, Placed(NEW, 0, 0, None)], content_of(OLD, NEW), cleaned))
 
 
-def test_two_batches_that_were_compacted_at_one_offset_are_seen() -> None:
+def test_two_different_batches_compacted_at_one_offset_are_reported() -> None:
     cleaned = Cleaned()
     assert cleaned.note(OLD, None) == ""
     assert "two batches were compacted" in cleaned.note(replace(OLD, crc=OLD.crc + 1), None)
 
 
 class Watched:
-    """Two hosts; the first has the segments 0..2, 3..4 and an active one, with one key."""
+    """Monitor of two hosts. The first has segments 0..2 and 3..4 and an active one, with one key."""
 
     def __init__(self, loop: SimLoop) -> None:
-        gates = CommitDelays(loop)
-        gates._committed[PLACE] = 100
-        self.monitor = Monitor("/data", "ledger", gates, lambda: 0, flush=False)
+        delays = CommitDelays(loop)
+        delays._committed[PLACE] = 100
+        self.monitor = Monitor("/data", "ledger", delays, lambda: 0, flush=False)
         known: Known = {}
         self.disks: dict[int, SimDisk] = {}
         self.hosts: dict[int, HostLogs] = {}
@@ -225,14 +225,15 @@ class Watched:
         self.rename(f"{base:020}.log.cleaned", f"{base:020}.log.swap")
 
     def finish(self, *bases: int, base: int = 0) -> None:
-        for each in bases:
-            self.rename(f"{each:020}.log", f"{each:020}.log.deleted")
+        for replaced in bases:
+            self.rename(f"{replaced:020}.log", f"{replaced:020}.log.deleted")
         self.rename(f"{base:020}.log.swap", f"{base:020}.log")
 
     def held(self, number: int = 1) -> list[int]:
-        return [each.batch.base_offset for each in self.hosts[number].log(PLACE).placed if each.held is not None]
+        placed = self.hosts[number].log(PLACE).placed
+        return [batch_placed.batch.base_offset for batch_placed in placed if batch_placed.held is not None]
 
-    def whole(self, number: int = 1) -> list[int]:
+    def all_offsets(self, number: int = 1) -> list[int]:
         return [batch.base_offset for batch in self.hosts[number].log(PLACE).batches]
 
 
@@ -247,38 +248,41 @@ def watched() -> Iterator[Watched]:
     loop.close()
 
 
-def test_a_compacted_log_is_judged_as_it_was_written(watched: Watched) -> None:
+def test_compacted_log_keeps_its_original_batches_in_the_model(watched: Watched) -> None:
     watched.prepare(record(4))
     watched.finish(0, 3)
-    assert (watched.whole(), watched.held()) == ([0, 1, 2, 3, 4, 5], [4, 5])
+    assert (watched.all_offsets(), watched.held()) == ([0, 1, 2, 3, 4, 5], [4, 5])
     assert [batch.base_offset for batch in watched.hosts[1].batches(PLACE)] == [0, 1, 2, 3, 4, 5]
     watched.monitor.reload(1, watched.disks[1].medium)
-    assert (watched.whole(), watched.held()) == ([0, 1, 2, 3, 4, 5], [4, 5])
+    assert (watched.all_offsets(), watched.held()) == ([0, 1, 2, 3, 4, 5], [4, 5])
     assert watched.monitor.violations == []
     assert watched.monitor.counters["cleaned segments"] == 1
 
 
 @pytest.mark.parametrize("retired", [(), (0,), (0, 3)])
-def test_a_start_in_the_middle_of_a_swap_finds_the_whole_log(watched: Watched, retired: tuple[int, ...]) -> None:
+def test_restart_during_a_swap_finds_the_complete_log(watched: Watched, retired: tuple[int, ...]) -> None:
     watched.prepare(record(4))
     for base in retired:
         watched.rename(f"{base:020}.log", f"{base:020}.log.deleted")
     watched.monitor.reload(1, watched.disks[1].medium)
-    assert watched.whole() == [0, 1, 2, 3, 4, 5]
+    assert watched.all_offsets() == [0, 1, 2, 3, 4, 5]
     watched.finish(*(base for base in (0, 3) if base not in retired))
-    assert (watched.whole(), watched.held()) == ([0, 1, 2, 3, 4, 5], [4, 5])
+    assert (watched.all_offsets(), watched.held()) == ([0, 1, 2, 3, 4, 5], [4, 5])
     assert watched.monitor.violations == []
     assert watched.monitor.counters["restart in the middle of a swap"] == 1
 
 
-def test_a_segment_that_is_lost_is_not_taken_for_one_that_was_compacted(watched: Watched) -> None:
+def test_lost_segment_does_not_count_as_compacted(watched: Watched) -> None:
     watched.disks[1].remove(f"{STATE}/{3:020}.log")
     watched.monitor.reload(1, watched.disks[1].medium)
-    assert watched.whole() == [0, 1, 2]
+    assert watched.all_offsets() == [0, 1, 2]
 
 
-def test_what_was_compacted_behind_what_a_power_cut_has_taken_is_not_there_either(watched: Watched) -> None:
-    """Who has lost 3 to 5 knows nothing of 6, which has been compacted elsewhere: 3 is what 2 gave way to, and not yet there again."""
+def test_compacted_batches_behind_lost_ones_do_not_count(watched: Watched) -> None:
+    """Host 2 lost offsets 3 to 5.
+
+    Offset 6 was compacted on host 1. Offset 3, which superseded 2, is not on host 2 yet.
+    """
     for offset in (6, 7):
         watched.write(1, f"{offset:020}.log", raw(offset, (b"other", b"%d" % offset)))
     for base in (0, 6):
@@ -286,31 +290,29 @@ def test_what_was_compacted_behind_what_a_power_cut_has_taken_is_not_there_eithe
         watched.finish(base, base=base)
     for base in (0, 3, 5, 6, 7):
         watched.write(2, f"{base:020}.log")
-    watched.hosts[2].logs.clear()  # what has been taken there is not told
+    watched.hosts[2].logs.clear()  # the watcher does not know the removals on this disk
     watched.monitor.reload(2, watched.disks[2].medium)
     assert watched.monitor.violations == []
-    assert watched.whole(2) == [0, 1, 2]
+    assert watched.all_offsets(2) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("left", [b"", raw(3, (b"key", b"3"))], ids=["all", "some"])
-def test_what_a_power_cut_has_taken_is_not_taken_for_what_a_cleaner_took_elsewhere(
-    watched: Watched, left: bytes
-) -> None:
+def test_batches_lost_with_power_do_not_count_as_compacted(watched: Watched, left: bytes) -> None:
     for base, offsets in ((0, (0, 1, 2)), (3, (3, 4))):
         watched.write(2, f"{base:020}.log", *(record(offset) for offset in offsets))
     watched.prepare(record(4))
     watched.finish(0, 3)
     disk = watched.disks[2]
-    disk.watchers.clear()  # nobody is told
+    disk.watchers.clear()  # the watcher sees no truncation
     disk.open(f"{STATE}/{0:020}.log", create=False).truncate(len(record(0)))
     disk.open(f"{STATE}/{3:020}.log", create=False).truncate(len(left))
     watched.monitor.reload(2, disk.medium)
-    assert watched.whole(2) == [0]
+    assert watched.all_offsets(2) == [0]
     assert watched.monitor.violations == []
 
 
-def test_a_follower_that_has_lost_everything_holds_what_is_gone_as_its_leader_does(watched: Watched) -> None:
-    """Recovery removes the second of two segments that a power cut has emptied; what is fetched then begins behind a gap."""
+def test_follower_without_data_counts_batches_removed_on_the_leader_as_held(watched: Watched) -> None:
+    """Recovery removes the second of two emptied segments. The follower then fetches from behind a gap."""
     watched.prepare(record(2))
     watched.finish(0)
     for base in (0, 3):
@@ -318,42 +320,42 @@ def test_a_follower_that_has_lost_everything_holds_what_is_gone_as_its_leader_do
     watched.monitor.reload(2, watched.disks[2].medium)
     watched.disks[2].remove(f"{STATE}/{3:020}.log")
     watched.write(2, f"{0:020}.log", record(2))
-    assert (watched.whole(2), watched.held(2)) == ([0, 1, 2], [2])
+    assert (watched.all_offsets(2), watched.held(2)) == ([0, 1, 2], [2])
     watched.monitor.reload(2, watched.disks[2].medium)
-    assert (watched.whole(2), watched.held(2)) == ([0, 1, 2], [2])
+    assert (watched.all_offsets(2), watched.held(2)) == ([0, 1, 2], [2])
 
 
-def test_a_cleaner_that_takes_the_newest_value_is_seen(watched: Watched) -> None:
+def test_removal_of_the_newest_value_is_reported(watched: Watched) -> None:
     watched.write(1, f"{5:020}.log", raw(6, (b"other", b"6")))
     watched.write(1, f"{7:020}.log", raw(7, (b"key", b"7")))
     watched.prepare(base=5)
-    assert any("the newest record of key b'other' was removed" in each for each in watched.monitor.violations)
+    assert any("the newest record of key b'other' was removed" in violation for violation in watched.monitor.violations)
 
 
-def test_a_follower_over_a_gap_holds_what_its_leader_held(watched: Watched) -> None:
+def test_follower_over_a_compaction_gap_holds_the_removed_batches(watched: Watched) -> None:
     watched.prepare(record(2))
     watched.finish(0)
     watched.write(2, f"{0:020}.log", record(2), record(3))
-    assert (watched.whole(2), watched.held(2)) == ([0, 1, 2, 3], [2, 3])
+    assert (watched.all_offsets(2), watched.held(2)) == ([0, 1, 2, 3], [2, 3])
     assert watched.monitor.violations == []
     assert watched.monitor.counters["follower fetched over a compaction gap"] == 1
 
 
-def test_a_follower_over_a_gap_that_no_cleaner_has_left_is_seen(watched: Watched) -> None:
+def test_gap_without_compaction_is_reported(watched: Watched) -> None:
     watched.write(2, f"{0:020}.log", record(0), record(2))
-    assert any("offset 2 follows 0" in each for each in watched.monitor.violations)
+    assert any("offset 2 follows 0" in violation for violation in watched.monitor.violations)
 
 
-def test_segments_that_a_cut_takes_away_are_not_taken_for_compacted_ones(watched: Watched) -> None:
+def test_truncated_segments_do_not_count_as_compacted(watched: Watched) -> None:
     for base in (3, 5):
         watched.rename(f"{base:020}.log", f"{base:020}.log.deleted")
     watched.write(1, f"{0:020}.log", raw(3, (b"key", b"anew"), epoch=1))
     assert watched.monitor.violations == []
-    assert watched.whole() == [0, 1, 2, 3]
+    assert watched.all_offsets() == [0, 1, 2, 3]
 
 
-def test_the_header_says_how_an_encoded_batch_is_laid_out() -> None:
-    """`left_of` makes up checksums; what the reader knows of horizons comes from these fields."""
+def test_delete_horizon_is_read_from_the_batch_header() -> None:
+    """The reader takes delete horizons from these header fields; `left_of` does not compute checksums."""
     data = bytearray(raw(0, (b"a", None)))
     struct.pack_into(">hiq", data, 21, DELETE_HORIZON, 0, HORIZON)
     assert parsed(bytes(data)).delete_horizon == HORIZON

@@ -1,4 +1,4 @@
-"""The simulated disk: what a killed process, a power cut and a failed fsync leave behind."""
+"""The simulated disk: contents after a process kill, a power cut and a failed fsync."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -36,16 +36,16 @@ class World:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    made = World()
-    yield made
-    made.loop.close()
+    world = World()
+    yield world
+    world.loop.close()
 
 
 def open_file(disk: SimDisk, path: str) -> File:
     return disk.open(path, create=True)
 
 
-def test_reads_see_writes_at_once_and_cold_reads_wait(world: World) -> None:
+def test_reads_see_writes_immediately_and_cold_reads_take_time(world: World) -> None:
     disk = world.disk()
     disk.make_directory("/data/t-0")
     file = open_file(disk, "/data/t-0/a.log")
@@ -59,7 +59,7 @@ def test_reads_see_writes_at_once_and_cold_reads_wait(world: World) -> None:
     assert b"hello" in warm
 
 
-def test_a_killed_process_loses_nothing(world: World) -> None:
+def test_killed_process_loses_no_data(world: World) -> None:
     disk = world.disk()
     disk.make_directory("/data")
     open_file(disk, "/data/a").write(0, b"never synced")
@@ -67,17 +67,17 @@ def test_a_killed_process_loses_nothing(world: World) -> None:
     assert world.disk().read_file("/data/a") == b"never synced"
 
 
-def test_a_dead_node_cannot_write(world: World) -> None:
+def test_detached_disk_refuses_all_operations(world: World) -> None:
     disk = world.disk()
     disk.make_directory("/data")
     file = open_file(disk, "/data/a")
 
-    async def sync_while_dying() -> None:
+    async def sync_during_detach() -> None:
         world.loop.call_soon(disk.detach)
         await file.sync()
 
     with pytest.raises(Detached):
-        world.run(sync_while_dying)
+        world.run(sync_during_detach)
     for action in (
         lambda: file.write(0, b"x"),
         lambda: disk.replace_file_now("/data/b", b"x"),
@@ -87,7 +87,7 @@ def test_a_dead_node_cannot_write(world: World) -> None:
             action()
 
 
-def test_synced_bytes_survive_every_power_cut_and_others_meet_every_fate() -> None:
+def test_power_loss_keeps_synced_bytes_and_keeps_drops_or_tears_others() -> None:
     outcomes = set()
     for seed in range(60):
         world = World(seed)
@@ -101,9 +101,9 @@ def test_synced_bytes_survive_every_power_cut_and_others_meet_every_fate() -> No
         file.write(1000, b"u" * 2000)
         disk.detach()
         world.medium.lose_power(world.rng)
-        left = world.disk().read_file("/data/a")
-        assert left[:1000] == b"s" * 1000
-        tail = left[1000:]
+        contents = world.disk().read_file("/data/a")
+        assert contents[:1000] == b"s" * 1000
+        tail = contents[1000:]
         assert set(tail) <= set(b"u\0")
         kind = "dropped" if not tail else "kept" if tail == b"u" * 2000 else "torn"
         outcomes.add(kind)
@@ -111,7 +111,7 @@ def test_synced_bytes_survive_every_power_cut_and_others_meet_every_fate() -> No
     assert outcomes == {"dropped", "kept", "torn"}
 
 
-def test_a_name_is_durable_only_after_its_directory_was_synced() -> None:
+def test_file_name_is_durable_only_after_directory_sync() -> None:
     survived = set()
     for seed in range(30):
         world = World(seed)
@@ -128,8 +128,8 @@ def test_a_name_is_durable_only_after_its_directory_was_synced() -> None:
     assert survived == {True, False}
 
 
-def test_a_rename_is_kept_or_lost_as_a_whole() -> None:
-    seen = set()
+def test_rename_is_kept_or_lost_atomically() -> None:
+    outcomes = set()
     for seed in range(30):
         world = World(seed)
         disk = world.disk()
@@ -139,12 +139,12 @@ def test_a_rename_is_kept_or_lost_as_a_whole() -> None:
         disk.rename("/data/a", "/data/b")
         disk.detach()
         world.medium.lose_power(world.rng)
-        seen.add(tuple(world.disk().list("/data")))
+        outcomes.add(tuple(world.disk().list("/data")))
         world.loop.close()
-    assert seen == {("a",), ("b",)}
+    assert outcomes == {("a",), ("b",)}
 
 
-def test_atomic_writes_are_old_or_new(world: World) -> None:
+def test_replace_file_leaves_the_new_contents(world: World) -> None:
     disk = world.disk()
     disk.make_directory("/data")
     world.run(lambda: disk.sync_directory("/"))
@@ -155,7 +155,7 @@ def test_atomic_writes_are_old_or_new(world: World) -> None:
     assert world.disk().read_file("/data/a") == b"new"
 
 
-def test_after_a_failed_sync_the_data_is_gone_and_the_file_refuses(world: World) -> None:
+def test_failed_sync_loses_data_and_later_operations_fail(world: World) -> None:
     disk = world.disk()
     disk.make_directory("/data")
     world.run(lambda: disk.sync_directory("/"))
@@ -174,7 +174,7 @@ def test_after_a_failed_sync_the_data_is_gone_and_the_file_refuses(world: World)
     assert world.disk().read_file("/data/a") == b""
 
 
-def test_a_failed_write_leaves_a_prefix(world: World) -> None:
+def test_failed_write_leaves_a_prefix(world: World) -> None:
     disk = world.disk()
     disk.make_directory("/data")
     file = open_file(disk, "/data/a")
@@ -184,28 +184,28 @@ def test_a_failed_write_leaves_a_prefix(world: World) -> None:
     assert b"0123456789".startswith(disk.read_file("/data/a"))
 
 
-def test_a_process_may_die_at_any_operation(world: World) -> None:
+def test_process_can_crash_at_a_given_operation(world: World) -> None:
     disk = world.disk()
     disk.make_directory("/data")
     file = open_file(disk, "/data/a")
-    died: list[int] = []
+    crashed_at: list[int] = []
 
-    def die() -> None:
-        died.append(disk.operations)
+    def crash() -> None:
+        crashed_at.append(disk.operations)
         disk.detach()
 
-    disk.on_crash = die
+    disk.on_crash = crash
     disk.crash_at_operation = disk.operations + 2
     file.write(0, b"first")
     with pytest.raises(Detached):
         file.write(5, b"second")
-    assert died == [disk.operations]
-    left = world.disk().read_file("/data/a")
-    assert left.startswith(b"first")
-    assert b"firstsecond".startswith(left)
+    assert crashed_at == [disk.operations]
+    contents = world.disk().read_file("/data/a")
+    assert contents.startswith(b"first")
+    assert b"firstsecond".startswith(contents)
 
 
-def test_a_sync_covers_only_what_was_written_before_it(world: World) -> None:
+def test_sync_covers_only_earlier_writes(world: World) -> None:
     disk = world.disk()
     disk.make_directory("/data")
     file = open_file(disk, "/data/a")
@@ -222,7 +222,7 @@ def test_a_sync_covers_only_what_was_written_before_it(world: World) -> None:
     assert (bytes(inode.durable), bytes(inode.live)) == (b"before", b"beforeafter")
 
 
-def test_bits_flip_only_where_one_replica_can_repair_them(world: World) -> None:
+def test_bits_flip_only_in_files_that_one_replica_can_rebuild(world: World) -> None:
     disk = world.disk()
     disk.make_directory("/data/t-0")
     names = ("0.log", "0.index", "5.log", "5.index", "5.snapshot")

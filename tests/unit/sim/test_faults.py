@@ -1,4 +1,4 @@
-"""The parts of a run that decide and watch: options, the gate, late frames, the monitor, the edit that brings epochs near their end."""
+"""Parts of a run: options, commit delays, delayed frames, the monitor, small limits, and rewritten producer epochs."""
 
 from collections.abc import Iterator
 from random import Random
@@ -25,14 +25,14 @@ from tests.sim.faults.epoch_overflow import rewrite_epochs
 from tests.sim.faults.injector import parse_end_txn, parse_markers
 from tests.sim.faults.small_limits import CHOICES, TAILS, limited
 from tests.sim.options import cluster_options as clusters
-from tests.sim.options import run_options as alone
+from tests.sim.options import run_options as single
 from tests.sim.options.run_options import FLUSH, KILL, LOOSE, generate_options
 from tests.sim.watchers.commit_delays import CommitDelays
 from tests.sim.watchers.monitor import Monitor
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
 from tests.support.raw_client import encode_request
 
-STATE_KEY = bytes.fromhex("000000066d792d74786e")  # printed by Kafka: my-txn
+STATE_KEY = bytes.fromhex("000000066d792d74786e")  # written by Kafka
 ONGOING_V1 = bytes.fromhex(
     "000100000000000003e800050000ea6001020274030000000000000003000000018bcfe568000000018bcfe5680000"
 )
@@ -43,24 +43,22 @@ ONGOING_V0 = bytes.fromhex(
 
 @pytest.fixture
 def loop() -> Iterator[SimLoop]:
-    made = SimLoop(Random(1))
-    yield made
-    made.close()
+    sim_loop = SimLoop(Random(1))
+    yield sim_loop
+    sim_loop.close()
 
 
-def test_options_depend_on_the_seed_alone() -> None:
+def test_options_depend_only_on_the_seed() -> None:
     assert [generate_options(seed) for seed in range(20)] == [generate_options(seed) for seed in range(20)]
     assert len({generate_options(seed).describe() for seed in range(20)}) == 20
     assert {generate_options(seed, brokers=1).durability for seed in range(100)} == {KILL, FLUSH, LOOSE}
     assert {generate_options(seed).brokers for seed in range(100)} == {1, 3, 5}
     assert all(len(generate_options(seed).faults) >= 4 for seed in range(100))
-    for options in map(
-        generate_options, range(400)
-    ):  # whatever else it does, no run is over before it has begun to be disturbed
+    for options in map(generate_options, range(400)):  # every run has enough faults that are due early
         due = [fault.operations for fault in options.faults]
-        drawn = alone if options.brokers == 1 else clusters
+        options_module = single if options.brokers == 1 else clusters
         assert due == sorted(due)
-        assert due[drawn.FAULTS_CERTAIN - 1] <= drawn.OPERATIONS_CERTAIN
+        assert due[options_module.FAULTS_CERTAIN - 1] <= options_module.OPERATIONS_CERTAIN
     assert not any(
         fault.kind.startswith("power")
         for seed in range(100)
@@ -70,7 +68,7 @@ def test_options_depend_on_the_seed_alone() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, 4, 5])
-def test_a_late_end_txn_is_recognized_in_every_version(version: int) -> None:
+def test_end_txn_frame_is_parsed_in_every_version(version: int) -> None:
     request = EndTxnRequest(transactional_id="bank", producer_id=1 << 40, producer_epoch=7, committed=True)
     frame = encode_request(request, version, 3, "client")
     assert parse_end_txn(frame) == ("bank", 1 << 40, 7, True, version)
@@ -78,7 +76,7 @@ def test_a_late_end_txn_is_recognized_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_late_markers_are_recognized_in_every_version(version: int) -> None:
+def test_marker_frames_are_parsed_in_every_version(version: int) -> None:
     topics = [WritableTxnMarkerTopic(name="ledger", partition_indexes=[0, 3]), WritableTxnMarkerTopic(name="t")]
     markers = [
         WritableTxnMarker(producer_id=number, producer_epoch=7, transaction_result=number == 1, topics=topics)
@@ -91,7 +89,7 @@ def test_late_markers_are_recognized_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("value", [ONGOING_V0, ONGOING_V1])
-def test_the_coordinator_log_is_read_as_kafka_writes_it(value: bytes) -> None:
+def test_transaction_log_entry_written_by_kafka_is_parsed(value: bytes) -> None:
     entry = parse_entry(STATE_KEY, value)
     assert (entry.transactional_id, entry.producer_id, entry.producer_epoch, entry.state) == (
         "my-txn",
@@ -103,7 +101,7 @@ def test_the_coordinator_log_is_read_as_kafka_writes_it(value: bytes) -> None:
     assert (entry.timeout_ms, entry.started_ms) == (60_000, 1700000000000)
 
 
-def test_epochs_are_rewritten_with_a_good_checksum() -> None:
+def test_rewritten_epochs_have_a_valid_checksum() -> None:
     medium = Medium()
     loop = SimLoop(Random(1))
     disk = SimDisk(medium, loop, Random(1), name="n", latency=DiskLatency())
@@ -119,32 +117,32 @@ def test_epochs_are_rewritten_with_a_good_checksum() -> None:
     loop.close()
 
 
-def test_a_gate_lags_and_never_takes_back(loop: SimLoop) -> None:
-    keeper = CommitDelays(loop)
+def test_delayed_high_watermark_lags_and_never_decreases(loop: SimLoop) -> None:
+    delays = CommitDelays(loop)
     advanced: list[int] = []
-    gate = keeper("t", 0, advanced.append)
-    gate.acknowledgeable(3)
-    keeper.hold(("t", 0), 2.0)
-    gate.acknowledgeable(5)
+    delayed = delays("t", 0, advanced.append)
+    delayed.acknowledgeable(3)
+    delays.hold(("t", 0), 2.0)
+    delayed.acknowledgeable(5)
     assert advanced == [3]
-    gate.close()
-    again = keeper("t", 0, advanced.append)  # the node came back while the watermark lags
-    again.acknowledgeable(7)
+    delayed.close()
+    restarted = delays("t", 0, advanced.append)  # the node restarts while the high watermark lags
+    restarted.acknowledgeable(7)
     assert advanced == [3, 3]
     loop.call_later(3, loop.stop)
     loop.run_forever()
     assert advanced == [3, 3, 7]
-    assert keeper.committed(("t", 0)) == 7
+    assert delays.committed(("t", 0)) == 7
 
 
 class Watched:
-    """A monitor over a disk, and the writes of a coordinator and a partition leader."""
+    """Monitor of one disk, with the writes of a coordinator and a partition leader."""
 
     def __init__(self, loop: SimLoop, *, flush: bool = False) -> None:
         self.medium = Medium()
         self.disk = SimDisk(self.medium, loop, Random(1), name="n", latency=DiskLatency())
-        self.gates = CommitDelays(loop)
-        self.monitor = Monitor("/data", "t", self.gates, lambda: 0, flush=flush)
+        self.delays = CommitDelays(loop)
+        self.monitor = Monitor("/data", "t", self.delays, lambda: 0, flush=flush)
         self.disk.watchers.append(self.monitor.watcher(1, self.medium))
         self.positions: dict[str, int] = {}
         for name in ("t-0", "__transaction_state-0"):
@@ -160,7 +158,7 @@ class Watched:
         value[16] = state
         self.append("__transaction_state-0", encode_batch([(STATE_KEY, bytes(value))], timestamp=1, base_offset=offset))
         if committed:
-            self.gates.committed_up_to(("__transaction_state", 0), offset + 1)
+            self.delays.committed_up_to(("__transaction_state", 0), offset + 1)
 
     def mark(self, *, commit: bool = True, epoch: int = 5) -> list[str]:
         self.append(
@@ -181,7 +179,7 @@ class Watched:
         return model.end if model is not None else 0
 
 
-def test_a_marker_after_its_committed_prepare_is_in_order(loop: SimLoop) -> None:
+def test_marker_after_committed_prepare_is_accepted(loop: SimLoop) -> None:
     watched = Watched(loop)
     watched.append(
         "t-0",
@@ -203,19 +201,19 @@ def test_a_marker_after_its_committed_prepare_is_in_order(loop: SimLoop) -> None
     assert watched.positions_end() == 3
 
 
-def test_a_marker_before_its_prepare_is_committed_is_seen(loop: SimLoop) -> None:
+def test_marker_before_committed_prepare_is_reported(loop: SimLoop) -> None:
     watched = Watched(loop)
     watched.decide(0, PREPARE_COMMIT, committed=False)
     assert "is not committed" in watched.mark()[0]
 
 
-def test_with_flushing_committed_means_synced(loop: SimLoop) -> None:
+def test_unflushed_prepare_is_not_committed_in_flush_runs(loop: SimLoop) -> None:
     watched = Watched(loop, flush=True)
     watched.decide(0, PREPARE_COMMIT)
     assert "is not committed" in watched.mark()[0]
 
 
-def test_a_marker_without_its_decision_is_seen(loop: SimLoop) -> None:
+def test_marker_without_matching_decision_is_reported(loop: SimLoop) -> None:
     assert "without any coordinator entry" in Watched(loop).mark()[0]
     for state, commit, epoch in ((ONGOING, True, 5), (PREPARE_COMMIT, False, 5), (PREPARE_COMMIT, True, 6)):
         watched = Watched(loop)
@@ -223,7 +221,7 @@ def test_a_marker_without_its_decision_is_seen(loop: SimLoop) -> None:
         assert watched.mark(commit=commit, epoch=epoch)
 
 
-def test_limits_are_put_back() -> None:
+def test_limits_are_restored_after_a_run() -> None:
     before = odradek.storage.segment.segments.SEALED_INDEXES_LOADED_MAX
     with limited({"SEALED_INDEXES_LOADED_MAX": 1, "waiting_max": 3}):
         assert odradek.storage.segment.segments.SEALED_INDEXES_LOADED_MAX == 1
@@ -232,14 +230,14 @@ def test_limits_are_put_back() -> None:
     assert vars(odradek.coordinator.txn.service)["EngineLimits"] is EngineLimits
 
 
-def test_the_tail_in_memory_is_drawn_apart() -> None:
-    """In part of the runs followers are served from the files; what else a seed draws does not move."""
+def test_log_tail_is_generated_separately() -> None:
+    """In part of the runs followers are served from files. The other generated options of a seed stay the same."""
     tails = [generate_options(seed).limits.get("RECENT_BYTES_MAX") for seed in range(40)]
     assert {None, *TAILS} == set(tails)
     assert max(TAILS) < odradek.storage.segment.segment.RECENT_BYTES_MAX
     assert sum(tail is not None for tail in tails) in range(12, 29)
     for seed in range(40):
-        own = {name: limit for name, limit in generate_options(seed).limits.items() if name in CHOICES}
-        assert len(own) in {0, len(CHOICES)}, seed
+        limits = {name: limit for name, limit in generate_options(seed).limits.items() if name in CHOICES}
+        assert len(limits) in {0, len(CHOICES)}, seed
     with limited({"RECENT_BYTES_MAX": 0}):
         assert odradek.storage.segment.segment.RECENT_BYTES_MAX == 0

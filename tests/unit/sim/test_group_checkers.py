@@ -1,4 +1,4 @@
-"""The checkers of groups against hand-written logs and histories: a good one, and a bad one per anomaly, which must be found."""
+"""Checkers of groups against hand-written logs and histories: a correct one, and one per violation."""
 
 import struct
 from collections.abc import Callable
@@ -54,11 +54,11 @@ def group_record(kind: int, epoch: int | None) -> tuple[bytes, bytes | None]:
 
 @dataclass
 class Case:
-    """A ledger with records in its first partition and copies in its second, the log of the groups, and what clients saw."""
+    """A ledger with originals in partition 0 and copies in partition 1, the group log, and operations of clients."""
 
     history: History = field(default_factory=History)
     logs: dict[int, bytes] = field(default_factory=lambda: {0: b"", 1: b"", 2: b""})
-    """Of both partitions of the ledger, and of the groups."""
+    """By index: the two partitions of the ledger, and the group log."""
     ends: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0, 2: 0})
     begun_anew: list[tuple[str, int]] = field(default_factory=list)
     final: list[Operation] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Case:
         self.ends[log] += 1
 
     def copy(self, *offsets: int, upto: int, commit: bool = True, offsets_too: bool = True) -> None:
-        """One transaction of a copier, in the files."""
+        """Write one transaction of a copier to the logs."""
         self.write(1, *((None, f"{self.ends[1]:08d}<{COPIERS}:0:{offset}>".encode()) for offset in offsets), pid=PID)
         if offsets_too:
             self.write(2, offset_record(COPIERS, 0, upto), pid=PID)
@@ -106,23 +106,23 @@ class Case:
 
     def findings(self) -> list[str]:
         model = GroupModel.of(read_batches(self.logs[2]))
-        found = GroupEvidence(
+        group_evidence = GroupEvidence(
             copiers=(COPIERS,),
             places=(INPUT, OUTPUT),
             topic_id=TOPIC_ID,
-            committed={place: each.offset for place, each in model.committed.items() if each.offset is not None},
+            committed={place: change.offset for place, change in model.committed.items() if change.offset is not None},
             assignments=model.assignments,
             final=self.final,
             begun_anew=self.begun_anew,
         )
         for change in model.changes:
-            found.changes.setdefault(change.place, []).append(change)
+            group_evidence.changes.setdefault(change.place, []).append(change)
         ledger = {(TOPIC, index): PartitionModel.of(read_batches(self.logs[index])) for index in (0, 1)}
-        evidence = Evidence(self.history, ledger, groups=found)
-        return [*model.findings, *(each for check in groups.CHECKERS for each in check(evidence))]
+        evidence = Evidence(self.history, ledger, groups=group_evidence)
+        return [*model.findings, *(finding for check in groups.CHECKERS for finding in check(evidence))]
 
 
-def good() -> Case:
+def correct_case() -> Case:
     case = Case()
     case.write(0, *((None, b"%08d" % number) for number in range(4)))
     case.grant("m", 1, 0)
@@ -143,15 +143,15 @@ def good() -> Case:
     return case
 
 
-def test_a_good_run_has_no_findings() -> None:
-    assert good().findings() == []
+def test_correct_case_has_no_findings() -> None:
+    assert correct_case().findings() == []
 
 
 def copied_twice(case: Case) -> None:
     case.copy(3, upto=4)
 
 
-def passed_over(case: Case) -> None:
+def skipped(case: Case) -> None:
     case.write(0, (None, b"00000009"), (None, b"00000010"))
     case.copy(5, upto=6)
 
@@ -161,11 +161,11 @@ def without_offset(case: Case) -> None:
     case.copy(4, upto=5, offsets_too=False)
 
 
-def of_nothing(case: Case) -> None:
+def copy_of_invisible_record(case: Case) -> None:
     case.copy(77, upto=4)
 
 
-def told_otherwise(case: Case) -> None:
+def returned_otherwise(case: Case) -> None:
     case.final.append(case.op(OFFSETS, group=COPIERS, partitions=(INPUT,), offsets=((INPUT, 3),)))
 
 
@@ -183,11 +183,11 @@ def read_back(case: Case) -> None:
     case.write(2, offset_record(READERS, 0, 2))
 
 
-def settled_and_not_told(case: Case) -> None:
+def complete_and_not_returned(case: Case) -> None:
     case.op(OFFSETS, group=COPIERS, partitions=(INPUT,), offsets=((INPUT, 1),))
 
 
-def commits_for_another(case: Case) -> None:
+def commits_for_partition_of_another(case: Case) -> None:
     case.grant("n", 5, 0)
     case.op(
         TXN_COMMIT, group=COPIERS, member="m", member_epoch=4, offsets=((INPUT, 4),), transactional_id=ID, transaction=9
@@ -199,7 +199,7 @@ def two_in_one_epoch(case: Case) -> None:
     case.grant("b", 9, 1)
 
 
-def told_what_is_not_written(case: Case) -> None:
+def assigned_what_is_not_in_the_log(case: Case) -> None:
     case.grant("m", 4, 0, 1, kind=HEARTBEAT)
 
 
@@ -208,31 +208,31 @@ def two_owners_in_the_log(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "expected"),
+    ("violate", "expected"),
     [
         (copied_twice, "the record at 3 has 2 visible copies"),
-        (passed_over, "the record at 4 has no visible copy"),
+        (skipped, "the record at 4 has no visible copy"),
         (without_offset, "the record at 4 has a visible copy, the group's offset is 4"),
-        (of_nothing, "a visible copy of a record at 77"),
-        (told_otherwise, "OffsetFetch returned 3 for ledger-0, the log has 4"),
+        (copy_of_invisible_record, "a visible copy of a record at 77"),
+        (returned_otherwise, "OffsetFetch returned 3 for ledger-0, the log has 4"),
         (gone_back, "offset 2 (record"),
         (commit_lost, "I7 lost: read-1 committed 4"),
         (read_back, "offset 2 (record"),
-        (settled_and_not_told, "was returned for"),
-        (commits_for_another, "I8 copy-1: m of epoch 4 commits"),
+        (complete_and_not_returned, "was returned for"),
+        (commits_for_partition_of_another, "I8 copy-1: m of epoch 4 commits"),
         (two_in_one_epoch, "in epoch 9 ('ledger', 1) belongs to a and to b"),
-        (told_what_is_not_written, "which is not in the log"),
+        (assigned_what_is_not_in_the_log, "which is not in the log"),
         (two_owners_in_the_log, "partition 0 belongs to m and to n"),
     ],
 )
-def test_what_is_wrong_is_found(spoil: Callable[[Case], None], expected: str) -> None:
-    case = good()
-    spoil(case)
+def test_each_violation_is_reported(violate: Callable[[Case], None], expected: str) -> None:
+    case = correct_case()
+    violate(case)
     assert any(expected in finding for finding in case.findings()), case.findings()
 
 
-def test_a_commit_that_was_overtaken_by_the_next_one_of_its_member_may_come_late() -> None:
-    case = good()
+def test_overlapping_commits_of_a_member_may_take_effect_in_any_order() -> None:
+    case = correct_case()
     case.op(COMMIT, group=READERS, member="r", offsets=((OUTPUT, 2),), outcome=INFO)
     case.op(COMMIT, group=READERS, member="r", offsets=((OUTPUT, 4),))
     case.write(2, offset_record(READERS, 1, 4))
@@ -241,19 +241,17 @@ def test_a_commit_that_was_overtaken_by_the_next_one_of_its_member_may_come_late
 
 
 @pytest.mark.parametrize(("instance", "fenced"), [("i", False), ("j", True)])
-def test_a_successor_of_an_instance_may_have_heard_it_from_a_coordinator_that_was_deposed(
-    instance: str, *, fenced: bool
-) -> None:
-    case = good()
+def test_static_successor_may_have_joined_through_a_deposed_coordinator(instance: str, *, fenced: bool) -> None:
+    case = correct_case()
     for member, name, coordinated in (("old", "i", True), ("new", instance, False)):
-        told: dict[str, Any] = {
+        response: dict[str, Any] = {
             "group": COPIERS,
             "member": member,
             "instance": name,
             "member_epoch": 9,
             "granted": (INPUT,),
         }
-        case.op(SYNC, coordinated=coordinated, **told)
+        case.op(SYNC, coordinated=coordinated, **response)
     own: dict[str, Any] = {
         "group": COPIERS,
         "member": "new",
@@ -266,10 +264,10 @@ def test_a_successor_of_an_instance_may_have_heard_it_from_a_coordinator_that_wa
 
 
 @pytest.mark.parametrize(("coordinated_at_request", "fenced"), [(True, False), (False, True)])
-def test_a_coordinator_that_is_deposed_while_it_answers_has_known_what_others_were_told_before(
+def test_assignment_by_coordinator_deposed_after_the_request_counts(
     coordinated_at_request: bool, *, fenced: bool
 ) -> None:
-    case = good()
+    case = correct_case()
     case.grant("old", 9, 0)
     case.op(
         SYNC,
@@ -286,17 +284,19 @@ def test_a_coordinator_that_is_deposed_while_it_answers_has_known_what_others_we
 
 
 @pytest.mark.parametrize(("epoch", "fenced"), [(10, False), (9, True)])
-def test_what_a_deposed_coordinator_tells_of_a_later_epoch_was_in_the_log_before(epoch: int, *, fenced: bool) -> None:
-    case = good()
-    for member, at, coordinated in (("old", 9, True), ("new", epoch, False)):
-        case.op(SYNC, coordinated=coordinated, group=COPIERS, member=member, member_epoch=at, granted=(INPUT,))
+def test_assignment_of_later_epoch_by_deposed_coordinator_counts(epoch: int, *, fenced: bool) -> None:
+    case = correct_case()
+    for member, member_epoch, coordinated in (("old", 9, True), ("new", epoch, False)):
+        case.op(
+            SYNC, coordinated=coordinated, group=COPIERS, member=member, member_epoch=member_epoch, granted=(INPUT,)
+        )
     own: dict[str, Any] = {"group": COPIERS, "member": "new", "member_epoch": epoch, "offsets": ((INPUT, 5),)}
     case.op(TXN_COMMIT, **own, transactional_id=ID, transaction=9)
     assert any(finding.startswith("I8") for finding in case.findings()) == fenced
 
 
-def test_a_group_that_was_empty_may_count_its_epochs_anew() -> None:
-    case = good()
+def test_empty_group_may_restart_its_epochs() -> None:
+    case = correct_case()
     first = case.grant("a", 9, 1)
     case.begun_anew = [(COPIERS, first.completed)]
     case.history.clock += 1
@@ -304,7 +304,7 @@ def test_a_group_that_was_empty_may_count_its_epochs_anew() -> None:
     assert case.findings() == []
 
 
-def test_changes_of_protocol_and_new_beginnings_are_seen_in_the_log() -> None:
+def test_group_model_counts_protocol_changes_and_restarted_epochs() -> None:
     case = Case()
     case.write(2, group_record(2, 3))
     case.write(2, group_record(2, None), group_record(3, 3))
@@ -315,7 +315,7 @@ def test_changes_of_protocol_and_new_beginnings_are_seen_in_the_log() -> None:
     assert model.begun_anew == {COPIERS: 1}
 
 
-def test_assignments_are_read_as_they_are_written() -> None:
+def test_encoded_assignment_is_decoded_unchanged() -> None:
     partitions = ((TOPIC, 0), (TOPIC, 3), ("other", 1))
     assert decode_assignment(encode_assignment(partitions)) == partitions
     assert decode_assignment(b"") == ()

@@ -1,4 +1,4 @@
-"""What the files of a host say, also where a crash has left less than was written."""
+"""Logs of a host from its files, also after a power cut has removed part of them."""
 
 from collections.abc import Iterator
 from random import Random
@@ -23,7 +23,7 @@ def batch(offset: int) -> bytes:
 
 
 class Host:
-    """The log of a coordinator: batches at 0, 1 and 2 in a segment, and two segments that a power cut has emptied."""
+    """Log of a coordinator: batches 0, 1 and 2 in one segment, and two segments that a power cut has emptied."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.medium = Medium()
@@ -48,25 +48,25 @@ def host() -> Iterator[Host]:
     loop.close()
 
 
-def test_a_log_goes_on_behind_what_is_left_when_recovery_has_removed_segments_that_were_emptied(host: Host) -> None:
+def test_log_continues_after_recovery_removed_empty_segments(host: Host) -> None:
     for base in (8, 11):
         host.disk.rename(name_of(base), f"{name_of(base)}.deleted")
     host.append(0, 3)
     assert host.violations == []
 
 
-def test_a_log_goes_on_where_its_last_segment_begins_although_one_before_it_has_gone_empty(host: Host) -> None:
+def test_log_continues_at_the_base_of_its_last_empty_segment(host: Host) -> None:
     host.disk.remove(name_of(8))
     host.append(11, 11)
     assert host.violations == []
 
 
-def test_offsets_that_go_back_while_the_later_segments_are_still_there_are_seen(host: Host) -> None:
+def test_append_below_the_last_segment_is_reported(host: Host) -> None:
     host.append(0, 3)
     assert host.violations == [f"I13 {name_of(0)} of broker 1: offset 3 follows 10"]
 
 
-def test_what_a_replica_was_when_it_was_removed_is_remembered_until_it_is_made_anew(host: Host) -> None:
+def test_removed_log_is_kept_until_it_is_created_again(host: Host) -> None:
     place = ("__transaction_state", 0)
     host.disk.rename(STATE, f"{STATE}.0123-delete")
     assert place not in host.logs.logs
@@ -76,10 +76,10 @@ def test_what_a_replica_was_when_it_was_removed_is_remembered_until_it_is_made_a
     assert host.logs.last_log(place).model().stable_end == 1
 
 
-@pytest.mark.parametrize(("stable", "found"), [(11, False), (3, False), (12, True)])
-def test_an_aborted_transaction_after_which_more_is_said_to_be_stable_than_its_marker_is_seen(
-    host: Host, stable: int, found: bool
+@pytest.mark.parametrize(("stable", "is_reported"), [(11, False), (3, False), (12, True)])
+def test_aborted_index_entry_with_stable_offset_above_its_marker_is_reported(
+    host: Host, stable: int, is_reported: bool
 ) -> None:
     entry = ABORTED_ENTRY.pack(0, 7, 5, 10, stable)
     host.disk.open(f"{STATE}/{0:020}.txnindex", create=True).write(0, entry)
-    assert bool(host.violations) is found
+    assert bool(host.violations) is is_reported

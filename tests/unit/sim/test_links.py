@@ -1,4 +1,4 @@
-"""Links between simulated hosts: cuts, one way or both, slow links, datagrams that get lost, hosts without power."""
+"""Links between simulated hosts: partitions, slow links, lost datagrams, hosts without power."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ A, B = "a.sim", "b.sim"
 @pytest.fixture
 def loop() -> Iterator[SimLoop]:
     rng = Random(1)
-    made = SimLoop(rng, network=Network(rng, framed=False))
-    asyncio.set_event_loop(made)
-    yield made
+    sim_loop = SimLoop(rng, network=Network(rng, framed=False))
+    asyncio.set_event_loop(sim_loop)
+    yield sim_loop
     asyncio.set_event_loop(None)
-    made.close()
+    sim_loop.close()
 
 
 class Echo(asyncio.Protocol):
@@ -37,37 +37,37 @@ async def serve(loop: SimLoop) -> None:
     await loop.spawn(f"{B}#1", loop.create_server(Echo, "0.0.0.0", 9), "serve")
 
 
-async def ask(loop: SimLoop, text: bytes) -> tuple[bytes, float]:
-    """From host A: the answer, and how long it took."""
+async def request(loop: SimLoop, text: bytes) -> tuple[bytes, float]:
+    """Send `text` from host A. Return the response and the elapsed seconds."""
 
     async def talk() -> bytes:
         reader, writer = await asyncio.open_connection(B, 9)
         writer.write(text)
-        answer = await reader.readexactly(len(text))
+        response = await reader.readexactly(len(text))
         writer.close()
-        return answer
+        return response
 
-    began = loop.time()
-    return await loop.spawn(f"{A}#1", talk(), "ask"), loop.time() - began
+    started = loop.time()
+    return await loop.spawn(f"{A}#1", talk(), "ask"), loop.time() - started
 
 
-def test_a_life_of_a_node_is_on_its_host_and_everything_else_is_a_client() -> None:
+def test_host_of_an_incarnation_is_its_host_and_of_others_the_client_host() -> None:
     assert (host_of("a.sim#3"), host_of("c:reader"), host_of("world")) == (A, CLIENTS, CLIENTS)
 
 
 @pytest.mark.parametrize("link", [(A, B), (B, A)])
-def test_a_cut_of_either_direction_holds_up_a_connection_until_it_is_over(loop: SimLoop, link: tuple[str, str]) -> None:
+def test_partition_of_either_direction_delays_a_connection(loop: SimLoop, link: tuple[str, str]) -> None:
     async def main() -> tuple[bytes, float]:
         await serve(loop)
         loop.network.links.partition(*link, 5.0)
-        return await ask(loop, b"hello")
+        return await request(loop, b"hello")
 
-    answer, seconds = loop.run_until_complete(main())
-    assert answer == b"HELLO"
+    response, seconds = loop.run_until_complete(main())
+    assert response == b"HELLO"
     assert 5.0 <= seconds < 5.5
 
 
-def test_what_is_sent_over_a_cut_link_arrives_in_order_when_it_heals(loop: SimLoop) -> None:
+def test_data_sent_over_partitioned_link_arrives_in_order_after_healing(loop: SimLoop) -> None:
     async def main() -> tuple[bytes, float]:
         await serve(loop)
 
@@ -78,23 +78,23 @@ def test_what_is_sent_over_a_cut_link_arrives_in_order_when_it_heals(loop: SimLo
                 writer.write(b"%d" % number)
                 await asyncio.sleep(0.1)
             loop.network.links.heal()
-            answer = await reader.readexactly(10)
+            response = await reader.readexactly(10)
             writer.close()
-            return answer
+            return response
 
         return await loop.spawn(f"{A}#1", talk(), "talk"), loop.time()
 
-    answer, now = loop.run_until_complete(main())
-    assert answer == b"0123456789"
+    response, now = loop.run_until_complete(main())
+    assert response == b"0123456789"
     assert now < 5
 
 
-def test_a_slow_link_delays_and_a_host_that_is_cut_off_for_ever_stays_so(loop: SimLoop) -> None:
+def test_slow_link_delays_and_permanent_partition_survives_healing(loop: SimLoop) -> None:
     async def main() -> tuple[float, bool]:
         await serve(loop)
         links = loop.network.links
         links.slow(A, B, 60.0, 0.5)
-        _, seconds = await ask(loop, b"x")
+        _, seconds = await request(loop, b"x")
         links.partition(A, B, float("inf"))
         links.heal(except_host=B)
         return seconds, links.is_open(A, B)
@@ -104,10 +104,10 @@ def test_a_slow_link_delays_and_a_host_that_is_cut_off_for_ever_stays_so(loop: S
     assert not is_open
 
 
-def test_who_loses_power_says_nothing_and_resets_what_it_no_longer_knows(loop: SimLoop) -> None:
+def test_host_without_power_is_silent_and_resets_connections_afterwards(loop: SimLoop) -> None:
     async def main() -> list[str]:
         await serve(loop)
-        seen: list[str] = []
+        events: list[str] = []
 
         async def talk() -> None:
             reader, writer = await asyncio.open_connection(B, 9)
@@ -117,30 +117,30 @@ def test_who_loses_power_says_nothing_and_resets_what_it_no_longer_knows(loop: S
             try:
                 await asyncio.wait_for(reader.readexactly(1), 3.0)
             except TimeoutError:
-                seen.append("silence")
+                events.append("silence")
             loop.network.links.power_on(B)
             try:
                 await reader.readexactly(1)
             except (ConnectionResetError, asyncio.IncompleteReadError):
-                seen.append("reset")
+                events.append("reset")
             writer.close()
 
         await loop.spawn(f"{A}#1", talk(), "talk")
-        return seen
+        return events
 
     assert loop.run_until_complete(main()) == ["silence", "reset"]
 
 
-def test_datagrams_pass_by_the_package_that_production_uses_unless_they_are_blocked(loop: SimLoop) -> None:
+def test_datagrams_pass_through_asyncio_dgram_unless_blocked(loop: SimLoop) -> None:
     async def main() -> list[bytes]:
-        heard: list[bytes] = []
+        received: list[bytes] = []
 
         async def listen() -> None:
             stream = await asyncio_dgram.bind(("0.0.0.0", 7))
             while True:
                 data, source = await stream.recv()
                 assert source == (A, 8)
-                heard.append(data)
+                received.append(data)
 
         async def talk() -> None:
             stream = await asyncio_dgram.bind(("0.0.0.0", 8))
@@ -155,17 +155,17 @@ def test_datagrams_pass_by_the_package_that_production_uses_unless_they_are_bloc
         await asyncio.sleep(0.1)
         await loop.spawn(f"{A}#1", talk(), "talk")
         listener.cancel()
-        return heard
+        return received
 
-    heard = loop.run_until_complete(main())
-    numbers = {int(data) for data in heard}
+    received = loop.run_until_complete(main())
+    numbers = {int(data) for data in received}
     assert max(numbers) == 99
     assert 90 < len(numbers) < 100  # some are lost
-    assert len(heard) >= len(numbers)
+    assert len(received) >= len(numbers)
 
 
-def test_a_frame_fault_may_name_the_hosts_of_its_link() -> None:
-    class Asked:
+def test_frame_fault_matches_the_hosts_of_its_link() -> None:
+    class RequestPipe:
         is_request = True
         link = (A, B)
 
@@ -177,5 +177,5 @@ def test_a_frame_fault_may_name_the_hosts_of_its_link() -> None:
         (CLIENTS, "", False),
     ):
         fault = FrameFault("hold_request", (27,), source=source, destination=destination)
-        assert fault.fits(Asked(), 27) is fits  # type: ignore[arg-type]
-        assert not fault.fits(Asked(), 26)  # type: ignore[arg-type]
+        assert fault.fits(RequestPipe(), 27) is fits  # type: ignore[arg-type]
+        assert not fault.fits(RequestPipe(), 26)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The simulated event loop: virtual time, FIFO within a node, seeded order between nodes, and honest failures."""
+"""The simulated event loop: virtual time, FIFO within a node, seeded order between nodes, deadlock and livelock."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ def make_loop(seed: int = 1, *, framed: bool = False, steps_max: int = 1_000_000
     return LOOPS[-1]
 
 
-def test_time_is_virtual_and_jumps() -> None:
+def test_virtual_time_advances_to_the_next_timer() -> None:
     loop = make_loop()
 
     async def main() -> float:
@@ -47,8 +47,8 @@ def test_handles_of_one_node_run_in_order_and_nodes_interleave() -> None:
                 loop.call_soon(seen.append, f"{node}{number}", context=loop.context_of(node))
         loop.call_later(1, loop.stop)
         loop.run_forever()
-        assert [each for each in seen if each[0] == "a"] == [f"a{number}" for number in range(6)]
-        assert [each for each in seen if each[0] == "b"] == [f"b{number}" for number in range(6)]
+        assert [name for name in seen if name[0] == "a"] == [f"a{number}" for number in range(6)]
+        assert [name for name in seen if name[0] == "b"] == [f"b{number}" for number in range(6)]
         orders.append(tuple(seen))
     assert len(set(orders)) > 1
 
@@ -70,11 +70,11 @@ def test_equal_deadlines_are_ordered_by_the_seed() -> None:
 def test_deadlock_names_the_waiting_task() -> None:
     loop = make_loop()
 
-    async def waits_for_ever() -> None:
+    async def waits_endlessly() -> None:
         await loop.create_future()
 
-    with pytest.raises(Deadlock, match="waits_for_ever"):
-        loop.run_until_complete(waits_for_ever())
+    with pytest.raises(Deadlock, match="waits_endlessly"):
+        loop.run_until_complete(waits_endlessly())
     for task in loop.tasks_of("world"):
         task.cancel()
     loop.call_later(1, loop.stop)
@@ -92,7 +92,7 @@ def test_livelock_is_capped() -> None:
         loop.run_forever()
 
 
-def test_threads_do_not_exist() -> None:
+def test_thread_request_raises_seam_bypassed() -> None:
     loop = make_loop()
 
     async def main() -> None:
@@ -102,7 +102,7 @@ def test_threads_do_not_exist() -> None:
         loop.run_until_complete(main())
 
 
-def test_a_buried_node_never_runs_again() -> None:
+def test_removed_node_never_runs_again() -> None:
     loop = make_loop()
     seen: list[str] = []
     context = loop.context_of("node#1")
@@ -115,7 +115,7 @@ def test_a_buried_node_never_runs_again() -> None:
     assert seen == []
 
 
-def test_a_stalled_node_runs_later_what_became_ready_meanwhile() -> None:
+def test_stalled_node_runs_its_handles_after_resuming() -> None:
     loop = make_loop()
     seen: list[tuple[str, float]] = []
 
@@ -142,7 +142,7 @@ def test_tasks_inherit_their_node() -> None:
     assert loop.run_until_complete(loop.spawn("n", parent(), "parent")) == "n"
 
 
-def test_an_exception_that_nobody_takes_is_a_failure_of_the_run() -> None:
+def test_unhandled_exception_is_collected() -> None:
     loop = make_loop()
     loop.call_soon(int, "x")
     loop.call_later(1, loop.stop)
@@ -178,7 +178,7 @@ def run_echo(seed: int) -> tuple[str, int]:
     return loop.trace.digest(), loop.steps
 
 
-def test_unmodified_streams_run_and_equal_seeds_give_equal_traces() -> None:
+def test_asyncio_streams_run_and_equal_seeds_have_equal_traces() -> None:
     assert run_echo(3) == run_echo(3)
     assert run_echo(3)[0] != run_echo(4)[0]
 
@@ -208,7 +208,7 @@ class Recorder(asyncio.Protocol):
 
 
 class Buffered(asyncio.BufferedProtocol):
-    """Reads through a buffer of three bytes."""
+    """Protocol that reads through a buffer of three bytes."""
 
     def __init__(self) -> None:
         self.buffer = bytearray(3)
@@ -247,7 +247,7 @@ def test_buffered_protocols_get_everything_in_order() -> None:
     assert server.received == b"abcdefghij"
 
 
-def test_a_reader_that_pauses_makes_the_writer_pause() -> None:
+def test_paused_reader_pauses_the_writer() -> None:
     loop = make_loop()
     server = Recorder()
     client, transport = connect_pair(loop, lambda: server)
@@ -262,7 +262,7 @@ def test_a_reader_that_pauses_makes_the_writer_pause() -> None:
     assert (client.paused, len(server.received)) == (0, 100_000)
 
 
-def test_close_delivers_what_was_written_and_abort_resets() -> None:
+def test_close_delivers_written_data_and_abort_resets() -> None:
     loop = make_loop()
     server = Recorder()
     client, transport = connect_pair(loop, lambda: server)
@@ -281,7 +281,7 @@ def test_close_delivers_what_was_written_and_abort_resets() -> None:
     assert client.lost is None
 
 
-def test_refused_and_cut_connections() -> None:
+def test_reset_all_resets_connections_and_refuses_new_ones() -> None:
     loop = make_loop()
     server = Recorder()
     client, _ = connect_pair(loop, lambda: server)
@@ -301,7 +301,7 @@ def frame(api_key: int, correlation_id: int, body: bytes = b"body") -> bytes:
     return len(payload).to_bytes(4, "big") + payload
 
 
-def test_a_held_frame_arrives_later_on_another_connection() -> None:
+def test_held_frame_arrives_later_on_another_connection() -> None:
     loop = make_loop(framed=True)
     servers: list[Recorder] = []
 
@@ -319,7 +319,7 @@ def test_a_held_frame_arrives_later_on_another_connection() -> None:
     assert servers[1].received == frame(26, 2)
 
 
-def test_a_lost_response_comes_after_the_request_was_applied() -> None:
+def test_lost_response_resets_after_the_request_was_delivered() -> None:
     loop = make_loop(framed=True)
     server = Recorder()
     client, transport = connect_pair(loop, lambda: server)
@@ -335,7 +335,7 @@ def test_a_lost_response_comes_after_the_request_was_applied() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tear_request", "tear_response"])
-def test_a_frame_is_torn_by_a_reset(kind: str) -> None:
+def test_torn_frame_arrives_partially_before_the_reset(kind: str) -> None:
     loop = make_loop(framed=True)
     server = Recorder()
     client, transport = connect_pair(loop, lambda: server)
@@ -345,13 +345,13 @@ def test_a_frame_is_torn_by_a_reset(kind: str) -> None:
     assert server.transport is not None
     (transport if kind == "tear_request" else server.transport).write(whole)
     settle(loop, 1)
-    got = server.received if kind == "tear_request" else client.received
-    assert 0 < len(got) < len(whole)
-    assert whole.startswith(got)
+    received = server.received if kind == "tear_request" else client.received
+    assert 0 < len(received) < len(whole)
+    assert whole.startswith(received)
     assert isinstance(client.lost, ConnectionResetError)
 
 
-def test_a_detached_node_is_silent_and_its_peer_sees_a_reset() -> None:
+def test_detached_node_sends_nothing_and_its_peer_receives_a_reset() -> None:
     loop = make_loop()
     server = Recorder()
     context = loop.context_of("node#1")
@@ -373,8 +373,8 @@ def test_a_detached_node_is_silent_and_its_peer_sees_a_reset() -> None:
         loop.run_until_complete(loop.create_connection(Recorder, "127.0.0.1", 9000))
 
 
-def test_the_trace_hash_depends_on_every_line() -> None:
-    one, two = Trace(), Trace()
-    one.add(1, 0.5, "write", "a", 3)
-    two.add(1, 0.5, "write", "a", 4)
-    assert one.digest() != two.digest()
+def test_trace_hash_depends_on_every_line() -> None:
+    first, second = Trace(), Trace()
+    first.add(1, 0.5, "write", "a", 3)
+    second.add(1, 0.5, "write", "a", 4)
+    assert first.digest() != second.digest()

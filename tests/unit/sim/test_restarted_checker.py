@@ -1,4 +1,4 @@
-"""I16 of a compacted topic, made by hand: what a broker that comes up may know of its producers."""
+"""I16 of a compacted topic, by hand-written logs: producer state of a restarted broker."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -50,38 +50,38 @@ FIRST, SECOND = written(5, 4, 0), written(9, 3, 4)
 LATER = written(12, 1, 0, producer=OTHER)
 
 Row = tuple[int, int, int, int, int]
-"""Producer, epoch, last sequence, coordinator's epoch, where its open transaction began."""
+"""Producer id, epoch, last sequence, coordinator epoch, first offset of the open transaction."""
 
 
 def findings(log: Sequence[tuple[Batch, Batch | None]], stable: int, *rows: Row) -> list[str]:
-    """What is said of a broker that claims that, with a log of such batches: as they were written, and what is left of each."""
+    """Return the findings about a broker with these producer rows and this log of (original batch, batch on disk)."""
     loop = SimLoop(Random(1))
     monitor = Monitor("/data", "ledger", CommitDelays(loop), lambda: 0, flush=False)
     replica = monitor.watcher(1, Medium()).logs[TABLE, 0] = ReplicaLog()
     for batch, held in log:
         replica.add(batch, 0, 0, held)
     names = ("producer_id", "producer_epoch", "last_sequence", "coordinator_epoch", "current_txn_start_offset")
-    known = [SimpleNamespace(**dict(zip(names, row, strict=True))) for row in rows]
-    claims = SimpleNamespace(
-        log_end_offset=replica.end, last_stable_offset=stable, producers=SimpleNamespace(active=lambda: known)
+    active = [SimpleNamespace(**dict(zip(names, row, strict=True))) for row in rows]
+    log_state = SimpleNamespace(
+        log_end_offset=replica.end, last_stable_offset=stable, producers=SimpleNamespace(active=lambda: active)
     )
-    partition = SimpleNamespace(online=True, log=claims)
+    partition = SimpleNamespace(online=True, log=log_state)
     loop.close()
     return monitor.differences(1, "node", cast("Any", SimpleNamespace(get=lambda *_: partition)))
 
 
 WHOLE = [(batch, batch) for batch in BEFORE]
 FETCHED = [*WHOLE, (FIRST, None), (SECOND, emptied(SECOND))]
-"""The leader has compacted the transaction, which was aborted, up to before its marker; the follower has not come to that one yet."""
+"""The leader compacted the aborted transaction up to its marker. The follower has not fetched the marker yet."""
 
 
 @pytest.mark.parametrize("since", [5, 9])
-def test_a_transaction_begins_with_what_was_left_of_it_for_who_fetched_it_compacted(since: int) -> None:
-    """At 5 it begins for who had a snapshot of when it was whole."""
+def test_transaction_fetched_after_compaction_begins_with_its_first_remaining_batch(since: int) -> None:
+    """Offset 5 is correct for a broker with a snapshot from before the compaction."""
     assert findings(FETCHED, since, (PRODUCER, 3, 6, 0, since)) == []
 
 
-def test_it_is_open_until_its_marker_comes_and_hides_what_is_behind() -> None:
+def test_open_transaction_bounds_the_stable_offset_until_its_marker() -> None:
     assert len(findings(FETCHED, 12, (PRODUCER, 3, 6, 0, -1))) == 2
     assert findings(FETCHED, 12, (PRODUCER, 3, 6, 0, 9)) == [
         f"I16 node {TABLE}-0: last stable offset 12, a replay gives 9"
@@ -91,13 +91,13 @@ def test_it_is_open_until_its_marker_comes_and_hides_what_is_behind() -> None:
     ]
 
 
-def test_it_begins_with_its_first_batch_where_that_is() -> None:
+def test_transaction_must_begin_with_its_first_batch_on_disk() -> None:
     for first in (FIRST, emptied(FIRST)):
         assert len(findings([*WHOLE, (FIRST, first), (SECOND, SECOND)], 9, (PRODUCER, 3, 6, 0, 9))) == 2
 
 
-def test_who_never_had_a_batch_of_it_knows_of_none() -> None:
-    """So the producer is as it was before, and one of which nothing is left is not known at all."""
+def test_producer_without_batches_on_disk_is_unknown() -> None:
+    """The producer state is that from before the transaction. A producer without any batch left is unknown."""
     gone = [*WHOLE, (FIRST, None), (SECOND, None), (LATER, emptied(LATER))]
     before, other = (PRODUCER, 3, -1, 0, -1), (OTHER, 3, 0, -1, -1)
     assert findings(gone, 13, before, other) == []
@@ -106,7 +106,7 @@ def test_who_never_had_a_batch_of_it_knows_of_none() -> None:
     assert findings([*WHOLE, (LATER, None), (FIRST, FIRST)], 5, (PRODUCER, 3, 3, 0, 5)) == []
 
 
-def test_a_marker_without_its_record_says_the_epoch_and_not_who_coordinated() -> None:
+def test_marker_without_record_gives_the_epoch_but_no_coordinator_epoch() -> None:
     end = BEFORE[1]
     log = [(BEFORE[0], None), (end, emptied(end)), (FIRST, None), (LATER, LATER)]
     other = (OTHER, 3, 0, -1, -1)

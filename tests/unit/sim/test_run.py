@@ -1,4 +1,4 @@
-"""A run judges the cluster, not the luck of its own clients."""
+"""A whole run: recovery, fault model and liveness checks do not depend on chance."""
 
 import asyncio
 from contextlib import nullcontext
@@ -32,8 +32,11 @@ COPY_SECONDS_MAX = 20.0
 """Virtual seconds in which one copier reads and copies all records of the scenario; it needs about 5."""
 
 
-def test_who_shows_that_a_healed_cluster_commits_is_not_beaten_by_its_own_time_out() -> None:
-    """One of three brokers stays cut off, and asking it costs a client more than the transactions of this run may last."""
+def test_healed_cluster_commits_although_one_broker_stays_isolated() -> None:
+    """One of three brokers stays isolated.
+
+    A connection attempt to it takes longer than the transaction time-out of the run.
+    """
     for seed in range(1000, 1008):
         options = replace(
             generate_options(seed, brokers=3),
@@ -46,12 +49,12 @@ def test_who_shows_that_a_healed_cluster_commits_is_not_beaten_by_its_own_time_o
         assert run_seed(seed, options=options).findings == [], seed
 
 
-def test_a_broker_that_is_left_dead_does_not_come_back_from_a_restart_that_was_on_its_way() -> None:
+def test_removed_broker_is_not_started_by_a_pending_restart() -> None:
     loop = SimLoop(Random(1))
     cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=1), faults=[]))
     machine = cluster.only
 
-    async def leave_behind() -> None:
+    async def crash_permanently() -> None:
         await cluster.start()
         machine.restart(downtime=1.0)
         await asyncio.sleep(0.9)
@@ -61,34 +64,32 @@ def test_a_broker_that_is_left_dead_does_not_come_back_from_a_restart_that_was_o
         await asyncio.sleep(5.0)
 
     with logs_into(loop):
-        loop.run_until_complete(leave_behind())
+        loop.run_until_complete(crash_permanently())
     assert (machine.incarnations, machine.alive) == (1, False)
     loop.close()
 
 
-def test_a_checkpoint_that_is_older_than_a_power_cut_says_no_more_than_its_broker_will_believe() -> None:
+def test_checkpoint_from_before_power_loss_is_bounded_by_the_log() -> None:
     loop = SimLoop(Random(1))
     cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=3), faults=[]))
     machine, place = cluster.machine(2), ("ledger", 0)
     disk = SimDisk(machine.medium, loop, Random(1), name="before", latency=DiskLatency())
     disk.make_directory(ROOT)
-    left = list(read_batches(encode_batch([(None, b"a")], timestamp=1)))
-    assert committed_on(machine, place, left) == 0
+    batches = list(read_batches(encode_batch([(None, b"a")], timestamp=1)))
+    assert committed_on(machine, place, batches) == 0
     disk.replace_file_now(WATERMARKS, b"0\n1\nledger 0 95\n")
-    assert committed_on(machine, place, left) == 95
+    assert committed_on(machine, place, batches) == 95
     machine.medium.lose_power(Random(1))
     cluster.lost_data(machine)
-    assert committed_on(machine, place, left) == 1
+    assert committed_on(machine, place, batches) == 1
     disk.replace_file_now(WATERMARKS, b"0\n1\nledger 0 2\n")
-    assert committed_on(machine, place, left) == 2
+    assert committed_on(machine, place, batches) == 2
     loop.close()
 
 
-@pytest.mark.parametrize("fails", [True, False])
-def test_what_a_refused_write_has_left_is_looked_for_before_the_node_goes_on_with_it(
-    monkeypatch: pytest.MonkeyPatch, *, fails: bool
-) -> None:
-    """A whole batch may be there of which nobody was told; no crash has to come in between."""
+@pytest.mark.parametrize("write_fails", [True, False])
+def test_disk_is_read_again_after_a_failed_write(monkeypatch: pytest.MonkeyPatch, *, write_fails: bool) -> None:
+    """A failed write may leave a complete batch on the disk. The monitor reads the disk again even without a crash."""
     loop = SimLoop(Random(1))
     cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=1), faults=[]))
     machine = cluster.only
@@ -97,7 +98,7 @@ def test_what_a_refused_write_has_left_is_looked_for_before_the_node_goes_on_wit
 
     async def restart() -> None:
         await cluster.start()
-        if fails:
+        if write_fails:
             machine.disk_fault(DiskFault("write", "t-0", 5), restart_after=100.0)
             assert machine.disk is not None
             with pytest.raises(OSError, match="simulated"):
@@ -109,11 +110,11 @@ def test_what_a_refused_write_has_left_is_looked_for_before_the_node_goes_on_wit
 
     with logs_into(loop):
         loop.run_until_complete(restart())
-    assert read_again == [machine] * fails
+    assert read_again == [machine] * write_fails
     loop.close()
 
 
-def test_a_node_that_was_about_to_restart_when_a_sync_failed_does_not_come_back_on_a_page_cache_that_lies() -> None:
+def test_failed_sync_during_restart_leads_to_a_machine_restart() -> None:
     loop = SimLoop(Random(1))
     cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=1), faults=[]))
     machine = cluster.only
@@ -133,8 +134,8 @@ def test_a_node_that_was_about_to_restart_when_a_sync_failed_does_not_come_back_
     loop.close()
 
 
-def test_a_node_that_is_told_twice_to_stop_stops_once() -> None:
-    """As a broker does with a second signal: it is heard, and changes nothing."""
+def test_second_stop_of_a_node_has_no_effect() -> None:
+    """A second SIGTERM has no effect, as with a real broker."""
     loop = SimLoop(Random(1))
     cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=1), faults=[]))
     machine = cluster.only
@@ -154,10 +155,8 @@ def test_a_node_that_is_told_twice_to_stop_stops_once() -> None:
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_snapshot_is_expected_to_be_whole_where_a_node_has_stopped_and_not_where_one_was_left_dead(
-    *, gone: bool
-) -> None:
-    """A bit of what it would have made again may have turned when it died."""
+def test_invalid_snapshot_is_reported_unless_the_machine_was_removed(*, gone: bool) -> None:
+    """A crashed node may leave a snapshot with a flipped bit, which it would write again at its next start."""
     loop = SimLoop(Random(1))
     cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=3), faults=[]))
     machine, place = cluster.machine(1), ("ledger", 0)
@@ -174,52 +173,58 @@ def test_a_snapshot_is_expected_to_be_whole_where_a_node_has_stopped_and_not_whe
     loop.close()
 
 
-def test_who_is_lost_for_ever_is_the_one_whose_data_is_not_back_in_sync() -> None:
+def test_only_the_suspect_machine_may_stay_away() -> None:
     loop = SimLoop(Random(1))
-    options = next(drawn for seed in range(100) if (drawn := generate_options(seed, brokers=3)).durability == ONE_LOSES)
+    options = next(
+        candidate for seed in range(100) if (candidate := generate_options(seed, brokers=3)).durability == ONE_LOSES
+    )
     cluster = Cluster(loop, Random(1), options)
     cluster.monitor = Run(loop, Random(1), options).monitor
     assert all(cluster.may_stay_away(machine) for machine in cluster.machines)
     cluster.lost_data(cluster.machine(2))
     assert [machine.number for machine in cluster.machines if cluster.may_stay_away(machine)] == [2]
-    cluster.machine(2).up.set()  # no partition is placed on it
+    cluster.machine(2).up.set()  # it has no partitions
     assert all(cluster.may_stay_away(machine) for machine in cluster.machines)
     loop.close()
 
 
-def test_nobody_else_loses_data_before_a_broker_whose_disk_has_refused_something_is_whole_again() -> None:
+def test_no_broker_may_lose_data_while_another_has_a_failed_disk() -> None:
     loop = SimLoop(Random(1))
-    options = next(drawn for seed in range(100) if (drawn := generate_options(seed, brokers=3)).durability == ONE_LOSES)
+    options = next(
+        candidate for seed in range(100) if (candidate := generate_options(seed, brokers=3)).durability == ONE_LOSES
+    )
     cluster = Cluster(loop, Random(1), options)
     cluster.monitor = Run(loop, Random(1), options).monitor
-    refused, other = cluster.machine(1), cluster.machine(2)
+    failed, other = cluster.machine(1), cluster.machine(2)
 
-    async def refuse() -> None:
+    async def fail_disk() -> None:
         await cluster.start()
-        refused.disk_fault(DiskFault("write", "/t-", 5), restart_after=100.0)
-        assert cluster.may_lose_data(other), "it has not struck"
-        assert refused.disk is not None
+        failed.disk_fault(DiskFault("write", "/t-", 5), restart_after=100.0)
+        assert cluster.may_lose_data(other), "the fault was not injected yet"
+        assert failed.disk is not None
         with pytest.raises(OSError, match="simulated"):
-            refused.disk.fault("write", "/t-0/0.log")
-        assert not cluster.may_lose_data(other), "in sync, as far as the others know yet"
-        assert cluster.may_lose_data(refused)
+            failed.disk.fault("write", "/t-0/0.log")
+        assert not cluster.may_lose_data(other), "the ISR still contains the broker"
+        assert cluster.may_lose_data(failed)
         await cluster.stop()
 
     with logs_into(loop):
-        loop.run_until_complete(refuse())
+        loop.run_until_complete(fail_disk())
     loop.close()
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_no_disk_refuses_anything_before_another_broker_that_has_lost_data_is_whole_again(*, lost: bool) -> None:
-    """Nor does one that was to do so before the other lost it: nobody would be left who vouches for what the two have acknowledged."""
+def test_no_disk_operation_fails_while_another_broker_is_suspect(*, lost: bool) -> None:
+    """A pending disk fault is dropped, too, if another broker loses data first: no intact replica might remain."""
     loop = SimLoop(Random(1))
-    options = next(drawn for seed in range(100) if (drawn := generate_options(seed, brokers=3)).durability == ONE_LOSES)
+    options = next(
+        candidate for seed in range(100) if (candidate := generate_options(seed, brokers=3)).durability == ONE_LOSES
+    )
     cluster = Cluster(loop, Random(1), options)
     cluster.monitor = Run(loop, Random(1), options).monitor
     machine = cluster.machine(1)
 
-    async def refuse() -> None:
+    async def fail_disk() -> None:
         await cluster.start()
         machine.disk_fault(DiskFault("write", "/t-", 5), restart_after=100.0)
         if lost:
@@ -232,7 +237,7 @@ def test_no_disk_refuses_anything_before_another_broker_that_has_lost_data_is_wh
         await cluster.stop()
 
     with logs_into(loop):
-        loop.run_until_complete(refuse())
+        loop.run_until_complete(fail_disk())
     loop.close()
 
 
@@ -241,7 +246,7 @@ def test_no_disk_refuses_anything_before_another_broker_that_has_lost_data_is_wh
 def test_two_copiers_with_one_transactional_id_do_not_fence_each_other_after_healing(
     protocol: str, dialect: Dialect
 ) -> None:
-    """Two running copiers share a transactional id when the faults stop. One of them ends, and the group reads all records.
+    """Two copiers share a transactional id when the faults stop. One of them ends, and the group reads all records.
 
     1. Copier A calls InitProducerId, then copier B does. The coordinator fences A.
     2. A receives PRODUCER_FENCED. If A calls InitProducerId again, the coordinator fences B.
@@ -260,10 +265,10 @@ def test_two_copiers_with_one_transactional_id_do_not_fence_each_other_after_hea
         writer = PlainProducer(run.world, "writer", TV2_DIALECT)
         await writer.run(60)
         run.groups.set_calm()
-        crew = GroupRunner(run.world, plan, [dialect])
-        copiers = [crew._process(0, life) for life in range(2)]
+        runner = GroupRunner(run.world, plan, [dialect])
+        copiers = [runner._process(0, incarnation) for incarnation in range(2)]
         assert {copier.transactional_id for copier in copiers if isinstance(copier, Copier)} == {"copy/0"}
-        run.groups._tasks += [loop.spawn(f"c:{each.name}", each.run_member(), each.name) for each in copiers]
+        run.groups._tasks += [loop.spawn(f"c:{copier.name}", copier.run_member(), copier.name) for copier in copiers]
         findings = await run.groups.drain(COPY_SECONDS_MAX)
         ended = [task.result() for task in run.groups._tasks]
         run.inspector.close()

@@ -1,4 +1,4 @@
-"""The checker of simple consumers against hand-written histories, and what of them is drawn."""
+"""The checker of simple consumers against hand-written histories, and the options of simple consumers."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ from tests.sim.options.run_options import generate_options
 
 GROUP = "alone-1"
 P0, P1 = ("ledger", 0), ("ledger", 1)
-Said = tuple[str, dict[Any, int]]
-"""Outcome, and the offset of each partition; -1: deleted."""
+Write = tuple[str, dict[Any, int]]
+"""Outcome and offset of each partition; -1 for a deleted offset."""
 
 
-def findings(*steps: Said | dict[Any, int], coordinated: bool = True) -> list[str]:
-    """Of what was said (a pair) and told (a dict), in turn."""
+def findings(*steps: Write | dict[Any, int], coordinated: bool = True) -> list[str]:
+    """Return the findings about a sequence of writes (pairs) and OffsetFetch responses (mappings)."""
     history = History()
     for step in steps:
         if isinstance(step, dict):
-            told = history.invoke(OFFSETS, "x", 0.0, group=GROUP, partitions=(P0, P1), offsets=tuple(step.items()))
-            history.complete(told, OK, 0.0, coordinated=coordinated)
+            fetched = history.invoke(OFFSETS, "x", 0.0, group=GROUP, partitions=(P0, P1), offsets=tuple(step.items()))
+            history.complete(fetched, OK, 0.0, coordinated=coordinated)
             continue
         outcome, offsets = step
         history.complete(history.invoke(SIMPLE, "x", 0.0, group=GROUP, offsets=tuple(offsets.items())), outcome, 0.0)
@@ -31,14 +31,14 @@ def findings(*steps: Said | dict[Any, int], coordinated: bool = True) -> list[st
     return list(check_simple_consumer(evidence))
 
 
-def test_what_was_said_last_is_told() -> None:
+def test_offset_written_last_is_accepted() -> None:
     assert findings({}, (OK, {P0: 1}), {P0: 1}, (OK, {P1: 2}), (OK, {P0: -1}), {P1: 2}) == []
     assert findings((OK, {P0: 1}), (FAIL, {P0: 2}), {P0: 1}) == []
 
 
-def test_what_it_never_heard_the_end_of_may_have_happened_or_happen_yet() -> None:
-    for told in ({P0: 1}, {P0: 2}):
-        assert findings((OK, {P0: 1}), (INFO, {P0: 2}), told) == []
+def test_write_with_unknown_outcome_may_or_may_not_take_effect() -> None:
+    for fetched in ({P0: 1}, {P0: 2}):
+        assert findings((OK, {P0: 1}), (INFO, {P0: 2}), fetched) == []
     assert findings((INFO, {P0: 2}), (OK, {P0: 3}), {P0: 3}, {P0: 2}) == []
     assert findings((OK, {P0: 1}), (INFO, {P0: -1, P1: -1}), {}) == []
 
@@ -54,24 +54,24 @@ def test_what_it_never_heard_the_end_of_may_have_happened_or_happen_yet() -> Non
         ((OK, {P0: 1}), {P0: 1, P1: 7}),
     ],
 )
-def test_anything_else_is_found(steps: tuple[Any, ...]) -> None:
+def test_other_offsets_are_reported(steps: tuple[Any, ...]) -> None:
     (finding,) = findings(*steps)
     assert finding.startswith("I7 alone-1")
     assert findings(*steps, coordinated=False) == []
 
 
-def test_rarities_are_drawn_apart() -> None:
-    """A seed keeps the groups that it had; in part of the runs others are added."""
-    drawn = [groups for seed in range(60) if (groups := generate_options(seed).groups) is not None]
-    assert 0 < sum(1 for groups in drawn if groups.plans[-1].restless) < len(drawn)
-    assert 0 < sum(1 for groups in drawn if groups.alone) < len(drawn)
-    for groups in drawn:
+def test_rarities_are_generated_separately() -> None:
+    """A seed keeps its other groups; part of the runs get additional ones."""
+    options_with_groups = [groups for seed in range(60) if (groups := generate_options(seed).groups) is not None]
+    assert 0 < sum(1 for groups in options_with_groups if groups.plans[-1].restless) < len(options_with_groups)
+    assert 0 < sum(1 for groups in options_with_groups if groups.alone) < len(options_with_groups)
+    for groups in options_with_groups:
         assert not any(plan.restless for plan in groups.plans[:-1])
         assert not groups.size_max or groups.plans[-1].members > groups.size_max
 
 
-def test_a_broker_that_is_started_again_has_room_for_fewer_members() -> None:
+def test_restarted_broker_has_a_smaller_group_max_size() -> None:
     crowded = (generate_options(seed, brokers=3) for seed in range(200))
-    options = next(each for each in crowded if each.groups is not None and each.groups.size_max)
+    options = next(candidate for candidate in crowded if candidate.groups is not None and candidate.groups.size_max)
     assert make_config(options, 1, 1).group_max_size > CROWDED_SIZE_MAX
     assert make_config(options, 1, 2).group_max_size == make_config(options, 2, 1).group_max_size == CROWDED_SIZE_MAX

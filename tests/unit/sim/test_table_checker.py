@@ -1,4 +1,4 @@
-"""A compacted topic and what its readers were shown, by hand: what may be missing, and each way in which too much is."""
+"""The checker of a compacted topic against hand-written reads: records that may be missing, and those that may not."""
 
 from dataclasses import replace
 
@@ -16,7 +16,10 @@ from tests.sim.workloads.encode import CONTROL, TRANSACTIONAL, encode_batch, enc
 TABLE = ("table", 0)
 DAY_MS = 24 * 3600 * 1000
 ABORTED, TOMBSTONE, END = 2, 5, 7
-"""Offsets: a has the values 0, 1 and 6, and between them an aborted one; b has 4, which the tombstone at 5 ends."""
+"""Offsets of special records.
+
+Key a has values at 0, 1 and 6 and an aborted one at 2. Key b has a value at 4 and a tombstone at 5.
+"""
 
 
 def written() -> list[bytes]:
@@ -39,7 +42,7 @@ def written() -> list[bytes]:
 
 
 class Case:
-    """One client that reads from the start, in as many steps as it is given."""
+    """One client that reads the topic from offset 0, in one or more fetches."""
 
     def __init__(self, *, retention_ms: int = DAY_MS) -> None:
         self.history = History()
@@ -57,7 +60,7 @@ class Case:
         return list(check_table(self.evidence))
 
 
-def test_a_tombstone_is_known_by_its_mark_and_keeps_it() -> None:
+def test_tombstone_is_identified_by_its_header() -> None:
     assert [slot.value for slot in PartitionModel.read(written()).slots.values()] == [
         b"0",
         b"1",
@@ -68,14 +71,14 @@ def test_a_tombstone_is_known_by_its_mark_and_keeps_it() -> None:
     ]
     records, position = consumer_view(b"".join(written()), [(8, 2)], fetch_offset=1, committed=True)
     assert (records, position) == ([(1, b"1"), (4, b"4"), (5, b"5"), (6, b"6")], END)
-    left = encode_batch([], timestamp=1, producer_id=8, producer_epoch=0, attributes=TRANSACTIONAL | CONTROL)
-    assert consumer_view(left, [], fetch_offset=0, committed=True) == ([], 0)
+    emptied = encode_batch([], timestamp=1, producer_id=8, producer_epoch=0, attributes=TRANSACTIONAL | CONTROL)
+    assert consumer_view(emptied, [], fetch_offset=0, committed=True) == ([], 0)
     (batch,) = read_batches(written()[3])
     assert is_part(replace(batch, deltas=[1], records=[(b"b", None)]), batch)
     assert not is_part(replace(batch, deltas=[1], records=[(b"b", None)], marks={1: b"other"}), batch)
 
 
-def test_whoever_reads_to_the_end_needs_to_be_shown_the_newest_of_each_key_only() -> None:
+def test_reader_must_receive_the_newest_record_of_each_key_only() -> None:
     assert Case().read(0, END, 0, 1, 4, 5, 6).findings() == []
     assert Case().read(0, END, 0, 1, 2, 4, 5, 6, isolation=READ_UNCOMMITTED).findings() == []
     assert Case().read(0, 2, 1).read(2, END, 5, 6).findings() == []
@@ -93,23 +96,23 @@ def test_whoever_reads_to_the_end_needs_to_be_shown_the_newest_of_each_key_only(
         (END, (1, 0, 5, 6), END, "received offset 0 of table-0 after 1"),
     ],
 )
-def test_what_is_newest_and_not_shown_is_found(end: int, offsets: tuple[int, ...], stable: int, finding: str) -> None:
+def test_missing_newest_record_is_reported(end: int, offsets: tuple[int, ...], stable: int, finding: str) -> None:
     findings = Case().read(0, end, *offsets, isolation=READ_UNCOMMITTED, stable=stable).findings()
-    assert any(finding in each for each in findings), findings
+    assert any(finding in reported for reported in findings), findings
 
 
-def test_each_reading_from_the_start_is_judged_by_itself() -> None:
+def test_each_pass_over_the_topic_is_checked_separately() -> None:
     assert Case().read(0, END, 1, 5, 6).read(0, END, 5, 6).findings() == []
     assert len(Case().read(0, END, 1, 5, 6).read(0, END, 5).findings()) == 1
 
 
-def test_a_tombstone_that_has_had_its_time_may_go_while_somebody_reads() -> None:
+def test_expired_tombstone_may_be_removed_during_a_read() -> None:
     slow = Case(retention_ms=500).read(0, 5, 4).read(5, END, 6)
     assert slow.findings() == []
     assert len(Case().read(0, 5, 4).read(5, END, 6).findings()) == 1
 
 
-def test_a_compacted_log_need_not_say_who_coordinated() -> None:
+def test_compacted_log_may_lack_the_coordinator_epoch() -> None:
     rows = [SnapshotRow(7, 0, 1, -1, -1), SnapshotRow(8, 0, 0, -1, -1)]
     case = Case()
     case.evidence.described_producers = {TABLE: rows}

@@ -24,7 +24,7 @@ from odradek.protocol.errors import Unencodable
 from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.metadata import MetadataRequest
 from odradek.protocol.schema import Message, Struct
-from tests.unit.broker.test_node_smoke import Running, running
+from tests.support.running_node import RunningNode, running
 
 ROUNDS: Final = 8
 """Requests per API and version."""
@@ -101,7 +101,7 @@ def frame(api: AnyApi, version: int, body: bytes) -> bytes:
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
-async def send_on_new_connection(node: Running, data: bytes) -> None:
+async def send_on_new_connection(node: RunningNode, data: bytes) -> None:
     """Send bytes and the end of the stream, and read until the server closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", node.node.listeners[0].port)
     writer.write(data)

@@ -1,4 +1,4 @@
-"""What tests of the broker share."""
+"""Fixtures of the broker's unit tests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from odradek.storage.segment import segment
 
 
 @pytest.fixture
-def from_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No log keeps what was appended last in memory: every read is one of the file."""
+def reads_from_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every read use the segment file: no log keeps its latest batches in memory."""
     monkeypatch.setattr(segment, "RECENT_BYTES_MAX", 0)

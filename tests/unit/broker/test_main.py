@@ -1,4 +1,4 @@
-"""The process: what it prints, where, and how it ends."""
+"""The broker process: output, exit codes, imports and limits."""
 
 import json
 import os
@@ -19,7 +19,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", "odradek.broker", *arguments]
 
 
-def finished(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run_broker(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(*arguments),
         capture_output=True,
@@ -30,8 +30,8 @@ def finished(*arguments: str, environment: dict[str, str] | None = None) -> subp
     )
 
 
-def started(path: Path, *arguments: str) -> tuple["subprocess.Popen[str]", str]:
-    """The process and its ready line."""
+def start_broker(path: Path, *arguments: str) -> tuple["subprocess.Popen[str]", str]:
+    """Start a broker. Return its process and its ready line."""
     process = subprocess.Popen(
         command("--set", f"log.dirs={path}", "--set", "listeners=PLAINTEXT://127.0.0.1:0", *arguments),
         stdin=subprocess.PIPE,
@@ -53,27 +53,27 @@ def started(path: Path, *arguments: str) -> tuple["subprocess.Popen[str]", str]:
         ([], {"ODRADEK_NODE_ID": "x"}, "node.id: 'x' is not an integer of 32 bits (environment ODRADEK_NODE_ID)"),
     ],
 )
-def test_a_bad_configuration_is_one_line_and_exit_code_2(
+def test_invalid_configuration_is_one_line_and_exit_code_2(
     arguments: list[str], environment: dict[str, str], line: str
 ) -> None:
-    done = finished(*arguments, environment=environment)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", line + "\n")
+    completed = run_broker(*arguments, environment=environment)
+    assert (completed.returncode, completed.stdout, completed.stderr) == (2, "", line + "\n")
 
 
-@pytest.mark.parametrize("way", ["SIGTERM", "SIGINT", "stdin"])
-def test_it_says_ready_stops_cleanly_and_logs_to_standard_error(tmp_path: Path, way: str) -> None:
-    process, ready = started(tmp_path, "--stop-with-stdin", "--set", "odradek.log.format=json")
+@pytest.mark.parametrize("stop_method", ["SIGTERM", "SIGINT", "stdin"])
+def test_broker_prints_ready_stops_cleanly_and_logs_to_standard_error(tmp_path: Path, stop_method: str) -> None:
+    process, ready = start_broker(tmp_path, "--stop-with-stdin", "--set", "odradek.log.format=json")
     try:
         assert ready.startswith("ready 127.0.0.1:")
-        second = finished("--set", f"log.dirs={tmp_path}", "--set", "listeners=PLAINTEXT://127.0.0.1:0")
+        second = run_broker("--set", f"log.dirs={tmp_path}", "--set", "listeners=PLAINTEXT://127.0.0.1:0")
         assert second.returncode == 1
         assert second.stderr.splitlines()[-1] == f"{tmp_path}: the directory is in use by another process"
-        if way == "stdin":
+        if stop_method == "stdin":
             assert process.stdin is not None
             process.stdin.close()
             process.stdin = None
         else:
-            process.send_signal(getattr(signal, way))
+            process.send_signal(getattr(signal, stop_method))
         out, err = process.communicate(timeout=STARTS_WITHIN_S)
     finally:
         process.kill()
@@ -88,23 +88,27 @@ def test_it_says_ready_stops_cleanly_and_logs_to_standard_error(tmp_path: Path, 
     assert (starting["version"], starting["commit"]) == (__version__, source_commit())
 
 
-def test_a_broker_imports_nothing_that_only_people_and_clients_need() -> None:
+def test_broker_imports_no_package_of_the_command_line_or_of_clients() -> None:
     heavy = {"rich", "pygments", "typer", "click", "numpy", "confluent_kafka"}
     program = (
         f"import odradek.broker.__main__, sys; loaded = {{name.partition('.')[0] for name in sys.modules}};"
-        f"print(sorted({heavy!r} & loaded), [name for name in sys.modules if name.startswith(('odradek.local', 'odradek.commands'))])"
+        "own = [name for name in sys.modules if name.startswith(('odradek.local', 'odradek.commands'))];"
+        f"print(sorted({heavy!r} & loaded), own)"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=STARTS_WITHIN_S, check=True
     )
-    assert done.stdout == "[] []\n"
+    assert completed.stdout == "[] []\n"
 
 
-def test_it_takes_the_open_files_that_the_system_allows(tmp_path: Path) -> None:
-    few = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096)); os.execv(sys.executable, sys.argv[1:])"
+def test_broker_raises_its_limit_of_open_files_to_the_hard_limit(tmp_path: Path) -> None:
+    program = (
+        "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096));"
+        "os.execv(sys.executable, sys.argv[1:])"
+    )
     arguments = command("--set", f"log.dirs={tmp_path}", "--set", "listeners=PLAINTEXT://127.0.0.1:0")
     process = subprocess.Popen(
-        [sys.executable, "-c", few, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     try:
         assert process.stdout is not None

@@ -184,7 +184,7 @@ async def test_follower_fetch_needs_cluster_action_permission(tmp_path: Path) ->
     ]
 
 
-@pytest.mark.usefixtures("from_the_file")
+@pytest.mark.usefixtures("reads_from_file")
 async def test_read_from_disk_completes_in_stage_two(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t", 2)
@@ -195,7 +195,7 @@ async def test_read_from_disk_completes_in_stage_two(tmp_path: Path) -> None:
     assert [offsets(partition) for partition in partition_responses(response)] == [[0], [0]]
 
 
-@pytest.mark.usefixtures("from_the_file")
+@pytest.mark.usefixtures("reads_from_file")
 @pytest.mark.parametrize("cold", [False, True])
 async def test_response_shrinks_to_the_free_budget_but_holds_one_batch(tmp_path: Path, cold: bool) -> None:
     rig = Rig(tmp_path)
@@ -218,7 +218,7 @@ async def test_response_shrinks_to_the_free_budget_but_holds_one_batch(tmp_path:
         assert budget.used_bytes == 0
 
 
-@pytest.mark.usefixtures("from_the_file")
+@pytest.mark.usefixtures("reads_from_file")
 async def test_disk_read_is_charged_while_it_runs_and_delays_the_next_request(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
@@ -250,7 +250,7 @@ async def test_fetches_woken_together_share_the_free_budget(tmp_path: Path) -> N
     assert sum(sizes) < free_bytes
 
 
-@pytest.mark.usefixtures("from_the_file")
+@pytest.mark.usefixtures("reads_from_file")
 @pytest.mark.parametrize("operation", ["read", "read_cold"])
 async def test_failed_read_takes_the_partition_offline(tmp_path: Path, operation: str) -> None:
     rig = Rig(tmp_path)

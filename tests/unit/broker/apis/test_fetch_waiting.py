@@ -134,7 +134,7 @@ async def test_append_before_stage_two_completes_the_fetch(tmp_path: Path) -> No
     assert offsets(partition_responses(await asyncio.wait_for(outcome(waiting), 5))[0]) == [0]
 
 
-@pytest.mark.usefixtures("from_the_file")
+@pytest.mark.usefixtures("reads_from_file")
 @pytest.mark.parametrize("cold", [False, True])
 async def test_next_request_before_the_fetch_is_parked_ends_it(tmp_path: Path, cold: bool) -> None:
     rig = Rig(tmp_path)

@@ -27,7 +27,7 @@ async def replayed(log: PartitionLogPort) -> Visited:
     return visited
 
 
-@pytest.mark.usefixtures("from_the_file")
+@pytest.mark.usefixtures("reads_from_file")
 @pytest.mark.parametrize("cold", [False, True])
 @pytest.mark.parametrize("read_bytes", [1, 200, 1_000_000])
 async def test_what_is_appended_is_replayed(tmp_path: Path, read_bytes: int, cold: bool) -> None:

@@ -117,7 +117,7 @@ async def test_a_follower_gives_what_it_knows_to_be_committed(brokers: Brokers) 
     assert ahead.error_code == E.OFFSET_NOT_AVAILABLE, "no reason to give up the position"
 
 
-@pytest.mark.usefixtures("from_the_file")
+@pytest.mark.usefixtures("reads_from_file")
 async def test_a_reader_keeps_its_position_while_the_log_is_cut_behind_it(brokers: Brokers) -> None:
     follower = brokers[2]
     follower.disk.failing["cold"] = 0
@@ -129,7 +129,7 @@ async def test_a_reader_keeps_its_position_while_the_log_is_cut_behind_it(broker
     assert offsets(partition_responses(await get(follower, request(("t", 0, 0))))[0]) == [0]
 
 
-@pytest.mark.usefixtures("from_the_file")
+@pytest.mark.usefixtures("reads_from_file")
 @pytest.mark.parametrize("version", [10, V11])
 async def test_a_reader_of_a_leader_that_is_deposed_and_cut_meanwhile_is_told_so_if_it_reads_from_leaders_only(
     brokers: Brokers, version: int

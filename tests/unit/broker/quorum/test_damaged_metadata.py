@@ -12,7 +12,7 @@ from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import Malformed
 from odradek.runtime.shard import ShardRecord
 from tests.support.data_rig import NOW_MS, Rig
-from tests.unit.broker.test_node_smoke import make, running
+from tests.support.running_node import make_node, running
 
 LOG = "__cluster_metadata-0/00000000000000000000.log"
 
@@ -28,7 +28,7 @@ def damage(path: Path, batch_number: int) -> int:
 
 
 async def start_error(path: Path) -> str:
-    node, _ = make(path)
+    node, _ = make_node(path)
     try:
         with pytest.raises(CannotStartError) as caught:
             await node.start()
@@ -60,7 +60,7 @@ async def test_start_fails_if_committed_metadata_is_damaged_after_a_crash(tmp_pa
     assert f"{committed} " in reason
 
 
-@pytest.mark.usefixtures("from_the_file")
+@pytest.mark.usefixtures("reads_from_file")
 async def test_replay_of_a_damaged_log_raises_malformed_with_its_offset(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")

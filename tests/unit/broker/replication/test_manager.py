@@ -259,7 +259,7 @@ async def test_records_that_nobody_waits_for_are_replicated_although_nothing_fol
     await brokers.until(lambda: leader.committed() == 1)
 
 
-@pytest.mark.usefixtures("from_the_file")
+@pytest.mark.usefixtures("reads_from_file")
 async def test_an_append_while_another_partition_is_read_from_the_disk_is_not_forgotten(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

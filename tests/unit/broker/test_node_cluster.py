@@ -1,4 +1,4 @@
-"""Nodes of one cluster: what they serve while they start, how they find each other, what they pass on."""
+"""Several nodes of one cluster: requests during the start, discovery, forwarding and cluster ids."""
 
 import socket
 import subprocess
@@ -44,46 +44,48 @@ async def test_every_node_knows_all_brokers_and_one_controller(tmp_path: Path) -
         assert sum(node.quorum.controller.is_active for node in nodes.nodes.values()) <= 1
         for node_id in nodes.ids:
             await nodes.until(node_id, lambda image: len(list(image.active_brokers())) == 3)
-            known = await nodes.call(node_id, MetadataRequest(topics=[]), 12)
-            assert {(each.node_id, each.port) for each in known.brokers} == {(i, nodes.port(i)) for i in nodes.ids}
-            assert known.cluster_id == CLUSTER_ID
+            response = await nodes.call(node_id, MetadataRequest(topics=[]), 12)
+            assert {(broker.node_id, broker.port) for broker in response.brokers} == {
+                (broker_id, nodes.port(broker_id)) for broker_id in nodes.ids
+            }
+            assert response.cluster_id == CLUSTER_ID
 
 
-async def test_a_request_for_the_controller_is_answered_by_any_node(tmp_path: Path) -> None:
+async def test_every_node_forwards_controller_requests(tmp_path: Path) -> None:
     async with cluster(tmp_path) as nodes:
         for node_id in nodes.ids:
             topic = CreatableTopic(name=f"made-at-{node_id}", num_partitions=1, replication_factor=3)
-            made = await nodes.call(node_id, CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7)
-            assert [(each.name, each.error_code) for each in made.topics] == [(f"made-at-{node_id}", 0)]
-            again = await nodes.call(node_id, CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7)
-            assert again.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+            created = await nodes.call(node_id, CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7)
+            assert [(topic.name, topic.error_code) for topic in created.topics] == [(f"made-at-{node_id}", 0)]
+            repeated = await nodes.call(node_id, CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7)
+            assert repeated.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-async def test_an_observer_follows_and_passes_on(tmp_path: Path) -> None:
+async def test_observer_forwards_controller_requests(tmp_path: Path) -> None:
     async with cluster(tmp_path, 4, voters=3) as nodes:
         assert not nodes.nodes[4].quorum.controller.is_active
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
-        made = await nodes.call(4, CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7)
-        assert made.topics[0].error_code == 0
+        created = await nodes.call(4, CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7)
+        assert created.topics[0].error_code == 0
 
 
-async def test_an_envelope_carries_nothing_but_requests_for_the_controller(tmp_path: Path) -> None:
+async def test_envelope_with_another_request_is_invalid(tmp_path: Path) -> None:
     async with cluster(tmp_path) as nodes:
-        inside = encode_request(MetadataRequest(topics=[]), 12, 7, "c")[4:]
-        answer = await nodes.call(nodes.controller, EnvelopeRequest(inside), 0)
-        assert answer.error_code == ErrorCode.INVALID_REQUEST
-        answer = await nodes.call(nodes.controller, EnvelopeRequest(b"\x00"), 0)
-        assert answer.error_code == ErrorCode.INVALID_REQUEST
-        other = next(each for each in nodes.ids if each != nodes.controller)
-        inside = encode_request(CreateTopicsRequest(timeout_ms=1_000), 7, 7, "c")[4:]
-        assert parse_request(inside).correlation_id == 7
-        answer = await nodes.call(other, EnvelopeRequest(inside), 0)
-        assert answer.error_code == ErrorCode.NOT_CONTROLLER
+        request_bytes = encode_request(MetadataRequest(topics=[]), 12, 7, "c")[4:]
+        response = await nodes.call(nodes.controller, EnvelopeRequest(request_bytes), 0)
+        assert response.error_code == ErrorCode.INVALID_REQUEST
+        response = await nodes.call(nodes.controller, EnvelopeRequest(b"\x00"), 0)
+        assert response.error_code == ErrorCode.INVALID_REQUEST
+        other_node = next(node_id for node_id in nodes.ids if node_id != nodes.controller)
+        request_bytes = encode_request(CreateTopicsRequest(timeout_ms=1_000), 7, 7, "c")[4:]
+        assert parse_request(request_bytes).correlation_id == 7
+        response = await nodes.call(other_node, EnvelopeRequest(request_bytes), 0)
+        assert response.error_code == ErrorCode.NOT_CONTROLLER
 
 
-async def test_votes_are_served_while_clients_wait_and_a_node_can_give_up_waiting(tmp_path: Path) -> None:
+async def test_starting_node_serves_votes_delays_clients_and_can_be_stopped(tmp_path: Path) -> None:
     ports = free_ports(3)
-    voters = ",".join(f"{i}@127.0.0.1:{port}" for i, port in enumerate(ports, 1))
+    voters = ",".join(f"{voter}@127.0.0.1:{port}" for voter, port in enumerate(ports, 1))
     settings = {
         "log.dirs": str(tmp_path),
         "listeners": f"PLAINTEXT://127.0.0.1:{ports[0]}",
@@ -102,7 +104,7 @@ async def test_votes_are_served_while_clients_wait_and_a_node_can_give_up_waitin
                 waiting.sendall(encode_request(ApiVersionsRequest(), 0, 2, "c"))
                 client.sendall(encode_request(vote(), 2, 1, "c"))
                 assert int.from_bytes(client.recv(8)[4:8], "big") == 1
-                # The request of the other connection came first.
+                # The other connection sent its request first and still waits.
                 waiting.setblocking(False)
                 with pytest.raises(BlockingIOError):
                     waiting.recv(1)
@@ -113,7 +115,7 @@ async def test_votes_are_served_while_clients_wait_and_a_node_can_give_up_waitin
 
 
 def connected(port: int) -> socket.socket:
-    """A connection to a process that starts: refused until it listens."""
+    """Return a connection to `port`; retry while the starting process does not listen yet."""
     while True:
         try:
             return socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
@@ -121,17 +123,20 @@ def connected(port: int) -> socket.socket:
             continue
 
 
-async def test_what_brokers_ask_of_each_other_is_not_served_beside_a_listener_for_them(tmp_path: Path) -> None:
-    client, between = free_ports(2)
+async def test_quorum_requests_are_served_only_on_the_inter_broker_listener(tmp_path: Path) -> None:
+    client, inter_broker = free_ports(2)
     nodes = Nodes(
         tmp_path,
         1,
-        listeners=f"PLAINTEXT://127.0.0.1:{client},BETWEEN://127.0.0.1:{between}",
+        listeners=f"PLAINTEXT://127.0.0.1:{client},INTERNAL://127.0.0.1:{inter_broker}",
     )
-    nodes.settings |= {"inter.broker.listener.name": "BETWEEN", "controller.quorum.voters": f"1@127.0.0.1:{between}"}
+    nodes.settings |= {
+        "inter.broker.listener.name": "INTERNAL",
+        "controller.quorum.voters": f"1@127.0.0.1:{inter_broker}",
+    }
     try:
         await nodes.start()
-        nodes.ports = [between]
+        nodes.ports = [inter_broker]
         assert (await nodes.call(1, vote(), 2)).topics[0].partitions
         nodes.ports = [client]
         assert (await nodes.call(1, MetadataRequest(topics=[]), 12)).brokers
@@ -141,13 +146,13 @@ async def test_what_brokers_ask_of_each_other_is_not_served_beside_a_listener_fo
         await nodes.stop()
 
 
-async def test_a_vote_of_another_cluster_is_refused(tmp_path: Path) -> None:
+async def test_vote_with_another_cluster_id_is_refused(tmp_path: Path) -> None:
     async with cluster(tmp_path, 1) as nodes:
-        answer = await nodes.call(1, vote("ZZZZZZZZZZZZZZZZZZZZZQ"), 2)
-        assert answer.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+        response = await nodes.call(1, vote("ZZZZZZZZZZZZZZZZZZZZZQ"), 2)
+        assert response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
-async def test_a_new_directory_needs_the_id_of_its_cluster(tmp_path: Path) -> None:
+async def test_new_data_directory_without_cluster_id_cannot_start(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, 3)
     nodes.settings["odradek.cluster.id"] = ""
     try:
@@ -157,17 +162,17 @@ async def test_a_new_directory_needs_the_id_of_its_cluster(tmp_path: Path) -> No
         await nodes.stop()
 
 
-async def test_a_node_of_another_cluster_says_so_and_stops(tmp_path: Path) -> None:
+async def test_node_with_another_cluster_id_cannot_start(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, 3)
     try:
         await nodes.start([1, 2])
         nodes.settings["odradek.cluster.id"] = "ZZZZZZZZZZZZZZZZZZZZZQ"
-        stranger = nodes.make(3)
+        foreign_node = nodes.make(3)
         with pytest.raises(
             CannotStartError, match=r"node [12] belongs to another cluster than ZZZ.*: correct odradek\.cl"
         ):
-            await stranger.start()
-        made = await nodes.call(1, CreateTopicsRequest(topics=[CreatableTopic("t", 1, 2)], timeout_ms=5_000), 7)
-        assert made.topics[0].error_code == 0
+            await foreign_node.start()
+        created = await nodes.call(1, CreateTopicsRequest(topics=[CreatableTopic("t", 1, 2)], timeout_ms=5_000), 7)
+        assert created.topics[0].error_code == 0
     finally:
         await nodes.stop()

@@ -1,4 +1,4 @@
-"""What only a connection shows of the data path: order, early answers, and the silence of acks=0."""
+"""Data requests over a real connection: order, early completion of a fetch, and acks=0."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ LATEST = -1
 
 @asynccontextmanager
 async def client(folder: Path) -> AsyncIterator[RawClient]:
-    """Connected to a node of its own, which has a topic `t`."""
+    """Start a node with a topic `t` and return a connection to it."""
     chosen = config(f"log.dirs={folder}", "listeners=PLAINTEXT://127.0.0.1:0")
     node = Node(chosen, Env(OsDisk(), SystemClock(), random.Random(7), "boot"))
     try:
@@ -53,17 +53,17 @@ def latest() -> ListOffsetsRequest:
     return ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=LATEST)])])
 
 
-async def test_the_next_request_of_a_connection_ends_the_wait_of_its_fetch(tmp_path: Path) -> None:
-    """Spark's executors ask for offsets behind a fetch that waits, and stall by its whole max_wait_ms with Kafka."""
+async def test_next_request_of_a_connection_ends_its_waiting_fetch(tmp_path: Path) -> None:
+    """Spark's executors send ListOffsets behind a waiting fetch. With Kafka they stall for max_wait_ms."""
     async with client(tmp_path) as connection, asyncio.timeout(30):
         parked = connection.send(fetch(0), 12)
         assert await connection.call(latest(), 9)
-        assert parked.done()  # and before the answer that was behind it
-        answer = (await parked).responses[0].partitions[0]  # type: ignore[attr-defined]  # a FetchResponse
-        assert (answer.error_code, bytes(answer.records)) == (0, b"")
+        assert parked.done()  # before the response of the next request
+        partition = (await parked).responses[0].partitions[0]  # type: ignore[attr-defined]  # a FetchResponse
+        assert (partition.error_code, bytes(partition.records)) == (0, b"")
 
 
-async def test_a_fetch_that_waits_gets_what_another_connection_writes(tmp_path: Path) -> None:
+async def test_waiting_fetch_returns_records_produced_on_another_connection(tmp_path: Path) -> None:
     async with client(tmp_path) as reader, asyncio.timeout(30):
         port = reader._transport.get_extra_info("peername")[1]  # type: ignore[union-attr]  # it is connected
         writer = await RawClient.connect("127.0.0.1", port)
@@ -73,20 +73,22 @@ async def test_a_fetch_that_waits_gets_what_another_connection_writes(tmp_path: 
         writer.close()
 
 
-async def test_five_produces_in_flight_are_answered_in_order(tmp_path: Path) -> None:
+async def test_five_produce_requests_in_flight_complete_in_order(tmp_path: Path) -> None:
     async with client(tmp_path) as connection, asyncio.timeout(30):
-        sent = [connection.send(produce(), 11) for _ in range(5)]
-        answers = [(await each).responses[0].partition_responses[0] for each in sent]  # type: ignore[attr-defined]  # as above
-        assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, offset) for offset in range(5)]
+        requests = [connection.send(produce(), 11) for _ in range(5)]
+        partitions = [(await request).responses[0].partition_responses[0] for request in requests]  # type: ignore[attr-defined]  # as above
+        assert [(partition.error_code, partition.base_offset) for partition in partitions] == [
+            (0, offset) for offset in range(5)
+        ]
 
 
-async def test_acks_zero_is_silent_and_its_error_ends_the_connection(tmp_path: Path) -> None:
+async def test_acks_zero_has_no_response_and_its_error_closes_the_connection(tmp_path: Path) -> None:
     async with client(tmp_path) as connection, asyncio.timeout(30):
-        silent = connection.send(produce(acks=0), 11)
+        unacknowledged = connection.send(produce(acks=0), 11)
         connection._waiting.pop()
-        found = await connection.call(latest(), 9)
-        assert found.topics[0].partitions[0].offset == 1
-        assert not silent.done()
+        response = await connection.call(latest(), 9)
+        assert response.topics[0].partitions[0].offset == 1
+        assert not unacknowledged.done()
         refused = connection.send(produce(acks=0, topic="nothing"), 11)
         error = await asyncio.wait_for(asyncio.gather(refused, return_exceptions=True), 10)
         assert isinstance(error[0], ConnectionError)

@@ -1,3 +1,5 @@
+"""The API table: version ranges, listeners, checks of its rows, and the generated documentation."""
+
 from dataclasses import replace
 
 import pytest
@@ -7,7 +9,7 @@ from odradek.broker.dispatch.table import API_TABLE, QUORUM_APIS, check
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.protocol.messages.metadata import MetadataResponse
 
-# What Apache Kafka 4.3 announces for the APIs that are implemented (Produce from 0, KAFKA-18659).
+# Version ranges that Apache Kafka 4.3 announces for the implemented APIs (Produce from 0, KAFKA-18659).
 KAFKA_4_3 = {
     "Produce": (0, 13),
     "Fetch": (4, 18),
@@ -62,9 +64,8 @@ KAFKA_4_3 = {
     "DescribeTopicPartitions": (0, 0),
 }
 
-
-# Controllers ask these of each other, and brokers of controllers; no client is told of them.
-FOR_CONTROLLERS = {
+# APIs between controllers, and from brokers to controllers. ApiVersions does not list them for clients.
+CONTROLLER_APIS = {
     "Vote": (0, 2),
     "BeginQuorumEpoch": (0, 1),
     "EndQuorumEpoch": (0, 1),
@@ -78,44 +79,44 @@ FOR_CONTROLLERS = {
 }
 
 
-def test_versions_are_those_of_kafka() -> None:
+def test_version_ranges_equal_those_of_kafka() -> None:
     served = {api.name: (api.lowest_announced, api.max_version) for api in API_TABLE}
-    assert served == KAFKA_4_3 | FOR_CONTROLLERS
+    assert served == KAFKA_4_3 | CONTROLLER_APIS
 
 
-def test_what_is_for_controllers_is_not_announced_to_clients() -> None:
-    assert {api.name for api in API_TABLE if api.listeners == (CONTROLLER,)} == FOR_CONTROLLERS.keys()
+def test_controller_apis_are_served_only_on_controller_listeners() -> None:
+    assert {api.name for api in API_TABLE if api.listeners == (CONTROLLER,)} == CONTROLLER_APIS.keys()
 
 
-def test_only_produce_announces_what_it_does_not_serve() -> None:
+def test_only_produce_announces_unserved_versions() -> None:
     assert [(api.name, api.min_version) for api in API_TABLE if api.announced_min is not None] == [("Produce", 3)]
 
 
 @pytest.mark.parametrize(
     "change", [{"key": 999}, {"max_version": 99}, {"response": MetadataResponse}, {"announced_min": 9}]
 )
-def test_a_wrong_row_is_refused(change: dict[str, object]) -> None:
+def test_invalid_row_of_the_api_table_is_refused(change: dict[str, object]) -> None:
     first = API_TABLE[0]
     with pytest.raises(AssertionError):
-        check((replace(first, **change), *API_TABLE[1:]), QUORUM_APIS)  # type: ignore[arg-type]  # wrong on purpose
+        check((replace(first, **change), *API_TABLE[1:]), QUORUM_APIS)  # type: ignore[arg-type]  # invalid on purpose
 
 
-def test_rows_are_in_order_and_there_once() -> None:
+def test_unordered_or_duplicate_row_is_refused() -> None:
     for table in ((API_TABLE[1], API_TABLE[0]), (API_TABLE[0], API_TABLE[0])):
         with pytest.raises(AssertionError, match="in order of their keys"):
             check(table, ())
 
 
-def test_the_documentation_is_fresh() -> None:
+def test_generated_documentation_is_up_to_date() -> None:
     assert api_doc.PATH.read_text() == api_doc.render(API_TABLE), "python -m odradek.broker.dispatch.doc --write"
 
 
-def test_every_handler_says_what_it_does_and_what_its_versions_are() -> None:
+def test_every_api_has_a_behavior_paragraph() -> None:
     text = api_doc.render(API_TABLE)
     for api in API_TABLE:
         section = text.partition(f"\n## {api.name}\n")[2].partition("\n## ")[0]
         assert "Behavior:" in section, api.name
 
 
-def test_no_sentence_ends_twice() -> None:
+def test_no_line_of_the_documentation_ends_with_two_periods() -> None:
     assert [line for line in api_doc.render(API_TABLE).splitlines() if line.endswith("..")] == []

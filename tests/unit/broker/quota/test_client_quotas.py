@@ -1,4 +1,4 @@
-"""Quotas of clients: which one counts, who shares it, how long who is over it has to be silent."""
+"""Client quotas: the applicable quota, its sharing, throttle times, and the quota APIs."""
 
 from typing import Any
 
@@ -44,31 +44,31 @@ from tests.support.data_rig import Clock
 E = ErrorCode
 PRODUCE, FETCH, METADATA = 0, 1, 3
 USER, CLIENT, IP = "user", "client-id", "ip"
-Named = tuple[str, str | None]
+EntityPart = tuple[str, str | None]
 
 
-def of(*rows: tuple[tuple[Named, ...], str, float | None]) -> ClientQuotas:
-    """Quotas that have heard of these, in order; None takes away."""
-    made = ClientQuotas(broker_context.config(), Clock())
-    tell(made, *rows)
-    return made
+def quotas_of(*rows: tuple[tuple[EntityPart, ...], str, float | None]) -> ClientQuotas:
+    """Return client quotas after one metadata record per row. The value None removes a quota."""
+    client_quotas = ClientQuotas(broker_context.config(), Clock())
+    apply_quotas(client_quotas, *rows)
+    return client_quotas
 
 
-def tell(made: ClientQuotas, *rows: tuple[tuple[Named, ...], str, float | None]) -> None:
+def apply_quotas(client_quotas: ClientQuotas, *rows: tuple[tuple[EntityPart, ...], str, float | None]) -> None:
     delta = MetadataDelta(EMPTY_IMAGE)
     for offset, (entity, key, value) in enumerate(rows):
-        named = [ClientQuotaEntity(kind, name) for kind, name in entity]
-        delta.replay(offset, 1, ClientQuotaRecord(named, key, value or 0.0, remove=value is None))
-    made.on_metadata(delta, delta.build())
+        components = [ClientQuotaEntity(kind, name) for kind, name in entity]
+        delta.replay(offset, 1, ClientQuotaRecord(components, key, value or 0.0, remove=value is None))
+    client_quotas.on_metadata(delta, delta.build())
 
 
 def request(
     user: str = "u", client_id: str | None = "c", api_key: int = PRODUCE, size: int = 0, busy_s: float = 0.0
 ) -> RequestContext:
     session = Session(1, broker_context.LISTENER, "127.0.0.1", 5, Principal("User", user))
-    made = RequestContext(api_key, 12, 1, client_id, session, AllowAll(), 0, size)
-    made.busy_us = int(busy_s * 1_000_000)
-    return made
+    request_context = RequestContext(api_key, 12, 1, client_id, session, AllowAll(), 0, size)
+    request_context.busy_us = int(busy_s * 1_000_000)
+    return request_context
 
 
 def fetched(*sizes: int) -> FetchResponse:
@@ -76,7 +76,7 @@ def fetched(*sizes: int) -> FetchResponse:
     return FetchResponse(responses=[FetchableTopicResponse("t", partitions=rows)])
 
 
-RATES: list[tuple[tuple[Named, ...], float]] = [
+RATES: list[tuple[tuple[EntityPart, ...], float]] = [
     (((CLIENT, None),), 1.0),
     (((CLIENT, "c"),), 2.0),
     (((USER, None),), 3.0),
@@ -86,13 +86,13 @@ RATES: list[tuple[tuple[Named, ...], float]] = [
     (((USER, "u"), (CLIENT, None)), 7.0),
     (((USER, "u"), (CLIENT, "c")), 8.0),
 ]
-"""From the least specific to the most specific one."""
+"""Quota entities and rates, from the least to the most specific entity."""
 
 
 @pytest.mark.parametrize("count", range(1, len(RATES) + 1))
-def test_the_most_specific_quota_counts(count: int) -> None:
-    made = of(*((entity, "consumer_byte_rate", rate) for entity, rate in RATES[:count]))
-    assert made.fetch_bytes_max(request()) == 10 * RATES[count - 1][1]
+def test_most_specific_quota_applies(count: int) -> None:
+    client_quotas = quotas_of(*((entity, "consumer_byte_rate", rate) for entity, rate in RATES[:count]))
+    assert client_quotas.fetch_bytes_max(request()) == 10 * RATES[count - 1][1]
 
 
 @pytest.mark.parametrize(
@@ -105,121 +105,129 @@ def test_the_most_specific_quota_counts(count: int) -> None:
         (((USER, None), (CLIENT, None)), [("u", "c"), ("u", "c")]),
     ],
 )
-def test_who_shares_a_quota(entity: tuple[Named, ...], shared: list[tuple[str, str]]) -> None:
-    made = of((entity, "producer_byte_rate", 100.0))
+def test_clients_of_one_quota_entity_share_its_rate(
+    entity: tuple[EntityPart, ...], shared: list[tuple[str, str]]
+) -> None:
+    client_quotas = quotas_of((entity, "producer_byte_rate", 100.0))
     first, second = shared
-    assert made.throttle_ms(request(*first, size=1_000), None) == 0
-    assert made.throttle_ms(request(*second, size=100), None) == 1_000
+    assert client_quotas.throttle_ms(request(*first, size=1_000), None) == 0
+    assert client_quotas.throttle_ms(request(*second, size=100), None) == 1_000
 
 
-def test_others_have_their_own() -> None:
-    made = of((((USER, None), (CLIENT, None)), "producer_byte_rate", 100.0))
-    assert made.throttle_ms(request("u", "c", size=2_000), None) == 10_000
+def test_other_users_and_client_ids_have_their_own_rate() -> None:
+    client_quotas = quotas_of((((USER, None), (CLIENT, None)), "producer_byte_rate", 100.0))
+    assert client_quotas.throttle_ms(request("u", "c", size=2_000), None) == 10_000
     assert (
-        made.throttle_ms(request("u", "d", size=900), None) == made.throttle_ms(request("v", "c", size=900), None) == 0
+        client_quotas.throttle_ms(request("u", "d", size=900), None)
+        == client_quotas.throttle_ms(request("v", "c", size=900), None)
+        == 0
     )
-    assert made.throttle_ms(request("u", None, size=900), None) == 0
+    assert client_quotas.throttle_ms(request("u", None, size=900), None) == 0
 
 
-def test_without_a_quota_nothing_is_measured() -> None:
-    made = of()
-    assert not made.measure_time
-    assert made.throttle_ms(request(size=10**9, busy_s=1e6), None) == 0
-    assert made.fetch_bytes_max(request()) == FETCH_BYTES_MAX
-    made = of((((USER, "v"),), "producer_byte_rate", 1.0))
-    assert made.throttle_ms(request(size=10**9), None) == 0
+def test_client_without_quota_is_not_throttled() -> None:
+    client_quotas = quotas_of()
+    assert not client_quotas.measure_time
+    assert client_quotas.throttle_ms(request(size=10**9, busy_s=1e6), None) == 0
+    assert client_quotas.fetch_bytes_max(request()) == FETCH_BYTES_MAX
+    client_quotas = quotas_of((((USER, "v"),), "producer_byte_rate", 1.0))
+    assert client_quotas.throttle_ms(request(size=10**9), None) == 0
 
 
-def test_a_consumer_is_silent_for_what_it_has_got() -> None:
-    made = of((((USER, "u"),), "consumer_byte_rate", 10.0))
-    assert made.throttle_ms(request(api_key=FETCH), fetched(60, 0, 40)) == 0
-    assert made.throttle_ms(request(api_key=FETCH), fetched(50)) == 5_000
-    assert made.throttle_ms(request(api_key=METADATA, size=10**6), None) == 0
-    assert made.throttle_ms(request(api_key=PRODUCE, size=10**6), None) == 0
+def test_consumer_is_throttled_for_fetched_bytes() -> None:
+    client_quotas = quotas_of((((USER, "u"),), "consumer_byte_rate", 10.0))
+    assert client_quotas.throttle_ms(request(api_key=FETCH), fetched(60, 0, 40)) == 0
+    assert client_quotas.throttle_ms(request(api_key=FETCH), fetched(50)) == 5_000
+    assert client_quotas.throttle_ms(request(api_key=METADATA, size=10**6), None) == 0
+    assert client_quotas.throttle_ms(request(api_key=PRODUCE, size=10**6), None) == 0
 
 
-def test_time_counts_for_every_request_and_is_paid_in_small_parts() -> None:
-    made = of((((CLIENT, "c"),), "request_percentage", 50.0))
-    assert made.measure_time
-    assert made.throttle_ms(request(api_key=METADATA, busy_s=5.0), None) == 0
-    assert made.throttle_ms(request(api_key=METADATA, busy_s=0.1), None) == 200
-    assert made.throttle_ms(request(api_key=METADATA, busy_s=9.0), None) == 1_000
+def test_request_percentage_counts_every_request_and_throttles_at_most_one_second() -> None:
+    client_quotas = quotas_of((((CLIENT, "c"),), "request_percentage", 50.0))
+    assert client_quotas.measure_time
+    assert client_quotas.throttle_ms(request(api_key=METADATA, busy_s=5.0), None) == 0
+    assert client_quotas.throttle_ms(request(api_key=METADATA, busy_s=0.1), None) == 200
+    assert client_quotas.throttle_ms(request(api_key=METADATA, busy_s=9.0), None) == 1_000
 
 
-def test_a_quota_that_is_changed_counts_at_once() -> None:
-    made = of((((USER, "u"),), "producer_byte_rate", 10.0))
-    assert made.throttle_ms(request(size=200), None) == 10_000
-    tell(made, (((USER, "u"),), "producer_byte_rate", 1_000.0))
-    assert made.throttle_ms(request(size=1), None) == 0
-    tell(made, (((USER, "u"),), "producer_byte_rate", 1.0), (((USER, "u"),), "producer_byte_rate", None))
-    assert made.throttle_ms(request(size=10**6), None) == 0
+def test_changed_quota_applies_immediately() -> None:
+    client_quotas = quotas_of((((USER, "u"),), "producer_byte_rate", 10.0))
+    assert client_quotas.throttle_ms(request(size=200), None) == 10_000
+    apply_quotas(client_quotas, (((USER, "u"),), "producer_byte_rate", 1_000.0))
+    assert client_quotas.throttle_ms(request(size=1), None) == 0
+    apply_quotas(
+        client_quotas, (((USER, "u"),), "producer_byte_rate", 1.0), (((USER, "u"),), "producer_byte_rate", None)
+    )
+    assert client_quotas.throttle_ms(request(size=10**6), None) == 0
 
 
 @pytest.mark.parametrize(
-    ("client_id", "free"),
+    ("client_id", "is_exempt"),
     [("broker-2-replica-fetch", True), ("broker-12-probe", True), ("broker-2", False), ("broker-app-1", False)],
 )
-def test_brokers_have_no_quota(client_id: str, free: bool) -> None:
-    made = of((((USER, None),), "producer_byte_rate", 1.0))
-    assert (made.throttle_ms(request("ANONYMOUS", client_id, size=10**6), None) == 0) == free
+def test_requests_of_brokers_are_exempt_from_quotas(client_id: str, is_exempt: bool) -> None:
+    client_quotas = quotas_of((((USER, None),), "producer_byte_rate", 1.0))
+    assert (client_quotas.throttle_ms(request("ANONYMOUS", client_id, size=10**6), None) == 0) == is_exempt
 
 
-def test_no_more_are_remembered_than_a_limit_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_recently_used_client_is_evicted_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas, "TRACKED_MAX", 2)
-    made = of((((CLIENT, None),), "producer_byte_rate", 10.0))
+    client_quotas = quotas_of((((CLIENT, None),), "producer_byte_rate", 10.0))
     for client_id in ("a", "b", "a", "c"):
-        made.throttle_ms(request(client_id=client_id, size=100), None)
-    assert made.throttle_ms(request(client_id="a", size=0), None) == 10_000
-    assert made.throttle_ms(request(client_id="b", size=100), None) == 0, "it was heard of least recently"
+        client_quotas.throttle_ms(request(client_id=client_id, size=100), None)
+    assert client_quotas.throttle_ms(request(client_id="a", size=0), None) == 10_000
+    assert client_quotas.throttle_ms(request(client_id="b", size=100), None) == 0, (
+        "client b was used least recently and was evicted"
+    )
 
 
-def test_addresses_have_a_rate_of_connections() -> None:
-    made = of((((IP, "10.0.0.1"),), "connection_creation_rate", 5.0))
-    assert [made.connection_rate("10.0.0.1"), made.connection_rate("10.0.0.2")] == [5.0, None]
-    tell(made, (((IP, None),), "connection_creation_rate", 7.0))
-    assert made.connection_rate("10.0.0.2") == 7.0
+def test_connection_creation_rate_of_an_address() -> None:
+    client_quotas = quotas_of((((IP, "10.0.0.1"),), "connection_creation_rate", 5.0))
+    assert [client_quotas.connection_rate("10.0.0.1"), client_quotas.connection_rate("10.0.0.2")] == [5.0, None]
+    apply_quotas(client_quotas, (((IP, None),), "connection_creation_rate", 7.0))
+    assert client_quotas.connection_rate("10.0.0.2") == 7.0
 
 
-# ---- partitions that are made and deleted -----------------------------------------------------------------------------
+# ---- controller mutations
 
 
-def test_one_request_may_run_into_debt_and_the_next_one_waits() -> None:
-    made = of((((USER, "u"),), "controller_mutation_rate", 2.0))
-    strict = made.controller_mutations(request(), strict=True)
+def test_one_request_may_exceed_the_mutation_quota_and_the_next_is_throttled() -> None:
+    client_quotas = quotas_of((((USER, "u"),), "controller_mutation_rate", 2.0))
+    strict = client_quotas.controller_mutations(request(), strict=True)
     strict.record(30)
     assert strict.throttle_ms == 0
     with pytest.raises(Refusal) as caught:
         strict.record(1)
     assert (caught.value.error, strict.throttle_ms) == (E.THROTTLING_QUOTA_EXCEEDED, 4_000)
-    older = made.controller_mutations(request(), strict=False)
-    older.record(1)
-    assert older.throttle_ms == 4_500
-    made.controller_mutations(request(user="v"), strict=True).record(10**6)
+    lenient = client_quotas.controller_mutations(request(), strict=False)
+    lenient.record(1)
+    assert lenient.throttle_ms == 4_500
+    client_quotas.controller_mutations(request(user="v"), strict=True).record(10**6)
 
 
 class Controller(FakeController):
     async def create_partitions(self, topics: Any, **options: Any) -> tuple[Any, ...]:
-        return tuple(TopicResult(each.name) for each in topics)
+        return tuple(TopicResult(row.name) for row in topics)
 
     async def delete_topics(self, topics: Any, **options: Any) -> tuple[Any, ...]:
         self.calls.append((tuple(topics), options))
-        return tuple(TopicResult(each.name, each.topic_id) for each in topics)
+        return tuple(TopicResult(row.name, row.topic_id) for row in topics)
 
     async def alter_client_quotas(self, entities: Any, **options: Any) -> tuple[Any, ...]:
         self.calls.append((tuple(entities), options))
-        return tuple(QuotaResult(each.entity) for each in entities)
+        return tuple(QuotaResult(entity.entity) for entity in entities)
 
 
 def over_quota(version: int, controller: Controller) -> BrokerRequestContext:
-    """A client with eleven partitions to spend."""
-    made = broker_context.context(version, image([topic("old", 1, [1] * 5)]), controller=controller)
-    services_of(made).quotas = of((((USER, None),), "controller_mutation_rate", 1.0))
-    return made
+    """Return the context of a client whose mutation quota allows a burst of eleven partitions."""
+    request_context = broker_context.context(version, image([topic("old", 1, [1] * 5)]), controller=controller)
+    services_of(request_context).quotas = quotas_of((((USER, None),), "controller_mutation_rate", 1.0))
+    return request_context
 
 
-async def test_topics_are_made_as_the_quota_allows() -> None:
+async def test_create_topics_above_the_mutation_quota_is_refused_per_topic() -> None:
     controller = Controller()
-    asked = CreateTopicsRequest(
+    api_request = CreateTopicsRequest(
         topics=[
             CreatableTopic("old", 100, 1),
             CreatableTopic("a", 5, 1),
@@ -227,44 +235,52 @@ async def test_topics_are_made_as_the_quota_allows() -> None:
             CreatableTopic("c", 1, 1),
         ]
     )
-    response = await response_of(create_topics.handle(over_quota(6, controller), asked))
-    assert [E(each.error_code) for each in response.topics] == [E.NONE] * 3 + [E.THROTTLING_QUOTA_EXCEEDED]
+    response = await response_of(create_topics.handle(over_quota(6, controller), api_request))
+    assert [E(row.error_code) for row in response.topics] == [E.NONE] * 3 + [E.THROTTLING_QUOTA_EXCEEDED]
     assert response.throttle_time_ms == 2_000
-    assert [each.name for each in controller.calls[0][0]] == ["old", "a", "b"]
-    response = await response_of(create_topics.handle(over_quota(5, Controller()), asked))
-    assert [E(each.error_code) for each in response.topics] == [E.NONE] * 4
+    assert [row.name for row in controller.calls[0][0]] == ["old", "a", "b"]
+    response = await response_of(create_topics.handle(over_quota(5, Controller()), api_request))
+    assert [E(row.error_code) for row in response.topics] == [E.NONE] * 4
     assert response.throttle_time_ms == 3_000
 
 
-async def test_partitions_are_added_as_the_quota_allows() -> None:
-    asked = CreatePartitionsRequest([CreatePartitionsTopic("old", 20)])
+async def test_create_partitions_above_the_mutation_quota_is_refused() -> None:
+    api_request = CreatePartitionsRequest([CreatePartitionsTopic("old", 20)])
     context = over_quota(3, Controller())
     for error, throttle_ms in ((E.NONE, 0), (E.THROTTLING_QUOTA_EXCEEDED, 4_000)):
-        response = await response_of(create_partitions.handle(context, asked))
-        assert ([E(each.error_code) for each in response.results], response.throttle_time_ms) == ([error], throttle_ms)
+        response = await response_of(create_partitions.handle(context, api_request))
+        assert ([E(result.error_code) for result in response.results], response.throttle_time_ms) == (
+            [error],
+            throttle_ms,
+        )
 
 
-async def test_topics_are_deleted_as_the_quota_allows() -> None:
+async def test_delete_topics_above_the_mutation_quota_is_refused() -> None:
     controller = Controller()
     context = over_quota(6, controller)
-    asked = DeleteTopicsRequest([DeleteTopicState("old"), DeleteTopicState("unknown")])
+    api_request = DeleteTopicsRequest([DeleteTopicState("old"), DeleteTopicState("unknown")])
     for error in (E.NONE, E.NONE, E.NONE, E.THROTTLING_QUOTA_EXCEEDED):
-        response = await response_of(delete_topics.handle(context, asked))
-        assert [E(each.error_code) for each in response.responses] == [error, E.NONE]
+        response = await response_of(delete_topics.handle(context, api_request))
+        assert [E(result.error_code) for result in response.responses] == [error, E.NONE]
     assert response.throttle_time_ms == 4_000
     assert controller.calls[-1][0] == (TopicName("unknown"),)
 
 
-# ---- the APIs ---------------------------------------------------------------------------------------------------------
+# ---- quota APIs
 
 
-async def test_a_change_reaches_the_controller() -> None:
+async def test_alter_client_quotas_reaches_the_controller() -> None:
     controller = Controller()
     entry = RequestEntryData([RequestEntityData(USER, None)], [OpData("a", 2.0), OpData("b", 1.0, True)])
     context = broker_context.context(1, image(), controller=controller)
     response = await response_of(alter(context, AlterClientQuotasRequest([entry], True)))
-    ((each,),) = [response.entries]
-    assert (each.error_code, each.error_message, each.entity[0].entity_type, each.entity[0].entity_name) == (
+    ((entry_result,),) = [response.entries]
+    assert (
+        entry_result.error_code,
+        entry_result.error_message,
+        entry_result.entity[0].entity_type,
+        entry_result.entity[0].entity_name,
+    ) == (
         0,
         None,
         USER,
@@ -273,25 +289,28 @@ async def test_a_change_reaches_the_controller() -> None:
     assert controller.calls == [((QuotaChange(((USER, None),), (("a", 2.0), ("b", None))),), {"validate_only": True})]
 
 
-def described(*components: tuple[str, int, str | None], strict: bool = False, **options: Any) -> list[QuotaEntity]:
-    seen = image()
-    object.__setattr__(seen, "client_quotas", {quota_entity(entity): {"x": rate} for entity, rate in RATES})
-    asked = DescribeClientQuotasRequest([ComponentData(*each) for each in components], strict)
-    response = describe_client_quotas.handle(broker_context.context(1, seen, **options), asked)
+def describe(*components: tuple[str, int, str | None], strict: bool = False, **options: Any) -> list[QuotaEntity]:
+    cluster_image = image()
+    object.__setattr__(cluster_image, "client_quotas", {quota_entity(entity): {"x": rate} for entity, rate in RATES})
+    api_request = DescribeClientQuotasRequest([ComponentData(*component) for component in components], strict)
+    response = describe_client_quotas.handle(broker_context.context(1, cluster_image, **options), api_request)
     assert response.entries is not None
-    return [tuple((each.entity_type, each.entity_name) for each in entry.entity) for entry in response.entries]
+    return [
+        tuple((component.entity_type, component.entity_name) for component in entry.entity)
+        for entry in response.entries
+    ]
 
 
-def test_what_is_set_is_found_by_a_filter() -> None:
-    assert len(described()) == len(RATES)
-    assert described((USER, 0, "u"), strict=True) == [((USER, "u"),)]
-    assert len(described((USER, 0, "u"))) == 3
-    assert described((USER, 1, None), (CLIENT, 2, None)) == [
+def test_describe_client_quotas_applies_its_filter() -> None:
+    assert len(describe()) == len(RATES)
+    assert describe((USER, 0, "u"), strict=True) == [((USER, "u"),)]
+    assert len(describe((USER, 0, "u"))) == 3
+    assert describe((USER, 1, None), (CLIENT, 2, None)) == [
         ((CLIENT, None), (USER, None)),
         ((CLIENT, "c"), (USER, None)),
     ]
-    assert described((IP, 2, None)) == []
-    assert described(strict=True) == []
+    assert describe((IP, 2, None)) == []
+    assert describe(strict=True) == []
 
 
 @pytest.mark.parametrize(
@@ -307,32 +326,34 @@ def test_what_is_set_is_found_by_a_filter() -> None:
         ([(USER, 2, None), (IP, 2, None)], E.INVALID_REQUEST),
     ],
 )
-def test_filters_that_are_refused(components: list[tuple[str, int, str | None]], error: ErrorCode) -> None:
+def test_describe_client_quotas_with_an_invalid_filter_is_refused(
+    components: list[tuple[str, int, str | None]], error: ErrorCode
+) -> None:
     with pytest.raises(Refusal) as caught:
-        described(*components)
+        describe(*components)
     assert caught.value.error is error
 
 
-async def test_quotas_are_for_those_who_may() -> None:
-    nobody = Deny((AclOperation.DESCRIBE_CONFIGS, "kafka-cluster"), (AclOperation.ALTER_CONFIGS, "kafka-cluster"))
+async def test_quota_requests_without_permission_are_refused() -> None:
+    authorizer = Deny((AclOperation.DESCRIBE_CONFIGS, "kafka-cluster"), (AclOperation.ALTER_CONFIGS, "kafka-cluster"))
     with pytest.raises(Refusal) as caught:
-        described(authorizer=nobody)
+        describe(authorizer=authorizer)
     assert caught.value.error is E.CLUSTER_AUTHORIZATION_FAILED
     with pytest.raises(Refusal) as caught:
-        await response_of(alter(broker_context.context(1, image(), authorizer=nobody), AlterClientQuotasRequest()))
+        await response_of(alter(broker_context.context(1, image(), authorizer=authorizer), AlterClientQuotasRequest()))
     assert caught.value.error is E.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_nobody_has_credentials() -> None:
-    asked = DescribeUserScramCredentialsRequest([UserName("a"), UserName("b"), UserName("a")])
-    found = describe_user_scram_credentials.handle(broker_context.context(0, image()), asked).results
-    assert [(each.user, each.error_code) for each in found] == [
+def test_describe_user_scram_credentials_finds_no_credentials() -> None:
+    api_request = DescribeUserScramCredentialsRequest([UserName("a"), UserName("b"), UserName("a")])
+    results = describe_user_scram_credentials.handle(broker_context.context(0, image()), api_request).results
+    assert [(result.user, result.error_code) for result in results] == [
         ("a", E.DUPLICATE_RESOURCE),
         ("b", E.RESOURCE_NOT_FOUND),
     ]
-    everybody = DescribeUserScramCredentialsRequest(None)
-    assert describe_user_scram_credentials.handle(broker_context.context(0, image()), everybody).results == []
+    all_users = DescribeUserScramCredentialsRequest(None)
+    assert describe_user_scram_credentials.handle(broker_context.context(0, image()), all_users).results == []
     with pytest.raises(Refusal) as caught:
-        nobody = Deny((AclOperation.DESCRIBE, "kafka-cluster"))
-        describe_user_scram_credentials.handle(broker_context.context(0, image(), authorizer=nobody), everybody)
+        authorizer = Deny((AclOperation.DESCRIBE, "kafka-cluster"))
+        describe_user_scram_credentials.handle(broker_context.context(0, image(), authorizer=authorizer), all_users)
     assert caught.value.error is E.CLUSTER_AUTHORIZATION_FAILED

@@ -1,21 +1,21 @@
-"""What quotas are measured with."""
+"""Rates over windows and token buckets, by which quotas are measured."""
 
 from odradek.broker.quota.rates import Rate, TokenBucket
 
 SECOND_MS = 1_000
 
 
-def test_a_client_that_begins_may_use_what_fits_all_windows() -> None:
+def test_new_client_may_use_the_quota_of_all_windows() -> None:
     rate = Rate(11, SECOND_MS)
     rate.record(1_000, 0)
     assert rate.per_second(0) == 100.0
     assert rate.throttle_ms(100.0, 0) == 0
     rate.record(500, 0)
-    # 150 a second over ten seconds: five more without anything make it 100 again
+    # 1,500 units in 10 s are 150 per second; 5 s more without units make it 100 per second.
     assert rate.throttle_ms(100.0, 0) == 5_000
 
 
-def test_a_rate_is_that_of_the_time_that_was_measured() -> None:
+def test_rate_covers_the_measured_time_span() -> None:
     rate = Rate(11, SECOND_MS)
     for second in range(30):
         rate.record(100, second * SECOND_MS)
@@ -23,7 +23,7 @@ def test_a_rate_is_that_of_the_time_that_was_measured() -> None:
     assert rate.span_ms(29_999) == 10_999
 
 
-def test_what_is_long_ago_is_forgotten() -> None:
+def test_expired_windows_do_not_count() -> None:
     rate = Rate(2, SECOND_MS)
     rate.record(100, 0)
     assert rate.per_second(1_999) > 0
@@ -31,14 +31,14 @@ def test_what_is_long_ago_is_forgotten() -> None:
     assert rate.throttle_ms(1.0, 2_000) == 0
 
 
-def test_one_window_is_never_divided_by_nothing() -> None:
+def test_rate_of_a_single_window_at_its_start_is_finite() -> None:
     rate = Rate(1, SECOND_MS)
     assert rate.per_second(0) == 0.0
     rate.record(10, 0)
     assert rate.per_second(0) == 10.0
 
 
-def test_tokens_come_in_with_time_and_no_more_than_fit() -> None:
+def test_tokens_refill_with_time_up_to_the_burst() -> None:
     bucket = TokenBucket(11, SECOND_MS)
     assert bucket.tokens(2.0, 0) == 22.0
     bucket.take(30, 2.0, 0)

@@ -1,3 +1,5 @@
+"""Replacement of error codes that a request version or its clients do not know."""
+
 import pytest
 
 from odradek.broker.requests.error_map import wire_error
@@ -18,19 +20,17 @@ PRODUCE, FETCH, LIST_OFFSETS, INIT, ADD, END = 0, 1, 2, 22, 24, 26
         (LIST_OFFSETS, 4, E.OFFSET_NOT_AVAILABLE, E.LEADER_NOT_AVAILABLE),
     ],
 )
-def test_an_old_version_gets_the_code_it_knows_and_a_new_one_the_real_one(
-    api: int, last_version: int, error: E, sent: E
-) -> None:
+def test_error_unknown_to_an_old_version_is_replaced(api: int, last_version: int, error: E, sent: E) -> None:
     assert wire_error(api, last_version, error) is sent
     assert wire_error(api, last_version + 1, error) is error
 
 
 @pytest.mark.parametrize("version", [3, 13])
-def test_produce_never_says_what_its_clients_die_of(version: int) -> None:
+def test_produce_replaces_errors_that_are_fatal_for_producers(version: int) -> None:
     assert wire_error(PRODUCE, version, E.PRODUCER_FENCED) is E.INVALID_PRODUCER_EPOCH
     assert wire_error(PRODUCE, version, E.COORDINATOR_LOAD_IN_PROGRESS) is E.NOT_ENOUGH_REPLICAS
 
 
-def test_other_errors_go_out_unchanged() -> None:
+def test_other_errors_are_unchanged() -> None:
     assert wire_error(FETCH, 4, E.OFFSET_OUT_OF_RANGE) is E.OFFSET_OUT_OF_RANGE
     assert wire_error(PRODUCE, 3, E.INVALID_PRODUCER_EPOCH) is E.INVALID_PRODUCER_EPOCH

@@ -1,3 +1,5 @@
+"""when_done: a response that is built when several futures are done."""
+
 import asyncio
 from asyncio import Future
 
@@ -11,39 +13,39 @@ def futures(count: int) -> list[Future[int]]:
     return [asyncio.get_running_loop().create_future() for _ in range(count)]
 
 
-async def test_the_answer_is_made_once_when_the_last_future_is_done() -> None:
-    made: list[int] = []
+async def test_response_is_built_once_after_the_last_future() -> None:
+    results: list[int] = []
     first, second = futures(2)
-    answered = when_done(lambda: made.append(first.result() + second.result()), first, second)
+    response = when_done(lambda: results.append(first.result() + second.result()), first, second)
     second.set_result(2)
     await asyncio.sleep(0)
-    assert not answered.done()
+    assert not response.done()
     first.set_result(1)
-    await answered
-    assert made == [3]
+    await response
+    assert results == [3]
 
 
-async def test_what_the_answer_raises_is_raised_by_its_future() -> None:
-    (waited,) = futures(1)
-    answered = when_done(waited.result, waited)
-    waited.set_exception(Refusal(ErrorCode.NOT_COORDINATOR))
+async def test_exception_of_the_response_function_is_raised_by_the_future() -> None:
+    (future,) = futures(1)
+    response = when_done(future.result, future)
+    future.set_exception(Refusal(ErrorCode.NOT_COORDINATOR))
     with pytest.raises(Refusal):
-        await answered
+        await response
 
 
-async def test_a_future_that_was_cancelled_cancels_the_answer() -> None:
-    (waited,) = futures(1)
-    answered = when_done(waited.result, waited)
-    waited.cancel()
+async def test_cancelled_future_cancels_the_response() -> None:
+    (future,) = futures(1)
+    response = when_done(future.result, future)
+    future.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await answered
+        await response
 
 
-async def test_nothing_is_made_for_an_answer_that_nobody_waits_for() -> None:
-    made: list[int] = []
-    (waited,) = futures(1)
-    answered = when_done(lambda: made.append(waited.result()), waited)
-    answered.cancel()
-    waited.set_result(1)
+async def test_cancelled_response_is_never_built() -> None:
+    results: list[int] = []
+    (future,) = futures(1)
+    response = when_done(lambda: results.append(future.result()), future)
+    response.cancel()
+    future.set_result(1)
     await asyncio.sleep(0)
-    assert made == []
+    assert results == []

@@ -1,3 +1,5 @@
+"""Automatic topic creation: merged requests, results, waiting, and the internal topics."""
+
 import asyncio
 from collections.abc import Sequence
 from typing import Any
@@ -15,8 +17,8 @@ E = ErrorCode
 TXN = "__transaction_state"
 
 
-class Metadata:
-    """A cache whose image the test replaces."""
+class FakeMetadata:
+    """Fake metadata cache whose image the test replaces."""
 
     def __init__(self, first: MetadataImage) -> None:
         self.image = first
@@ -29,18 +31,18 @@ class Metadata:
             subscriber(None, changed)
 
 
-class Controller:
-    """Makes what it is asked for, and shows it unless `arrives` says otherwise."""
+class FakeController:
+    """Fake controller: creates the requested topics and, if `arrives`, adds them to the metadata image."""
 
     def __init__(self, *outcomes: ErrorCode) -> None:
         self.outcomes = list(outcomes)
-        self.asked: list[NewTopic] = []
+        self.requests: list[NewTopic] = []
         self.gate = asyncio.Event()
-        self.metadata = Metadata(image([], []))
+        self.metadata = FakeMetadata(image([], []))
         self.arrives = True
 
     async def create_topics(self, topics: Sequence[NewTopic], **_: Any) -> tuple[CreatedTopic, ...]:
-        self.asked += topics
+        self.requests += topics
         await self.gate.wait()
         error = self.outcomes.pop(0) if self.outcomes else E.NONE
         if error is E.NOT_CONTROLLER:
@@ -51,11 +53,11 @@ class Controller:
 
     def show(self, name: str) -> None:
         before = self.metadata.image
-        self.metadata.show(image([topic(name, len(self.asked), [1])], before.brokers.values()))
+        self.metadata.show(image([topic(name, len(self.requests), [1])], before.brokers.values()))
 
 
-def maker(
-    controller: Controller, *assignments: str, brokers: int = 1, fenced: int = 0, voters: int = 0
+def auto_creation(
+    controller: FakeController, *assignments: str, brokers: int = 1, fenced: int = 0, voters: int = 0
 ) -> AutoTopicCreation:
     registered = [broker(number, fenced=number > brokers - fenced) for number in range(1, brokers + 1)]
     controller.metadata.image = image([], registered)
@@ -64,85 +66,87 @@ def maker(
     return AutoTopicCreation(config(*assignments), metadata, controlled, voters=voters)
 
 
-async def test_however_many_ask_the_controller_is_asked_once() -> None:
-    controller = Controller()
-    topics = maker(controller)
+async def test_concurrent_requests_for_a_topic_reach_the_controller_once() -> None:
+    controller = FakeController()
+    topics = auto_creation(controller)
     first = asyncio.ensure_future(topics.create(["a"]))
     second = asyncio.ensure_future(topics.create(["a", "b"]))
     await asyncio.sleep(0)
     controller.gate.set()
     assert await first == {"a": E.NONE}
     assert await second == {"a": E.NONE, "b": E.NONE}
-    assert [each.name for each in controller.asked] == ["a", "b"]
+    assert [new_topic.name for new_topic in controller.requests] == ["a", "b"]
     await topics.create(["a"])
-    assert [each.name for each in controller.asked] == ["a", "b", "a"], "a later wish is a new one"
+    assert [new_topic.name for new_topic in controller.requests] == ["a", "b", "a"], (
+        "a request after the first creation is sent again"
+    )
 
 
 @pytest.mark.parametrize(
-    ("outcome", "told"),
+    ("outcome", "expected"),
     [
         (E.TOPIC_ALREADY_EXISTS, E.NONE),
         (E.INVALID_REPLICATION_FACTOR, E.INVALID_REPLICATION_FACTOR),
         (E.NOT_CONTROLLER, E.NOT_CONTROLLER),
     ],
 )
-async def test_what_became_of_it_is_told(outcome: ErrorCode, told: ErrorCode) -> None:
-    controller = Controller(outcome)
+async def test_result_of_the_controller_is_returned(outcome: ErrorCode, expected: ErrorCode) -> None:
+    controller = FakeController(outcome)
     controller.gate.set()
-    assert await maker(controller).create(["a"]) == {"a": told}
+    assert await auto_creation(controller).create(["a"]) == {"a": expected}
 
 
-async def test_a_topic_is_told_when_this_broker_knows_it() -> None:
-    controller = Controller()
+async def test_creation_completes_when_this_broker_has_the_topic() -> None:
+    controller = FakeController()
     controller.gate.set()
     controller.arrives = False
-    making = asyncio.ensure_future(maker(controller).create(["a"]))
+    creation = asyncio.ensure_future(auto_creation(controller).create(["a"]))
     for _ in range(5):
         await asyncio.sleep(0)
-    assert not making.done()
+    assert not creation.done()
     controller.show("other")
     controller.show("a")
-    assert await making == {"a": E.NONE}
+    assert await creation == {"a": E.NONE}
     assert controller.metadata.subscribers == []
 
 
-async def test_a_topic_that_does_not_show_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wait_for_the_metadata_of_a_new_topic_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics_module, "ARRIVAL_WAIT_S", 0.001)
-    controller = Controller()
+    controller = FakeController()
     controller.gate.set()
     controller.arrives = False
-    assert await maker(controller).create(["a"]) == {"a": E.NONE}
+    assert await auto_creation(controller).create(["a"]) == {"a": E.NONE}
 
 
-async def test_the_transaction_log_waits_for_brokers_that_are_still_starting() -> None:
-    """A client comes when one of three is there: the log has three replicas all the same, for good."""
-    controller = Controller()
+async def test_transaction_log_waits_for_starting_brokers() -> None:
+    """The first client request arrives when one of three brokers is registered; the log still gets three replicas."""
+    controller = FakeController()
     controller.gate.set()
-    making = asyncio.ensure_future(maker(controller, voters=3).create([TXN]))
+    creation = asyncio.ensure_future(auto_creation(controller, voters=3).create([TXN]))
     for brokers in ([broker(1), broker(2)], [broker(1), broker(2), broker(3, fenced=True)]):
         controller.metadata.show(image([], brokers))
         await asyncio.sleep(0)
-        assert controller.asked == []
+        assert controller.requests == []
     controller.metadata.show(image([], [broker(1), broker(2), broker(3)]))
-    assert await making == {TXN: E.NONE}
-    assert controller.asked[0].replication_factor == 3
+    assert await creation == {TXN: E.NONE}
+    assert controller.requests[0].replication_factor == 3
 
 
-async def test_the_transaction_log_does_not_wait_for_ever_for_a_dead_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wait_for_starting_brokers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics_module, "BROKERS_WAIT_S", 0.001)
-    controller = Controller(E.INVALID_REPLICATION_FACTOR)
+    controller = FakeController(E.INVALID_REPLICATION_FACTOR)
     controller.gate.set()
-    assert await maker(controller, voters=3, brokers=2).create([TXN]) == {TXN: E.INVALID_REPLICATION_FACTOR}
-    assert await maker(controller, voters=3, brokers=3, fenced=1).create([TXN]) == {TXN: E.NONE}
-    assert [made.replication_factor for made in controller.asked] == [3, 3]
+    assert await auto_creation(controller, voters=3, brokers=2).create([TXN]) == {TXN: E.INVALID_REPLICATION_FACTOR}
+    assert await auto_creation(controller, voters=3, brokers=3, fenced=1).create([TXN]) == {TXN: E.NONE}
+    assert [new_topic.replication_factor for new_topic in controller.requests] == [3, 3]
 
 
-async def test_internal_topics_that_nothing_uses_are_not_made() -> None:
-    controller = Controller()
-    assert await maker(controller).create(["__share_group_state"]) == {
+async def test_unused_internal_topic_is_not_created() -> None:
+    controller = FakeController()
+    assert await auto_creation(controller).create(["__share_group_state"]) == {
         "__share_group_state": E.UNKNOWN_TOPIC_OR_PARTITION
     }
-    assert controller.asked == []
+    assert controller.requests == []
 
 
 @pytest.mark.parametrize(
@@ -156,16 +160,16 @@ async def test_internal_topics_that_nothing_uses_are_not_made() -> None:
         (3, ("transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=2"), 1, "2"),
     ],
 )
-async def test_the_transaction_log_fits_the_cluster_unless_told_otherwise(
+async def test_transaction_log_is_sized_by_the_cluster_unless_configured(
     monkeypatch: pytest.MonkeyPatch, brokers: int, assignments: tuple[str, ...], replicas: int, min_isr: str
 ) -> None:
     monkeypatch.setattr(topics_module, "BROKERS_WAIT_S", 0.001)
-    controller = Controller()
+    controller = FakeController()
     controller.gate.set()
-    await maker(controller, *assignments, brokers=brokers).create([TXN])
-    (made,) = controller.asked
-    assert (made.num_partitions, made.replication_factor) == (50, replicas)
-    configs = dict(made.configs)
+    await auto_creation(controller, *assignments, brokers=brokers).create([TXN])
+    (new_topic,) = controller.requests
+    assert (new_topic.num_partitions, new_topic.replication_factor) == (50, replicas)
+    configs = dict(new_topic.configs)
     assert (configs["min.insync.replicas"], configs["cleanup.policy"]) == (min_isr, "compact")
 
 
@@ -179,16 +183,16 @@ async def test_the_transaction_log_fits_the_cluster_unless_told_otherwise(
         (1, ("offsets.topic.num.partitions=4", "transaction.state.log.replication.factor=3"), 4, 1),
     ],
 )
-async def test_the_log_of_groups_is_made_as_kafka_makes_it(
+async def test_offsets_topic_is_created_with_kafkas_configs(
     brokers: int, assignments: tuple[str, ...], partitions: int, replicas: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topics_module, "BROKERS_WAIT_S", 0.001)
-    controller = Controller()
+    controller = FakeController()
     controller.gate.set()
-    await maker(controller, *assignments, brokers=brokers).create(["__consumer_offsets"])
-    (made,) = controller.asked
-    assert (made.num_partitions, made.replication_factor) == (partitions, replicas)
-    assert dict(made.configs) == {
+    await auto_creation(controller, *assignments, brokers=brokers).create(["__consumer_offsets"])
+    (new_topic,) = controller.requests
+    assert (new_topic.num_partitions, new_topic.replication_factor) == (partitions, replicas)
+    assert dict(new_topic.configs) == {
         "cleanup.policy": "compact",
         "compression.type": "producer",
         "segment.bytes": "104857600",

@@ -1,3 +1,5 @@
+"""Hash of a transactional or group id, and the partition of its coordinator."""
+
 import pytest
 
 from odradek.coordinator import hashing
@@ -9,7 +11,7 @@ from odradek.coordinator.txn import records
     ("name", "partition"),
     [("my-txn", 45), ("transactional-id", 31), ("test-txn-0", 24), ("é-txn", 44), ("😀", 49), ("a", 47), ("", 0)],
 )
-def test_partition_of_an_id_equals_that_of_java(name: str, partition: int) -> None:
+def test_partition_of_an_id_equals_the_partition_in_kafka(name: str, partition: int) -> None:
     assert partition_for(name, 50) == partition
 
 
@@ -19,18 +21,18 @@ def test_hash_is_signed_and_over_utf_16() -> None:
 
 
 def test_smallest_hash_maps_to_partition_0() -> None:
-    smallest = "polygenelubricants"
-    assert java_hash(smallest) == -(2**31)
-    assert partition_for(smallest, 50) == 0
+    text = "polygenelubricants"
+    assert java_hash(text) == -(2**31)
+    assert partition_for(text, 50) == 0
 
 
 def test_long_names_are_not_cached() -> None:
-    """Ten thousand of 128 KiB were more than a gigabyte, whether their requests were refused or not."""
+    """The cache would hold more than 1 GiB for 10,000 ids of 128 KiB, even if their requests were refused."""
     caches = (hashing._cached_hash, records._cached_key)
     before = [cache.cache_info().currsize for cache in caches]
-    long = "long-" * (CACHED_LENGTH_MAX // 5 + 1)
-    assert partition_for(long, 50) == abs(java_hash(long)) % 50
-    assert records.decode_key(records.encode_key(long)) == long
+    long_id = "long-" * (CACHED_LENGTH_MAX // 5 + 1)
+    assert partition_for(long_id, 50) == abs(java_hash(long_id)) % 50
+    assert records.decode_key(records.encode_key(long_id)) == long_id
     assert [cache.cache_info().currsize for cache in caches] == before
     hits = [cache.cache_info().hits for cache in caches]
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Each test breaks one invariant of a coordinator, and the next transition detects it."""
+"""Each test breaks one invariant of a coordinator and expects its violation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of a dictionary that wait for their commit."""
+"""Overlay of a dictionary: changes are applied to the base at commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEYS = "abcdefgh"
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_overlay_behaves_like_a_dictionary_and_leaves_its_base_alone_until_commit(seed: int) -> None:
+def test_overlay_equals_a_dictionary_and_does_not_change_its_base_until_commit(seed: int) -> None:
     rng = Random(seed)
     base = {key: rng.randrange(9) for key in rng.sample(KEYS, 5)}
     before, expected, overlay = dict(base), dict(base), Overlay(base)

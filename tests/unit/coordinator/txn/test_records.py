@@ -1,4 +1,4 @@
-"""The bytes marked G in the facts: printed by Kafka's own serializers."""
+"""Records of `__transaction_state`: the expected bytes were printed by Kafka's own serializers."""
 
 import pytest
 
@@ -12,7 +12,7 @@ TS = 1_700_000_000_000
 T03 = {TopicPartition("t", 0): None, TopicPartition("t", 3): None}
 
 
-def txn(state: TxnState, **more: object) -> Transaction:
+def txn(state: TxnState, **changes: object) -> Transaction:
     values: dict[str, object] = {
         "producer_id": 1000,
         "producer_epoch": 5,
@@ -21,7 +21,7 @@ def txn(state: TxnState, **more: object) -> Transaction:
         "start_ms": -1 if state is TxnState.EMPTY else TS,
         "partitions": {} if state is TxnState.EMPTY else T03,
     }
-    return Transaction("my-txn", state=state, **(values | more))  # type: ignore[arg-type]
+    return Transaction("my-txn", state=state, **(values | changes))  # type: ignore[arg-type]
 
 
 V1_ONGOING = "000100000000000003e800050000ea6001020274030000000000000003000000018bcfe568000000018bcfe56800"
@@ -62,15 +62,15 @@ def test_key_equals_kafkas_bytes() -> None:
 
 def test_version_0_omits_fields_that_it_lacks() -> None:
     full = txn(TxnState.ONGOING, prev_producer_id=1, next_producer_id=2, client_version=2, last_producer_epoch=4)
-    read = decode_value("my-txn", encode_value(full, 0))
-    assert read == txn(TxnState.ONGOING) == full.as_replayed(feature_level=0)
+    decoded = decode_value("my-txn", encode_value(full, 0))
+    assert decoded == txn(TxnState.ONGOING) == full.as_replayed(feature_level=0)
     kept = decode_value("my-txn", encode_value(full, 1))
     assert kept == full.as_replayed(feature_level=1)
 
 
 def test_prepared_transaction_without_partitions_has_an_empty_array() -> None:
     encoded = encode_value(txn(TxnState.PREPARE_ABORT, partitions={}), 1)
-    assert encoded[17:18] == b"\x01"  # compact array of none; b"\x00" would be null
+    assert encoded[17:18] == b"\x01"  # an empty compact array; b"\x00" means null
 
 
 def test_unknown_versions_are_skipped() -> None:

@@ -1,3 +1,5 @@
+"""Table of the transaction states: completeness, outcomes, and invalid successors."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -57,7 +59,7 @@ def test_invalid_successor_state_is_refused() -> None:
         check_successors(TransitionTable("transactions", S, Event, cells), VALID_PREVIOUS_STATES)
 
 
-def test_each_stored_state_is_entered_by_a_row() -> None:
+def test_each_stored_state_is_entered_by_a_cell() -> None:
     entered = {action.state for action in TRANSITIONS.cells.values() if isinstance(action, To)}
     assert entered == set(S) - {S.PREPARE_EPOCH_FENCE}
     assert set(VALID_PREVIOUS_STATES) == set(S)
@@ -89,7 +91,7 @@ COMMANDS: dict[Event, c.Command] = {
 @pytest.mark.parametrize("state", list(S))
 @pytest.mark.parametrize("event", list(Event))
 def test_each_cell_decides_the_result_of_its_command(state: TxnState, event: Event) -> None:
-    """Command and state are put together as nothing is pending: the outcome must be the table's, and nobody else's."""
+    """No record or completion is pending, so only the cell of state and event can decide the outcome."""
     stored = transaction(
         state, timeout_ms=500, update_ms=0, client_version=getattr(COMMANDS[event], "client_version", 0)
     )

@@ -1,4 +1,4 @@
-"""Load, replay, and what the core asks for after it."""
+"""Transaction shard: replay, load, and the effects that follow a load or a commit."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def test_replay_of_any_prefix_of_the_log_gives_the_same_state(level: int) -> Non
 def test_load_sends_markers_of_prepared_transactions_with_the_new_epoch() -> None:
     rig = busy_rig(2)
     loaded = rig.replayed().on_loaded(9, NOW_MS)
-    shown = [(send.transactional_id, send.marker.commit, send.marker.coordinator_epoch) for send in loaded.effects]
-    assert shown == [("id-1", False, 9), (ID, True, 9)]
+    sent = [(send.transactional_id, send.marker.commit, send.marker.coordinator_epoch) for send in loaded.effects]
+    assert sent == [("id-1", False, 9), (ID, True, 9)]
     assert loaded.effects[1].marker.producer_epoch == 32_767
 
 
 def test_next_producer_id_survives_a_fail_over() -> None:
-    """KAFKA-20310: the next producer id is in the log."""
+    """The Prepare record contains the next producer id (KAFKA-20310)."""
     core = busy_rig(2).replayed()
     decision = core.decide(c.CompleteTransaction(ID, PID, 32_767), NOW_MS)
     after = decision.records[0].memo  # type: ignore[union-attr]
@@ -89,7 +89,7 @@ def test_tombstone_of_an_unknown_id_is_ignored_and_a_record_without_key_is_malfo
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("append_error", "coordinator_error"),
     [
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -102,18 +102,23 @@ def test_tombstone_of_an_unknown_id_is_ignored_and_a_record_without_key_is_malfo
         (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_RECORD),
     ],
 )
-async def test_append_errors_are_mapped_to_coordinator_errors(error: ErrorCode, told: ErrorCode) -> None:
+async def test_append_errors_are_mapped_to_coordinator_errors(
+    append_error: ErrorCode, coordinator_error: ErrorCode
+) -> None:
     rig = await EngineRig().loaded()
-    rig.log.refuse = error
+    rig.log.refuse = append_error
     failure = rig.submit(c.InitProducerId(ID, 60_000)).exception()
     assert isinstance(failure, Refusal)
-    assert failure.error is told
+    assert failure.error is coordinator_error
     assert rig.core.transactions == {}
 
 
-async def test_late_commit_returns_an_error_but_is_final() -> None:
-    """1. EndTxn is appended. 2. The watermark stands: COORDINATOR_NOT_AVAILABLE. 3. The client's retry meets an
-    uncommitted id and waits. 4. It commits: markers go out. 5. They are written: the retry is answered.
+async def test_end_txn_that_commits_after_its_time_out_is_final() -> None:
+    """1. The Prepare record of an EndTxn is appended, and the high watermark does not advance.
+    2. The request times out: the client receives COORDINATOR_NOT_AVAILABLE and retries.
+    3. The retry waits, because the record of the transactional id is uncommitted.
+    4. The record is committed: the coordinator sends the markers.
+    5. The markers are written and the Complete record is committed: the retry succeeds.
     """
     rig = await EngineRig(level=2, wait_ms=10_000).loaded()
     pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
@@ -146,7 +151,7 @@ async def test_next_transaction_waits_for_the_markers_for_a_bounded_time() -> No
     assert waiting.result() == {T1: ErrorCode.NONE}
 
 
-async def test_new_producer_waits_for_the_abort_of_the_former_transaction() -> None:
+async def test_init_producer_id_waits_for_the_abort_of_the_ongoing_transaction() -> None:
     rig = await EngineRig(level=2).loaded()
     pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
     rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()
@@ -157,7 +162,7 @@ async def test_new_producer_waits_for_the_abort_of_the_former_transaction() -> N
     assert successor.result() == (pid, epoch + 2)
 
 
-async def test_load_after_a_crash_sends_markers_only_after_prepare_is_committed() -> None:
+async def test_load_sends_markers_only_after_the_prepare_record_is_committed() -> None:
     rig = await EngineRig(level=2).loaded()
     pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
     rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()
@@ -168,7 +173,7 @@ async def test_load_after_a_crash_sends_markers_only_after_prepare_is_committed(
     assert [effect.marker.coordinator_epoch for effect in successor.effects] == [1]
 
 
-async def test_time_outs_and_expiry_run_by_timers() -> None:
+async def test_timers_abort_timed_out_transactions_and_expire_ids() -> None:
     rig = await EngineRig(level=2).loaded()
     pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
     rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()

@@ -1,4 +1,4 @@
-"""Driver of the transaction coordinator: shards, markers and completions."""
+"""Transaction coordinator: shards, markers and completions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 S = TxnState
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+async def wait_until(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(5):
         while not await condition():
             await asyncio.sleep(0.001)
@@ -38,7 +38,7 @@ def refused(call: Callable[[], asyncio.Future[Any]]) -> ErrorCode:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_backoffs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marker_driver, "MARKER_RETRY_BACKOFF_S", 0.001)
     monkeypatch.setattr(service, "COMPLETE_RETRY_BACKOFF_S", 0.001)
     monkeypatch.setattr(shards, "RELOAD_BACKOFF_S", 0.001)
@@ -49,7 +49,7 @@ async def test_transaction_from_init_to_complete() -> None:
     pid, epoch = await rig.running(partitions=(T0, T1))
     end = rig.coordinator.end_txn(ID, pid, epoch, commit=True, client_version=2)
     assert end.result() == (pid, 1)
-    assert rig.sender.sent == []  # the client hears of it before the markers go out
+    assert rig.sender.sent == []  # the client receives its response before the markers are sent
     assert await rig.state() is S.PREPARE_COMMIT
     following = rig.coordinator.add_partitions(ID, pid, 1, [T0], client_version=2)
     await settle()
@@ -58,7 +58,7 @@ async def test_transaction_from_init_to_complete() -> None:
     assert rig.failures == []
 
 
-async def test_replies_that_need_no_state() -> None:
+async def test_invalid_requests_are_refused_without_a_transaction() -> None:
     rig = await CoordinatorRig().ready()
     coordinator = rig.coordinator
     assert coordinator.init_producer_id(None, -5).result() == (0, 0)
@@ -80,22 +80,22 @@ async def test_replies_that_need_no_state() -> None:
 async def test_ids_of_other_coordinators_and_loading_shards_are_refused() -> None:
     rig = await CoordinatorRig(wait_ms=1).ready()
     assert refused(lambda: rig.coordinator.init_producer_id("a", 1_000)) is ErrorCode.NOT_COORDINATOR
-    gate = asyncio.Event()
+    may_load = asyncio.Event()
 
     class Slow(FakeShardLog):
         async def replay(self, visit: Any) -> None:
-            await gate.wait()
+            await may_load.wait()
 
     loading = rig.tasks.spawn(rig.coordinator.on_leadership(47, 0, Slow()), "load")
     await settle()
-    # An unknown id too: a fresh producer id must not be handed out over a state that is yet to be read.
+    # This holds for an unknown id, too: the log that is not replayed yet may have a record of it.
     with pytest.raises(Refusal) as refusal:
         await rig.coordinator.init_producer_id("a", 1_000)
     assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     with pytest.raises(Refusal) as refusal:
         await rig.coordinator.list_transactions()
     assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    gate.set()
+    may_load.set()
     await loading
     assert rig.coordinator.init_producer_id("a", 1_000).result() == (0, 0)
     assert len(await rig.coordinator.list_transactions()) == 1
@@ -129,7 +129,7 @@ async def test_markers_are_retried_until_they_are_written(error: ErrorCode | OSE
     async def complete() -> bool:
         return await rig.state() is S.COMPLETE_ABORT
 
-    await until(complete)
+    await wait_until(complete)
     assert len(rig.sender.sent) == 3
 
 
@@ -158,7 +158,7 @@ async def test_paused_broker_does_not_block_a_completion_after_its_partition_mov
     await settle()
     assert [broker for broker, _ in rig.sender.sent] == [1, 2]
     assert await rig.state() is S.COMPLETE_COMMIT
-    rig.sender.release()  # broker 1 wakes up
+    rig.sender.release()  # broker 1 continues
     await settle()
     assert await rig.state() is S.COMPLETE_COMMIT
 
@@ -187,7 +187,7 @@ async def test_next_transaction_begins_after_the_uncommitted_complete_record() -
     rig.coordinator.end_txn(ID, pid, epoch, commit=True, client_version=2).result()
     following = rig.coordinator.add_partitions(ID, pid, epoch + 1, [T0], client_version=2)
     rig.log.lag = True
-    await settle()  # the markers are written; Complete and the next Ongoing lie behind the watermark
+    await settle()  # the markers are written; the Complete and the Ongoing record are above the high watermark
     assert [batch[0].memo.state for batch in rig.log.batches[-2:]] == [S.COMPLETE_COMMIT, S.ONGOING]
     assert not following.done()
     rig.log.commit()
@@ -218,7 +218,7 @@ async def test_resigned_shard_drops_its_markers_and_ignores_late_responses() -> 
     rig.sender.hold = True
     rig.coordinator.end_txn(ID, pid, epoch, commit=True).result()
     await settle()
-    rig.coordinator.on_resignation(SHARD, 0)  # an echo of our own election
+    rig.coordinator.on_resignation(SHARD, 0)  # a late notification for the epoch under which this coordinator leads
     assert await rig.state() is S.PREPARE_COMMIT
     rig.coordinator.on_resignation(SHARD, 1)
     assert refused(lambda: rig.coordinator.end_txn(ID, pid, epoch, commit=True)) is ErrorCode.NOT_COORDINATOR
@@ -246,7 +246,7 @@ async def test_dropped_shard_is_loaded_again_and_completes_its_transactions() ->
     rig.coordinator.end_txn(ID, pid, epoch, commit=True).result()
     await settle()
     rig.log.broken = True
-    rig.sender.release()  # the Complete record meets the broken disk
+    rig.sender.release()  # the append of the Complete record fails
     await settle()
     assert refused(lambda: rig.coordinator.end_txn(ID, pid, epoch, commit=True)) is ErrorCode.NOT_COORDINATOR
     assert len(rig.failures) >= 1
@@ -258,7 +258,7 @@ async def test_dropped_shard_is_loaded_again_and_completes_its_transactions() ->
         except Refusal:
             return False
 
-    await until(complete)
+    await wait_until(complete)
 
 
 async def test_refused_complete_record_is_retried() -> None:
@@ -268,26 +268,26 @@ async def test_refused_complete_record_is_retried() -> None:
     rig.log.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     await settle()
     assert await rig.state() is S.PREPARE_COMMIT
-    rig.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR  # told as NOT_COORDINATOR, by a shard that is still there
+    rig.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR  # maps to NOT_COORDINATOR, while the shard stays loaded
     await asyncio.sleep(0.005)
     rig.log.refuse = None
 
     async def complete() -> bool:
         return await rig.state() is S.COMPLETE_COMMIT
 
-    await until(complete)
+    await wait_until(complete)
 
 
-@pytest.mark.parametrize("where", ["before_replay", "subscribe"])
+@pytest.mark.parametrize("method", ["before_replay", "subscribe"])
 @pytest.mark.parametrize("failure", [OSError("the disk is gone"), AssertionError("a bug")])
-async def test_failed_load_is_retried(where: str, failure: Exception) -> None:
+async def test_failed_load_is_retried(method: str, failure: Exception) -> None:
     rig = CoordinatorRig()
 
     def fail(*_: object) -> None:
         raise failure
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rig.log, where, fail)
+        patch.setattr(rig.log, method, fail)
         await rig.coordinator.on_leadership(SHARD, 0, rig.log)
         assert rig.failures == [failure]
         assert refused(lambda: rig.coordinator.init_producer_id(ID, 1_000)) is ErrorCode.NOT_COORDINATOR
@@ -299,7 +299,7 @@ async def test_failed_load_is_retried(where: str, failure: Exception) -> None:
         except Refusal:
             return False
 
-    await until(served)
+    await wait_until(served)
 
 
 async def test_malformed_record_is_reported_with_its_offset() -> None:
@@ -312,7 +312,7 @@ async def test_malformed_record_is_reported_with_its_offset() -> None:
     rig.coordinator.stop()
 
 
-async def test_markers_of_one_turn_share_a_request() -> None:
+async def test_markers_of_one_event_loop_iteration_share_a_request() -> None:
     rig = await CoordinatorRig().ready()
     names = [
         name for name in (f"id-{number}" for number in range(1_000)) if rig.coordinator.partition_of(name) == SHARD
@@ -326,7 +326,7 @@ async def test_markers_of_one_turn_share_a_request() -> None:
     assert [len(markers) for _, markers in rig.sender.sent] == [len(names)]
 
 
-async def test_content_of_describe_and_list() -> None:
+async def test_describe_and_list_return_the_state_of_the_transaction() -> None:
     rig = CoordinatorRig()
     pid, _epoch = await rig.running(partitions=(T0, T1))
     described = await rig.coordinator.describe(ID)
@@ -344,7 +344,7 @@ async def test_content_of_describe_and_list() -> None:
     assert refusal.value.error is ErrorCode.NOT_COORDINATOR
 
 
-async def test_shard_closed_during_a_list_request_is_left_out() -> None:
+async def test_list_leaves_out_a_shard_that_resigns_meanwhile() -> None:
     rig = CoordinatorRig()
     pid, epoch = await rig.running()
     await rig.coordinator.on_leadership(47, 0, FakeShardLog())
@@ -361,14 +361,14 @@ async def test_shard_closed_during_a_list_request_is_left_out() -> None:
 
 async def test_long_client_id_is_truncated() -> None:
     rig = await CoordinatorRig().ready()
-    long = "c" * 32_000
-    pid, epoch = rig.coordinator.init_producer_id(ID, 60_000, client_id=long).result()
-    assert (await rig.coordinator.describe(ID)).transaction.client_id == long[:CLIENT_ID_LENGTH_MAX]
-    rig.coordinator.add_partitions(ID, pid, epoch, [T0], client_id=f"d{long}").result()
-    assert (await rig.coordinator.describe(ID)).transaction.client_id == f"d{long}"[:CLIENT_ID_LENGTH_MAX]
+    long_client_id = "c" * 32_000
+    pid, epoch = rig.coordinator.init_producer_id(ID, 60_000, client_id=long_client_id).result()
+    assert (await rig.coordinator.describe(ID)).transaction.client_id == long_client_id[:CLIENT_ID_LENGTH_MAX]
+    rig.coordinator.add_partitions(ID, pid, epoch, [T0], client_id=f"d{long_client_id}").result()
+    assert (await rig.coordinator.describe(ID)).transaction.client_id == f"d{long_client_id}"[:CLIENT_ID_LENGTH_MAX]
 
 
-async def test_stopped_coordinator_serves_and_sends_nothing() -> None:
+async def test_stopped_coordinator_refuses_requests_and_sends_no_markers() -> None:
     rig = CoordinatorRig()
     pid, epoch = await rig.running()
     rig.coordinator.end_txn(ID, pid, epoch, commit=True).result()

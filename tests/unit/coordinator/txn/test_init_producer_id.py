@@ -1,4 +1,4 @@
-"""InitProducerId: each case of the next identity."""
+"""InitProducerId: the next identity of a producer in each case."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def test_producer_with_another_identity_is_fenced(
 def test_producer_with_the_previous_id_is_accepted_after_a_lost_response() -> None:
     rig = CoreRig(transaction(epoch=LAST_CLIENT_EPOCH))
     assert rig.do(init((PID, LAST_CLIENT_EPOCH))) == (FRESH_PID, 0)
-    assert rig.do(init((PID, LAST_CLIENT_EPOCH))) == (FRESH_PID, 0)  # the retry: unchanged
+    assert rig.do(init((PID, LAST_CLIENT_EPOCH))) == (FRESH_PID, 0)  # a retry returns the same identity
     assert rig.do(init((PID, LAST_CLIENT_EPOCH - 1))) == "PRODUCER_FENCED"
 
 
 @pytest.mark.parametrize("state", [TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT])
-def test_init_of_a_prepared_transaction_waits_after_the_identity_check(state: TxnState) -> None:
+def test_init_producer_id_of_a_prepared_transaction_waits_after_the_identity_check(state: TxnState) -> None:
     rig = CoreRig(transaction(state))
-    assert rig.do(init((OTHER, 3))) == "AGAIN"  # pending comes first
+    assert rig.do(init((OTHER, 3))) == "AGAIN"  # the check of pending records comes first
     rig.core.stop_completion(ID, PID, 5)
     assert rig.do(init((OTHER, 3))) == "PRODUCER_FENCED"
     assert rig.do(init()) == "AGAIN"
@@ -119,7 +119,7 @@ def test_ongoing_transaction_is_aborted_and_its_producer_fenced(level: int, epoc
     assert (marker.producer_id, marker.producer_epoch, marker.commit) == (PID, epoch, False)
     assert (marker.partitions, marker.coordinator_epoch) == ((T0,), 7)
     assert rig.do(c.CompleteTransaction(ID, PID, epoch)) is None
-    assert rig.do(init()) == (PID, epoch + 1)  # the epoch of the fence is told to nobody
+    assert rig.do(init()) == (PID, epoch + 1)  # no producer receives the epoch of the fencing abort
 
 
 @pytest.mark.parametrize(("level", "epoch"), [(1, EPOCH_MAX), (2, EPOCH_MAX)])
@@ -136,13 +136,13 @@ def test_last_epoch_is_reserved_for_an_abort_by_the_broker(level: int, epoch: in
 
 def test_refused_append_of_a_fencing_abort_raises_no_epoch() -> None:
     rig = CoreRig(transaction(TxnState.ONGOING), level=0)
-    for _ in range(3):  # decided, but the log refuses: nothing is applied (KAFKA-9666)
+    for _ in range(3):  # decisions whose append the log refuses are not applied (KAFKA-9666)
         rig.core.decide(init(), NOW_MS)
     rig.do(init())
     assert rig.txn.producer_epoch == 6
 
 
-def test_init_without_available_producer_ids_is_refused_as_loading() -> None:
+def test_init_producer_id_without_available_producer_ids_is_refused_as_loading() -> None:
     rig = CoreRig()
     rig.ids.empty = True
     assert rig.do(init()) == "COORDINATOR_LOAD_IN_PROGRESS"
@@ -150,7 +150,7 @@ def test_init_without_available_producer_ids_is_refused_as_loading() -> None:
     assert ID not in rig.core.transactions
 
 
-def test_init_replaces_the_time_out() -> None:
+def test_init_producer_id_replaces_the_time_out() -> None:
     rig = CoreRig(transaction())
     rig.do(init(timeout_ms=1))
     assert rig.txn.timeout_ms == 1
@@ -161,7 +161,7 @@ def test_full_shard_refuses_new_ids_and_serves_known_ones(monkeypatch: pytest.Mo
     rig = CoreRig(transaction(TxnState.COMPLETE_COMMIT, epoch=5))
     assert rig.do(c.InitProducerId("second", 30_000)) == (FRESH_PID, 0)
     assert rig.do(c.InitProducerId("third", 30_000)) == "COORDINATOR_NOT_AVAILABLE"
-    assert rig.ids.next == FRESH_PID + 1, "a refused command takes no producer id"
+    assert rig.ids.next == FRESH_PID + 1, "a refused command must not take a producer id"
     assert rig.do(init()) == (PID, 6)
     assert rig.do(c.AddPartitions("second", FRESH_PID, 0, (T0,))) == {T0: ErrorCode.NONE}
 
@@ -182,6 +182,8 @@ def test_expired_id_frees_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     rig.now_ms += rig.config.id_expiration_ms
     rig.lag = True
     assert rig.do(c.ExpireIds((ID,))) == 1
-    assert rig.do(c.InitProducerId("second", 30_000)) == "COORDINATOR_NOT_AVAILABLE", "until the tombstone is committed"
+    assert rig.do(c.InitProducerId("second", 30_000)) == "COORDINATOR_NOT_AVAILABLE", (
+        "an id with an uncommitted tombstone must still count"
+    )
     rig.commit()
     assert rig.do(c.InitProducerId("second", 30_000)) == (FRESH_PID, 0)

@@ -1,3 +1,5 @@
+"""Allocation of producer ids in blocks."""
+
 from __future__ import annotations
 
 import asyncio
@@ -13,17 +15,17 @@ from odradek.protocol.errors import ErrorCode, Refusal
 class Controller:
     """Fake controller. It returns the blocks, or raises the exceptions, that the test has queued."""
 
-    def __init__(self, *answers: tuple[int, int] | Exception) -> None:
-        self.answers = deque(answers)
-        self.asked = 0
+    def __init__(self, *results: tuple[int, int] | Exception) -> None:
+        self.results = deque(results)
+        self.requests = 0
         self.tasks: list[asyncio.Task[None]] = []
 
     async def allocate(self) -> tuple[int, int]:
-        self.asked += 1
-        answer = self.answers.popleft()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        self.requests += 1
+        result = self.results.popleft()
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def pool(self) -> ProducerIdPool:
         loop = asyncio.get_running_loop()
@@ -41,11 +43,11 @@ async def test_ids_are_ordered_and_the_next_block_is_requested_at_nine_tenths() 
     pool.prefetch()
     await controller.settle()
     assert [pool.take() for _ in range(899)] == list(range(899))
-    assert controller.asked == 1
+    assert controller.requests == 1
     assert not controller.tasks
     assert pool.take() == 899
     await controller.settle()
-    assert controller.asked == 2
+    assert controller.requests == 2
     assert [pool.take() for _ in range(101)] == [*range(900, 1_000), 5_000]
 
 
@@ -57,8 +59,8 @@ async def test_take_without_ids_is_refused_as_loading_and_requests_a_block() -> 
             pool.take()
         assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     await controller.settle()
-    assert controller.asked == 1
-    controller.answers.append((8, 1))
+    assert controller.requests == 1
+    controller.results.append((8, 1))
     assert pool.take() == 7
 
 
@@ -69,12 +71,12 @@ async def test_failed_allocation_is_retried(failure: Exception, monkeypatch: pyt
     pool = controller.pool()
     pool.prefetch()
     await controller.settle()
-    assert controller.asked == 3
+    assert controller.requests == 3
     assert pool.take() == 3
 
 
 @pytest.mark.parametrize("bad", [(0, 10), (9, 10), (20, 0)])
-async def test_block_with_known_ids_is_refused(bad: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_empty_or_overlapping_block_is_refused(bad: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_ids, "RETRY_BACKOFF_S", 0)
     controller = Controller((0, 10), bad, (10, 10))
     pool = controller.pool()

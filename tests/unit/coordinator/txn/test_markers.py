@@ -21,6 +21,8 @@ def send(
 
 
 class Rig:
+    """A marker plan with leaders that the test sets."""
+
     def __init__(self) -> None:
         self.plan = MarkerPlan()
         self.leaders = dict(LEADERS)
@@ -29,7 +31,7 @@ class Rig:
         self.plan.resolve(lambda topic, partition: self.leaders.get(TopicPartition(topic, partition)))
         return self.plan.next_requests()
 
-    def answer(self, request: MarkerRequest, errors: dict[TopicPartition, ErrorCode] | None = None) -> None:
+    def respond(self, request: MarkerRequest, errors: dict[TopicPartition, ErrorCode] | None = None) -> None:
         results = [
             {partition: (errors or {}).get(partition, NONE) for partition in marker.partitions}
             for marker in request.markers
@@ -48,10 +50,10 @@ def test_one_request_per_leader_and_completion_after_all_responses() -> None:
         (1, (T0, U0)),
         (2, (T1,)),
     ]
-    rig.answer(first)
+    rig.respond(first)
     assert rig.finished() == []
     assert list(rig.plan.outstanding("a") or {}) == [T1]
-    rig.answer(second)
+    rig.respond(second)
     assert rig.finished() == [("a", CompletionResult.DONE)]
     assert rig.finished() == []
     assert rig.plan.outstanding("a") is None
@@ -64,7 +66,7 @@ def test_at_most_one_request_is_in_flight_per_broker() -> None:
     rig.plan.start(0, send("b", (T0,)))
     rig.plan.start(1, send("c", (U0,)))
     assert rig.requests() == []
-    rig.answer(request)
+    rig.respond(request)
     (following,) = rig.requests()
     assert [completion.transactional_id for completion in following.completions] == ["b", "c"]
 
@@ -75,7 +77,7 @@ def test_request_has_a_bounded_number_of_transactions() -> None:
         rig.plan.start(0, send(str(number), (T0,)))
     (request,) = rig.requests()
     assert len(request.markers) == MARKERS_PER_REQUEST_MAX
-    rig.answer(request)
+    rig.respond(request)
     assert len(rig.requests()[0].markers) == 1
 
 
@@ -86,13 +88,13 @@ def test_transaction_without_partitions_completes_immediately() -> None:
     assert rig.finished() == [("a", CompletionResult.DONE)]
 
 
-def test_deleted_partitions_need_no_marker() -> None:
+def test_deleted_partitions_count_as_done() -> None:
     rig = Rig()
     rig.leaders[T0] = rig.leaders[U0] = None
     rig.plan.start(0, send())
     (request,) = rig.requests()
     assert request.markers[0].partitions == (T1,)
-    rig.answer(request)
+    rig.respond(request)
     assert rig.finished() == [("a", CompletionResult.DONE)]
     rig.leaders[T1] = None
     rig.plan.start(0, send("b"))
@@ -116,8 +118,10 @@ def test_partition_without_leader_waits_for_a_metadata_change() -> None:
 
 
 def test_marker_in_flight_is_sent_to_the_new_leader_of_a_moved_partition() -> None:
-    """1. Markers go to broker 1, which is paused. 2. The controller moves T0 to broker 2: its marker goes there at once.
-    3. Broker 1 wakes up and refuses T0 for good: that counts no longer. 4. U0 has stayed with broker 1.
+    """1. Broker 1 receives the markers of T0 and U0, and is paused.
+    2. The controller moves T0 to broker 2. The marker of T0 is sent to broker 2 immediately.
+    3. Broker 1 continues and responds with a fatal error for T0. The error is ignored.
+    4. The success that broker 1 reports for U0 counts.
     """
     rig = Rig()
     rig.plan.start(0, send(partitions=(T0, U0)))
@@ -126,9 +130,9 @@ def test_marker_in_flight_is_sent_to_the_new_leader_of_a_moved_partition() -> No
     rig.plan.leaders_changed({T0: None})
     (new,) = rig.requests()
     assert (new.broker_id, new.markers[0].partitions) == (2, (T0,))
-    rig.answer(old, {T0: ErrorCode.INVALID_PRODUCER_EPOCH})
+    rig.respond(old, {T0: ErrorCode.INVALID_PRODUCER_EPOCH})
     assert list(rig.plan.outstanding("a") or {}) == [T0]
-    rig.answer(new)
+    rig.respond(new)
     assert rig.finished() == [("a", CompletionResult.DONE)]
 
 
@@ -140,20 +144,20 @@ def test_lost_connection_sends_again_only_markers_of_unmoved_partitions() -> Non
     rig.plan.leaders_changed({T0: None})
     (new,) = rig.requests()
     rig.plan.disconnected(old)
-    rig.answer(new)
+    rig.respond(new)
     rig.plan.retry_due()
-    (again,) = rig.requests()
-    assert (again.broker_id, again.markers[0].partitions) == (1, (U0,))
+    (retry,) = rig.requests()
+    assert (retry.broker_id, retry.markers[0].partitions) == (1, (U0,))
 
 
 def test_queued_markers_follow_the_leader_and_end_with_a_deleted_topic() -> None:
     rig = Rig()
     rig.plan.start(0, send("a", (T0,)))
-    (stuck,) = rig.requests()
-    rig.plan.start(0, send("b", (T0,)))  # queued behind it
+    (in_flight,) = rig.requests()
+    rig.plan.start(0, send("b", (T0,)))  # queued behind the first request
     rig.plan.start(0, send("c", (T1,)))
     (refused,) = rig.requests()
-    rig.answer(refused, {T1: ErrorCode.NOT_LEADER_OR_FOLLOWER})
+    rig.respond(refused, {T1: ErrorCode.NOT_LEADER_OR_FOLLOWER})
     rig.leaders[T0] = rig.leaders[T1] = 3
     rig.plan.leaders_changed({T0: None, T1: None})
     (moved,) = rig.requests()
@@ -162,8 +166,8 @@ def test_queued_markers_follow_the_leader_and_end_with_a_deleted_topic() -> None
     rig.plan.leaders_changed({T0: None})
     assert rig.requests() == []
     assert sorted(rig.finished()) == [("a", CompletionResult.DONE), ("b", CompletionResult.DONE)]
-    rig.answer(stuck)
-    rig.answer(moved)
+    rig.respond(in_flight)
+    rig.respond(moved)
     assert rig.finished() == [("c", CompletionResult.DONE)]
 
 
@@ -184,14 +188,14 @@ def test_retriable_errors_are_retried_with_the_current_leader(error: ErrorCode) 
     rig = Rig()
     rig.plan.start(0, send(partitions=(T0, U0)))
     (request,) = rig.requests()
-    rig.answer(request, {T0: error})
-    assert list(rig.plan.outstanding("a") or {}) == [T0]  # U0 is not held back
+    rig.respond(request, {T0: error})
+    assert list(rig.plan.outstanding("a") or {}) == [T0]  # the marker of U0 is complete
     assert rig.requests() == []
     rig.leaders[T0] = 2
     rig.plan.retry_due()
-    (again,) = rig.requests()
-    assert (again.broker_id, again.markers[0].partitions) == (2, (T0,))
-    rig.answer(again)
+    (retry,) = rig.requests()
+    assert (retry.broker_id, retry.markers[0].partitions) == (2, (T0,))
+    rig.respond(retry)
     assert rig.finished() == [("a", CompletionResult.DONE)]
 
 
@@ -199,12 +203,12 @@ def test_retriable_errors_are_retried_with_the_current_leader(error: ErrorCode) 
 def test_partition_without_support_for_markers_counts_as_done(error: ErrorCode) -> None:
     rig = Rig()
     rig.plan.start(0, send(partitions=(T0,)))
-    rig.answer(rig.requests()[0], {T0: error})
+    rig.respond(rig.requests()[0], {T0: error})
     assert rig.finished() == [("a", CompletionResult.DONE)]
 
 
 @pytest.mark.parametrize(
-    ("error", "verdict"),
+    ("error", "result"),
     [
         (ErrorCode.INVALID_PRODUCER_EPOCH, CompletionResult.FENCED),
         (ErrorCode.TRANSACTION_COORDINATOR_FENCED, CompletionResult.FENCED),
@@ -215,13 +219,13 @@ def test_partition_without_support_for_markers_counts_as_done(error: ErrorCode) 
         (ErrorCode.INVALID_REQUEST, CompletionResult.FATAL),
     ],
 )
-def test_fatal_error_ends_the_completion(error: ErrorCode, verdict: CompletionResult) -> None:
+def test_fatal_error_ends_the_completion(error: ErrorCode, result: CompletionResult) -> None:
     rig = Rig()
     rig.plan.start(0, send())
     first, second = rig.requests()
-    rig.answer(first, {U0: error})
-    assert rig.finished() == [("a", verdict)]
-    rig.answer(second)
+    rig.respond(first, {U0: error})
+    assert rig.finished() == [("a", result)]
+    rig.respond(second)
     assert rig.finished() == []
     assert len(rig.plan) == 0
 
@@ -233,8 +237,8 @@ def test_lost_connection_sends_all_its_markers_again() -> None:
     rig.plan.disconnected(request)
     assert rig.requests() == []
     rig.plan.retry_due()
-    (again,) = rig.requests()
-    assert (again.broker_id, again.markers) == (request.broker_id, request.markers)
+    (retry,) = rig.requests()
+    assert (retry.broker_id, retry.markers) == (request.broker_id, request.markers)
 
 
 def test_marker_missing_in_a_response_is_sent_again() -> None:
@@ -245,8 +249,10 @@ def test_marker_missing_in_a_response_is_sent_again() -> None:
 
 
 def test_response_to_an_earlier_completion_is_ignored() -> None:
-    """1. Markers are sent under epoch 3. 2. The shard is loaded again: epoch 4. 3. The old answer arrives: the new
-    round must not be ended by it (KAFKA-16352). 4. The new round is sent and answered.
+    """1. Markers are sent under coordinator epoch 3.
+    2. The shard is loaded again under epoch 4, and a new completion begins.
+    3. The response to the markers of epoch 3 arrives. It must not end the new completion (KAFKA-16352).
+    4. The markers of epoch 4 are sent. Their response ends the new completion.
     """
     rig = Rig()
     rig.plan.start(0, send(partitions=(T0,)))
@@ -254,12 +260,12 @@ def test_response_to_an_earlier_completion_is_ignored() -> None:
     rig.plan.drop(0)
     assert len(rig.plan) == 0
     rig.plan.start(0, send(partitions=(T0,), coordinator_epoch=4))
-    assert rig.requests() == []  # broker 1 still has the old one in flight
-    rig.answer(old)
+    assert rig.requests() == []  # the request of epoch 3 is still in flight to broker 1
+    rig.respond(old)
     assert rig.finished() == []
     (new,) = rig.requests()
     assert new.markers[0].coordinator_epoch == 4
-    rig.answer(new)
+    rig.respond(new)
     assert rig.finished() == [("a", CompletionResult.DONE)]
 
 
@@ -273,5 +279,5 @@ def test_dropped_shard_removes_only_its_own_queued_markers() -> None:
     rig.plan.drop(0)
     rig.plan.disconnected(request)
     rig.plan.retry_due()
-    (left,) = rig.requests()
-    assert [completion.transactional_id for completion in left.completions] == ["c"]
+    (remaining,) = rig.requests()
+    assert [completion.transactional_id for completion in remaining.completions] == ["c"]

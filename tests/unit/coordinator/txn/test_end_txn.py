@@ -1,4 +1,4 @@
-"""EndTxn (classic and TV2), aborts by the broker and time-outs: tables that are independent of the code."""
+"""EndTxn (classic and TV2), aborts by the broker and time-outs: expected results as tables, independent of the code."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def outcome(rig: CoreRig, command: c.EndTransaction) -> str:
     return rig.txn.state.kafka_name if len(rig.log) > before else f"NONE {reply.producer_id}/{reply.producer_epoch}"
 
 
-def given_up(txn: Transaction) -> CoreRig:
-    """Nothing is pending: a prepared transaction has been given up, so that its own rows are met."""
+def rig_with_stopped_completion(txn: Transaction) -> CoreRig:
+    """Return a rig without a pending completion, so that the row of a prepared state decides the result."""
     rig = CoreRig(txn)
     rig.core.stop_completion(ID, txn.producer_id, txn.producer_epoch)
     return rig
@@ -45,12 +45,12 @@ CLASSIC = {  # state: (commit, abort)
 
 
 @pytest.mark.parametrize("state", CLASSIC)
-def test_classic(state: TxnState) -> None:
+def test_classic_end_txn_has_the_result_of_the_table(state: TxnState) -> None:
     for commit, expected in zip((True, False), CLASSIC[state], strict=True):
-        assert outcome(given_up(transaction(state)), end(commit=commit)) == expected
+        assert outcome(rig_with_stopped_completion(transaction(state)), end(commit=commit)) == expected
 
 
-TV2 = {  # state: commit e=E, commit retry, abort e=E, abort retry
+TV2 = {  # state: commit, retry of a commit, abort, retry of an abort
     S.ONGOING: (PC, "PRODUCER_FENCED", PA, "PRODUCER_FENCED"),
     S.EMPTY: ("INVALID_TXN_STATE", "PRODUCER_FENCED", PA, "PRODUCER_FENCED"),
     S.COMPLETE_COMMIT: ("INVALID_TXN_STATE", "NONE 1000/5", PA, "INVALID_TXN_STATE"),
@@ -61,18 +61,19 @@ TV2 = {  # state: commit e=E, commit retry, abort e=E, abort retry
 
 
 @pytest.mark.parametrize("state", TV2)
-def test_tv2(state: TxnState) -> None:
-    asked = ((True, 5), (True, 4), (False, 5), (False, 4))
-    for (commit, epoch), expected in zip(asked, TV2[state], strict=True):
+def test_tv2_end_txn_has_the_result_of_the_table(state: TxnState) -> None:
+    requests = ((True, 5), (True, 4), (False, 5), (False, 4))
+    for (commit, epoch), expected in zip(requests, TV2[state], strict=True):
         stored = transaction(state, client_version=2)
-        assert outcome(given_up(stored), end(commit=commit, epoch=epoch, version=2)) == expected
+        assert outcome(rig_with_stopped_completion(stored), end(commit=commit, epoch=epoch, version=2)) == expected
 
 
 @pytest.mark.parametrize("state", [S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
-def test_tv2_producer_does_not_get_the_identity_of_a_classic_one(state: TxnState) -> None:
-    """1. A TV2 producer at epoch 4 loses the id to a classic one, which gets epoch 5. 2. That one ends its transaction.
-    3. The first one's EndTxn arrives: 5 is one higher than 4, but no end of its own has led there. Kafka takes it for a
-    retry and hands the identity of the second producer to the first.
+def test_tv2_producer_does_not_get_the_identity_of_a_classic_producer(state: TxnState) -> None:
+    """1. A TV2 producer has epoch 4. A classic producer takes over the id and receives epoch 5.
+    2. The classic producer ends its transaction, which does not raise the epoch.
+    3. An EndTxn of the TV2 producer with epoch 4 arrives. No earlier EndTxn of this producer raised the epoch to 5.
+    4. Kafka takes the request for a retry and returns the identity of the classic producer; here the request is fenced.
     """
     for commit in (True, False):
         assert outcome(CoreRig(transaction(state)), end(commit=commit, epoch=4, version=2)) == "PRODUCER_FENCED"
@@ -149,35 +150,34 @@ def test_tv2_epoch_overflow_sets_a_new_producer_id(commit: bool) -> None:
     assert (rig.txn.producer_id, rig.txn.producer_epoch, rig.txn.next_producer_id) == (PID, EPOCH_MAX, FRESH_PID)
     assert rig.effects[0].marker.producer_epoch == EPOCH_MAX
     assert rig.do(last) == "AGAIN"
-    # The producer goes on at once with its new identity, which the id has not taken on yet: it waits (KAFKA-18660).
+    # The producer uses its new identity before the Complete record applies it: its request waits (KAFKA-18660).
     assert rig.do(end(commit=False, pid=FRESH_PID, epoch=0, version=2)) == "AGAIN"
     assert rig.do(c.AddPartitions(ID, FRESH_PID, 0, (T0,), 2)) == "AGAIN"
     rig.do(c.CompleteTransaction(ID, PID, EPOCH_MAX))
     txn = rig.txn
     assert (txn.producer_id, txn.producer_epoch, txn.next_producer_id) == (FRESH_PID, 0, -1)
     assert (txn.prev_producer_id, txn.last_producer_epoch) == (PID, LAST_CLIENT_EPOCH)
-    assert rig.do(last) == (FRESH_PID, 0)  # the retry that comes late
+    assert rig.do(last) == (FRESH_PID, 0)  # a late retry
     assert rig.do(end(commit=not commit, epoch=LAST_CLIENT_EPOCH, version=2)) == "INVALID_TXN_STATE"
     assert rig.do(c.AddPartitions(ID, FRESH_PID, 0, (T0,), 2)) == {T0: 0}
     assert rig.do(last) == "INVALID_PRODUCER_ID_MAPPING"
 
 
 def test_overflow_retry_does_not_match_a_prepared_transaction() -> None:
-    """Classic and prepared at epoch 0, with another id before it: equal numbers, another story."""
-    rig = given_up(transaction(S.PREPARE_COMMIT, epoch=0, prev_producer_id=7))
+    """A classic transaction in PrepareCommit at epoch 0 has the same numbers without an epoch overflow."""
+    rig = rig_with_stopped_completion(transaction(S.PREPARE_COMMIT, epoch=0, prev_producer_id=7))
     assert rig.do(end(commit=True, pid=7, epoch=LAST_CLIENT_EPOCH, version=2)) == "PRODUCER_FENCED"
 
 
 def test_epoch_overflow_without_producer_ids_changes_nothing() -> None:
     rig = CoreRig(transaction(S.ONGOING, epoch=LAST_CLIENT_EPOCH))
     rig.ids.empty = True
-    asked = end(commit=True, epoch=LAST_CLIENT_EPOCH, version=2)
-    assert rig.do(asked) == "COORDINATOR_LOAD_IN_PROGRESS"
+    assert rig.do(end(commit=True, epoch=LAST_CLIENT_EPOCH, version=2)) == "COORDINATOR_LOAD_IN_PROGRESS"
     assert rig.txn.state is S.ONGOING
 
 
 def test_transaction_with_epoch_32767_can_only_be_aborted() -> None:
-    """Only an abort by the broker leads to this epoch (KAFKA-20090)."""
+    """Only an abort by the broker sets this epoch (KAFKA-20090)."""
     rig = CoreRig(transaction(S.ONGOING, epoch=EPOCH_MAX))
     assert rig.do(end(commit=True, epoch=EPOCH_MAX, version=2)) == "UNKNOWN_SERVER_ERROR"
     assert rig.do(end(commit=False, epoch=EPOCH_MAX, version=2)) == (FRESH_PID, 0)
@@ -185,7 +185,7 @@ def test_transaction_with_epoch_32767_can_only_be_aborted() -> None:
 
 
 @pytest.mark.parametrize(("level", "version"), [(0, 0), (1, 0), (2, 2)])
-def test_time_out_aborts_by_the_feature_level_and_fences(level: int, version: int) -> None:
+def test_time_out_aborts_under_the_feature_level_and_fences_the_producer(level: int, version: int) -> None:
     rig = CoreRig(transaction(S.ONGOING, timeout_ms=999), level=level)
     rig.do(c.SweepTimedOut())
     assert rig.effects == (c.Post(c.AbortTimedOut(ID, PID, NOW_MS - 1_000)),)
@@ -199,12 +199,14 @@ def test_time_out_aborts_by_the_feature_level_and_fences(level: int, version: in
 
 
 @pytest.mark.parametrize(
-    ("timeout_ms", "found"), [(999, True), (1_000, False), (1_001, False), (NEVER_TIMES_OUT_MS, False)]
+    ("timeout_ms", "times_out"), [(999, True), (1_000, False), (1_001, False), (NEVER_TIMES_OUT_MS, False)]
 )
-def test_deadline_is_exclusive_and_two_phase_commit_has_none(timeout_ms: int, found: bool) -> None:
+def test_transaction_times_out_after_its_deadline_and_not_under_two_phase_commit(
+    timeout_ms: int, times_out: bool
+) -> None:
     rig = CoreRig(transaction(S.ONGOING, timeout_ms=timeout_ms))
     rig.do(c.SweepTimedOut())
-    assert bool(rig.effects) is found
+    assert bool(rig.effects) is times_out
 
 
 @pytest.mark.parametrize("state", [state for state in S if state not in {S.ONGOING, S.DEAD, S.PREPARE_EPOCH_FENCE}])
@@ -216,7 +218,7 @@ def test_only_ongoing_transactions_time_out(state: TxnState) -> None:
     assert rig.txn.state is state
 
 
-def test_time_out_aborts_only_the_transaction_that_the_sweep_found() -> None:
+def test_stale_time_out_does_not_abort_a_transaction() -> None:
     rig = CoreRig(transaction(S.ONGOING, timeout_ms=999))
     stale = (
         c.AbortTimedOut(ID, 1, NOW_MS - 1_000),
@@ -230,7 +232,7 @@ def test_time_out_aborts_only_the_transaction_that_the_sweep_found() -> None:
     assert rig.txn.state is S.ONGOING
 
 
-def test_uncommitted_transaction_is_left_to_the_next_sweep() -> None:
+def test_uncommitted_transaction_is_not_aborted_by_a_time_out() -> None:
     rig = CoreRig(transaction(timeout_ms=10))
     rig.lag = True
     rig.do(c.AddPartitions(ID, PID, 5, (T0,)))
@@ -245,7 +247,7 @@ def test_uncommitted_transaction_is_left_to_the_next_sweep() -> None:
 @pytest.mark.parametrize(
     ("state", "after"), [(S.PREPARE_COMMIT, S.COMPLETE_COMMIT), (S.PREPARE_ABORT, S.COMPLETE_ABORT)]
 )
-def test_completion(state: TxnState, after: TxnState) -> None:
+def test_completion_with_the_identity_of_the_transaction_is_written_once(state: TxnState, after: TxnState) -> None:
     rig = CoreRig(transaction(state, last_producer_epoch=4))
     rig.do(c.CompleteTransaction(ID, PID, 4))
     rig.do(c.CompleteTransaction(ID, 1, 5))
@@ -260,7 +262,7 @@ def test_completion(state: TxnState, after: TxnState) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_fenced_tv2_producer_does_not_get_the_epoch_of_a_classic_one(commit: bool) -> None:
-    """The id went from a TV2 producer (epoch 4) to a classic one (epoch 5), which has ended a transaction without a bump."""
+def test_fenced_tv2_producer_does_not_get_the_epoch_of_a_classic_producer(commit: bool) -> None:
+    """A classic producer took over the id of a TV2 producer (epoch 4 -> 5) and ended a transaction at epoch 5."""
     rig = CoreRig(transaction(S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT, client_version=0))
     assert rig.do(end(epoch=4, commit=commit, version=2)) == "PRODUCER_FENCED"

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn and its verification: checks of the core."""
+"""AddPartitionsToTxn and verification of partitions: checks of the transaction shard."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_known_partitions_write_no_record() -> None:
     assert len(rig.log) == 1
 
 
-def test_wrong_producers() -> None:
+def test_add_partitions_with_a_wrong_producer_identity_is_refused() -> None:
     assert CoreRig().do(add(T0)) == "INVALID_PRODUCER_ID_MAPPING"
     rig = CoreRig(transaction())
     assert rig.do(add(T0, pid=1, epoch=9)) == "INVALID_PRODUCER_ID_MAPPING"
@@ -53,7 +53,7 @@ def test_wrong_producers() -> None:
 
 @pytest.mark.parametrize("state", [TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT])
 def test_pending_check_comes_before_the_identity_check(state: TxnState) -> None:
-    """A TV2 producer is ahead of its own Complete record after a rotation: it must not fence itself (KAFKA-18464)."""
+    """After an epoch overflow, a TV2 producer may use its new id before the Complete record (KAFKA-18464)."""
     rig = CoreRig(transaction(state))
     assert rig.do(add(T0, pid=1)) == "AGAIN"
     rig.core.stop_completion(ID, PID, 5)
@@ -61,7 +61,7 @@ def test_pending_check_comes_before_the_identity_check(state: TxnState) -> None:
     assert rig.do(add(T0)) == "AGAIN"
 
 
-def test_partitions_are_added_after_an_uncommitted_record() -> None:
+def test_partitions_are_added_while_the_complete_record_is_uncommitted() -> None:
     rig = CoreRig(transaction(TxnState.PREPARE_COMMIT))
     rig.lag = True
     rig.do(c.CompleteTransaction(ID, PID, 5))
@@ -90,7 +90,7 @@ def test_verification_without_an_ongoing_transaction_is_abortable(state: TxnStat
     assert CoreRig(transaction(state)).do(verify(T0)) == {T0: ABORTABLE}
 
 
-def test_verification_of_wrong_producers_and_prepared_transactions() -> None:
+def test_verification_with_a_wrong_identity_or_of_a_prepared_transaction_is_refused() -> None:
     assert CoreRig().do(verify(T0)) == "INVALID_PRODUCER_ID_MAPPING"
     for state in (TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT):
         rig = CoreRig(transaction(state))

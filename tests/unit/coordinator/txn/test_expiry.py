@@ -1,3 +1,5 @@
+"""Expiration of transactional ids."""
+
 from __future__ import annotations
 
 import pytest
@@ -18,7 +20,7 @@ OLD = NOW_MS - WEEK_MS
 
 def sweep(rig: CoreRig) -> tuple[c.Command, ...]:
     rig.do(c.SweepExpired())
-    return tuple(tell.command for tell in rig.effects)
+    return tuple(effect.command for effect in rig.effects)
 
 
 @pytest.mark.parametrize("state", [state for state in S if state not in {S.DEAD, S.PREPARE_EPOCH_FENCE}])
@@ -39,7 +41,7 @@ def test_expired_id_is_dead_until_its_tombstone_is_committed() -> None:
     assert rig.do(c.ExpireIds((ID,))) == 1
     assert rig.log[-1] == tombstone(ID)
     assert rig.txn.state is S.DEAD
-    # Nobody gets a new producer id over a tombstone that may yet be lost.
+    # A new leader may lack an uncommitted tombstone, so the id must not get a new producer id yet.
     assert rig.do(c.InitProducerId(ID, 1_000)) == "AGAIN"
     assert rig.do(c.Describe(ID)) == "TRANSACTIONAL_ID_NOT_FOUND"
     assert rig.do(c.ListAll()) == ()
@@ -75,7 +77,9 @@ def test_tombstones_are_grouped_by_the_maximum_batch_size() -> None:
         records = [tombstone(name) for name in group]
         built = build_batch([(record.key, record.value, NOW_MS, ()) for record in records])
         assert len(built) <= bytes_max
-    assert list(batches(["x" * 1_000], bytes_max)) == [("x" * 1_000,)]  # one too large is the log's to refuse
+    assert list(batches(["x" * 1_000], bytes_max)) == [
+        ("x" * 1_000,)
+    ]  # a record over the limit is still appended; the log refuses it
     assert list(batches([], bytes_max)) == []
 
 

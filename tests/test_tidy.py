@@ -71,13 +71,9 @@ TEXT_PENDING = (
     "tests/machines/",
     "tests/scenarios/",
     "tests/support/",
-    "tests/unit/benchmarks/",
     "tests/unit/broker/",
     "tests/unit/chaos/",
-    "tests/unit/client/",
     "tests/unit/cluster/",
-    "tests/unit/odradek/",
-    "tests/unit/protocol/",
     "tests/unit/sim/",
 )
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")

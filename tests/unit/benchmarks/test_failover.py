@@ -1,4 +1,4 @@
-"""How the gap around a kill is measured and shown, on timelines written by hand."""
+"""Measurement and chart of the gap in acknowledgments after a broker failure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STEADY = Timeline([number / 10 for number in range(-30, 40)])
-BROKEN = Timeline([number / 10 for number in range(-30, 1)] + [2.5 + number / 10 for number in range(40)])
+INTERRUPTED = Timeline([number / 10 for number in range(-30, 1)] + [2.5 + number / 10 for number in range(40)])
 
 
 def test_the_gap_is_the_longest_after_the_kill() -> None:
     assert STEADY.gap_s == pytest.approx(0.1)
-    assert BROKEN.gap_s == pytest.approx(2.5)
+    assert INTERRUPTED.gap_s == pytest.approx(2.5)
     assert Timeline([-5.0, -1.0, -0.9, 0.1]).gap_s == pytest.approx(1.0)
 
 
@@ -32,7 +32,7 @@ def test_a_transactional_id_is_hashed_as_java_does() -> None:
     ]
 
 
-def test_the_load_goes_on_until_acknowledgments_have_come_steadily() -> None:
+def test_load_continues_until_acknowledgments_are_steady() -> None:
     acks = Acknowledgments()
     acks.times = [0.5, 1.0]
     assert not acks._steady(0.0)
@@ -42,11 +42,11 @@ def test_the_load_goes_on_until_acknowledgments_have_come_steadily() -> None:
     assert not acks._steady(0.0)
 
 
-def test_both_systems_are_in_one_chart(tmp_path: Path) -> None:
-    kills = {"a leader": {"one": STEADY, "other": BROKEN}}
+def test_chart_shows_both_systems(tmp_path: Path) -> None:
+    kills = {"a leader": {"odradek": STEADY, "kafka": INTERRUPTED}}
     text = as_text(kills)
     assert "longest gap 0.10 s" in text
     assert "longest gap 2.50 s" in text
-    assert sum(buckets(BROKEN, 10.0)) == len([at for at in BROKEN.acknowledged if at >= -2.0])
+    assert sum(buckets(INTERRUPTED, 10.0)) == len([second for second in INTERRUPTED.acknowledged if second >= -2.0])
     draw(kills, tmp_path / "kill.png")
     assert (tmp_path / "kill.png").stat().st_size > 1000

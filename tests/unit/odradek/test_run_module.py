@@ -40,7 +40,7 @@ sys.exit(subprocess.run(command, env=run_module.environment(), check=False).retu
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """A directory as `pip install --target` makes it: `odradek`, and other modules, one of them with a name of the standard library."""
+    """Return a directory as `pip install --target` makes it, with a module named as one of the standard library."""
     package = tmp_path / "target" / "odradek"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -51,7 +51,7 @@ def target(tmp_path: Path) -> Path:
 
 
 def report(working_directory: Path, **environment: str) -> Any:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-P", "-c", CALLER],
         cwd=working_directory,
         env=os.environ | environment,
@@ -60,13 +60,13 @@ def report(working_directory: Path, **environment: str) -> Any:
         timeout=TIMEOUT_S,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A user's directory with modules that would break a broker."""
+    """Return a user's directory with modules that would break a broker."""
     folder = tmp_path / "project"
     folder.mkdir()
     for name in ("structlog", "uvloop", "broker", "json"):
@@ -75,39 +75,39 @@ def project(tmp_path: Path) -> Path:
 
 
 def caller_path(target: Path, project: Path) -> str:
-    """PYTHONPATH of a caller that works: the caller itself must not import the modules of the project."""
+    """Return a PYTHONPATH with which the caller itself does not import the modules of the project."""
     return os.pathsep.join([sysconfig.get_path("stdlib"), str(target), sysconfig.get_path("purelib"), str(project)])
 
 
 def test_the_process_imports_odradek_from_the_directory_of_its_caller(target: Path, project: Path) -> None:
-    found = report(project, PYTHONPATH=caller_path(target, project))
-    assert found["odradek"] == str(target / "odradek" / "__init__.py")
-    assert found["probe"] == str(target / "odradek" / "probe.py")
-    assert found["arguments"] == ["--config", "a file"]
+    probe = report(project, PYTHONPATH=caller_path(target, project))
+    assert probe["odradek"] == str(target / "odradek" / "__init__.py")
+    assert probe["probe"] == str(target / "odradek" / "probe.py")
+    assert probe["arguments"] == ["--config", "a file"]
 
 
 def test_the_process_ignores_pythonpath_and_the_working_directory(target: Path, project: Path) -> None:
-    found = report(project, PYTHONPATH=caller_path(target, project))
-    assert str(project) not in found["path"]
-    assert "" not in found["path"]
-    assert "PYTHONPATH" not in found["environment"]
+    probe = report(project, PYTHONPATH=caller_path(target, project))
+    assert str(project) not in probe["path"]
+    assert "" not in probe["path"]
+    assert "PYTHONPATH" not in probe["environment"]
 
 
 def test_the_directory_of_odradek_comes_after_the_standard_library_and_before_site_packages(
     target: Path, project: Path
 ) -> None:
-    found = report(project, PYTHONPATH=caller_path(target, project))
-    path = found["path"]
+    probe = report(project, PYTHONPATH=caller_path(target, project))
+    path = probe["path"]
     assert (
         path.index(sysconfig.get_path("stdlib")) < path.index(str(target)) < path.index(sysconfig.get_path("purelib"))
     )
-    assert found["typing"] == f"{sysconfig.get_path('stdlib')}/typing.py"
+    assert probe["typing"] == f"{sysconfig.get_path('stdlib')}/typing.py"
 
 
 def test_the_process_receives_all_other_variables(target: Path, project: Path) -> None:
     path = caller_path(target, project)
-    found = report(project, PYTHONPATH=path, PYTHONHASHSEED="7", PYTHONDONTWRITEBYTECODE="1")
-    assert found["environment"].items() >= {"PYTHONHASHSEED": "7", "PYTHONDONTWRITEBYTECODE": "1"}.items()
+    probe = report(project, PYTHONPATH=path, PYTHONHASHSEED="7", PYTHONDONTWRITEBYTECODE="1")
+    assert probe["environment"].items() >= {"PYTHONHASHSEED": "7", "PYTHONDONTWRITEBYTECODE": "1"}.items()
 
 
 def test_pythonhome_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_pythonhome_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_package_runs_by_its_main_module() -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         run_module.command("odradek.broker", "--help"),
         env=run_module.environment(),
         capture_output=True,
@@ -126,5 +126,5 @@ def test_a_package_runs_by_its_main_module() -> None:
         timeout=TIMEOUT_S,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("usage: python -m odradek.broker")
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert completed.stdout.startswith("usage: python -m odradek.broker")

@@ -1,4 +1,4 @@
-"""The commit of an installation: recorded by the build, asked of git in a source tree, or unknown."""
+"""Source commit of an installation: recorded by the build, read from git in a source tree, or unknown."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_changed_tree_is_dirty(tree: Path) -> None:
     assert git_commit(tree) == git(tree, "rev-parse", "--short=12", "HEAD") + "-dirty"
 
 
-def test_the_repository_of_a_git_hook_is_not_asked(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_variables_of_a_hook_are_ignored(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     assert git_commit(tree) != UNKNOWN
 

@@ -1,4 +1,4 @@
-"""On other systems than Linux a broker is refused with one sentence and exit code 2."""
+"""Brokers are refused on any system except Linux, with one sentence and exit code 2."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ SENTENCE = (
 
 @pytest.fixture(autouse=True)
 def on_macos(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only this module reads another name: libraries that are imported meanwhile must read the true one."""
+    """Replace `sys` in this module only: libraries that are imported during the test must read the real platform."""
     monkeypatch.setattr(supported_platform, "sys", SimpleNamespace(platform="darwin"))
 
 
 def test_up_is_refused_and_makes_no_directory(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["up", "--dir", str(tmp_path / "data")], env={"COLUMNS": "300"})
-    assert (done.exit_code, done.output) == (USAGE, SENTENCE)
+    result = CliRunner().invoke(app, ["up", "--dir", str(tmp_path / "data")], env={"COLUMNS": "300"})
+    assert (result.exit_code, result.output) == (USAGE, SENTENCE)
     assert not (tmp_path / "data").exists()
 
 

@@ -1,3 +1,5 @@
+"""Record batches of format v2: building, parsing, checksums, malformed batches, sequences and control records."""
+
 from __future__ import annotations
 
 import struct
@@ -55,7 +57,7 @@ def read_all(batch: bytes, maximum: int = DECOMPRESSED_MAX) -> list[Record]:
     st.booleans(),
     st.integers(-1, SEQUENCE_MAX),
 )
-def test_round_trip(
+def test_built_batch_is_parsed_to_the_same_records(
     rows: list[tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]],
     compression: Compression,
     base_offset: int,
@@ -78,12 +80,13 @@ def test_round_trip(
     assert (header.is_transactional, header.is_control, header.has_producer) == (transactional, False, True)
     assert header.max_timestamp == max(row[2] for row in rows)
     expected = [
-        Record(base_offset + index, at, key, value, heads) for index, (key, value, at, heads) in enumerate(rows)
+        Record(base_offset + index, timestamp, key, value, heads)
+        for index, (key, value, timestamp, heads) in enumerate(rows)
     ]
     assert list(iter_records(view, max_decompressed_bytes=DECOMPRESSED_MAX)) == expected
 
 
-def test_records_with_their_own_offsets_keep_them() -> None:
+def test_given_offsets_are_kept() -> None:
     records = [Record(10, NOW, b"a", None), Record(14, NOW + 1, b"b", b"c")]
     batch = build_batch(records, base_offset=8)
     header = read_header(batch)
@@ -95,13 +98,13 @@ def test_records_with_their_own_offsets_keep_them() -> None:
         build_batch([])
 
 
-def test_log_append_time_is_every_records_timestamp() -> None:
+def test_every_record_has_the_log_append_time() -> None:
     batch = build_batch([(None, b"a", NOW, ()), (None, b"b", NOW - 9, ())], timestamp_type=1)
     assert read_header(batch).timestamp_type == 1
     assert [record.timestamp for record in read_all(batch)] == [NOW, NOW]
 
 
-def test_base_offset_and_leader_epoch_lie_outside_the_checksum() -> None:
+def test_checksum_does_not_cover_base_offset_and_leader_epoch() -> None:
     batch = bytearray(TWO)
     struct.pack_into(">q", batch, 0, 999)
     struct.pack_into(">i", batch, 12, 8)
@@ -110,7 +113,7 @@ def test_base_offset_and_leader_epoch_lie_outside_the_checksum() -> None:
     assert [record.offset for record in read_all(bytes(batch))] == [999, 1000]
 
 
-def test_every_flipped_bit_from_the_attributes_on_fails_the_checksum() -> None:
+def test_changed_byte_from_the_attributes_on_fails_the_checksum() -> None:
     for position in range(17, len(TWO)):
         batch = bytearray(TWO)
         batch[position] ^= 0x10
@@ -119,15 +122,15 @@ def test_every_flipped_bit_from_the_attributes_on_fails_the_checksum() -> None:
 
 
 def test_a_partial_batch_at_the_end_is_left_out() -> None:
-    for cut in range(len(TWO)):
-        assert [header.base_offset for header, _ in iter_batches(TWO + TWO[:cut])] == [100]
+    for size in range(len(TWO)):
+        assert [header.base_offset for header, _ in iter_batches(TWO + TWO[:size])] == [100]
     assert len(list(iter_batches(TWO + TWO))) == 2
     assert list(iter_batches(b"")) == []
     assert not verify_crc(TWO[:-1], 0, read_header(TWO))
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3, 255])
-def test_other_magic_is_told_apart(magic: int) -> None:
+def test_other_magic_is_unsupported(magic: int) -> None:
     batch = bytearray(TWO)
     batch[16] = magic
     with pytest.raises(UnsupportedMagic):
@@ -140,7 +143,7 @@ def test_other_magic_is_told_apart(magic: int) -> None:
     ("position", "layout", "value"),
     [(8, ">i", 48), (8, ">i", -1), (8, ">i", -(2**31)), (23, ">i", -1), (57, ">i", -1)],
 )
-def test_sizes_without_sense_are_malformed(position: int, layout: str, value: int) -> None:
+def test_invalid_sizes_are_malformed(position: int, layout: str, value: int) -> None:
     batch = bytearray(TWO)
     struct.pack_into(layout, batch, position, value)
     with pytest.raises(Malformed):
@@ -160,14 +163,14 @@ def sealed(body: bytes, count: int, **changes: int) -> bytes:
     return seal_batch(header, body)
 
 
-def record(rest: bytes, length: int | None = None) -> bytes:
-    return varint(len(rest) if length is None else length) + rest
+def record(content: bytes, length: int | None = None) -> bytes:
+    return varint(len(content) if length is None else length) + content
 
 
 GOOD_RECORD = record(b"\x00\x00\x00\x01\x01\x00")
 HOSTILE = {
-    "count above what fits": (sealed(GOOD_RECORD, 2**31 - 1), "cannot fit"),
-    "count above what is there": (sealed(GOOD_RECORD, 2), "cannot fit"),
+    "count above the size of the batch": (sealed(GOOD_RECORD, 2**31 - 1), "cannot fit"),
+    "count above the number of records": (sealed(GOOD_RECORD, 2), "cannot fit"),
     "bytes behind the last record": (sealed(GOOD_RECORD * 2, 1), "follow the last"),
     "record length negative": (sealed(record(b"\x00" * 9, -5), 1), "invalid record length"),
     "record length past the end": (sealed(record(b"\x00" * 6, 400), 1), "invalid record length"),
@@ -175,7 +178,10 @@ HOSTILE = {
     "key length -2": (sealed(record(b"\x00\x00\x00\x03\x01\x00\x00"), 1), "negative length"),
     "key past the record": (sealed(record(b"\x00\x00\x00\x64\x01\x00\x00"), 1), "exceeds the record"),
     "header count negative": (sealed(record(b"\x00\x00\x00\x01\x01\x01\x00"), 1), "headers"),
-    "header count above what fits": (sealed(record(b"\x00\x00\x00\x01\x01" + varint(2**30) + b"\x00"), 1), "headers"),
+    "header count above the size of the record": (
+        sealed(record(b"\x00\x00\x00\x01\x01" + varint(2**30) + b"\x00"), 1),
+        "headers",
+    ),
     "header without name": (sealed(record(b"\x00\x00\x00\x01\x01\x02\x01\x01"), 1), "without a name"),
     "header name not UTF-8": (sealed(record(b"\x00\x00\x00\x01\x01\x02\x02\xff\x01"), 1), "UTF-8"),
     "varint of six bytes": (sealed(record(b"\x00\x00" + b"\x80" * 5 + b"\x00\x01\x01\x00"), 1), "longer than"),
@@ -185,20 +191,20 @@ HOSTILE = {
     ),
     "codec that does not exist": (sealed(GOOD_RECORD, 1, attributes=5), "codec 5"),
     "compressed garbage": (sealed(GOOD_RECORD, 1, attributes=4), "zstd"),
-    "batch cut off": (TWO[:-3], "ends after"),
+    "partial batch": (TWO[:-3], "ends after"),
 }
 
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_batches_are_malformed(case: str) -> None:
-    batch, named = HOSTILE[case]
-    with pytest.raises(Malformed, match=named):
+    batch, message = HOSTILE[case]
+    with pytest.raises(Malformed, match=message):
         read_all(batch)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=60), st.integers(0, 2**31 - 1), st.integers(0, 127))
-def test_any_body_gives_records_or_malformed(body: bytes, count: int, attributes: int) -> None:
+def test_random_body_is_parsed_or_malformed(body: bytes, count: int, attributes: int) -> None:
     batch = sealed(body, count, attributes=attributes)
     try:
         records = read_all(batch)
@@ -215,7 +221,7 @@ def test_an_empty_batch_has_no_records() -> None:
     assert read_all(batch) == []
 
 
-def test_sequences_wrap() -> None:
+def test_sequence_numbers_wrap_to_0() -> None:
     assert increment_sequence(SEQUENCE_MAX, 1) == 0
     assert increment_sequence(SEQUENCE_MAX - 2, 5) == 2
     assert increment_sequence(5, 0) == 5
@@ -227,22 +233,22 @@ def test_sequences_wrap() -> None:
 
 
 @given(st.integers(0, SEQUENCE_MAX), st.integers(0, SEQUENCE_MAX))
-def test_decrementing_undoes_incrementing(sequence: int, by: int) -> None:
+def test_decrement_is_the_inverse_of_increment(sequence: int, by: int) -> None:
     assert decrement_sequence(increment_sequence(sequence, by), by) == sequence
 
 
-def test_control_keys() -> None:
+def test_control_key_is_parsed_and_invalid_keys_are_malformed() -> None:
     for control in ControlType:
         if control is not ControlType.UNKNOWN:
             assert control_type(control_key(control)) is control
     assert control_type(bytes.fromhex("0000002a")) is ControlType.UNKNOWN
-    assert control_type(bytes.fromhex("000500010000")) is ControlType.COMMIT  # a later version reads as version 0
+    assert control_type(bytes.fromhex("000500010000")) is ControlType.COMMIT  # a later version is parsed as version 0
     for key in (None, b"", b"\x00\x00\x00", bytes.fromhex("ffff0001")):
         with pytest.raises(Malformed):
             control_type(key)
 
 
-def test_marker_values() -> None:
+def test_end_txn_marker_value_is_parsed_and_invalid_values_are_malformed() -> None:
     assert parse_end_txn_marker(bytes.fromhex("000000000007")) == 7
     assert parse_end_txn_marker(bytes.fromhex("00030000000700ff")) == 7
     for value in (None, b"", bytes(5), bytes.fromhex("ffff00000007")):
@@ -251,7 +257,7 @@ def test_marker_values() -> None:
 
 
 @pytest.mark.parametrize("commit", [False, True])
-def test_a_plain_marker_is_what_its_record_says(commit: bool) -> None:
+def test_fast_path_for_markers_agrees_with_the_record(commit: bool) -> None:
     batch = end_txn_marker(producer_id=7, producer_epoch=1, coordinator_epoch=3, commit=commit, timestamp=NOW)
     assert plain_end_txn_marker(batch, read_header(batch)) == (commit, 3)
     plain = 0
@@ -259,12 +265,12 @@ def test_a_plain_marker_is_what_its_record_says(commit: bool) -> None:
         for flipped in range(8):
             changed = bytearray(batch)
             changed[position] ^= 1 << flipped
-            found = plain_end_txn_marker(changed, read_header(changed))
-            if found is not None:
+            parsed = plain_end_txn_marker(changed, read_header(changed))
+            if parsed is not None:
                 plain += 1
                 (record,) = read_all(bytes(changed))
                 assert record.timestamp == NOW
-                assert found == (control_type(record.key) is ControlType.COMMIT, parse_end_txn_marker(record.value))
-    assert plain == 33  # the other kind, and every bit of the coordinator epoch
-    for other in (build_batch([(b"k", b"v", NOW, ())], producer_id=7), batch + b"\0"):
-        assert plain_end_txn_marker(other, read_header(other)) is None
+                assert parsed == (control_type(record.key) is ControlType.COMMIT, parse_end_txn_marker(record.value))
+    assert plain == 33  # one flip exchanges COMMIT and ABORT, and 32 are in the coordinator epoch
+    for batch_of_another_kind in (build_batch([(b"k", b"v", NOW, ())], producer_id=7), batch + b"\0"):
+        assert plain_end_txn_marker(batch_of_another_kind, read_header(batch_of_another_kind)) is None

@@ -1,3 +1,5 @@
+"""Encoding and decoding of messages in all their versions."""
+
 from __future__ import annotations
 
 from uuid import UUID
@@ -53,28 +55,28 @@ def produce(records: bytes) -> ProduceRequest:
     )
 
 
-def test_messages_compare_and_print_like_any_dataclass() -> None:
+def test_messages_have_the_equality_and_repr_of_dataclasses() -> None:
     first, second = EndTxnRequest(producer_id=1), EndTxnRequest(producer_id=1)
     assert first == second
     second.unknown_tagged_fields = ((7, b"x"),)
     assert first != second
     assert EndTxnRequest() != EndTxnResponse()
-    shown = "transactional_id='', producer_id=1, producer_epoch=0, committed=False, unknown_tagged_fields=()"
-    assert repr(first) == f"EndTxnRequest({shown})"
+    fields = "transactional_id='', producer_id=1, producer_epoch=0, committed=False, unknown_tagged_fields=()"
+    assert repr(first) == f"EndTxnRequest({fields})"
     with pytest.raises(TypeError, match="unhashable"):
         hash(first)
 
 
-def test_fields_that_a_version_lacks_take_their_defaults() -> None:
+def test_field_that_the_version_lacks_has_its_default() -> None:
     request = decode(FetchRequest, 4, encode(FetchRequest(max_wait_ms=500, session_id=7, rack_id="r"), 4))
     assert (request.max_wait_ms, request.session_id, request.rack_id, request.max_bytes) == (500, 0, "", 2**31 - 1)
 
 
-def test_an_ignorable_field_is_dropped_where_the_version_lacks_it() -> None:
+def test_ignorable_field_that_the_version_lacks_is_dropped() -> None:
     topic = TopicProduceResponse("t", TOPIC_ID, [PartitionProduceResponse(0, 0, 1, 2, 3)])
-    [read] = decode(ProduceResponse, 3, encode(ProduceResponse([topic]), 3)).responses
-    assert (read.name, read.topic_id.int, read.partition_responses[0].log_append_time_ms) == ("t", 0, 2)
-    assert read.partition_responses[0].log_start_offset == -1
+    [decoded] = decode(ProduceResponse, 3, encode(ProduceResponse([topic]), 3)).responses
+    assert (decoded.name, decoded.topic_id.int, decoded.partition_responses[0].log_append_time_ms) == ("t", 0, 2)
+    assert decoded.partition_responses[0].log_start_offset == -1
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,7 @@ def test_an_ignorable_field_is_dropped_where_the_version_lacks_it() -> None:
         (AddPartitionsToTxnRequest(unknown_tagged_fields=((9, b""),)), 0, "message"),
     ],
 )
-def test_a_value_that_the_version_cannot_carry_is_an_error(
+def test_value_in_a_field_that_the_version_lacks_is_an_error(
     message: TransactionLogValue | InitProducerIdRequest | FetchRequest | AddPartitionsToTxnRequest,
     version: int,
     field: str,
@@ -99,7 +101,7 @@ def test_a_value_that_the_version_cannot_carry_is_an_error(
 
 
 @pytest.mark.parametrize(
-    ("message", "version", "named"),
+    ("message", "version", "pattern"),
     [
         (EndTxnRequest("x" * 32_768), 0, "transactional_id"),
         (EndTxnRequest("x" * 32_768), 3, "transactional_id"),
@@ -112,21 +114,21 @@ def test_a_value_that_the_version_cannot_carry_is_an_error(
         (EndTxnRequest("x", unknown_tagged_fields=((1, b""), (1, b""))), 3, "tag 1 occurs twice"),
     ],
 )
-def test_values_that_do_not_fit_are_errors(message: EndTxnRequest, version: int, named: str) -> None:
-    with pytest.raises(Unencodable, match=named):
+def test_values_that_do_not_fit_are_errors(message: EndTxnRequest, version: int, pattern: str) -> None:
+    with pytest.raises(Unencodable, match=pattern):
         encode(message, version)
 
 
-def test_unknown_tagged_fields_are_kept_and_written_again_among_the_known_ones() -> None:
+def test_unknown_tagged_fields_are_kept_and_encoded_in_tag_order() -> None:
     partition = PartitionProduceResponse(
         current_leader=LeaderIdAndEpoch(1, 2), unknown_tagged_fields=((3, b"abc"), (700, b""))
     )
     message = ProduceResponse([TopicProduceResponse("t", partition_responses=[partition])])
     data = encode(message, 10)
-    read = decode(ProduceResponse, 10, data)
-    assert read == message
-    assert encode(read, 10) == data
-    # Version 9 knows no tag: all three stay unknown there.
+    decoded = decode(ProduceResponse, 10, data)
+    assert decoded == message
+    assert encode(decoded, 10) == data
+    # Version 9 has no tagged fields, so all three tags are unknown.
     plain = decode(ProduceResponse, 9, data).responses[0].partition_responses[0]
     assert [tag for tag, _ in plain.unknown_tagged_fields] == [0, 3, 700]
     assert plain.current_leader == LeaderIdAndEpoch()
@@ -140,7 +142,7 @@ def test_a_tagged_field_at_its_default_is_left_out() -> None:
     assert decode(FetchResponse, 12, encode(message, 12)).responses[0].partitions[0].diverging_epoch.end_offset == 5
 
 
-def test_nullable_structs() -> None:
+def test_null_struct_is_encoded_as_minus_one() -> None:
     assert encode(DescribeTopicPartitionsRequest(), 0).hex() == "01000007d0ff00"
     request = DescribeTopicPartitionsRequest(cursor=RequestCursor("t", 3))
     assert encode(request, 0).hex() == "01000007d001" + "0274" + "00000003" + "00" + "00"
@@ -149,17 +151,17 @@ def test_nullable_structs() -> None:
 
 def test_nullable_structs_in_a_tagged_field_are_marked_by_an_unsigned_varint() -> None:
     base = ConsumerGroupMemberMetadataValue()
-    # The default is an empty struct there, not null, so null takes a tag: 0, one byte long, 0.
+    # The default is an empty struct, so null is encoded: tag 0, size 1, value 0.
     assert encode(base, 0).endswith(bytes.fromhex("00"))
-    none = ConsumerGroupMemberMetadataValue(classic_member_metadata=None)
-    assert encode(none, 0).endswith(bytes.fromhex("01" + "00" + "01" + "00"))
-    some = ConsumerGroupMemberMetadataValue(classic_member_metadata=ClassicMemberMetadata(5))
-    assert encode(some, 0).endswith(bytes.fromhex("01" + "00" + "07" + "01" + "00000005" + "01" + "00"))
-    for message in (base, none, some):
+    null = ConsumerGroupMemberMetadataValue(classic_member_metadata=None)
+    assert encode(null, 0).endswith(bytes.fromhex("01" + "00" + "01" + "00"))
+    present = ConsumerGroupMemberMetadataValue(classic_member_metadata=ClassicMemberMetadata(5))
+    assert encode(present, 0).endswith(bytes.fromhex("01" + "00" + "07" + "01" + "00000005" + "01" + "00"))
+    for message in (base, null, present):
         assert decode(ConsumerGroupMemberMetadataValue, 0, encode(message, 0)) == message
 
 
-def test_records_are_views_and_the_rest_is_copied() -> None:
+def test_records_are_decoded_as_views_and_other_fields_are_copied() -> None:
     data = bytearray(encode(produce(b"records"), 9))
     records = decode(ProduceRequest, 9, data).topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)
@@ -170,7 +172,7 @@ def test_records_are_views_and_the_rest_is_copied() -> None:
 
 @pytest.mark.parametrize("version", [3, 9, 13])
 @pytest.mark.parametrize("size", [0, 4_095, 4_096, 100_000])
-def test_chunks_are_the_same_bytes_with_large_records_by_reference(size: int, version: int) -> None:
+def test_chunks_equal_the_encoding_and_large_records_are_not_copied(size: int, version: int) -> None:
     message = produce(bytes(size))
     message.topic_data.append(TopicProduceData(name="u", partition_data=[PartitionProduceData(1, None)]))
     chunks = encode_chunks(message, version)
@@ -180,18 +182,18 @@ def test_chunks_are_the_same_bytes_with_large_records_by_reference(size: int, ve
     assert len(chunks) == (3 if size >= 4_096 else 1)
 
 
-def test_a_large_field_at_the_very_end_leaves_no_empty_chunk() -> None:
+def test_large_last_field_leaves_no_empty_chunk() -> None:
     message = produce(bytes(8_192))
     assert [len(chunk) > 0 for chunk in encode_chunks(message, 3)] == [True, True]
 
 
-def test_prefixes_end_where_the_message_ends() -> None:
+def test_decode_prefix_returns_the_end_of_the_message() -> None:
     data = b"??" + encode(EndTxnResponse(5, 51), 3) + b"rest"
     message, end = decode_prefix(EndTxnResponse, 3, data, 2)
     assert (message.error_code, data[end:]) == (51, b"rest")
 
 
-def test_a_client_id_is_never_compact() -> None:
+def test_client_id_is_never_a_compact_string() -> None:
     assert encode(RequestHeader(18, 3, 1, "ab"), 2).hex() == "00120003000000010002616200"
     assert encode(RequestHeader(18, 3, 1, None), 2).hex() == "0012000300000001ffff00"
 
@@ -200,12 +202,14 @@ def test_a_client_id_is_never_compact() -> None:
     ("api_key", "version", "request_header", "response_header"),
     [(0, 8, 1, 0), (0, 9, 2, 1), (18, 2, 1, 0), (18, 3, 2, 0), (17, 1, 1, 0), (26, 3, 2, 1), (26, 99, 2, 1)],
 )
-def test_header_versions(api_key: int, version: int, request_header: int, response_header: int) -> None:
+def test_header_version_follows_api_and_version(
+    api_key: int, version: int, request_header: int, response_header: int
+) -> None:
     assert request_header_version(api_key, version) == request_header
     assert response_header_version(api_key, version) == response_header
 
 
-def test_responses_carry_their_header() -> None:
+def test_encoded_response_begins_with_its_header() -> None:
     assert (
         b"".join(encode_response(26, 3, 7, EndTxnResponse(0, 48))).hex()
         == "00000007" + "00" + "00000000" + "0030" + "00"
@@ -216,7 +220,7 @@ def test_responses_carry_their_header() -> None:
     )
 
 
-def test_every_api_has_both_halves() -> None:
+def test_every_api_has_a_request_and_a_response() -> None:
     for api_key in APIS:
         assert request_class(api_key).API_KEY == response_class(api_key).API_KEY == api_key
         assert request_class(api_key).MAX_VERSION == response_class(api_key).MAX_VERSION
@@ -224,7 +228,7 @@ def test_every_api_has_both_halves() -> None:
         request_class(99)
 
 
-def test_messages_without_versions_cannot_be_written_or_read() -> None:
+def test_message_without_versions_cannot_be_encoded_or_decoded() -> None:
     leader_and_isr = request_class(4)
     with pytest.raises(Unencodable):
         encode(leader_and_isr(), 0)
@@ -232,7 +236,7 @@ def test_messages_without_versions_cannot_be_written_or_read() -> None:
         decode(leader_and_isr, 0, b"")
 
 
-def test_bool_is_any_byte_but_zero() -> None:
+def test_any_byte_except_zero_is_true() -> None:
     data = bytearray(encode(EndTxnRequest("x", committed=True), 0))
     data[-1] = 2
     assert decode(EndTxnRequest, 0, data).committed is True

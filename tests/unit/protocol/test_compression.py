@@ -1,3 +1,5 @@
+"""Compression codecs: limits of the decompressed size, frames of other writers, and malformed input."""
+
 from __future__ import annotations
 
 import gzip
@@ -14,7 +16,7 @@ from odradek.protocol.compression import Compression, compress, decompress
 from odradek.protocol.errors import Malformed
 
 CODECS = list(Compression)
-PACKED = [codec for codec in Compression if codec is not Compression.NONE]
+COMPRESSING_CODECS = [codec for codec in Compression if codec is not Compression.NONE]
 MIB = 1_048_576
 
 CONTENT = st.binary(max_size=300) | st.builds(
@@ -24,7 +26,7 @@ CONTENT = st.binary(max_size=300) | st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(CODECS), CONTENT)
-def test_round_trip_within_exactly_the_bound(codec: Compression, content: bytes) -> None:
+def test_content_is_decompressed_within_its_exact_size_only(codec: Compression, content: bytes) -> None:
     packed = compress(codec, content)
     assert decompress(codec, memoryview(packed), max_bytes=len(content)) == content
     if content:
@@ -34,7 +36,7 @@ def test_round_trip_within_exactly_the_bound(codec: Compression, content: bytes)
 
 LEVELS = [
     (Compression.GZIP, (1, 3, -1)),
-    (Compression.LZ4, (9, 3, 12)),  # 9 is the fast one
+    (Compression.LZ4, (9, 3, 12)),  # level 9 is the fastest one
     (Compression.ZSTD, (-100, 3, 19)),
 ]
 WORDS = [b"%d" % (number * number) for number in range(700, 1_000)]
@@ -44,15 +46,15 @@ TEXT = b" ".join(WORDS[number * number % 293] + WORDS[number**3 % 277] for numbe
 @pytest.mark.parametrize(("codec", "levels"), LEVELS)
 def test_a_higher_level_compresses_better(codec: Compression, levels: tuple[int, ...]) -> None:
     packed = [compress(codec, TEXT, level) for level in levels]
-    assert [decompress(codec, each, max_bytes=len(TEXT)) for each in packed] == [TEXT] * 3
-    sizes = [len(each) for each in packed]
+    assert [decompress(codec, content, max_bytes=len(TEXT)) for content in packed] == [TEXT] * 3
+    sizes = [len(content) for content in packed]
     assert sizes == sorted(sizes, reverse=True)
     assert len(dict.fromkeys(sizes)) == 3
 
 
 @settings(max_examples=60, deadline=None)
 @given(CONTENT, st.integers(1, 17))
-def test_every_level_of_lz4_writes_frames_that_others_read(content: bytes, level: int) -> None:
+def test_every_level_of_lz4_writes_frames_that_another_library_reads(content: bytes, level: int) -> None:
     packed = compress(Compression.LZ4, content, level)
     assert decompress(Compression.LZ4, packed, max_bytes=len(content)) == content
     assert lz4.frame.decompress(packed) == content
@@ -60,42 +62,44 @@ def test_every_level_of_lz4_writes_frames_that_others_read(content: bytes, level
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.sampled_from(PACKED), st.binary(max_size=80), st.binary(max_size=12), st.integers(0, 60))
-def test_garbage_is_malformed_or_within_the_bound(codec: Compression, content: bytes, noise: bytes, at: int) -> None:
+@given(st.sampled_from(COMPRESSING_CODECS), st.binary(max_size=80), st.binary(max_size=12), st.integers(0, 60))
+def test_random_input_is_malformed_or_within_the_limit(
+    codec: Compression, content: bytes, noise: bytes, position: int
+) -> None:
     packed = compress(codec, content)
-    for data in (noise, packed[:at] + noise, packed[:at] + noise + packed[at:]):
+    for data in (noise, packed[:position] + noise, packed[:position] + noise + packed[position:]):
         try:
             assert len(decompress(codec, data, max_bytes=100)) <= 100
         except Malformed:
             continue
 
 
-@pytest.mark.parametrize("codec", PACKED)
-def test_every_cut_is_malformed(codec: Compression) -> None:
+@pytest.mark.parametrize("codec", COMPRESSING_CODECS)
+def test_truncated_input_is_malformed(codec: Compression) -> None:
     packed = compress(codec, bytes(range(256)) * 3)
-    whole = {len(packed)}
+    valid_sizes = {len(packed)}
     if codec is Compression.SNAPPY:
-        whole.add(16)  # the header alone is an empty stream
+        valid_sizes.add(16)  # the header is an empty stream
     for size in range(len(packed)):
-        if size not in whole:
+        if size not in valid_sizes:
             with pytest.raises(Malformed):
                 decompress(codec, packed[:size], max_bytes=MIB)
 
 
-@pytest.mark.parametrize("codec", PACKED)
-def test_a_bomb_costs_no_more_than_the_bound(codec: Compression) -> None:
-    bomb = compress(codec, bytes(64 * MIB))
+@pytest.mark.parametrize("codec", COMPRESSING_CODECS)
+def test_memory_is_bounded_by_the_limit_and_not_by_the_content(codec: Compression) -> None:
+    compressed = compress(codec, bytes(64 * MIB))
     tracemalloc.start()
     try:
         with pytest.raises(Malformed):
-            decompress(codec, bomb, max_bytes=MIB)
+            decompress(codec, compressed, max_bytes=MIB)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < 3 * MIB
 
 
-def test_gzip_members_are_one_stream_and_share_the_bound() -> None:
+def test_gzip_members_are_one_stream_with_one_limit() -> None:
     two = gzip.compress(b"a" * 100) + gzip.compress(b"b" * 100)
     assert decompress(Compression.GZIP, two, max_bytes=200) == b"a" * 100 + b"b" * 100
     with pytest.raises(Malformed):
@@ -104,7 +108,7 @@ def test_gzip_members_are_one_stream_and_share_the_bound() -> None:
         decompress(Compression.GZIP, zlib.compress(b"no gzip header"), max_bytes=100)
 
 
-def test_snappy_plain_and_framed() -> None:
+def test_raw_and_framed_snappy_are_decompressed() -> None:
     content = b"snappy" * 1_000
     plain = bytes(cramjam.snappy.compress_raw(content))
     assert decompress(Compression.SNAPPY, plain, max_bytes=6_000) == content
@@ -116,32 +120,32 @@ def test_snappy_plain_and_framed() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"\xff\xff\xff\xff\x0f" + b"\x00",  # 4 GiB stated
+        b"\xff\xff\xff\xff\x0f" + b"\x00",  # a declared size of 4 GiB
         b"\x80\x80\x80\x80\x80\x01",  # length of six bytes
-        b"\x90\x4e\x00a",  # 10,000 out of two bytes
-        b"\x82SNAPPY\x00\x00\x00\x00\x01",  # header cut off
+        b"\x90\x4e\x00a",  # 10,000 bytes from two bytes
+        b"\x82SNAPPY\x00\x00\x00\x00\x01",  # partial header
         b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01\x7f\xff\xff\xff",  # block past the end
     ],
 )
-def test_hostile_snappy(data: bytes) -> None:
+def test_invalid_snappy_is_malformed(data: bytes) -> None:
     with pytest.raises(Malformed):
         decompress(Compression.SNAPPY, data, max_bytes=2**31)
 
 
-def test_lz4_frames_are_what_javas_reader_takes() -> None:
+def test_lz4_frames_have_the_form_that_kafkas_java_client_accepts() -> None:
     packed = compress(Compression.LZ4, bytes(200_000))
     assert packed[:4] == bytes.fromhex("04224d18")
-    assert packed[4] & 0xE0 == 0x60  # version 1, independent blocks: dependent ones are refused there
+    assert packed[4] & 0xE0 == 0x60  # version 1 with independent blocks: the Java client refuses dependent ones
     assert packed.endswith(bytes(4))
-    assert bytes(cramjam.lz4.decompress(packed)) == bytes(200_000)  # which checks the header's checksum too
+    assert bytes(cramjam.lz4.decompress(packed)) == bytes(200_000)  # this also verifies the checksum of the header
 
 
-def test_lz4_frames_of_other_writers() -> None:
+def test_lz4_frames_of_another_writer_are_decompressed() -> None:
     content = bytes(range(256)) * 2_000
-    other = bytes(cramjam.lz4.compress(content))  # dependent blocks and a content checksum
-    assert decompress(Compression.LZ4, other, max_bytes=len(content)) == content
+    framed = bytes(cramjam.lz4.compress(content))  # dependent blocks and a content checksum
+    assert decompress(Compression.LZ4, framed, max_bytes=len(content)) == content
     skippable = bytes.fromhex("502a4d18") + (3).to_bytes(4, "little") + b"abc"
-    assert decompress(Compression.LZ4, skippable + other, max_bytes=len(content)) == content
+    assert decompress(Compression.LZ4, skippable + framed, max_bytes=len(content)) == content
 
 
 @pytest.mark.parametrize(
@@ -151,11 +155,11 @@ def test_lz4_frames_of_other_writers() -> None:
         bytes.fromhex("04224d18"),
         bytes.fromhex("04224d18603082"),  # block size id 3
         bytes.fromhex("04224d18604082ffffff7f"),  # block of 2 GiB
-        bytes.fromhex("04224d1860408201000080"),  # stored block of one byte that is not there
+        bytes.fromhex("04224d1860408201000080"),  # stored block of one byte, which is missing
         bytes.fromhex("04224d186040830000000000"),  # wrong header checksum
     ],
 )
-def test_hostile_lz4(data: bytes) -> None:
+def test_invalid_lz4_is_malformed(data: bytes) -> None:
     with pytest.raises(Malformed):
         decompress(Compression.LZ4, data, max_bytes=MIB)
 
@@ -163,16 +167,16 @@ def test_hostile_lz4(data: bytes) -> None:
 def zstd_frame(window_byte: int) -> bytes:
     return (
         bytes.fromhex("28b52ffd") + bytes((0x00, window_byte)) + bytes.fromhex("010000")
-    )  # one last raw block of nothing
+    )  # one last raw block, which is empty
 
 
-def test_zstd_windows_are_capped() -> None:
+def test_zstd_frame_with_a_large_window_is_malformed() -> None:
     assert decompress(Compression.ZSTD, zstd_frame((20 - 10) << 3), max_bytes=10) == b""
     with pytest.raises(Malformed, match="window"):
         decompress(Compression.ZSTD, zstd_frame((28 - 10) << 3), max_bytes=10)
 
 
-def test_zstd_frames_are_one_stream_and_a_stated_size_is_checked_first() -> None:
+def test_zstd_frames_are_one_stream_and_the_declared_size_is_checked_first() -> None:
     content = b"zstd" * 10_000
     packed = bytes(cramjam.zstd.compress(content, 3))
     assert decompress(Compression.ZSTD, packed + packed, max_bytes=80_000) == content * 2
@@ -193,6 +197,6 @@ def test_zstd_frames_are_one_stream_and_a_stated_size_is_checked_first() -> None
         b"not a frame",
     ],
 )
-def test_hostile_zstd(data: bytes) -> None:
+def test_invalid_zstd_is_malformed(data: bytes) -> None:
     with pytest.raises(Malformed):
         decompress(Compression.ZSTD, data, max_bytes=MIB)

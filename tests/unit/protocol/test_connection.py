@@ -1,3 +1,5 @@
+"""Connections of client and server: frames, headers, and the order of responses."""
+
 from __future__ import annotations
 
 import tracemalloc
@@ -36,7 +38,7 @@ def client() -> ClientConnection:
     return ClientConnection(response_bytes_max=REQUEST_BYTES_MAX)
 
 
-def taken(connection: ServerConnection) -> list[RequestFrame]:
+def received_requests(connection: ServerConnection) -> list[RequestFrame]:
     frames = []
     while (frame := connection.next_request()) is not None:
         frames.append(frame)
@@ -55,18 +57,18 @@ def frame_of(body: bytes, api_key: int = 26, version: int = 0, client_id: bytes 
     st.lists(st.integers(1, 70_000), min_size=1, max_size=8),
     st.booleans(),
 )
-def test_any_split_of_the_bytes_gives_the_same_frames(sizes: list[int], cuts: list[int], greedy: bool) -> None:
+def test_any_split_of_the_bytes_gives_the_same_frames(sizes: list[int], piece_sizes: list[int], greedy: bool) -> None:
     bodies = [bytes([index]) * size for index, size in enumerate(sizes)]
     stream = b"".join(frame_of(body) for body in bodies)
     connection = server()
     frames: list[RequestFrame] = []
     position = turn = 0
     while position < len(stream):
-        piece = stream[position : position + cuts[turn % len(cuts)]]
+        piece = stream[position : position + piece_sizes[turn % len(piece_sizes)]]
         position += len(piece)
         turn += 1
         if greedy:
-            connection.receive_data(piece)  # as when the reader is slower than the socket
+            connection.receive_data(piece)  # the reader is slower than the socket
         else:
             while piece:
                 buffer = connection.get_buffer(-1)
@@ -75,10 +77,10 @@ def test_any_split_of_the_bytes_gives_the_same_frames(sizes: list[int], cuts: li
                 buffer[:size] = piece[:size]
                 connection.buffer_updated(size)
                 piece = piece[size:]
-                frames += taken(connection)
+                frames += received_requests(connection)
         if not greedy or turn % 2 == 0:
-            frames += taken(connection)
-    frames += taken(connection)
+            frames += received_requests(connection)
+    frames += received_requests(connection)
     assert [bytes(frame.body) for frame in frames] == bodies
     assert [frame.seq for frame in frames] == list(range(len(bodies)))
     assert not connection.frame_started
@@ -96,24 +98,24 @@ def test_a_body_stays_valid_when_more_bytes_arrive() -> None:
         assert connection.next_request() is not None
 
 
-def test_headers_of_both_versions() -> None:
+def test_headers_of_versions_1_and_2_are_parsed() -> None:
     connection = server()
     connection.receive_data(frame_of(b"body"))
     connection.receive_data(frame_of(b"\x00body", version=3))
     connection.receive_data(frame_of(b"\x01\x07\x02xybody", version=3))
     connection.receive_data(frame_of(b"body", client_id=None))
-    frames = taken(connection)
+    frames = received_requests(connection)
     assert [bytes(frame.body) for frame in frames] == [b"body"] * 4
     assert [frame.client_id for frame in frames] == ["me", "me", "me", None]
     assert {(frame.api_key, frame.correlation_id) for frame in frames} == {(26, 9)}
     assert frames[0].size == len(frame_of(b"body")) - 4
 
 
-def test_an_unknown_api_key_is_for_the_caller_to_refuse() -> None:
+def test_request_with_an_unknown_api_key_is_returned_to_the_caller() -> None:
     connection = server()
-    connection.receive_data(frame_of(b"what follows", api_key=12_345, version=3))
-    connection.receive_data(frame_of(b"what follows", api_key=-1, version=-1))
-    assert [(frame.api_key, frame.api_version) for frame in taken(connection)] == [(12_345, 3), (-1, -1)]
+    connection.receive_data(frame_of(b"unknown body", api_key=12_345, version=3))
+    connection.receive_data(frame_of(b"unknown body", api_key=-1, version=-1))
+    assert [(frame.api_key, frame.api_version) for frame in received_requests(connection)] == [(12_345, 3), (-1, -1)]
 
 
 @pytest.mark.parametrize(
@@ -127,34 +129,34 @@ def test_an_unknown_api_key_is_for_the_caller_to_refuse() -> None:
         frame_of(b"\x02\x05\x00\x05\x00", version=3),  # the same tag twice
     ],
 )
-def test_headers_that_make_no_sense(frame: bytes) -> None:
+def test_invalid_header_is_malformed(frame: bytes) -> None:
     connection = server()
     connection.receive_data(frame)
     with pytest.raises(Malformed):
         connection.next_request()
 
 
-def test_half_frames_are_known() -> None:
+def test_partial_frame_is_reported_as_started() -> None:
     connection = server()
-    whole = frame_of(bytes(100_000))
+    data = frame_of(bytes(100_000))
     assert not connection.frame_started
     for position in (0, 3, 50_000):
-        connection.receive_data(whole[position : {0: 3, 3: 50_000, 50_000: 99_999}[position]])
+        connection.receive_data(data[position : {0: 3, 3: 50_000, 50_000: 99_999}[position]])
         assert connection.next_request() is None
         assert connection.frame_started
-    connection.receive_data(whole[99_999:])
+    connection.receive_data(data[99_999:])
     assert connection.next_request() is not None
     assert not connection.frame_started
 
 
-def test_a_limit_may_rise_after_authentication() -> None:
+def test_raised_request_limit_applies_to_later_requests() -> None:
     connection = ServerConnection(request_bytes_max=100)
     connection.set_request_bytes_max(1_000)
     connection.receive_data(frame_of(bytes(500)))
     assert connection.next_request() is not None
 
 
-def test_memory_grows_with_bytes_received() -> None:
+def test_memory_follows_the_received_bytes_and_not_the_frame_size() -> None:
     connection = server()
     tracemalloc.start()
     try:
@@ -168,47 +170,47 @@ def test_memory_grows_with_bytes_received() -> None:
 
 
 @given(st.permutations(range(5)), st.sets(st.integers(0, 4)))
-def test_responses_leave_in_the_order_of_the_requests(order: list[int], silent: set[int]) -> None:
+def test_responses_are_sent_in_the_order_of_the_requests(order: list[int], silent: set[int]) -> None:
     connection = server()
     connection.receive_data(frame_of(b"") * 5)
-    assert len(taken(connection)) == 5
+    assert len(received_requests(connection)) == 5
     assert connection.inflight == 5
     sent = b""
     for number, seq in enumerate(order):
-        connection.send_response(seq, None if seq in silent else [b"answer %d" % seq])
+        connection.send_response(seq, None if seq in silent else [b"result %d" % seq])
         sent += b"".join(connection.data_to_send())
-        answered = set(order[: number + 1])
-        first_open = next((seq for seq in range(5) if seq not in answered), 5)
+        completed = set(order[: number + 1])
+        first_open = next((seq for seq in range(5) if seq not in completed), 5)
         assert connection.inflight == 5 - first_open
-    assert sent == b"".join(b"\x00\x00\x00\x08answer %d" % seq for seq in range(5) if seq not in silent)
+    assert sent == b"".join(b"\x00\x00\x00\x08result %d" % seq for seq in range(5) if seq not in silent)
 
 
-def test_large_chunks_are_passed_on_untouched() -> None:
+def test_large_chunks_are_not_copied() -> None:
     connection = server()
     connection.receive_data(frame_of(b"") * 2)
-    taken(connection)
+    received_requests(connection)
     records, head = bytes(100_000), bytes(JOIN_BYTES_MAX + 1)
     connection.send_response(0, [b"head", records, b"tail"])
     connection.send_response(1, [head])
-    out = connection.data_to_send()
-    assert out[0] == (100_008).to_bytes(4, "big") + b"head"
-    assert out[1] is records
-    assert out[-1] is head
+    chunks_out = connection.data_to_send()
+    assert chunks_out[0] == (100_008).to_bytes(4, "big") + b"head"
+    assert chunks_out[1] is records
+    assert chunks_out[-1] is head
     assert connection.data_to_send() == []
 
 
-def test_a_request_is_answered_once() -> None:
+def test_second_response_to_a_request_is_an_error() -> None:
     connection = server()
     connection.receive_data(frame_of(b"") * 2)
-    taken(connection)
+    received_requests(connection)
     connection.send_response(1, None)
     for seq in (1, 2, -1):
         with pytest.raises(AssertionError):
             connection.send_response(seq, None)
 
 
-def test_client_and_server_meet() -> None:
-    ours, theirs = client(), server()
+def test_client_and_server_exchange_requests_and_responses() -> None:
+    client_side, server_side = client(), server()
     requests = [
         (EndTxnRequest("t", 1, 2, committed=True), 5),
         (EndTxnRequest("u", 1, 2, committed=False), 0),
@@ -217,35 +219,39 @@ def test_client_and_server_meet() -> None:
     ]
     for request, version in requests:
         silent = isinstance(request, ProduceRequest)
-        _, data = ours.send(request, version, "tester", expects_response=not silent)
-        theirs.receive_data(data)
-    assert ours.inflight == 3
-    for frame, (request, version) in zip(taken(theirs), requests, strict=True):
+        _, data = client_side.send(request, version, "tester", expects_response=not silent)
+        server_side.receive_data(data)
+    assert client_side.inflight == 3
+    for frame, (request, version) in zip(received_requests(server_side), requests, strict=True):
         assert (frame.api_key, frame.api_version, frame.client_id) == (request.API_KEY, version, "tester")
         assert encode(decode(type(request), version, frame.body), version) == encode(request, version)
-        answer = EndTxnResponse(error_code=frame.seq)
-        chunks = encode_response(26, version, frame.correlation_id, answer) if frame.api_key == 26 else None
-        theirs.send_response(frame.seq, chunks)
-    ours.receive_data(b"".join(theirs.data_to_send()))
-    answers = [ours.next_response() for _ in range(4)]
-    assert answers[3] is None
-    assert [(a[0], a[1].error_code) for a in answers[:3] if a and isinstance(a[1], EndTxnResponse)] == [
+        response_body = EndTxnResponse(error_code=frame.seq)
+        chunks = encode_response(26, version, frame.correlation_id, response_body) if frame.api_key == 26 else None
+        server_side.send_response(frame.seq, chunks)
+    client_side.receive_data(b"".join(server_side.data_to_send()))
+    responses = [client_side.next_response() for _ in range(4)]
+    assert responses[3] is None
+    assert [
+        (response[0], response[1].error_code)
+        for response in responses[:3]
+        if response and isinstance(response[1], EndTxnResponse)
+    ] == [
         (0, 0),
         (1, 1),
         (3, 3),
     ]
-    assert ours.inflight == 0
+    assert client_side.inflight == 0
 
 
-def test_an_answer_in_version_0_to_a_version_that_the_server_lacks() -> None:
+def test_api_versions_response_to_an_unsupported_version_is_decoded_as_version_0() -> None:
     connection = client()
     connection.send(ApiVersionsRequest("x", "1"), 4, None)
-    answer = ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, [ApiVersion(18, 0, 3)])
-    body = encode(answer, 0)
+    response_body = ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, [ApiVersion(18, 0, 3)])
+    body = encode(response_body, 0)
     connection.receive_data((4 + len(body)).to_bytes(4, "big") + bytes(4) + body)
     response = connection.next_response()
     assert response is not None
-    assert response[1] == answer
+    assert response[1] == response_body
 
 
 @pytest.mark.parametrize(
@@ -258,7 +264,7 @@ def test_an_answer_in_version_0_to_a_version_that_the_server_lacks() -> None:
         (True, "ffffffff"),
     ],
 )
-def test_responses_that_nobody_can_use(expected: bool, data: str) -> None:
+def test_unexpected_or_invalid_response_is_malformed(expected: bool, data: str) -> None:
     connection = client()
     if expected:
         connection.send(EndTxnRequest("t"), 3, None)

@@ -1,3 +1,5 @@
+"""Error codes of the protocol, and the exceptions that carry them."""
+
 from __future__ import annotations
 
 import pytest
@@ -6,10 +8,10 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from odradek.protocol.errors import ERRORS, ErrorCode, Malformed, Refusal, Unencodable
 
 
-@pytest.mark.parametrize("theirs", list(KioErrorCode))
-def test_names_and_retriability_are_those_of_an_independent_table(theirs: KioErrorCode) -> None:
-    row = ERRORS[ErrorCode(theirs.value)]
-    assert (row.code.name.lower(), row.retriable) == (theirs.name, theirs.retriable)
+@pytest.mark.parametrize("kio_error", list(KioErrorCode))
+def test_names_and_retriability_equal_those_of_kio(kio_error: KioErrorCode) -> None:
+    row = ERRORS[ErrorCode(kio_error.value)]
+    assert (row.code.name.lower(), row.retriable) == (kio_error.name, kio_error.retriable)
 
 
 def test_the_table_has_every_code_without_a_gap() -> None:
@@ -17,13 +19,13 @@ def test_the_table_has_every_code_without_a_gap() -> None:
     assert all(ERRORS[error].message for error in ErrorCode if error is not ErrorCode.NONE)
 
 
-def test_refusals_say_what_and_why() -> None:
+def test_refusal_has_code_and_message() -> None:
     assert str(Refusal(ErrorCode.INVALID_TXN_STATE)).startswith("INVALID_TXN_STATE: ")
     refusal = Refusal(ErrorCode.INVALID_RECORD, "no key on a compacted topic")
     assert (refusal.error, refusal.message) == (ErrorCode.INVALID_RECORD, "no key on a compacted topic")
     assert str(refusal) == "INVALID_RECORD: no key on a compacted topic"
 
 
-def test_bad_bytes_and_bad_messages_are_told_apart() -> None:
+def test_malformed_and_unencodable_are_separate_exceptions() -> None:
     assert not issubclass(Malformed, Unencodable)
     assert not issubclass(Unencodable, Malformed)

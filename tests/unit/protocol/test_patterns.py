@@ -1,4 +1,4 @@
-"""Patterns that clients send."""
+"""Regular expressions that clients send (KIP-848)."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.patterns import compiled
 
 
-def test_the_whole_text_must_match() -> None:
+def test_pattern_matches_the_whole_text_only() -> None:
     matches = compiled("topic-[ab]")
     assert [matches(text) for text in ("topic-a", "topic-b", "topic-c", "a topic-a", "topic-ab")] == [
         True,
@@ -16,10 +16,10 @@ def test_the_whole_text_must_match() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "words"),
+    ("pattern", "message"),
     [("(", "missing ): ("), ("é[", "missing ]: ["), ("*", "no argument for repetition operator: *")],
 )
-def test_what_is_no_pattern_is_refused_in_words(pattern: str, words: str) -> None:
-    with pytest.raises(Refusal) as refused:
+def test_invalid_pattern_is_refused_with_the_error_of_the_library(pattern: str, message: str) -> None:
+    with pytest.raises(Refusal) as refusal:
         compiled(pattern)
-    assert (refused.value.error, refused.value.message) == (ErrorCode.INVALID_REGULAR_EXPRESSION, words)
+    assert (refusal.value.error, refusal.value.message) == (ErrorCode.INVALID_REGULAR_EXPRESSION, message)

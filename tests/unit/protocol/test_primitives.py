@@ -1,3 +1,5 @@
+"""Variable-length integers, UUIDs and version ranges of the protocol."""
+
 from __future__ import annotations
 
 from uuid import UUID
@@ -20,21 +22,21 @@ from odradek.protocol.schema import parse_range
 
 
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=3))
-def test_unsigned_varints(value: int, behind: bytes) -> None:
+def test_unsigned_varint_round_trip(value: int, suffix: bytes) -> None:
     data = unsigned_varint(value)
-    assert read_unsigned_varint(b"x" + data + behind, 1) == (value, 1 + len(data))
+    assert read_unsigned_varint(b"x" + data + suffix, 1) == (value, 1 + len(data))
     assert read_unsigned_varlong(data, 0) == (value, len(data))
 
 
 @given(st.integers(-(2**31), 2**31 - 1))
-def test_varints(value: int) -> None:
+def test_varint_round_trip(value: int) -> None:
     data = varint(value)
     assert len(data) <= 5
     assert read_varint(data, 0) == (value, len(data))
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_varlongs(value: int) -> None:
+def test_varlong_round_trip(value: int) -> None:
     data = varint(value)
     assert len(data) <= 10
     assert read_varlong(data, 0) == (value, len(data))
@@ -53,18 +55,18 @@ def test_varlongs(value: int) -> None:
         (-(2**31), "ffffffff0f"),
     ],
 )
-def test_zig_zag(value: int, data: str) -> None:
+def test_varint_has_zig_zag_encoding(value: int, data: str) -> None:
     assert varint(value).hex() == data
 
 
 @pytest.mark.parametrize("data", ["", "80", "8080808080", "ffffffff1f", "808080808000"])
-def test_varints_that_cannot_be(data: str) -> None:
+def test_invalid_varint_is_malformed(data: str) -> None:
     with pytest.raises(Malformed):
         read_unsigned_varint(bytes.fromhex(data), 0)
 
 
 @pytest.mark.parametrize("data", ["ff" * 10, "80" * 10 + "01", "ff" * 9 + "02"])
-def test_varlongs_that_cannot_be(data: str) -> None:
+def test_invalid_varlong_is_malformed(data: str) -> None:
     with pytest.raises(Malformed):
         read_unsigned_varlong(bytes.fromhex(data), 0)
 
@@ -74,12 +76,12 @@ def test_a_negative_number_has_no_unsigned_varint() -> None:
         unsigned_varint(-1)
 
 
-def test_uuids_are_shared() -> None:
+def test_equal_uuids_are_one_object() -> None:
     raw = bytes(range(16))
     assert uuid_of(raw) == UUID(bytes=raw)
     assert uuid_of(raw) is uuid_of(bytes(bytearray(raw)))
 
 
 @pytest.mark.parametrize(("text", "expected"), [("3+", (3, 32_767)), ("1-4", (1, 4)), ("2", (2, 2)), ("none", (0, -1))])
-def test_version_ranges(text: str, expected: tuple[int, int]) -> None:
+def test_version_range_is_parsed(text: str, expected: tuple[int, int]) -> None:
     assert parse_range(text) == expected

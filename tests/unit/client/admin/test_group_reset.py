@@ -1,4 +1,4 @@
-"""Plans of an offset reset."""
+"""Planned and committed offsets of an offset reset."""
 
 from __future__ import annotations
 
@@ -58,15 +58,17 @@ def offsets(request: ListOffsetsRequest) -> ListOffsetsResponse:
     by_timestamp = {-2: FIRST, -1: LAST, 5: AT_TIME}
     [topic] = request.topics
     rows = [
-        ListOffsetsPartitionResponse(partition_index=each.partition_index, offset=by_timestamp.get(each.timestamp, -1))
-        for each in topic.partitions
+        ListOffsetsPartitionResponse(
+            partition_index=partition.partition_index, offset=by_timestamp.get(partition.timestamp, -1)
+        )
+        for partition in topic.partitions
     ]
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic.name, partitions=rows)])
 
 
 @pytest.fixture
-def grouped(kafka: FakeKafka) -> FakeKafka:
-    """A group without members that has committed offset 50 of the first of two partitions."""
+def kafka_with_group(kafka: FakeKafka) -> FakeKafka:
+    """Return brokers with a group without members. The group has committed offset 50 of the first of two partitions."""
     kafka.leaders[TOPIC] = [1, 2]
     kafka.script(ListOffsetsRequest, *[offsets] * 20)
     absent = DescribedGroup(error_code=ErrorCode.GROUP_ID_NOT_FOUND, group_id=GROUP)
@@ -76,9 +78,10 @@ def grouped(kafka: FakeKafka) -> FakeKafka:
     return kafka
 
 
-def committed(kafka: FakeKafka, found: dict[int, int]) -> None:
+def committed(kafka: FakeKafka, offsets_by_partition: dict[int, int]) -> None:
     rows = [
-        OffsetFetchResponsePartitions(partition_index=index, committed_offset=offset) for index, offset in found.items()
+        OffsetFetchResponsePartitions(partition_index=index, committed_offset=offset)
+        for index, offset in offsets_by_partition.items()
     ]
     group = OffsetFetchResponseGroup(group_id=GROUP, topics=[OffsetFetchResponseTopics(name=TOPIC, partitions=rows)])
     kafka.scripts.pop(OffsetFetchRequest, None)
@@ -112,17 +115,17 @@ def plan(
     ],
 )
 def test_a_new_offset_follows_its_rule_within_the_log(
-    grouped: FakeKafka, target: ResetTarget, value: int | None, new: int
+    kafka_with_group: FakeKafka, target: ResetTarget, value: int | None, new: int
 ) -> None:
-    assert plan(grouped, target, value) == {0: (50, new)}
+    assert plan(kafka_with_group, target, value) == {0: (50, new)}
 
 
-def test_a_scope_names_all_partitions_of_a_topic_or_some(grouped: FakeKafka) -> None:
-    assert plan(grouped, ResetTarget.CURRENT, scope={TOPIC: []}) == {0: (50, 50), 1: (None, LAST)}
+def test_a_scope_names_all_partitions_of_a_topic_or_some(kafka_with_group: FakeKafka) -> None:
+    assert plan(kafka_with_group, ResetTarget.CURRENT, scope={TOPIC: []}) == {0: (50, 50), 1: (None, LAST)}
 
 
 @pytest.mark.parametrize(
-    ("target", "value", "scope", "error", "said"),
+    ("target", "value", "scope", "error", "message"),
     [
         (ResetTarget.SHIFT, 1, {TOPIC: [1]}, ClientError, "cannot shift t-1: the group has no committed offset for it"),
         (ResetTarget.OFFSET, None, None, InvalidArgument, "needs a number"),
@@ -131,60 +134,62 @@ def test_a_scope_names_all_partitions_of_a_topic_or_some(grouped: FakeKafka) -> 
     ],
 )
 def test_an_impossible_reset_is_an_error(
-    grouped: FakeKafka,
+    kafka_with_group: FakeKafka,
     target: ResetTarget,
     value: int | None,
     scope: dict[str, list[int]] | None,
     error: type[ClientError],
-    said: str,
+    message: str,
 ) -> None:
-    with pytest.raises(error, match=said):
-        plan(grouped, target, value, scope)
+    with pytest.raises(error, match=message):
+        plan(kafka_with_group, target, value, scope)
 
 
-def test_a_reset_of_what_is_committed_needs_a_commit(grouped: FakeKafka) -> None:
-    committed(grouped, {})
+def test_a_reset_without_a_scope_needs_committed_offsets(kafka_with_group: FakeKafka) -> None:
+    committed(kafka_with_group, {})
     with pytest.raises(ClientError, match="the group has no committed offsets"):
-        plan(grouped, ResetTarget.EARLIEST)
+        plan(kafka_with_group, ResetTarget.EARLIEST)
 
 
-def test_a_partition_without_a_leader_cannot_be_reset(grouped: FakeKafka) -> None:
-    grouped.leaders[TOPIC] = [-1, 2]
+def test_a_partition_without_a_leader_cannot_be_reset(kafka_with_group: FakeKafka) -> None:
+    kafka_with_group.leaders[TOPIC] = [-1, 2]
     with pytest.raises(Refused, match="t-0 has no leader that responds; see: odradek topics describe t"):
-        plan(grouped, ResetTarget.EARLIEST)
+        plan(kafka_with_group, ResetTarget.EARLIEST)
 
 
-def test_a_group_with_members_cannot_be_reset(grouped: FakeKafka) -> None:
-    grouped.scripts.pop(ConsumerGroupDescribeRequest)
+def test_a_group_with_members_cannot_be_reset(kafka_with_group: FakeKafka) -> None:
+    kafka_with_group.scripts.pop(ConsumerGroupDescribeRequest)
     group = DescribedGroup(group_id=GROUP, group_state="Stable")
-    grouped.script(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse(groups=[group]))
+    kafka_with_group.script(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse(groups=[group]))
     with pytest.raises(Refused, match="while it has no members, and it is Stable; stop its consumers first"):
-        plan(grouped, ResetTarget.EARLIEST)
+        plan(kafka_with_group, ResetTarget.EARLIEST)
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         (ErrorCode.NONE, None),
         (ErrorCode.UNKNOWN_MEMBER_ID, "group g has members"),
         (ErrorCode.GROUP_AUTHORIZATION_FAILED, "AUTH"),
     ],
 )
-def test_given_offsets_are_limited_and_committed(grouped: FakeKafka, code: ErrorCode, said: str | None) -> None:
+def test_given_offsets_are_limited_and_committed(
+    kafka_with_group: FakeKafka, code: ErrorCode, message: str | None
+) -> None:
     row = OffsetCommitResponsePartition(partition_index=1, error_code=code)
     topic = OffsetCommitResponseTopic(name=TOPIC, partitions=[row])
-    grouped.script(OffsetCommitRequest, OffsetCommitResponse(topics=[topic]))
+    kafka_with_group.script(OffsetCommitRequest, OffsetCommitResponse(topics=[topic]))
 
     async def test() -> None:
-        async with Cluster(grouped.bootstrap) as cluster:
+        async with Cluster(kafka_with_group.bootstrap) as cluster:
             planned = await plan_offsets(cluster, GROUP, {TopicPartition(TOPIC, 1): 7})
             await commit_offsets(cluster, GROUP, planned)
 
-    if said is None:
-        run(grouped, test())
+    if message is None:
+        run(kafka_with_group, test())
     else:
-        with pytest.raises(Refused, match=said):
-            run(grouped, test())
-    [received] = grouped.of(OffsetCommitRequest)
-    [sent] = received.request.topics[0].partitions
-    assert (sent.partition_index, sent.committed_offset) == (1, FIRST)
+        with pytest.raises(Refused, match=message):
+            run(kafka_with_group, test())
+    [received] = kafka_with_group.of(OffsetCommitRequest)
+    [partition] = received.request.topics[0].partitions
+    assert (partition.partition_index, partition.committed_offset) == (1, FIRST)

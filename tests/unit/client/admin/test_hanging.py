@@ -1,4 +1,4 @@
-"""Transactions that hold back a last stable offset, by what their coordinators know."""
+"""Transactions that hold back a last stable offset, and their state at the coordinator."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ STABLE, HIGH = 3, 9
 
 
 @pytest.fixture
-def held(kafka: FakeKafka) -> FakeKafka:
-    """A partition led by broker 2 with an open transaction from offset 3 on."""
+def kafka_with_open_transaction(kafka: FakeKafka) -> FakeKafka:
+    """Return brokers with a partition on broker 2, which has an open transaction from offset 3 on."""
     kafka.leaders[TOPIC] = [2]
     kafka.script(ListOffsetsRequest, *[offsets] * 4)
     state = ProducerState(
@@ -66,8 +66,8 @@ def held(kafka: FakeKafka) -> FakeKafka:
         current_txn_start_offset=STABLE,
         last_timestamp=5,
     )
-    done = ProducerState(producer_id=8, current_txn_start_offset=-1)
-    row = PartitionResponse(partition_index=0, active_producers=[done, state])
+    completed = ProducerState(producer_id=8, current_txn_start_offset=-1)
+    row = PartitionResponse(partition_index=0, active_producers=[completed, state])
     kafka.script(
         DescribeProducersRequest, DescribeProducersResponse(topics=[TopicResponse(name=TOPIC, partitions=[row])])
     )
@@ -80,8 +80,8 @@ def offsets(request: ListOffsetsRequest) -> ListOffsetsResponse:
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=TOPIC, partitions=[row])])
 
 
-def known(kafka: FakeKafka, state: str | None, *, partition: int = 0) -> None:
-    """Let broker 3 coordinate the transaction in a state; None: no coordinator knows it."""
+def coordinate(kafka: FakeKafka, state: str | None, *, partition: int = 0) -> None:
+    """Let broker 3 coordinate the transaction in `state`. If it is None, no coordinator knows the transaction."""
 
     def listed(_: ListTransactionsRequest) -> ListTransactionsResponse:
         if state is None or kafka.received[-1].node_id != 3:
@@ -117,10 +117,10 @@ def blocked(kafka: FakeKafka) -> PartialResult[BlockedPartition]:
     ],
 )
 def test_a_transaction_that_its_coordinator_knows_is_open_or_completing(
-    held: FakeKafka, state: str, expected: HolderState
+    kafka_with_open_transaction: FakeKafka, state: str, expected: HolderState
 ) -> None:
-    known(held, state)
-    [row] = blocked(held).rows
+    coordinate(kafka_with_open_transaction, state)
+    [row] = blocked(kafka_with_open_transaction).rows
     assert (row.topic, row.partition, row.last_stable_offset, row.high_watermark) == (TOPIC, 0, STABLE, HIGH)
     assert row.state is expected
     assert row.producer is not None
@@ -132,29 +132,31 @@ def test_a_transaction_that_its_coordinator_knows_is_open_or_completing(
 
 @pytest.mark.parametrize("state", [None, "Ongoing"])
 def test_a_transaction_that_no_coordinator_knows_in_this_partition_is_hanging(
-    held: FakeKafka, state: str | None
+    kafka_with_open_transaction: FakeKafka, state: str | None
 ) -> None:
-    known(held, state, partition=1)
-    [row] = blocked(held).rows
+    coordinate(kafka_with_open_transaction, state, partition=1)
+    [row] = blocked(kafka_with_open_transaction).rows
     assert (row.state, row.transaction) == (HolderState.HANGING, None)
 
 
 @pytest.mark.parametrize("step", [Fault.DISCONNECT, ListTransactionsResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)])
-def test_without_all_coordinators_the_state_is_unknown(held: FakeKafka, step: Fault | ListTransactionsResponse) -> None:
+def test_without_all_coordinators_the_state_is_unknown(
+    kafka_with_open_transaction: FakeKafka, step: Fault | ListTransactionsResponse
+) -> None:
     step = (
         step if isinstance(step, Fault) else ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     )
-    held.script(ListTransactionsRequest, step, *[ListTransactionsResponse()] * 2)
-    result = blocked(held)
+    kafka_with_open_transaction.script(ListTransactionsRequest, step, *[ListTransactionsResponse()] * 2)
+    result = blocked(kafka_with_open_transaction)
     assert [row.state for row in result.rows] == [HolderState.UNKNOWN]
     assert len(result.unreachable) == 1
 
 
-def test_a_transaction_that_ends_meanwhile_has_no_holder(held: FakeKafka) -> None:
-    known(held, None)
-    held.scripts[DescribeProducersRequest].clear()
-    held.script(DescribeProducersRequest, DescribeProducersResponse())
-    [row] = blocked(held).rows
+def test_a_transaction_that_ends_meanwhile_has_no_holder(kafka_with_open_transaction: FakeKafka) -> None:
+    coordinate(kafka_with_open_transaction, None)
+    kafka_with_open_transaction.scripts[DescribeProducersRequest].clear()
+    kafka_with_open_transaction.script(DescribeProducersRequest, DescribeProducersResponse())
+    [row] = blocked(kafka_with_open_transaction).rows
     assert (row.state, row.producer) == (HolderState.ENDED, None)
 
 
@@ -166,27 +168,27 @@ def abort(kafka: FakeKafka, producer_id: int = PRODUCER_ID) -> int:
     return run(kafka, test())
 
 
-def test_a_hanging_transaction_is_aborted_by_a_marker_at_the_leader(held: FakeKafka) -> None:
-    known(held, None)
+def test_a_hanging_transaction_is_aborted_by_a_marker_at_the_leader(kafka_with_open_transaction: FakeKafka) -> None:
+    coordinate(kafka_with_open_transaction, None)
     result = WritableTxnMarkerPartitionResult(partition_index=0)
     topics = [WritableTxnMarkerTopicResult(name=TOPIC, partitions=[result])]
     markers = [WritableTxnMarkerResult(producer_id=PRODUCER_ID, topics=topics)]
-    held.script(WriteTxnMarkersRequest, WriteTxnMarkersResponse(markers=markers))
-    assert abort(held) == STABLE
-    [received] = held.of(WriteTxnMarkersRequest)
+    kafka_with_open_transaction.script(WriteTxnMarkersRequest, WriteTxnMarkersResponse(markers=markers))
+    assert abort(kafka_with_open_transaction) == STABLE
+    [received] = kafka_with_open_transaction.of(WriteTxnMarkersRequest)
     [marker] = received.request.markers
     assert received.node_id == 2
     assert (marker.producer_id, marker.producer_epoch, marker.transaction_result) == (PRODUCER_ID, 1, False)
     assert marker.coordinator_epoch == 0
 
 
-def test_a_transaction_with_a_coordinator_is_not_aborted_by_a_marker(held: FakeKafka) -> None:
-    known(held, "Ongoing")
+def test_a_transaction_with_a_coordinator_is_not_aborted_by_a_marker(kafka_with_open_transaction: FakeKafka) -> None:
+    coordinate(kafka_with_open_transaction, "Ongoing")
     with pytest.raises(ClientError, match="not hanging: broker 3 coordinates it; end it with: odradek txns abort id"):
-        abort(held)
-    assert held.of(WriteTxnMarkersRequest) == []
+        abort(kafka_with_open_transaction)
+    assert kafka_with_open_transaction.of(WriteTxnMarkersRequest) == []
 
 
-def test_a_producer_without_an_open_transaction_is_not_found(held: FakeKafka) -> None:
+def test_a_producer_without_an_open_transaction_is_not_found(kafka_with_open_transaction: FakeKafka) -> None:
     with pytest.raises(NotFound, match="producer 8 has no open transaction in t-0"):
-        abort(held, 8)
+        abort(kafka_with_open_transaction, 8)

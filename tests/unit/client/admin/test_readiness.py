@@ -1,4 +1,4 @@
-"""Waits for a cluster to be complete."""
+"""Waits until all brokers serve and all replicas are in sync."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status of a cluster of which a broker is fenced and another one does not respond."""
+"""Status of a cluster with a fenced broker and a broker that does not respond."""
 
 from __future__ import annotations
 

@@ -71,10 +71,16 @@ def test_partitions_have_the_offsets_of_their_leaders(kafka: FakeKafka) -> None:
     kafka.leaders[TOPIC] = [2, -1, 3]
     kafka.script(ListOffsetsRequest, *[offsets] * 8)
     rows = on(kafka, lambda cluster: describe_partitions(cluster, [TOPIC]))
-    found = [(row.leader, row.log_start, row.last_stable_offset, row.high_watermark, row.log_end) for row in rows]
-    assert found == [(2, START, STABLE, HIGH, END), (-1, None, None, None, None), (3, START, STABLE, HIGH, END)]
+    offsets_by_row = [
+        (row.leader, row.log_start, row.last_stable_offset, row.high_watermark, row.log_end) for row in rows
+    ]
+    assert offsets_by_row == [
+        (2, START, STABLE, HIGH, END),
+        (-1, None, None, None, None),
+        (3, START, STABLE, HIGH, END),
+    ]
     assert rows[0].replicas == rows[0].isr == [1, 2, 3]
-    assert {each.node_id for each in kafka.of(ListOffsetsRequest)} == {2, 3}
+    assert {request.node_id for request in kafka.of(ListOffsetsRequest)} == {2, 3}
 
 
 def test_partitions_of_a_topic_that_does_not_exist_are_not_found(kafka: FakeKafka) -> None:
@@ -109,8 +115,15 @@ def test_offsets_are_listed_by_topic_and_partition(
 def test_a_topic_is_created_with_its_configuration(kafka: FakeKafka) -> None:
     created = CreatableTopicResult(name=TOPIC, topic_id=UUID(int=5), num_partitions=6, replication_factor=3)
     kafka.script(CreateTopicsRequest, CreateTopicsResponse(topics=[created]))
-    made = on(kafka, lambda cluster: create_topic(cluster, TOPIC, partitions=6, configs={"retention.ms": "1000"}))
-    assert (made.name, made.topic_id, made.partitions, made.replication_factor) == (TOPIC, UUID(int=5), 6, 3)
+    topic_created = on(
+        kafka, lambda cluster: create_topic(cluster, TOPIC, partitions=6, configs={"retention.ms": "1000"})
+    )
+    assert (topic_created.name, topic_created.topic_id, topic_created.partitions, topic_created.replication_factor) == (
+        TOPIC,
+        UUID(int=5),
+        6,
+        3,
+    )
     [topic] = kafka.of(CreateTopicsRequest)[0].request.topics
     assert (topic.num_partitions, topic.replication_factor) == (6, -1)
     assert [(config.name, config.value) for config in topic.configs] == [("retention.ms", "1000")]

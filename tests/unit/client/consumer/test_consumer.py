@@ -80,8 +80,8 @@ class Logs:
         aborted = [
             AbortedTransaction(producer_id=producer_id, first_offset=first) for first, producer_id in self.aborted
         ]
-        rest = [data for data in self.batches[index] if last_offset(data) >= offset]
-        return PartitionData(partition_index=index, aborted_transactions=aborted, records=b"".join(rest[:2]))
+        remaining = [data for data in self.batches[index] if last_offset(data) >= offset]
+        return PartitionData(partition_index=index, aborted_transactions=aborted, records=b"".join(remaining[:2]))
 
 
 def last_offset(data: bytes) -> int:
@@ -162,8 +162,11 @@ def test_the_isolation_level_decides_on_transactional_records(
     kafka: FakeKafka, isolation: IsolationLevel, expected: list[bytes]
 ) -> None:
     log = [
-        batch(0, b"aborted", producer_id=1), marker(1, 1, commit=False), batch(2, b"plain"), batch(3, b"open", producer_id=2),
-    ]  # fmt: skip
+        batch(0, b"aborted", producer_id=1),
+        marker(1, 1, commit=False),
+        batch(2, b"plain"),
+        batch(3, b"open", producer_id=2),
+    ]
     aborted = [(0, 1)] if isolation == IsolationLevel.READ_COMMITTED else []
     Logs(kafka, {0: log}, {0: 4}, stable={0: 3}, aborted=aborted)
     assert [value for _, _, value in read(kafka, isolation=isolation)] == expected
@@ -200,16 +203,16 @@ def test_a_partition_without_a_leader_fails_at_the_deadline(kafka: FakeKafka) ->
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         (ErrorCode.OFFSET_OUT_OF_RANGE, "reading t-0: OFFSET_OUT_OF_RANGE"),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "AUTHORIZATION"),
     ],
 )
-def test_a_permanent_error_is_raised(kafka: FakeKafka, code: ErrorCode, said: str) -> None:
+def test_a_permanent_error_is_raised(kafka: FakeKafka, code: ErrorCode, message: str) -> None:
     logs = three_records(kafka)
     logs.codes[0] = [code]
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(Refused, match=message):
         read(kafka)
 
 
@@ -221,7 +224,7 @@ def test_a_damaged_batch_names_its_place(kafka: FakeKafka) -> None:
 
 
 @pytest.mark.parametrize(
-    ("leaders", "options", "error", "said"),
+    ("leaders", "options", "error", "message"),
     [
         ({}, {}, NotFound, "topic t does not exist; list the topics with"),
         ({TOPIC: [1]}, {"partitions": [3]}, NotFound, "topic t has no partition 3; it has 1"),
@@ -229,10 +232,10 @@ def test_a_damaged_batch_names_its_place(kafka: FakeKafka) -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused(
-    kafka: FakeKafka, leaders: dict[str, list[int]], options: dict[str, Any], error: type[ClientError], said: str
+    kafka: FakeKafka, leaders: dict[str, list[int]], options: dict[str, Any], error: type[ClientError], message: str
 ) -> None:
     kafka.leaders = leaders
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         read(kafka, **options)
 
 

@@ -8,7 +8,7 @@ from odradek.client.consumer.decode import visible_batches
 from odradek.protocol.errors import Malformed
 from tests.support.batches import batch, marker
 
-ONE, TWO = 1, 2
+ONE_RECORD, TWO = 1, 2
 
 
 def visible(data: bytes, aborted: list[tuple[int, int]]) -> list[tuple[int, list[bytes | None]]]:
@@ -20,15 +20,15 @@ def test_markers_are_not_visible_and_records_of_aborted_transactions_are_not() -
     data = b"".join(
         [
             batch(0, b"plain"),
-            batch(1, b"aborted", b"too", producer_id=ONE),
+            batch(1, b"aborted", b"too", producer_id=ONE_RECORD),
             batch(3, b"committed", producer_id=TWO),
-            marker(4, ONE, commit=False),
-            batch(5, b"later", producer_id=ONE),
+            marker(4, ONE_RECORD, commit=False),
+            batch(5, b"later", producer_id=ONE_RECORD),
             marker(6, TWO, commit=True),
-            marker(7, ONE, commit=True),
+            marker(7, ONE_RECORD, commit=True),
         ]
     )
-    assert visible(data, [(1, ONE)]) == [
+    assert visible(data, [(1, ONE_RECORD)]) == [
         (0, [b"plain"]), (2, []), (3, [b"committed"]), (4, []), (5, [b"later"]), (6, []), (7, []),
     ]  # fmt: skip
     assert [values for _, values in visible(data, []) if values] == [
@@ -39,15 +39,15 @@ def test_markers_are_not_visible_and_records_of_aborted_transactions_are_not() -
 def test_two_aborted_transactions_of_a_producer_are_omitted() -> None:
     data = b"".join(
         [
-            batch(0, b"first", producer_id=ONE),
-            marker(1, ONE, commit=False),
-            batch(2, b"kept", producer_id=ONE),
-            marker(3, ONE, commit=True),
-            batch(4, b"second", producer_id=ONE),
-            marker(5, ONE, commit=False),
+            batch(0, b"first", producer_id=ONE_RECORD),
+            marker(1, ONE_RECORD, commit=False),
+            batch(2, b"kept", producer_id=ONE_RECORD),
+            marker(3, ONE_RECORD, commit=True),
+            batch(4, b"second", producer_id=ONE_RECORD),
+            marker(5, ONE_RECORD, commit=False),
         ]
     )
-    assert [values for _, values in visible(data, [(4, ONE), (0, ONE)]) if values] == [[b"kept"]]
+    assert [values for _, values in visible(data, [(4, ONE_RECORD), (0, ONE_RECORD)]) if values] == [[b"kept"]]
 
 
 def test_a_batch_that_is_incomplete_at_the_end_is_left_for_the_next_fetch() -> None:

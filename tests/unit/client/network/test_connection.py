@@ -112,7 +112,7 @@ def test_responses_go_to_their_requests_in_order_also_after_a_cancelled_one(kafk
 
 
 @pytest.mark.parametrize(
-    ("step", "error", "said"),
+    ("step", "error", "message"),
     [
         (Fault.DISCONNECT, ConnectionLost, "closed the connection"),
         (Raw(whole_frame(groups("half"))[:9], then_close=True), ConnectionLost, "closed the connection"),
@@ -128,7 +128,7 @@ def test_responses_go_to_their_requests_in_order_also_after_a_cancelled_one(kafk
     ],
 )
 def test_a_fault_fails_all_open_requests_and_closes_the_connection(
-    kafka: FakeKafka, step: Step, error: type[ClientError], said: str
+    kafka: FakeKafka, step: Step, error: type[ClientError], message: str
 ) -> None:
     kafka.script(ListGroupsRequest, step, Fault.SILENCE)
 
@@ -142,7 +142,7 @@ def test_a_fault_fails_all_open_requests_and_closes_the_connection(
     connection, results = run(kafka, test())
     assert connection.closed
     assert type(results[-1]) is error
-    assert said in str(results[-1])
+    assert message in str(results[-1])
     assert f"{HOST}:{PORT_BASE + 1}" in str(results[-1])
     assert results[0] == ["a"] or type(results[0]) is error
     assert len(kafka.of(ListGroupsRequest)) <= 2, "nothing is sent on a closed connection"
@@ -184,7 +184,7 @@ def test_a_host_that_does_not_respond_is_unreachable_after_the_connect_time_out(
 
 
 @pytest.mark.parametrize(
-    ("step", "error", "said"),
+    ("step", "error", "message"),
     [
         (Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n"), ProtocolError, "does not speak Kafka's protocol in plain text"),
         (Raw(b"\x15\x03\x01\x00\x02\x02\x46", then_close=True), ProtocolError, "does not speak Kafka's protocol"),
@@ -193,13 +193,13 @@ def test_a_host_that_does_not_respond_is_unreachable_after_the_connect_time_out(
     ],
 )
 def test_a_peer_without_version_agreement_is_no_connection(
-    kafka: FakeKafka, step: Step, error: type[ClientError], said: str
+    kafka: FakeKafka, step: Step, error: type[ClientError], message: str
 ) -> None:
-    """Web servers, TLS listeners, processes that hang, and brokers that refuse."""
+    """The peer is a web server, a TLS listener, a process that hangs, or a broker that refuses the request."""
     kafka.script(ApiVersionsRequest, step)
 
     async def test() -> None:
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             await Connection.open(ADDRESS, SETTINGS)
 
     run(kafka, test())

@@ -20,12 +20,12 @@ def delays(kafka: FakeKafka, policy: RetryPolicy, failures: int) -> list[float |
 
     async def test() -> list[float | None]:
         attempts = Attempts(policy)
-        found: list[float | None] = []
+        waits: list[float | None] = []
         for _ in range(failures):
             began = kafka.loop.time()
             recovery = await attempts.prepare(ErrorCode.NOT_COORDINATOR)
-            found.append(None if recovery is None else round(kafka.loop.time() - began, 3))
-        return found
+            waits.append(None if recovery is None else round(kafka.loop.time() - began, 3))
+        return waits
 
     return kafka.loop.run_until_complete(test())
 
@@ -36,8 +36,8 @@ def test_delays_double_up_to_their_maximum_until_the_deadline(kafka: FakeKafka) 
 
 
 def test_jitter_stays_within_its_fraction(kafka: FakeKafka) -> None:
-    found = [RetryPolicy(backoff_s=1.0, jitter=0.2).delay_s(1) for _ in range(200)]
-    assert 0.8 <= min(found) < max(found) <= 1.2
+    waits = [RetryPolicy(backoff_s=1.0, jitter=0.2).delay_s(1) for _ in range(200)]
+    assert 0.8 <= min(waits) < max(waits) <= 1.2
 
 
 def test_a_deadline_of_zero_allows_one_attempt(kafka: FakeKafka) -> None:

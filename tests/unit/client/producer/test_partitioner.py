@@ -1,4 +1,4 @@
-"""The partitioner places keys where Kafka's producers place them (vectors of org.apache.kafka.common.utils.UtilsTest)."""
+"""Partitioner: partitions of keys as in Kafka's producers. The vectors are those of Kafka's UtilsTest."""
 
 from __future__ import annotations
 

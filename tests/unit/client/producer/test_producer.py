@@ -1,4 +1,4 @@
-"""The producer: retries with equal sequence numbers, transactions, and its states after failures."""
+"""Producer: retries with equal sequence numbers, transactions, and its states after failures."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def added(code: ErrorCode = ErrorCode.NONE) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic])
 
 
-def sent(kafka: FakeKafka) -> list[tuple[int, int, BatchHeader]]:
+def produce_requests(kafka: FakeKafka) -> list[tuple[int, int, BatchHeader]]:
     """Return the broker, the partition and the batch header of each produce request."""
     rows = []
     for each in kafka.of(ProduceRequest):
@@ -101,7 +101,7 @@ def test_records_are_written_to_the_leaders_of_their_partitions(kafka: FakeKafka
     written = with_producer(kafka, lambda producer: producer.send(TOPIC, records))
     assert sorted((each.partition, each.records) for each in written) == [(0, 2), (1, 2), (2, 2)]
     assert sorted(each.base_offset for each in written) == [10, 20, 30]
-    assert sorted((node_id, index) for node_id, index, _ in sent(kafka)) == [(1, 0), (2, 1), (3, 2)]
+    assert sorted((node_id, index) for node_id, index, _ in produce_requests(kafka)) == [(1, 0), (2, 1), (3, 2)]
     batch = bytes(kafka.of(ProduceRequest)[0].request.topic_data[0].partition_data[0].records)
     assert [record.timestamp for record in iter_records(batch, max_decompressed_bytes=1)] == [1_234, 1_234]
 
@@ -110,7 +110,11 @@ def test_records_without_key_and_partition_go_to_the_partitions_in_turn(kafka: F
     kafka.script(InitProducerIdRequest, identity())
     kafka.script(ProduceRequest, *[acknowledged()] * 3)
     with_producer(kafka, lambda producer: producer.send(TOPIC, [ProducerRecord(None, b"v")] * 6))
-    assert sorted((index, header.record_count) for _, index, header in sent(kafka)) == [(0, 2), (1, 2), (2, 2)]
+    assert sorted((index, header.record_count) for _, index, header in produce_requests(kafka)) == [
+        (0, 2),
+        (1, 2),
+        (2, 2),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -135,8 +139,8 @@ def test_a_batch_is_sent_again_to_the_new_leader_with_its_sequence_numbers(kafka
         return [row.base_offset for row in rows]
 
     assert with_producer(kafka, test) == [0, 5]
-    headers = [header for _, _, header in sent(kafka)]
-    assert [node_id for node_id, _, _ in sent(kafka)] == [1, 1, 3]
+    headers = [header for _, _, header in produce_requests(kafka)]
+    assert [node_id for node_id, _, _ in produce_requests(kafka)] == [1, 1, 3]
     assert [(each.producer_id, each.base_sequence, each.record_count) for each in headers] == [
         (7, 0, 1),
         (7, 1, 2),
@@ -169,7 +173,7 @@ def test_a_partition_without_a_leader_is_retried_until_it_has_one(kafka: FakeKaf
 def test_after_a_failure_the_next_send_begins_with_a_new_producer_id(
     kafka: FakeKafka, step: Step, error: type[ClientError]
 ) -> None:
-    """Records of the failed batch may have been written, so their sequence numbers can be neither reused nor skipped."""
+    """Records of the failed batch may have been written: their sequence numbers can be neither reused nor skipped."""
     kafka.script(InitProducerIdRequest, identity(), identity(1))
     kafka.script(ProduceRequest, *[step] * 60)
 
@@ -183,7 +187,7 @@ def test_after_a_failure_the_next_send_begins_with_a_new_producer_id(
         await producer.send(TOPIC, [RECORD])
 
     with_producer(kafka, test)
-    *_, last = sent(kafka)
+    *_, last = produce_requests(kafka)
     assert (last[2].producer_epoch, last[2].base_sequence) == (1, 0)
 
 
@@ -218,7 +222,7 @@ def test_a_transaction_adds_its_partitions_once_and_ends(kafka: FakeKafka, commi
         await transaction(producer, commit=commit)
 
     with_producer(kafka, test, ID)
-    headers = [header for _, _, header in sent(kafka)]
+    headers = [header for _, _, header in produce_requests(kafka)]
     assert [(each.is_transactional, each.producer_epoch, each.base_sequence) for each in headers] == [
         (True, 4, 0),
         (True, 4, 1),
@@ -264,7 +268,7 @@ def test_after_a_failed_send_a_transaction_can_only_be_aborted(kafka: FakeKafka)
         await transaction(producer)
 
     with_producer(kafka, test, ID)
-    *_, last = sent(kafka)
+    *_, last = produce_requests(kafka)
     assert (last[2].producer_epoch, last[2].base_sequence) == (1, 0)
 
 
@@ -301,9 +305,9 @@ def test_a_fenced_producer_cannot_be_used_again(kafka: FakeKafka, operation: str
         with pytest.raises(Fenced):
             await transaction(producer)
         assert not producer.in_transaction
-        for again in (producer.begin, producer.commit, producer.abort):
+        for call in (producer.begin, producer.commit, producer.abort):
             with pytest.raises(Fenced, match="a newer producer has the transactional id id"):
-                await again()
+                await call()
 
     with_producer(kafka, test, ID)
 

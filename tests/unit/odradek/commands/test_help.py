@@ -37,9 +37,9 @@ def test_help_fits_80_columns_and_its_examples_are_not_broken(path: tuple[str, .
     call = f"odradek {' '.join(path)}"
     examples = [line.strip() for line in (command.help or "").splitlines() if call in line]
     assert examples, "the help has no example"
-    _, *text_lines = inspect.cleandoc(command.help or "").splitlines()  # Typer wraps the first paragraph itself
+    _, *text_lines = inspect.cleandoc(command.help or "").splitlines()  # Typer wraps the first paragraph
     assert [line for line in text_lines if len(line) > TEXT_COLUMNS] == [], (
-        "Typer keeps the line breaks of further paragraphs"
+        "Typer keeps the line breaks of all paragraphs except the first"
     )
     printed = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": str(TERMINAL_COLUMNS), "NO_COLOR": "1"})
     lines = [line.rstrip() for line in printed.stdout.splitlines()]

@@ -18,7 +18,7 @@ def test_topics_with_and_without_partitions_are_parsed() -> None:
     assert parse_scope(["a", "b:0,2", "c:1", "c"]) == {"a": [], "b": [0, 2], "c": []}
 
 
-def test_a_partition_that_is_no_number_is_an_invalid_argument() -> None:
+def test_a_partition_that_is_not_a_number_is_an_invalid_argument() -> None:
     with pytest.raises(InvalidArgument, match="partition x: expected a number"):
         parse_scope(["a:x"])
 
@@ -57,17 +57,17 @@ def test_a_file_of_offsets_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"a,0\n", "line 1: expected topic,partition,offset"),
         (b"a,0,x\n", "line 1 x: expected a number"),
         (b"\xff", "utf-8"),
     ],
 )
-def test_a_malformed_file_is_an_invalid_argument(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_malformed_file_is_an_invalid_argument(tmp_path: Path, content: bytes, message: str) -> None:
     plan = tmp_path / "plan.csv"
     plan.write_bytes(content)
-    with pytest.raises(InvalidArgument, match=said):
+    with pytest.raises(InvalidArgument, match=message):
         read_offsets(str(plan))
     with pytest.raises(InvalidArgument, match="No such file"):
         read_offsets(str(tmp_path / "none"))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NOT_TEXT = b"\xff\xfe".decode(errors="surrogateescape")
 
 
-async def read(descriptor: int) -> list[str]:
+async def read_lines(descriptor: int) -> list[str]:
     return [line async for lines in lines_of(descriptor) for line in lines]
 
 
@@ -52,7 +52,7 @@ def test_headers_and_partition_hold_for_every_record() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("{", "not JSON"),
         ("[]", 'expected {"key"'),
@@ -61,8 +61,8 @@ def test_headers_and_partition_hold_for_every_record() -> None:
         ('{"headers": [["name"]]}', "expected headers as"),
     ],
 )
-def test_a_malformed_line_names_its_number(line: str, said: str) -> None:
-    with pytest.raises(ClientError, match=re.escape(f"line 7: {said}")):
+def test_a_malformed_line_names_its_number(line: str, message: str) -> None:
+    with pytest.raises(ClientError, match=re.escape(f"line 7: {message}")):
         LineFormat(as_json=True).record(line, 7)
 
 
@@ -83,7 +83,7 @@ def test_a_line_without_the_separator_names_its_number() -> None:
 )
 async def test_lines_are_read_from_pipes_and_files_in_any_pieces(tmp_path: Path, data: bytes, lines: list[str]) -> None:
     reader, writer = os.pipe()
-    reading = asyncio.create_task(read(reader))
+    reading = asyncio.create_task(read_lines(reader))
     for position in range(len(data)):
         os.write(writer, data[position : position + 1])
         await asyncio.sleep(0)
@@ -92,7 +92,7 @@ async def test_lines_are_read_from_pipes_and_files_in_any_pieces(tmp_path: Path,
     os.close(reader)
     (tmp_path / "file").write_bytes(data)
     descriptor = os.open(tmp_path / "file", os.O_RDONLY)
-    assert await read(descriptor) == lines
+    assert await read_lines(descriptor) == lines
     os.close(descriptor)
 
 
@@ -103,7 +103,7 @@ async def test_a_reader_that_waits_for_more_lines_can_be_cancelled() -> None:
     unblock.start()
     began = time.monotonic()
     for data in (b"", b"a\n", b"a\n" * 9):
-        reading = asyncio.create_task(read(reader))
+        reading = asyncio.create_task(read_lines(reader))
         if time.monotonic() - began < 4.0:
             os.write(writer, data)
         for _ in range(20):

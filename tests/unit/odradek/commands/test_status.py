@@ -1,4 +1,4 @@
-"""What ``odradek status`` says when brokers do not answer."""
+"""Output of ``odradek status`` if brokers do not respond."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from odradek.client import ClusterStatus
 from odradek.commands.status import show_tables
 from odradek.commands.status_rows import TRANSACTION_COLUMNS, UNKNOWN, status_values
 from odradek.local.directory import ClusterDirectory, ClusterState
-from tests.unit.odradek.local.test_directory import GONE, PLAN
+from tests.unit.odradek.local.test_directory import ENDED, PLAN
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_stopped_cluster_is_stopped_and_nothing_is_claimed_of_it(tmp_path: Path) -> None:
+def test_status_of_a_stopped_cluster_is_unknown(tmp_path: Path) -> None:
     ClusterDirectory(tmp_path).write_state(ClusterState(PLAN, {}, [1, 2, 3]))
-    said = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)])
-    assert said.exit_code == 1
-    assert said.stderr == f"stopped; start it with: odradek up --dir {tmp_path}\n"
-    assert "partitions: unknown, no broker runs" in said.stdout
-    assert "open transactions: unknown, no response from broker 1, 2, 3" in said.stdout
+    result = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)])
+    assert result.exit_code == 1
+    assert result.stderr == f"stopped; start it with: odradek up --dir {tmp_path}\n"
+    assert "partitions: unknown, no broker runs" in result.stdout
+    assert "open transactions: unknown, no response from broker 1, 2, 3" in result.stdout
 
 
-@pytest.mark.parametrize("running", [{}, {1: GONE, 2: GONE, 3: GONE}])
-def test_what_is_not_known_is_null(tmp_path: Path, running: dict[int, object]) -> None:
+@pytest.mark.parametrize("running", [{}, {1: ENDED, 2: ENDED, 3: ENDED}])
+def test_unknown_values_are_null_in_json(tmp_path: Path, running: dict[int, object]) -> None:
     ClusterDirectory(tmp_path).write_state(ClusterState(PLAN, running, [1, 2, 3]))  # type: ignore[arg-type]
-    said = CliRunner().invoke(app, ["status", "--dir", str(tmp_path), "--json"])
-    found = json.loads(said.stdout)
-    unknown = [found[name] for name in ("controller", "partitions", "under_replicated", "transactions")]
+    result = CliRunner().invoke(app, ["status", "--dir", str(tmp_path), "--json"])
+    status = json.loads(result.stdout)
+    unknown = [status[name] for name in ("controller", "partitions", "under_replicated", "transactions")]
     assert unknown == [None] * 4
-    assert found["unreachable"] == [1, 2, 3]
-    assert said.stderr.startswith("majority lost: 0 of 3 voters run" if running else "stopped; ")
+    assert status["unreachable"] == [1, 2, 3]
+    assert result.stderr.startswith("majority lost: 0 of 3 voters run" if running else "stopped; ")
 
 
 @pytest.mark.parametrize(
-    ("transactions", "unreachable", "said"),
+    ("transactions", "unreachable", "expected_line"),
     [
         ([], [], "no open transactions"),
         (["t-id"], [], ""),
@@ -48,20 +48,20 @@ def test_what_is_not_known_is_null(tmp_path: Path, running: dict[int, object]) -
         (None, [1, 3], "open transactions: unknown, no response from broker 1, 3"),
     ],
 )
-def test_the_open_transactions_that_are_shown_are_all_or_it_says_who_may_know_of_more(
-    capsys: pytest.CaptureFixture[str], transactions: list[str] | None, unreachable: list[int], said: str
+def test_open_transactions_are_complete_or_the_output_names_the_unreachable_brokers(
+    capsys: pytest.CaptureFixture[str], transactions: list[str] | None, unreachable: list[int], expected_line: str
 ) -> None:
-    found = None if transactions is None else [dict.fromkeys(TRANSACTION_COLUMNS, name) for name in transactions]
-    answer = {**UNKNOWN, "partitions": [], "groups": [], "under_replicated": []}
-    show_tables([], {**answer, "transactions": found, "unreachable": unreachable})
-    shown = capsys.readouterr().out
-    lines = shown.splitlines()
-    assert [line for line in lines if "open transactions" in line] == ([said] if said else [])
-    assert shown.count("t-id") == (len(TRANSACTION_COLUMNS) if transactions else 0)
+    status = None if transactions is None else [dict.fromkeys(TRANSACTION_COLUMNS, name) for name in transactions]
+    values = {**UNKNOWN, "partitions": [], "groups": [], "under_replicated": []}
+    show_tables([], {**values, "transactions": status, "unreachable": unreachable})
+    output = capsys.readouterr().out
+    lines = output.splitlines()
+    assert [line for line in lines if "open transactions" in line] == ([expected_line] if expected_line else [])
+    assert output.count("t-id") == (len(TRANSACTION_COLUMNS) if transactions else 0)
 
 
 @pytest.mark.parametrize(("unreachable", "transactions"), [({}, []), ({2: "no response"}, None)])
-def test_the_status_of_a_cluster_has_the_names_of_an_unknown_one(
+def test_status_has_the_same_keys_as_an_unknown_status(
     unreachable: dict[int, str], transactions: list[str] | None
 ) -> None:
     status = ClusterStatus(1, [], [], [], [], [], unreachable)

@@ -1,4 +1,4 @@
-"""The table of invariants: each row has a check in the product and a test that breaks it."""
+"""Table of invariants: each row has a check in the product and a test that breaks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers of a local cluster are told."""
+"""Plan of a local cluster: voters, properties of its brokers, and refused settings."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def rows(text: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("brokers", "voters", "majority"), [(1, 1, 1), (2, 1, 1), (3, 3, 2), (4, 3, 2), (5, 5, 3), (6, 5, 3), (9, 5, 3)]
 )
-def test_the_voters_are_odd_and_at_most_five(brokers: int, voters: int, majority: int) -> None:
+def test_number_of_voters_is_odd_and_at_most_five(brokers: int, voters: int, majority: int) -> None:
     assert plan(brokers).voters == list(range(1, voters + 1))
     assert plan(brokers).majority == majority
 
 
-def test_three_brokers_replicate_and_fewer_cannot() -> None:
-    told = rows(plan(3).properties(2, DATA))
-    assert told == {
+def test_topics_are_replicated_from_three_brokers_on() -> None:
+    properties = rows(plan(3).properties(2, DATA))
+    assert properties == {
         "node.id": "2",
         "listeners": "PLAINTEXT://127.0.0.1:9093",
         "log.dirs": "/data",
@@ -59,22 +59,24 @@ def test_three_brokers_replicate_and_fewer_cannot() -> None:
         ("localhost", "PLAINTEXT://localhost:9092", "localhost:9092"),
     ],
 )
-def test_nobody_is_told_to_connect_to_every_interface(host: str, listener: str, endpoint: str) -> None:
-    told = rows(plan(1, host).properties(1, DATA))
-    assert (told["listeners"], told["controller.quorum.voters"]) == (listener, f"1@{endpoint}")
+def test_voters_and_bootstrap_have_an_address_that_clients_can_connect_to(
+    host: str, listener: str, endpoint: str
+) -> None:
+    properties = rows(plan(1, host).properties(1, DATA))
+    assert (properties["listeners"], properties["controller.quorum.voters"]) == (listener, f"1@{endpoint}")
     assert plan(1, host).bootstrap == endpoint
 
 
-def test_cluster_ids_are_as_kafka_makes_them() -> None:
-    made = {new_cluster_id() for _ in range(300)}
-    assert len(made) == 300
-    assert all(len(one) == 22 and not one.startswith("-") for one in made)
+def test_cluster_ids_have_kafkas_form() -> None:
+    cluster_ids = {new_cluster_id() for _ in range(300)}
+    assert len(cluster_ids) == 300
+    assert all(len(cluster_id) == 22 and not cluster_id.startswith("-") for cluster_id in cluster_ids)
 
 
 @pytest.mark.parametrize(
     ("brokers", "setting"), [(1, "node.id=4"), (3, "node.id=4"), (3, "listeners=A://:9"), (3, "log.dirs=/data")]
 )
-def test_what_each_broker_has_for_itself_is_not_set_for_all(tmp_path: Path, brokers: int, setting: str) -> None:
+def test_setting_that_differs_between_brokers_is_refused_for_all(tmp_path: Path, brokers: int, setting: str) -> None:
     with pytest.raises(BrokerFailed, match=f"--set {setting.partition('=')[0]}: each broker has its own") as refused:
         make_plan(ClusterDirectory(tmp_path), None, StartOptions(brokers, None, 0, (setting,)))
     assert refused.value.exit_code == USAGE
@@ -84,7 +86,7 @@ def test_what_each_broker_has_for_itself_is_not_set_for_all(tmp_path: Path, brok
     ("brokers", "variable", "value"),
     [(1, "ODRADEK_NODE_ID", "4"), (3, "ODRADEK_NODE_ID", "1"), (3, "ODRADEK_LOG_DIRS", "/data")],
 )
-def test_nor_in_the_environment(
+def test_variable_that_differs_between_brokers_is_refused_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brokers: int, variable: str, value: str
 ) -> None:
     monkeypatch.setenv(variable, value)
@@ -94,13 +96,13 @@ def test_nor_in_the_environment(
 
 
 @pytest.mark.parametrize("setting", ["log.dirs=/data", "node.id=1"])
-def test_one_broker_alone_may_be_given_a_directory_and_the_id_that_it_has(tmp_path: Path, setting: str) -> None:
-    made, held = make_plan(ClusterDirectory(tmp_path), None, StartOptions(1, None, 0, (setting,)))
-    held.close()
-    assert setting in made.settings
+def test_single_broker_accepts_a_directory_and_its_own_node_id(tmp_path: Path, setting: str) -> None:
+    new_plan, ports = make_plan(ClusterDirectory(tmp_path), None, StartOptions(1, None, 0, (setting,)))
+    ports.close()
+    assert setting in new_plan.settings
 
 
-def test_a_directory_beside_the_others_is_no_broker(tmp_path: Path) -> None:
+def test_directory_without_a_node_id_in_its_name_is_not_a_broker(tmp_path: Path) -> None:
     for name in ("broker-2", "broker-\N{SUPERSCRIPT TWO}"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "meta.properties").touch()
@@ -118,12 +120,12 @@ def test_a_directory_beside_the_others_is_no_broker(tmp_path: Path) -> None:
         ("produce", "by hash of the key, or round robin"),
     ],
 )
-def test_what_holds_unasked_is_in_the_help(command: str, default: str) -> None:
-    """Square brackets in a help text are markup, and not shown."""
-    said = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "300", "NO_COLOR": "1"})
-    assert f"[default: ({default})]" in said.stdout
+def test_help_shows_the_default(command: str, default: str) -> None:
+    """Square brackets in a help text are markup, so a default must be escaped to be shown."""
+    result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "300", "NO_COLOR": "1"})
+    assert f"[default: ({default})]" in result.stdout
 
 
 def test_the_version_is_shown_with_its_commit() -> None:
-    said = CliRunner().invoke(app, ["--version"])
-    assert (said.exit_code, said.stdout) == (0, f"odradek {__version__} (commit {source_commit()})\n")
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"odradek {__version__} (commit {source_commit()})\n")

@@ -1,4 +1,4 @@
-"""Processes that a cluster is made of."""
+"""Broker processes of a local cluster."""
 
 import fcntl
 import os
@@ -11,8 +11,8 @@ from odradek.local.processes import has_ended
 HIGH_DESCRIPTOR = 1_500
 
 
-def test_the_end_of_a_process_is_seen_behind_a_descriptor_of_any_number() -> None:
-    """select() knows 1,024 of them, and a program that embeds a cluster may have more open."""
+def test_end_of_a_process_is_detected_with_a_high_descriptor() -> None:
+    """select() accepts descriptors below 1,024. A program that embeds a cluster can have more of them open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft <= HIGH_DESCRIPTOR:
         resource.setrlimit(resource.RLIMIT_NOFILE, (HIGH_DESCRIPTOR + 1, hard))

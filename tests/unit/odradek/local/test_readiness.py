@@ -1,4 +1,4 @@
-"""Blocking waits for a cluster, inside and outside an event loop."""
+"""Blocking waits until a cluster is ready, inside and outside an event loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_BROKER = "127.0.0.1:1"
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_readiness, "READY_TIMEOUT_S", 0.1)
 
 

@@ -1,4 +1,4 @@
-"""What a foreground ``up`` says of brokers that end by themselves."""
+"""Foreground ``up``: brokers that end unexpectedly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from odradek.local.directory import ClusterDirectory, ClusterState
-from tests.unit.odradek.local.test_directory import GONE, PLAN
+from tests.unit.odradek.local.test_directory import ENDED, PLAN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,10 +21,10 @@ sys.exit(BrokerWatch(ClusterDirectory(Path(sys.argv[1])), []).run())
 """
 
 
-def test_a_broker_that_is_gone_before_it_is_watched_is_missed_all_the_same(tmp_path: Path) -> None:
-    ClusterDirectory(tmp_path).write_state(ClusterState(PLAN, {2: GONE}, [1, 2, 3]))
-    done = subprocess.run(
+def test_broker_that_ended_before_the_watch_began_is_reported(tmp_path: Path) -> None:
+    ClusterDirectory(tmp_path).write_state(ClusterState(PLAN, {2: ENDED}, [1, 2, 3]))
+    completed = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=30, check=False
     )
-    assert done.returncode == 1
-    assert done.stderr.startswith("broker 2 ended unexpectedly; see ")
+    assert completed.returncode == 1
+    assert completed.stderr.startswith("broker 2 ended unexpectedly; see ")

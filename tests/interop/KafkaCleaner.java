@@ -16,17 +16,17 @@ import org.apache.kafka.storage.internals.utils.Throttler;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
- * Has Kafka's own cleaner clean the log in a directory from its start up to its active segment, once for each time that is
- * given, and prints where the log is dirty afterwards: directory, segment bytes, index interval, delete retention, times in ms.
+ * Runs Kafka's cleaner on a log, from its start to its active segment, once for each given time. Prints the first dirty offset
+ * after each run. Arguments: directory, segment bytes, index interval, delete retention, and times in milliseconds.
  */
 public final class KafkaCleaner {
     public static void main(String[] arguments) throws Exception {
-        long first = Long.parseLong(arguments[4]);
+        long firstMs = Long.parseLong(arguments[4]);
         Time time = (Time) Proxy.newProxyInstance(
                 Time.class.getClassLoader(),
                 new Class<?>[] {Time.class},
                 (proxy, method, values) ->
-                        method.getName().equals("milliseconds") ? (Object) first : method.invoke(Time.SYSTEM, values));
+                        method.getName().equals("milliseconds") ? (Object) firstMs : method.invoke(Time.SYSTEM, values));
         LogConfig config = new LogConfig(Map.of(
                 "cleanup.policy", "compact",
                 "internal.segment.bytes", arguments[1],

@@ -118,8 +118,8 @@ def settle(*, write: bool) -> str:
     if write:
         PATH.write_text(render(), encoding="utf-8")
         return ""
-    before = PATH.read_text(encoding="utf-8") if PATH.exists() else ""
-    if before and before != render() and _tested(before) <= _results.keys():
+    written_text = PATH.read_text(encoding="utf-8") if PATH.exists() else ""
+    if written_text and written_text != render() and _tested(written_text) <= _results.keys():
         return f"{PATH.name} differs from these results; renew it: pytest tests/interop --write-client-table"
     return ""
 

@@ -71,7 +71,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
-def there(cluster: LocalCluster) -> tuple[str, str]:
+def bootstrap_options(cluster: LocalCluster) -> tuple[str, str]:
     """Return the options of `odradek` commands that select the broker of the file."""
     return "--bootstrap", cluster.bootstrap
 
@@ -93,15 +93,15 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def drivers() -> Iterator[Callable[[str], Driver]]:
     """Return drivers by name. All tests share each driver, because a JVM starts slowly."""
-    made: dict[str, Driver] = {}
+    drivers_by_name: dict[str, Driver] = {}
 
     def get(name: str) -> Driver:
-        if name not in made:
-            made[name] = (DRIVERS | EXTRA_DRIVERS)[name]()
-        return made[name]
+        if name not in drivers_by_name:
+            drivers_by_name[name] = (DRIVERS | EXTRA_DRIVERS)[name]()
+        return drivers_by_name[name]
 
     yield get
-    for driver in made.values():
+    for driver in drivers_by_name.values():
         driver.close()
 
 
@@ -135,6 +135,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     if feature is not None and (report.when == "call" or report.failed):
         params: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
         client = feature.kwargs.get("client") or params.get("driver")
-        if client is not None:  # a driver that is not a parameter of the test is an additional one
+        if client is not None:  # drivers of EXTRA_DRIVERS are not parameters of a test
             client_table.record(str(client), str(feature.args[0]), passed=bool(report.passed))
     return report

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from tests.support.side_by_side import SideBySide
 
 PROTOCOLS = ("classic", "consumer")
-BOTH = [0, 1]
+PARTITIONS = [0, 1]
 WRITTEN_MS = 1_750_000_000_000
 """Timestamp of the first record in milliseconds. Each further record is one second later."""
 
 
 def make_topic(pair: SideBySide, name: str) -> None:
-    kept = ("--config", "retention.ms=-1")  # the timestamps of the records are in the past
-    assert pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "2", *kept)[0] == "exit 0"
+    retention = ("--config", "retention.ms=-1")  # the timestamps of the records are in the past
+    assert pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "2", *retention)[0] == "exit 0"
 
 
-def write(drivers: Callable[[str], Driver], bootstrap: str, topic: str, count: int) -> None:
+def write_records(drivers: Callable[[str], Driver], bootstrap: str, topic: str, count: int) -> None:
     producer = drivers("confluent-kafka").producer(bootstrap, ProducerOptions())
     for number in range(count):
         producer.send(topic, b"%d" % number, partition=number % 2, timestamp=WRITTEN_MS + 1_000 * number)
@@ -32,9 +32,9 @@ def write(drivers: Callable[[str], Driver], bootstrap: str, topic: str, count: i
     producer.close()
 
 
-def read(members: list[GroupConsumer], count: int) -> None:
-    found = 0
+def read_with_members(members: list[GroupConsumer], count: int) -> None:
+    received = 0
     deadline = time.monotonic() + TIMEOUT_S
-    while found < count or sum(len(member.assigned()) for member in members) < len(BOTH):
-        assert time.monotonic() < deadline, f"{found} of {count} records"
-        found += sum(len(member.poll(0.1)) for member in members)
+    while received < count or sum(len(member.assigned()) for member in members) < len(PARTITIONS):
+        assert time.monotonic() < deadline, f"{received} of {count} records"
+        received += sum(len(member.poll(0.1)) for member in members)

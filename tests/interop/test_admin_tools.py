@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.broker.dispatch.doc import LEFT_OUT
-from tests.interop.group_helpers import make_topic, write
+from tests.interop.group_helpers import make_topic, write_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,35 +30,35 @@ def versions(printed: str) -> dict[str, str]:
 @pytest.mark.feature("kafka-broker-api-versions", client=TOOLS)
 def test_broker_api_versions_tool_prints_the_same(pair: SideBySide) -> None:
     finished = pair.finished("kafka-broker-api-versions")
-    found = {broker: versions(each.stdout) for broker, each in finished.items()}
-    ours, kafkas = found["odradek"], found["kafka"]
+    output = {broker: versions(each.stdout) for broker, each in finished.items()}
+    odradek, kafkas = output["odradek"], output["kafka"]
     assert len(kafkas) > 60
-    different = {api for api in kafkas if ours[api] != kafkas[api]}
-    assert {api for api in different if ours[api] != "UNSUPPORTED"} == set()
+    different = {api for api in kafkas if odradek[api] != kafkas[api]}
+    assert {api for api in different if odradek[api] != "UNSUPPORTED"} == set()
     assert different == {api for apis in LEFT_OUT.values() for api in apis}
 
 
 def log_dirs(lines: list[str]) -> object:
     """Return the output without directories and sizes. Sizes depend on the batches of the client."""
     [text] = [line for line in lines if line.startswith("{")]
-    found = json.loads(text)
-    for broker in found["brokers"]:
+    output = json.loads(text)
+    for broker in output["brokers"]:
         for directory in broker["logDirs"]:
             assert directory.pop("logDir")
             directory["partitions"].sort(key=lambda row: row["partition"])
             for row in directory["partitions"]:
                 assert row.pop("size") > 0
-    return found
+    return output
 
 
 @pytest.mark.feature("kafka-log-dirs", client=TOOLS)
 def test_log_dirs_tool_prints_the_same(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
     make_topic(pair, name)
     for bootstrap in pair.bootstraps.values():
-        write(drivers, bootstrap, name, 20)
+        write_records(drivers, bootstrap, name, 20)
     tool = "kafka-log-dirs"
-    found = {broker: log_dirs(lines) for broker, lines in pair.both(tool, "--describe", "--topic-list", name).items()}
-    assert found["odradek"] == found["kafka"]
+    output = {broker: log_dirs(lines) for broker, lines in pair.both(tool, "--describe", "--topic-list", name).items()}
+    assert output["odradek"] == output["kafka"]
     pair.same(tool, "--describe", "--topic-list", name, "--broker-list", "7")
 
 

@@ -35,7 +35,7 @@ def announced(bootstrap: str) -> dict[str, tuple[int, int]]:
 
 
 def test_announced_versions_equal_those_of_apache_kafka(pair: SideBySide) -> None:
-    ours, kafkas = (announced(pair.bootstraps[name]) for name in ("odradek", "kafka"))
-    assert {name: versions for name, versions in ours.items() if kafkas.get(name) != versions} == {}
+    odradek, kafkas = (announced(pair.bootstraps[name]) for name in ("odradek", "kafka"))
+    assert {name: versions for name, versions in odradek.items() if kafkas.get(name) != versions} == {}
     reasons = [name for names in LEFT_OUT.values() for name in names]
-    assert sorted(kafkas.keys() - ours.keys()) == sorted(reasons)
+    assert sorted(kafkas.keys() - odradek.keys()) == sorted(reasons)

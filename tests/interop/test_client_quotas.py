@@ -1,6 +1,6 @@
 """Client quotas that kafka-configs sets throttle clients while they are set, on both brokers.
 
-The throttle time is in a metric of the client. Its length depends on the batches of the client, so that the tests compare
+A metric of the client contains the throttle time. The time depends on the batches of the client, so the tests compare
 only whether a client is throttled.
 """
 
@@ -25,10 +25,10 @@ PRODUCER, CONSUMER = "kafka-producer-perf-test", "kafka-consumer-perf-test"
 RATE = 50_000
 RECORD_BYTES = 1_000
 RECORDS = 540
-"""Bytes of a test. A quota permits the bytes of ten seconds without throttling; the test sends 0.8 s more."""
-PATIENCE_MS = 10_000
-FEW = 2
-"""Records of a client that is throttled for a second after each request."""
+"""Records that exceed the quota: it permits the bytes of 10 s without throttling, and these are the bytes of 10.8 s."""
+CONSUMER_TIMEOUT_MS = 10_000
+FEW_RECORDS = 2
+"""Records of a client that is throttled for one second after each request."""
 
 
 class Client:
@@ -40,7 +40,7 @@ class Client:
         self._entity = ("kafka-configs", "--entity-type", "clients", "--entity-name", name)
 
     @contextmanager
-    def limited(self, quota: str, value: str) -> Iterator[None]:
+    def quota_set(self, quota: str, value: str) -> Iterator[None]:
         describe = (*self._entity, "--describe")
         assert self._pair.same(*self._entity, "--alter", "--add-config", f"{quota}={value}")[0] == "exit 0"
         self._pair.until(lambda lines: any(quota in line for line in lines), *describe)
@@ -50,32 +50,34 @@ class Client:
             assert self._pair.same(*self._entity, "--alter", "--delete-config", quota)[0] == "exit 0"
             self._pair.until(lambda lines: not any(quota in line for line in lines), *describe)
 
-    def waits_to_write(self, records: int) -> dict[str, bool]:
+    def throttled_writes(self, records: int) -> dict[str, bool]:
         load = ("--topic", self._name, "--num-records", str(records), "--record-size", str(RECORD_BYTES))
         properties = (f"bootstrap.servers={ADDRESS}", f"client.id={self._name}", "acks=all")
-        more = ("--throughput", "-1", "--print-metrics", "--command-property", *properties)
-        return self._waits("produce", PRODUCER, *load, *more)
+        options = ("--throughput", "-1", "--print-metrics", "--command-property", *properties)
+        return self._throttled("produce", PRODUCER, *load, *options)
 
-    def waits_to_read(self) -> dict[str, bool]:
-        """Return the throttle times of a consumer with several fetches. The tool ends with its last record.
+    def throttled_reads(self) -> dict[str, bool]:
+        """Return by broker whether a consumer with several fetches is throttled. The tool ends with its last record.
 
         Its time-out allows for a slow rebalance.
         """
-        patience = ("--timeout", str(PATIENCE_MS))
-        load = ("--topic", self._name, "--num-records", str(RECORDS), "--fetch-size", str(RATE), *patience)
-        return self._waits("fetch", CONSUMER, *load, "--print-metrics", "--command-property", f"client.id={self._name}")
+        timeout = ("--timeout", str(CONSUMER_TIMEOUT_MS))
+        load = ("--topic", self._name, "--num-records", str(RECORDS), "--fetch-size", str(RATE), *timeout)
+        return self._throttled(
+            "fetch", CONSUMER, *load, "--print-metrics", "--command-property", f"client.id={self._name}"
+        )
 
-    def _waits(self, what: str, tool: str, *arguments: str) -> dict[str, bool]:
+    def _throttled(self, metric: str, tool: str, *arguments: str) -> dict[str, bool]:
         finished = self._pair.finished(tool, *arguments)
         assert [each.returncode for each in finished.values()] == [0, 0], finished
-        return {name: longest(what, each.stdout) > 0 for name, each in finished.items()}
+        return {name: longest_throttle_ms(metric, each.stdout) > 0 for name, each in finished.items()}
 
 
-def longest(what: str, printed: str) -> float:
+def longest_throttle_ms(metric: str, output: str) -> float:
     """Return the longest throttle time in milliseconds."""
-    found = re.search(rf"{what}-throttle-time-max:\S*\s+: ([\d.]+)", printed)
-    assert found is not None, printed
-    return float(found[1])
+    match = re.search(rf"{metric}-throttle-time-max:\S*\s+: ([\d.]+)", output)
+    assert match is not None, output
+    return float(match[1])
 
 
 @pytest.fixture
@@ -84,21 +86,21 @@ def client(pair: SideBySide, name: str) -> Client:
     return Client(pair, name)
 
 
-EACH, NEITHER = {"odradek": True, "kafka": True}, {"odradek": False, "kafka": False}
+THROTTLED, NOT_THROTTLED = {"odradek": True, "kafka": True}, {"odradek": False, "kafka": False}
 
 
 @pytest.mark.feature("quotas: producer_byte_rate, consumer_byte_rate, request_percentage", client="Java 4.3")
 def test_producer_and_consumer_byte_rates_throttle_clients(client: Client) -> None:
-    with client.limited("producer_byte_rate", str(RATE)):
-        assert client.waits_to_write(RECORDS) == EACH
-    assert client.waits_to_write(RECORDS) == NEITHER
-    with client.limited("consumer_byte_rate", str(RATE)):
-        assert client.waits_to_read() == EACH
-    assert client.waits_to_read() == NEITHER
+    with client.quota_set("producer_byte_rate", str(RATE)):
+        assert client.throttled_writes(RECORDS) == THROTTLED
+    assert client.throttled_writes(RECORDS) == NOT_THROTTLED
+    with client.quota_set("consumer_byte_rate", str(RATE)):
+        assert client.throttled_reads() == THROTTLED
+    assert client.throttled_reads() == NOT_THROTTLED
 
 
 @pytest.mark.feature("quotas: producer_byte_rate, consumer_byte_rate, request_percentage", client="Java 4.3")
 def test_request_percentage_throttles_clients(client: Client) -> None:
-    with client.limited("request_percentage", "0.001"):
-        assert client.waits_to_write(FEW) == EACH
-    assert client.waits_to_write(FEW) == NEITHER
+    with client.quota_set("request_percentage", "0.001"):
+        assert client.throttled_writes(FEW_RECORDS) == THROTTLED
+    assert client.throttled_writes(FEW_RECORDS) == NOT_THROTTLED

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.interop
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-BOTH = [0, 1]
+PARTITIONS = [0, 1]
 NOW_MS = 1_760_000_000_000
 COMMITTED = "read_committed"
 UNCOMMITTED = "read_uncommitted"
@@ -37,10 +37,10 @@ def write(driver: Driver, bootstrap: str, topic: str, contents: list[bytes], opt
 def test_records_are_consumed_in_order(driver: Driver, bootstrap: str, topic: str) -> None:
     contents = [b"%06d" % number for number in range(2_000)]
     write(driver, bootstrap, topic, contents, ProducerOptions())
-    for partition in BOTH:
-        found = driver.consume(bootstrap, topic, [partition], UNCOMMITTED)
-        assert values(found) == contents[partition::2]
-        assert [message.offset for message in found] == list(range(1_000))
+    for partition in PARTITIONS:
+        messages = driver.consume(bootstrap, topic, [partition], UNCOMMITTED)
+        assert values(messages) == contents[partition::2]
+        assert [message.offset for message in messages] == list(range(1_000))
 
 
 @pytest.mark.feature("codecs: gzip, snappy, lz4, zstd")
@@ -51,8 +51,8 @@ def test_compressed_records_are_read_by_all_clients(
     contents = [b"%06d" % number * 40 for number in range(300)]
     write(driver, bootstrap, topic, contents, ProducerOptions(codec=codec))
     for reader in (driver, drivers("confluent-kafka"), drivers("Java 4.3")):
-        found = reader.consume(bootstrap, topic, BOTH, UNCOMMITTED)
-        assert sorted(values(found), key=str) == sorted(contents, key=str)
+        messages = reader.consume(bootstrap, topic, PARTITIONS, UNCOMMITTED)
+        assert sorted(values(messages), key=str) == sorted(contents, key=str)
 
 
 @pytest.mark.feature("headers, null keys and null values")
@@ -64,8 +64,8 @@ def test_headers_keys_and_null_values_are_preserved(driver: Driver, bootstrap: s
     producer.send(topic, None, key=b"tombstone")
     producer.flush()
     producer.close()
-    found = driver.consume(bootstrap, topic, [0], UNCOMMITTED)
-    assert [(message.key, message.value, message.headers) for message in found] == [
+    messages = driver.consume(bootstrap, topic, [0], UNCOMMITTED)
+    assert [(message.key, message.value, message.headers) for message in messages] == [
         (b"k", b"with", headers),
         (None, b"without", ()),
         (b"tombstone", None, ()),
@@ -96,13 +96,13 @@ def test_read_committed_returns_only_committed_transactions(driver: Driver, boot
     producer.init()
     for number in range(12):
         producer.begin()
-        for partition in BOTH:
+        for partition in PARTITIONS:
             for index in range(3):
                 producer.send(topic, b"%d-%d-%d" % (number, partition, index), partition=partition)
         producer.flush()
         (producer.abort if number % 3 == 1 else producer.commit)()
     producer.close()
-    for partition in BOTH:
+    for partition in PARTITIONS:
         everything = [b"%d-%d-%d" % (n, partition, i) for n in range(12) for i in range(3)]
         committed = [b"%d-%d-%d" % (n, partition, i) for n in range(12) if n % 3 != 1 for i in range(3)]
         assert values(driver.consume(bootstrap, topic, [partition], UNCOMMITTED)) == everything
@@ -117,17 +117,17 @@ def test_open_transaction_holds_back_read_committed_consumers(driver: Driver, bo
     producer.begin()
     producer.send(topic, b"open")
     producer.flush()
-    write(driver, bootstrap, topic, [b"behind"], ProducerOptions())
+    write(driver, bootstrap, topic, [b"after"], ProducerOptions())
     assert values(driver.consume(bootstrap, topic, [0], COMMITTED)) == [b"before"]
-    assert values(driver.consume(bootstrap, topic, [0], UNCOMMITTED)) == [b"before", b"open", b"behind"]
+    assert values(driver.consume(bootstrap, topic, [0], UNCOMMITTED)) == [b"before", b"open", b"after"]
     producer.commit()
     producer.close()
     deadline = time.monotonic() + TIMEOUT_S
-    while (found := values(driver.consume(bootstrap, topic, [0], COMMITTED))) == [b"before"]:
+    while (messages := values(driver.consume(bootstrap, topic, [0], COMMITTED))) == [b"before"]:
         assert (
             time.monotonic() < deadline
         )  # the EndTxn response precedes the markers; readers see the records after the markers
-    assert found == [b"before", b"open", b"behind"]
+    assert messages == [b"before", b"open", b"after"]
 
 
 @pytest.mark.feature("transactions: a second producer with the same id fences the first")
@@ -159,9 +159,9 @@ def zombie_goes_on(zombie: ProducerDriver, topic: str) -> None:
 def committed_soon(driver: Driver, bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     """Return what a read_committed consumer reads when `count` messages are visible. Markers follow EndTxn."""
     deadline = time.monotonic() + TIMEOUT_S
-    while len(found := values(driver.consume(bootstrap, topic, [0], COMMITTED))) < count:
-        assert time.monotonic() < deadline, found
-    return found
+    while len(messages := values(driver.consume(bootstrap, topic, [0], COMMITTED))) < count:
+        assert time.monotonic() < deadline, messages
+    return messages
 
 
 @pytest.mark.feature("transactions: time-out")
@@ -171,11 +171,11 @@ def test_transaction_is_aborted_after_its_time_out(driver: Driver, bootstrap: st
     producer.begin()
     producer.send(topic, b"too slow")
     producer.flush()
-    write(driver, bootstrap, topic, [b"behind"], ProducerOptions())
+    write(driver, bootstrap, topic, [b"after"], ProducerOptions())
     assert committed_soon(driver, bootstrap, topic, 1) == [
-        b"behind"
+        b"after"
     ]  # is visible only after the open transaction was aborted
     with pytest.raises(Exception):  # noqa: B017  each client has another exception; no client may succeed
         producer.commit()
     producer.close()
-    assert values(driver.consume(bootstrap, topic, [0], COMMITTED)) == [b"behind"]
+    assert values(driver.consume(bootstrap, topic, [0], COMMITTED)) == [b"after"]

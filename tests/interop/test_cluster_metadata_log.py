@@ -40,7 +40,7 @@ def open_log(directory: Path) -> tuple[LogManager, PartitionLog]:
     return logs, logs.create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, LogConfig(), SystemClock().wall_ms())
 
 
-async def live(directory: Path, incarnation: int, topics: list[NewTopic]) -> MetadataImage:
+async def run_controller(directory: Path, incarnation: int, topics: list[NewTopic]) -> MetadataImage:
     """Start a controller on `directory`, change the metadata, and end without a clean shutdown."""
     logs, log = open_log(directory)
     storage = PartitionRaftStorage(logs, log, logs.disk, [1], SystemClock(), sole_voter=True)
@@ -65,23 +65,23 @@ async def live(directory: Path, incarnation: int, topics: list[NewTopic]) -> Met
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MetadataImage]:
     directory = tmp_path_factory.mktemp("metadata")
     topics = [NewTopic("orders", 3, configs=(("retention.ms", "1000"),)), NewTopic("gone", 1)]
-    asyncio.run(live(directory, 7, topics))
-    image = asyncio.run(live(directory, 8, [NewTopic("later", 2)]))
+    asyncio.run(run_controller(directory, 7, topics))
+    image = asyncio.run(run_controller(directory, 8, [NewTopic("later", 2)]))
     return directory / f"{CLUSTER_METADATA}-0", image
 
 
 def dump(folder: Path) -> str:
     log = folder / "00000000000000000000.log"
     tool = ["java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*", "org.apache.kafka.tools.DumpLogSegments"]
-    done = subprocess.run(
+    finished = subprocess.run(
         [*tool, "--cluster-metadata-decoder", "--deep-iteration", "--files", str(log)],
         capture_output=True,
         text=True,
         timeout=120,
         check=True,
     )
-    assert "xception" not in done.stdout + done.stderr
-    return done.stdout
+    assert "xception" not in finished.stdout + finished.stderr
+    return finished.stdout
 
 
 def test_kafka_decodes_the_metadata_log(written: tuple[Path, MetadataImage]) -> None:
@@ -93,7 +93,7 @@ def test_kafka_decodes_the_metadata_log(written: tuple[Path, MetadataImage]) -> 
     assert text.count("LeaderChange: ") == 2
     payloads = [json.loads(found) for found in re.findall(r"payload: (\{.*\})$", text, re.MULTILINE)]
     assert len(payloads) == len(offsets) - 2
-    assert replayed(payloads) == shown(image)
+    assert replayed(payloads) == comparable(image)
 
 
 def replayed(payloads: list[dict[str, Any]]) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def replayed(payloads: list[dict[str, Any]]) -> dict[str, Any]:
     return {"topics": named, "features": features, "configs": configs, "broker": broker, "next": next_id}
 
 
-def shown(image: MetadataImage) -> dict[str, Any]:
+def comparable(image: MetadataImage) -> dict[str, Any]:
     topics = {
         name: {
             p.index: [p.leader, p.leader_epoch, list(p.isr), [text_of(d) for d in p.directories]]

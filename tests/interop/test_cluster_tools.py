@@ -35,29 +35,29 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 def test_kafka_cluster_prints_the_same(
     pair: SideBySide, odradek_cluster: LocalCluster, kafka_broker: KafkaBroker
 ) -> None:
-    where = ("--bootstrap-server", ADDRESS)
-    finished = pair.finished(CLUSTER, "cluster-id", *where)
+    address = ("--bootstrap-server", ADDRESS)
+    finished = pair.finished(CLUSTER, "cluster-id", *address)
     cluster_ids = {name: re.fullmatch(r"Cluster ID: (\S{22})\n", process.stdout) for name, process in finished.items()}
     assert all(cluster_ids.values()), finished
     assert [process.returncode for process in finished.values()] == [0, 0]
     assert cluster_ids["kafka"] is not None
     assert cluster_ids["kafka"][1] == CLUSTER_ID
     ports = {"odradek": odradek_cluster.bootstrap, "kafka": kafka_broker.bootstrap}
-    for more in ((), ("--include-fenced-brokers",)):
-        endpoints = pair.both(CLUSTER, "list-endpoints", *where, *more)
+    for options in ((), ("--include-fenced-brokers",)):
+        endpoints = pair.both(CLUSTER, "list-endpoints", *address, *options)
         rows = {
             name: [line.replace(ports[name].replace(":", " "), "HOST PORT") for line in lines]
             for name, lines in endpoints.items()
         }
         assert rows["odradek"] == rows["kafka"]
         assert rows["odradek"][-1] == "1 HOST PORT null unfenced broker"
-    assert pair.same(CLUSTER, "unregister", *where, "--id", "9")[0] == "exit 1"
+    assert pair.same(CLUSTER, "unregister", *address, "--id", "9")[0] == "exit 1"
 
 
 def table(finished: Finished) -> list[dict[str, str]]:
-    """Return the rows of a table by title, without values that differ between brokers.
+    """Return the rows of a table by column title, without values that differ between brokers.
 
-    Columns are separated by two blanks or a tab.
+    Two spaces or a tab separate columns.
     """
     assert finished.returncode == 0, finished.stderr
     titles, *rows = [
@@ -70,16 +70,16 @@ def table(finished: Finished) -> list[dict[str, str]]:
 
 @pytest.mark.feature("kafka-metadata-quorum: describe --status, --replication", client=TOOLS)
 def test_metadata_quorum_tool_prints_the_same(pair: SideBySide) -> None:
-    found = pair.both(QUORUM, "describe", "--status")
-    status = {name: [label(line) for line in lines] for name, lines in found.items()}
+    output = pair.both(QUORUM, "describe", "--status")
+    status = {name: [label(line) for line in lines] for name, lines in output.items()}
     assert status["odradek"] == status["kafka"]
     assert "LeaderId: 1" in status["odradek"]
-    for more in ((), ("--human-readable",)):
-        finished = pair.finished(QUORUM, "describe", "--replication", *more)
+    for options in ((), ("--human-readable",)):
+        finished = pair.finished(QUORUM, "describe", "--replication", *options)
         rows = {name: table(each) for name, each in finished.items()}
         assert rows["odradek"] == rows["kafka"]
-        [one] = rows["odradek"]
-        assert (one["NodeId"], one["Lag"], one["Status"]) == ("1", "0", "Leader")
+        [leader] = rows["odradek"]
+        assert (leader["NodeId"], leader["Lag"], leader["Status"]) == ("1", "0", "Leader")
 
 
 def label(line: str) -> str:
@@ -90,12 +90,12 @@ def label(line: str) -> str:
 
 @pytest.mark.feature("kafka-features: describe, upgrade, downgrade", client=TOOLS)
 def test_features_tool_prints_the_same(pair: SideBySide) -> None:
-    found = pair.both(FEATURES, "describe")
+    output = pair.both(FEATURES, "describe")
     levels = {
         name: [
             line.split("Epoch")[0] for line in lines if line.startswith(tuple(f"Feature: {each}" for each in WE_HAVE))
         ]
-        for name, lines in found.items()
+        for name, lines in output.items()
     }
     assert levels["odradek"] == levels["kafka"]
     assert len(levels["odradek"]) == len(WE_HAVE)

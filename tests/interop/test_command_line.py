@@ -46,9 +46,9 @@ def test_up_detach_starts_a_broker_and_down_stops_it(tmp_path: Path) -> None:
         state = answer("status", "--dir", str(tmp_path))
         assert [broker["running"] for broker in state["brokers"]] == [True]
         assert [row["high_watermark"] for row in state["partitions"] if row["topic"] == "greetings"] == [2]
-        again = odradek("up", "--dir", str(tmp_path), "--port", "0")
-        assert again.returncode == 1
-        assert "odradek down" in again.stderr
+        repeated = odradek("up", "--dir", str(tmp_path), "--port", "0")
+        assert repeated.returncode == 1
+        assert "odradek down" in repeated.stderr
     finally:
         stopped = odradek("down", "--dir", str(tmp_path))
     assert stopped.stdout == "stopped 1 of 1 brokers\n"
@@ -169,27 +169,28 @@ async def test_local_cluster_is_an_async_context_manager() -> None:
 
 def test_topics_are_created_listed_described_and_deleted(cluster: LocalCluster) -> None:
     name = f"topic-{time.time_ns():x}"
-    there = ("--bootstrap", cluster.bootstrap)
+    bootstrap_options = ("--bootstrap", cluster.bootstrap)
     sizes = ("--partitions", "3", "--replication-factor", "1")
-    refused = odradek("topics", "create", name, "--replication-factor", "2", *there)
+    refused = odradek("topics", "create", name, "--replication-factor", "2", *bootstrap_options)
     assert (refused.returncode, "INVALID_REPLICATION_FACTOR" in refused.stderr) == (1, True)
-    created = answer("topics", "create", name, *sizes, "--config", "retention.ms=1000", *there)
+    created = answer("topics", "create", name, *sizes, "--config", "retention.ms=1000", *bootstrap_options)
     assert (created["partitions"], created["replication_factor"]) == (3, 1)
     assert (name, 3, 1) in [
-        (row["name"], row["partitions"], row["replication_factor"]) for row in answer("topics", "list", *there)
+        (row["name"], row["partitions"], row["replication_factor"])
+        for row in answer("topics", "list", *bootstrap_options)
     ]
-    assert [row["partition"] for row in answer("topics", "describe", name, *there)] == [0, 1, 2]
-    again = odradek("topics", "create", name, *there)
-    assert (again.returncode, "TOPIC_ALREADY_EXISTS" in again.stderr) == (1, True)
-    assert name in odradek("topics", "list", *there).stdout
-    answer("topics", "delete", name, *there)
-    gone = odradek("topics", "describe", name, *there)
-    assert (gone.returncode, gone.stderr.startswith(f"topic {name} does not exist")) == (1, True)
+    assert [row["partition"] for row in answer("topics", "describe", name, *bootstrap_options)] == [0, 1, 2]
+    repeated = odradek("topics", "create", name, *bootstrap_options)
+    assert (repeated.returncode, "TOPIC_ALREADY_EXISTS" in repeated.stderr) == (1, True)
+    assert name in odradek("topics", "list", *bootstrap_options).stdout
+    answer("topics", "delete", name, *bootstrap_options)
+    deleted = odradek("topics", "describe", name, *bootstrap_options)
+    assert (deleted.returncode, deleted.stderr.startswith(f"topic {name} does not exist")) == (1, True)
 
 
 def test_full_disk_and_closed_standard_input_are_errors_of_one_line(cluster: LocalCluster) -> None:
-    there = f"--bootstrap {cluster.bootstrap}"
-    for words in (f"topics list {there} --internal >/dev/full", f"produce t {there} <&-"):
+    bootstrap_options = f"--bootstrap {cluster.bootstrap}"
+    for words in (f"topics list {bootstrap_options} --internal >/dev/full", f"produce t {bootstrap_options} <&-"):
         finished = subprocess.run(
             ["/bin/sh", "-c", f"{ODRADEK} {words}"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
@@ -229,25 +230,33 @@ def open_transaction(cluster: LocalCluster, topic: str) -> Producer:
 
 
 def test_txns_blocking_shows_the_open_transaction_and_abort_ends_it(cluster: LocalCluster) -> None:
-    topic = f"held-{time.time_ns():x}"
-    there = ("--bootstrap", cluster.bootstrap)
-    answer("topics", "create", topic, "--partitions", "2", *there)
+    topic = f"open-{time.time_ns():x}"
+    bootstrap_options = ("--bootstrap", cluster.bootstrap)
+    answer("topics", "create", topic, "--partitions", "2", *bootstrap_options)
     producer = open_transaction(cluster, topic)
-    [row] = answer("txns", "blocking", "--topic", topic, *there)
+    [row] = answer("txns", "blocking", "--topic", topic, *bootstrap_options)
     assert (row["topic"], row["partition"], row["condition"]) == (topic, 1, "open")
     assert (row["transactional_id"], row["client_id"], row["state"]) == (f"{topic}-id", f"{topic}-client", "Ongoing")
     assert (row["last_stable_offset"], row["held_back"]) == (0, 1)
     assert row["since"] < row["times_out"]
-    assert f"{topic}-id" in odradek("txns", *there).stdout
-    described = answer("txns", "describe", f"{topic}-id", *there)
+    assert f"{topic}-id" in odradek("txns", *bootstrap_options).stdout
+    described = answer("txns", "describe", f"{topic}-id", *bootstrap_options)
     assert described["partitions"] == [f"{topic}-1"]
     refused = odradek(
-        "txns", "abort", *there, "--topic", topic, "--partition", "1", "--producer-id", str(row["producer_id"])
+        "txns",
+        "abort",
+        *bootstrap_options,
+        "--topic",
+        topic,
+        "--partition",
+        "1",
+        "--producer-id",
+        str(row["producer_id"]),
     )
     assert (refused.returncode, f"odradek txns abort {topic}-id" in refused.stderr) == (1, True)
-    assert "is aborted" in answer("txns", "abort", f"{topic}-id", *there)["message"]
-    assert answer("txns", "blocking", "--topic", topic, *there) == []
-    states = {row["transactional_id"]: row["state"] for row in answer("txns", "list", *there)}
+    assert "is aborted" in answer("txns", "abort", f"{topic}-id", *bootstrap_options)["message"]
+    assert answer("txns", "blocking", "--topic", topic, *bootstrap_options) == []
+    states = {row["transactional_id"]: row["state"] for row in answer("txns", "list", *bootstrap_options)}
     assert states[f"{topic}-id"] in {"CompleteAbort", "Empty"}
     del producer
 

@@ -30,11 +30,11 @@ CONFIG = LogConfig(
     segment_bytes=3_000, index_interval_bytes=300, cleanup_policy=("compact",), delete_retention_ms=RETENTION_MS
 )
 PASSES = (NOW_MS + 1_000, NOW_MS + 1_000 + RETENTION_MS, NOW_MS + 1_000 + 2 * RETENTION_MS)
-"""Compaction runs. The second one has delete horizons that have passed, the third remaining markers and empty batches."""
+"""Times of the compactions. At the second, delete horizons have passed; the third finds markers and empty batches."""
 
 
-def write_everything(log: PartitionLog, codec: Compression) -> None:
-    """Keys again and again, tombstones, batches of which a part goes, transactions committed, aborted and across segments."""
+def write_sample(log: PartitionLog, codec: Compression) -> None:
+    """Write keys repeatedly, tombstones, and committed and aborted transactions, some of them across segments."""
     sequences = [0, 0, 0]
     for number in range(300):
         producer_id = number % 3
@@ -72,7 +72,7 @@ def write_everything(log: PartitionLog, codec: Compression) -> None:
     append(log, build_batch([(b"last", b"v" * 2_900, NOW_MS + 301, ())]), leader_epoch=2)
 
 
-def kafkas(directory: Path, passes: int) -> list[int]:
+def run_kafkas_cleaner(directory: Path, passes: int) -> list[int]:
     times = [str(time) for time in PASSES[:passes]]
     arguments = [str(CONFIG.segment_bytes), str(CONFIG.index_interval_bytes), str(RETENTION_MS), *times]
     java = ["java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOGGING}"]
@@ -91,33 +91,33 @@ def kafkas(directory: Path, passes: int) -> list[int]:
 @pytest.mark.parametrize("passes", [1, 2, 3])
 def test_compacted_log_equals_that_of_kafkas_cleaner(tmp_path: Path, codec: Compression, passes: int) -> None:
     disk = OsDisk()
-    log = open_log(disk, str(tmp_path / "ours"), CONFIG)
-    write_everything(log, codec)
+    log = open_log(disk, str(tmp_path / "odradek"), CONFIG)
+    write_sample(log, codec)
     log.close(clean=True)
-    shutil.copytree(tmp_path / "ours", tmp_path / "kafkas")
-    ends = kafkas(tmp_path / "kafkas" / "t-0", passes)
-    log = open_log(disk, str(tmp_path / "ours"), CONFIG, clean=True)
+    shutil.copytree(tmp_path / "odradek", tmp_path / "kafka")
+    ends = run_kafkas_cleaner(tmp_path / "kafka" / "t-0", passes)
+    log = open_log(disk, str(tmp_path / "odradek"), CONFIG, clean=True)
     log.update_high_watermark(log.log_end_offset)
-    found = [clean_all(log, time) for time in PASSES[:passes]]
+    ends_of_odradek = [clean_all(log, time) for time in PASSES[:passes]]
     log.close(clean=True)
-    assert found == ends
-    here, there = (files(tmp_path / owner / "t-0") for owner in ("ours", "kafkas"))
-    assert sorted(here) == sorted(there)
-    for name, content in here.items():
+    assert ends_of_odradek == ends
+    odradek_files, kafka_files = (files(tmp_path / owner / "t-0") for owner in ("odradek", "kafka"))
+    assert sorted(odradek_files) == sorted(kafka_files)
+    for name, content in odradek_files.items():
         if codec is Compression.NONE or not name.endswith(".log"):
-            assert content == there[name], name
+            assert content == kafka_files[name], name
         else:
-            assert unpacked(content) == unpacked(there[name]), name
+            assert unpacked(content) == unpacked(kafka_files[name]), name
 
 
 def clean_all(log: PartitionLog, now_ms: int) -> int:
-    """As if it had never been cleaned; where it is dirty then."""
+    """Compact the whole log, and return the first dirty offset."""
     log.cleaned_to = None
     return asyncio.run(clean(log, now_ms=now_ms)).end_offset
 
 
 def files(directory: Path) -> dict[str, bytes]:
-    """The logs and transaction indexes: offset and time indexes may have their entries elsewhere."""
+    """Return the logs and transaction indexes. Entries of offset and time indexes may differ from Kafka's."""
     return {
         path.name: path.read_bytes()
         for path in directory.iterdir()
@@ -127,11 +127,11 @@ def files(directory: Path) -> dict[str, bytes]:
 
 def unpacked(log: bytes) -> list[object]:
     """Return all fields and records of a log, without compressed bytes, lengths and checksums."""
-    found: list[object] = []
+    content: list[object] = []
     for header, batch in iter_batches(log):
         fields = [value for name, value in vars_of(header).items() if name not in {"crc", "batch_length"}]
-        found.append((fields, list(iter_records(batch, max_decompressed_bytes=1 << 20))))
-    return found
+        content.append((fields, list(iter_records(batch, max_decompressed_bytes=1 << 20))))
+    return content
 
 
 def vars_of(header: object) -> dict[str, object]:
@@ -141,7 +141,7 @@ def vars_of(header: object) -> dict[str, object]:
 @pytest.mark.parametrize("passes", [1, 3])
 def test_dump_log_segments_reports_no_error_in_a_compacted_log(tmp_path: Path, passes: int) -> None:
     log = open_log(OsDisk(), str(tmp_path), CONFIG)
-    write_everything(log, Compression.NONE)
+    write_sample(log, Compression.NONE)
     for time in PASSES[:passes]:
         clean_all(log, time)
     log.remove_deleted(NOW_MS)

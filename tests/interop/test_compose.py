@@ -55,8 +55,8 @@ class ThisMachine:
         return text.replace("/var/lib/odradek", str(self._directory / service))
 
     def environment(self, service: str) -> dict[str, str]:
-        given = {name: self.rewritten(value, service) for name, value in SERVICES[service]["environment"].items()}
-        return {**os.environ, **given, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        environment = {name: self.rewritten(value, service) for name, value in SERVICES[service]["environment"].items()}
+        return {**os.environ, **environment, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
     def bootstrap(self, seen_from: str) -> str:
         ports = self._external if seen_from == HOST else self._inside[CLIENT_PORT]
@@ -65,8 +65,8 @@ class ThisMachine:
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThisMachine]:
-    with ReservedPorts("127.0.0.1", 3 * len(SERVICES)) as held, ExitStack() as ends:
-        machine = ThisMachine(tmp_path_factory.mktemp("volumes"), held.ports)
+    with ReservedPorts("127.0.0.1", 3 * len(SERVICES)) as reserved, ExitStack() as ends:
+        machine = ThisMachine(tmp_path_factory.mktemp("volumes"), reserved.ports)
         processes = []
         for service, described in SERVICES.items():
             process = subprocess.Popen(
@@ -90,8 +90,10 @@ def test_transaction_commits_on_three_replicas_of_each_partition(machine: ThisMa
     producer.produce("greetings", b"hello")
     producer.commit_transaction(TIMEOUT_S)
     metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=TIMEOUT_S)
-    seen = sorted(f"{broker.host}:{broker.port}" for broker in metadata.brokers.values())
-    assert seen == sorted(bootstrap.split(",")), "clients are sent on to where they came in"
+    endpoints = sorted(f"{broker.host}:{broker.port}" for broker in metadata.brokers.values())
+    assert endpoints == sorted(bootstrap.split(",")), (
+        "metadata must have the endpoints of the listener that received the request"
+    )
     for topic in ("greetings", "__transaction_state"):
         for partition in metadata.topics[topic].partitions.values():
             assert len(partition.replicas) == len(SERVICES)
@@ -143,11 +145,11 @@ def test_voters_are_the_services() -> None:
 
 def test_docker_compose_accepts_the_file() -> None:
     try:
-        there = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=TIMEOUT_S, check=False)
+        version = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=TIMEOUT_S, check=False)
     except FileNotFoundError:
-        pytest.skip("no docker client here")
-    if there.returncode != 0:
-        pytest.skip("no docker compose here")
+        pytest.skip("docker is not installed")
+    if version.returncode != 0:
+        pytest.skip("docker compose is not installed")
     command = ["docker", "compose", "-f", str(ROOT / "docker-compose.yml"), "config", "--quiet"]
     judged = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert (judged.returncode, judged.stderr) == (0, "")

@@ -88,11 +88,11 @@ def test_topic_and_broker_configurations_print_the_same(pair: SideBySide, name: 
     odd += ",min.cleanable.dirty.ratio=0x1.8p-2f"
     assert pair.same("kafka-configs", *topic, "--alter", "--add-config", odd)[0] == "exit 0"
     assert len(pair.same("kafka-configs", *topic, "--describe", ordered=False)) == 7
-    taken = ",".join(change.split("=")[0] for change in odd.split(","))
-    pair.same("kafka-configs", *topic, "--alter", "--delete-config", taken)
+    deleted = ",".join(change.split("=")[0] for change in odd.split(","))
+    pair.same("kafka-configs", *topic, "--alter", "--delete-config", deleted)
     pair.same("kafka-configs", *topic, "--describe")
     pair.same("kafka-configs", "--entity-type", "topics", "--entity-name", f"{name}-none", "--describe")
-    one = ("--entity-type", "brokers", "--entity-name", "1")
+    broker_entity = ("--entity-type", "brokers", "--entity-name", "1")
     for change in (
         "log.segment.bytes=many",
         "log.segment.bytes=1",
@@ -102,12 +102,14 @@ def test_topic_and_broker_configurations_print_the_same(pair: SideBySide, name: 
         "log.retention.bytes=70000000",
         "max.connections.per.ip=1000",
     ):
-        pair.same("kafka-configs", *one, "--alter", "--add-config", change)
+        pair.same("kafka-configs", *broker_entity, "--alter", "--add-config", change)
     applied = "max.connections.per.ip=1000 sensitive"  # a broker applies it after the response of the controller
-    pair.until(lambda lines: any(applied in line for line in lines), "kafka-configs", *one, "--describe")
-    assert len(pair.same("kafka-configs", *one, "--describe", ordered=False)) == 4
-    pair.same("kafka-configs", *one, "--alter", "--delete-config", "log.retention.bytes,max.connections.per.ip")
-    assert len(pair.same("kafka-configs", *one, "--describe", ordered=False)) == 2
+    pair.until(lambda lines: any(applied in line for line in lines), "kafka-configs", *broker_entity, "--describe")
+    assert len(pair.same("kafka-configs", *broker_entity, "--describe", ordered=False)) == 4
+    pair.same(
+        "kafka-configs", *broker_entity, "--alter", "--delete-config", "log.retention.bytes,max.connections.per.ip"
+    )
+    assert len(pair.same("kafka-configs", *broker_entity, "--describe", ordered=False)) == 2
 
 
 @pytest.mark.feature("kafka-configs: groups", client=TOOLS)
@@ -143,9 +145,9 @@ def test_quota_commands_print_the_same(pair: SideBySide, name: str) -> None:
     address = ("--entity-type", "ips", "--entity-name", "127.0.0.9")
     pair.same("kafka-configs", *address, "--alter", "--add-config", "connection_creation_rate=10")
     pair.same("kafka-configs", *address, "--describe")
-    taken = ("--alter", "--delete-config", "producer_byte_rate,consumer_byte_rate,request_percentage")
+    deleted = ("--alter", "--delete-config", "producer_byte_rate,consumer_byte_rate,request_percentage")
     for entity in (named_user, named_client, (*user, "--entity-default"), (*named_user, *client, "--entity-default")):
-        assert pair.same("kafka-configs", *entity, *taken)[0] == "exit 0"
+        assert pair.same("kafka-configs", *entity, *deleted)[0] == "exit 0"
         pair.same("kafka-configs", *entity, "--describe", ordered=False)
     pair.same("kafka-configs", *address, "--alter", "--delete-config", "connection_creation_rate")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop.drivers.base import GroupOptions
-from tests.interop.group_helpers import PROTOCOLS, make_topic, read, write
+from tests.interop.group_helpers import PROTOCOLS, make_topic, read_with_members, write_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,12 +30,12 @@ class Members:
         make_topic(pair, name)
         self._members = []
         for bootstrap in pair.bootstraps.values():
-            write(drivers, bootstrap, name, 20)
+            write_records(drivers, bootstrap, name, 20)
             member = drivers("Java 4.3").member(bootstrap, name, GroupOptions(self.group, protocol))
             self._members.append(member)
-            read([member], 20)
+            read_with_members([member], 20)
             member.commit()
-            write(drivers, bootstrap, name, 10)
+            write_records(drivers, bootstrap, name, 10)
 
     def close(self) -> None:
         for member in self._members:
@@ -50,46 +50,46 @@ def protocol(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def living(pair: SideBySide, drivers: Callable[[str], Driver], name: str, protocol: str) -> Iterator[Members]:
+def members(pair: SideBySide, drivers: Callable[[str], Driver], name: str, protocol: str) -> Iterator[Members]:
     members = Members(pair, drivers, name, protocol)
     yield members
     members.close()
 
 
 @pytest.mark.feature("kafka-consumer-groups: list, describe (offsets, members, state)", client=TOOLS)
-def test_group_with_a_member_is_described_the_same(pair: SideBySide, living: Members, protocol: str) -> None:
-    group = ("--group", living.group)
-    for more in ((), ("--offsets",), ("--offsets", "--verbose"), ("--members",), ("--members", "--verbose")):
-        found = pair.same(GROUPS, "--describe", *group, *more, ordered=False)
-        assert any(living.group in line for line in found), found
-    for more in (("--state",), ("--state", "--verbose")):
-        assert any("Stable" in line for line in pair.same(GROUPS, "--describe", *group, *more))
-    pair.same(GROUPS, "--describe", "--all-groups", about=living.group, ordered=False)
-    for more in ((), ("--state",), ("--state", "Stable"), ("--type",), ("--type", protocol), ("--type", "--state")):
-        assert len(pair.same(GROUPS, "--list", *more, about=living.group, ordered=False)) == 2
-    other = PROTOCOLS[protocol == "classic"]
-    for more in (("--state", "Empty,Dead"), ("--type", other)):
-        assert pair.same(GROUPS, "--list", *more, about=living.group, ordered=False) == ["exit 0"]
+def test_group_with_a_member_is_described_the_same(pair: SideBySide, members: Members, protocol: str) -> None:
+    group = ("--group", members.group)
+    for options in ((), ("--offsets",), ("--offsets", "--verbose"), ("--members",), ("--members", "--verbose")):
+        lines = pair.same(GROUPS, "--describe", *group, *options, ordered=False)
+        assert any(members.group in line for line in lines), lines
+    for options in (("--state",), ("--state", "--verbose")):
+        assert any("Stable" in line for line in pair.same(GROUPS, "--describe", *group, *options))
+    pair.same(GROUPS, "--describe", "--all-groups", about=members.group, ordered=False)
+    for options in ((), ("--state",), ("--state", "Stable"), ("--type",), ("--type", protocol), ("--type", "--state")):
+        assert len(pair.same(GROUPS, "--list", *options, about=members.group, ordered=False)) == 2
+    other_protocol = PROTOCOLS[protocol == "classic"]
+    for options in (("--state", "Empty,Dead"), ("--type", other_protocol)):
+        assert pair.same(GROUPS, "--list", *options, about=members.group, ordered=False) == ["exit 0"]
     assert pair.same(GROUPS, "--list", "--state", "NoSuch")[0] == "exit 1"
-    for more in ((), ("--consumer",), ("--group-type", protocol), ("--protocol", "consumer")):
-        assert len(pair.same("kafka-groups", "--list", *more, about=living.group, ordered=False)) == 2
+    for options in ((), ("--consumer",), ("--group-type", protocol), ("--protocol", "consumer")):
+        assert len(pair.same("kafka-groups", "--list", *options, about=members.group, ordered=False)) == 2
 
 
 @pytest.mark.feature("kafka-consumer-groups: operations refused while the group has members", client=TOOLS)
-def test_reset_and_deletion_of_a_group_with_members_are_refused_the_same(pair: SideBySide, living: Members) -> None:
-    group = ("--group", living.group)
+def test_reset_and_deletion_of_a_group_with_members_are_refused_the_same(pair: SideBySide, members: Members) -> None:
+    group = ("--group", members.group)
     assert any("is not empty" in line for line in pair.same(GROUPS, "--delete", *group))
-    pair.same(GROUPS, "--reset-offsets", *group, "--topic", living.topic, "--to-earliest", "--execute")
-    pair.same(GROUPS, "--delete-offsets", *group, "--topic", living.topic)
+    pair.same(GROUPS, "--reset-offsets", *group, "--topic", members.topic, "--to-earliest", "--execute")
+    pair.same(GROUPS, "--delete-offsets", *group, "--topic", members.topic)
 
 
 @pytest.mark.feature("kafka-consumer-groups: reset-offsets, all forms", client=TOOLS)
-def test_offset_resets_print_the_same(pair: SideBySide, living: Members, tmp_path: Path) -> None:
-    living.close()
-    group, topic = ("--group", living.group), ("--topic", living.topic)
+def test_offset_resets_print_the_same(pair: SideBySide, members: Members, tmp_path: Path) -> None:
+    members.close()
+    group, topic = ("--group", members.group), ("--topic", members.topic)
     assert pair.same(GROUPS, "--describe", *group, "--state")[0] == "exit 0"
     plan = tmp_path / "plan.csv"
-    plan.write_text(f"{living.topic},0,3\n{living.topic},1,99\n")
+    plan.write_text(f"{members.topic},0,3\n{members.topic},1,99\n")
     forms = [
         ("--to-earliest",),
         ("--to-latest",),
@@ -105,13 +105,13 @@ def test_offset_resets_print_the_same(pair: SideBySide, living: Members, tmp_pat
         ("--from-file", str(plan)),
     ]
     for form in forms:
-        for how in ("--dry-run", "--execute"):
-            pair.same(GROUPS, "--reset-offsets", *group, *topic, *form, how, ordered=False)
+        for mode in ("--dry-run", "--execute"):
+            pair.same(GROUPS, "--reset-offsets", *group, *topic, *form, mode, ordered=False)
         assert pair.same(GROUPS, "--describe", *group, ordered=False)[0] == "exit 0"
     reset = (GROUPS, "--reset-offsets", *group)
-    one = ("--topic", f"{living.topic}:1")
+    one_partition = ("--topic", f"{members.topic}:1")
     for scope in (
-        (*one, "--to-offset", "2", "--execute"),
+        (*one_partition, "--to-offset", "2", "--execute"),
         ("--all-topics", "--shift-by", "1", "--export", "--dry-run"),
     ):
         assert pair.same(*reset, *scope, ordered=False)[0] == "exit 0"
@@ -121,23 +121,23 @@ def test_offset_resets_print_the_same(pair: SideBySide, living: Members, tmp_pat
         ("--topic", "no-such-topic", "--to-earliest", "--execute"),
     ):
         pair.same(*reset, *wrong, ordered=False)
-    fresh = ("--group", f"{living.group}-new")
-    pair.same(GROUPS, "--reset-offsets", *fresh, *topic, "--to-earliest", "--execute", ordered=False)
-    pair.same(GROUPS, "--describe", *fresh, ordered=False)
+    new_group = ("--group", f"{members.group}-new")
+    pair.same(GROUPS, "--reset-offsets", *new_group, *topic, "--to-earliest", "--execute", ordered=False)
+    pair.same(GROUPS, "--describe", *new_group, ordered=False)
 
 
 @pytest.mark.feature("kafka-consumer-groups: delete-offsets, delete", client=TOOLS)
-def test_deletion_of_offsets_and_groups_prints_the_same(pair: SideBySide, living: Members) -> None:
-    living.close()
-    group = ("--group", living.group)
-    for topic in (f"{living.topic}:0", f"{living.topic}:0", "no-such-topic", f"{living.topic}:7"):
+def test_deletion_of_offsets_and_groups_prints_the_same(pair: SideBySide, members: Members) -> None:
+    members.close()
+    group = ("--group", members.group)
+    for topic in (f"{members.topic}:0", f"{members.topic}:0", "no-such-topic", f"{members.topic}:7"):
         pair.same(GROUPS, "--delete-offsets", *group, "--topic", topic)
-    assert len(pair.same(GROUPS, "--describe", *group, about=living.group)) == 3
+    assert len(pair.same(GROUPS, "--describe", *group, about=members.group)) == 3
     pair.same(GROUPS, "--describe", *group, "--members")
-    pair.same(GROUPS, "--delete-offsets", *group, "--topic", living.topic)
+    pair.same(GROUPS, "--delete-offsets", *group, "--topic", members.topic)
     pair.same(GROUPS, "--describe", *group)
     assert any("was successful" in line for line in pair.same(GROUPS, "--delete", *group))
     assert any("could not be deleted" in line for line in pair.same(GROUPS, "--delete", *group))
-    for more in ((), ("--members",), ("--state",)):
-        assert any("not found" in line for line in pair.same(GROUPS, "--describe", *group, *more))
-    pair.same(GROUPS, "--delete-offsets", *group, "--topic", living.topic)
+    for options in ((), ("--members",), ("--state",)):
+        assert any("not found" in line for line in pair.same(GROUPS, "--describe", *group, *options))
+    pair.same(GROUPS, "--delete-offsets", *group, "--topic", members.topic)

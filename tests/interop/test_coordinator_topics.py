@@ -1,7 +1,7 @@
 """Records of groups and transactions in the topics of their coordinators, decoded by Kafka's tools.
 
-The tools are kafka-dump-log and the formatters of the console consumer. The same work on both brokers must produce the same
-records.
+The tools are kafka-dump-log and the formatters of the console consumer. The same work on both brokers must produce the
+same records.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop.drivers.base import GroupOptions, ProducerOptions
-from tests.interop.group_helpers import PROTOCOLS, make_topic, read, write
+from tests.interop.group_helpers import PROTOCOLS, make_topic, read_with_members, write_records
 from tests.support.side_by_side import rubbed
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ VARYING = [
     (re.compile(rf'("(?:{IDS})":)"[^"]*"'), r'\1"ID"'),
 ]
 SET = re.compile(r'(?<="transactionPartitions":\[)[^]].*?}(?=])')
-"""Fields whose order in Kafka is that of a hash table."""
+"""Fields that Kafka prints in the order of a hash table."""
 FORMATTERS = {
     "__consumer_offsets": ("OffsetsMessageFormatter", "GroupMetadataMessageFormatter"),
     "__transaction_state": ("TransactionLogMessageFormatter",),
@@ -59,15 +59,15 @@ def directories(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> dic
 def work(drivers: Callable[[str], Driver], bootstrap: str, name: str, protocol: str) -> None:
     """Run a group that commits offsets, then commits in a transaction, aborts a transaction, and leaves."""
     java = drivers("Java 4.3")
-    write(drivers, bootstrap, name, 20)
+    write_records(drivers, bootstrap, name, 20)
     member = java.member(bootstrap, name, GroupOptions(f"g-{name}", protocol))
-    read([member], 20)
+    read_with_members([member], 20)
     member.commit()
     producer = java.producer(bootstrap, ProducerOptions(transactional_id=f"id-{name}"))
     producer.init()
     for end in (producer.commit, producer.abort):
-        write(drivers, bootstrap, name, 10)
-        read([member], 10)
+        write_records(drivers, bootstrap, name, 10)
+        read_with_members([member], 10)
         producer.begin()
         producer.send(name, b"in a transaction", partition=1)
         producer.flush()
@@ -77,11 +77,11 @@ def work(drivers: Callable[[str], Driver], bootstrap: str, name: str, protocol: 
     producer.close()
 
 
-def about(name: str, printed: str) -> list[str]:
+def lines_of_test(name: str, printed: str) -> list[str]:
     """Return the lines about one test in order, without values that must differ."""
     lines = [line[line.find("key:") :] for line in ROW.split(printed) if name in line]
     assert lines, printed
-    text = SET.sub(lambda found: ",".join(sorted(re.split(",(?={)", found[0]))), "\n".join(lines))
+    text = SET.sub(lambda match: ",".join(sorted(re.split(",(?={)", match[0]))), "\n".join(lines))
     for pattern, instead in VARYING:
         text = pattern.sub(instead, text)
     return rubbed(text)
@@ -99,13 +99,13 @@ def test_records_of_coordinators_equal_those_of_kafka(
         ("__consumer_offsets", "--offsets-decoder"),
         ("__transaction_state", "--transaction-log-decoder"),
     ):
-        found = {}
+        records = {}
         for broker, directory in directories.items():
             files = sorted(str(path) for path in directory.glob(f"{topic}-*/*.log"))
             finished = pair.tools.run("kafka-dump-log", "--files", ",".join(files), option)
             assert finished.returncode == 0, finished.stderr
-            found[broker] = about(name, finished.stdout)
-        assert found["odradek"] == found["kafka"]
+            records[broker] = lines_of_test(name, finished.stdout)
+        assert records["odradek"] == records["kafka"]
 
 
 @pytest.mark.feature("kafka-console-consumer: formatters of the coordinators' topics", client=TOOLS)
@@ -121,5 +121,5 @@ def test_formatters_of_the_console_consumer_print_the_same(
             finished = pair.finished(
                 "kafka-console-consumer", "--topic", topic, *formatted, "--timeout-ms", str(QUIET_MS)
             )
-            found = {broker: about(name, each.stdout) for broker, each in finished.items()}
-            assert found["odradek"] == found["kafka"]
+            records = {broker: lines_of_test(name, each.stdout) for broker, each in finished.items()}
+            assert records["odradek"] == records["kafka"]

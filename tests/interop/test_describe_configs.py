@@ -21,14 +21,14 @@ pytestmark = pytest.mark.interop
 
 OWN_DEFAULTS = {
     "advertised.listeners": "Kafka repeats the listeners",
-    "controller.listener.names": "Kafka has one for controllers alone",
-    "controller.quorum.voters": "each has its port",
-    "listeners": "each has its port",
-    "log.dirs": "each has its directory",
-    "node.id": "each has its id",
-    "offsets.topic.replication.factor": "follows the number of brokers",
-    "transaction.state.log.min.isr": "follows the number of brokers",
-    "transaction.state.log.replication.factor": "follows the number of brokers",
+    "controller.listener.names": "Kafka has a separate one for controllers",
+    "controller.quorum.voters": "each broker has its own port",
+    "listeners": "each broker has its own port",
+    "log.dirs": "each broker has its own directory",
+    "node.id": "each broker has its own id",
+    "offsets.topic.replication.factor": "depends on the number of brokers",
+    "transaction.state.log.min.isr": "depends on the number of brokers",
+    "transaction.state.log.replication.factor": "depends on the number of brokers",
 }
 ONLY_AT_START = ("listeners",)
 """Properties that only Kafka can change dynamically."""
@@ -43,12 +43,12 @@ NOT_HERE = {
     "connections.max.reauth.ms": "clients are not authenticated",
     "controlled.shutdown.enable": "always on",
     "controller.quorum.append.linger.ms": "appends are not delayed",
-    "controller.quorum.auto.join.enable": "voters are those that were configured",
-    "controller.quorum.bootstrap.servers": "voters are those that were configured",
+    "controller.quorum.auto.join.enable": "the voters are configured statically",
+    "controller.quorum.bootstrap.servers": "the voters are configured statically",
     "controller.quorum.fetch.": "named limits",
-    "controller.quorum.request.timeout.ms": "the election time-out stands for it",
+    "controller.quorum.request.timeout.ms": "the election time-out is used instead",
     "controller.quorum.retry.backoff.ms": "no polling",
-    "controller.socket.timeout.ms": "request.timeout.ms stands for it",
+    "controller.socket.timeout.ms": "request.timeout.ms is used instead",
     "cordoned.log.dirs": "a node has one data directory",
     "delegation.token.": "clients are not authenticated",
     "early.start.listeners": "all listeners start together",
@@ -56,15 +56,15 @@ NOT_HERE = {
     "group.coordinator.": "one event loop; appends are not delayed; the protocols are on by group.version",
     "group.share.": "no share groups",
     "group.streams.": "no streams groups",
-    "initial.broker.registration.timeout.ms": "a node waits until it is registered, and says so",
+    "initial.broker.registration.timeout.ms": "a node waits without a limit until it is registered, and logs it",
     "kafka.metrics.": "Prometheus alone",
     "listener.security.protocol.map": "plaintext alone",
-    "log.cleaner.threads": "compaction runs on the loop",
+    "log.cleaner.threads": "compaction runs on the event loop",
     "log.dir": "log.dirs",
-    "max.connections.per.ip.overrides": "quotas of addresses (KIP-612) are set while it runs",
-    "metadata.log.dir": "in the data directory",
+    "max.connections.per.ip.overrides": "quotas of addresses (KIP-612) are set dynamically",
+    "metadata.log.dir": "the metadata log is in the data directory",
     "metadata.log.segment.ms": "segments of metadata roll by size",
-    "metadata.max.": "the metadata log is truncated at its snapshots, and writes nothing when idle",
+    "metadata.max.": "the metadata log is deleted up to its snapshots, and an idle controller writes nothing",
     "metric": "Prometheus alone",
     "num.": "one event loop",
     "offsets.topic.compression.codec": "offsets are written uncompressed",
@@ -72,16 +72,16 @@ NOT_HERE = {
     "process.roles": "by controller.quorum.voters",
     "queued.max.requests": "by bytes: queued.max.request.bytes",
     "remote.": "no tiered storage",
-    "replica.socket.": "of Kafka's own threads",
-    "replication.quota.window.": "a leaky bucket has no window",
+    "replica.socket.": "property of Kafka's threads",
+    "replication.quota.window.": "quotas use a leaky bucket, which has no window",
     "sasl.": "clients are not authenticated",
     "security.": "plaintext alone",
     "share.": "no share groups",
-    "socket.connection.setup.": "of Kafka's own clients",
+    "socket.connection.setup.": "property of Kafka's internal clients",
     "socket.receive.buffer.bytes": "the system's own",
     "socket.send.buffer.bytes": "the system's own",
     "ssl.": "plaintext alone",
-    "telemetry.max.bytes": "clients do not push metrics here",
+    "telemetry.max.bytes": "clients do not push metrics (KIP-714)",
     "transaction.two.phase.commit.enable": "unstable in Kafka 4.3",
 }
 """Properties of Kafka, or prefixes of their names, that Odradek does not have, with the reason."""
@@ -107,17 +107,17 @@ def described(bootstrap: str, kind: ResourceType, name: str) -> dict[str, Any]:
 
 
 def test_broker_properties_equal_those_of_kafka(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> None:
-    ours = described(odradek_cluster.bootstrap, ResourceType.BROKER, "1")
+    odradek = described(odradek_cluster.bootstrap, ResourceType.BROKER, "1")
     kafkas = described(kafka_broker.bootstrap, ResourceType.BROKER, "1")
-    both = [name for name in ours if name in kafkas]
-    assert len(both) > 50
-    different = [name for name in both if row(ours[name], name) != row(kafkas[name], name)]
-    assert different == [], [(row(ours[name], name), row(kafkas[name], name)) for name in different]
-    left_out = [name for name in kafkas if name not in ours]
+    common = [name for name in odradek if name in kafkas]
+    assert len(common) > 50
+    different = [name for name in common if row(odradek[name], name) != row(kafkas[name], name)]
+    assert different == [], [(row(odradek[name], name), row(kafkas[name], name)) for name in different]
+    left_out = [name for name in kafkas if name not in odradek]
     assert [name for name in left_out if not is_explained(name)] == []
-    gone = [start for start in NOT_HERE if not any(name.startswith(start) for name in left_out)]
-    assert gone == [], f"no longer so: {gone}"
-    ours_alone = {name for name in ours if name not in kafkas and not name.startswith("odradek.")}
+    removed = [start for start in NOT_HERE if not any(name.startswith(start) for name in left_out)]
+    assert removed == [], f"reasons for properties that exist or no longer differ: {removed}"
+    ours_alone = {name for name in odradek if name not in kafkas and not name.startswith("odradek.")}
     assert ours_alone == set(HIDDEN)
 
 
@@ -132,20 +132,20 @@ def row(entry: Any, name: str) -> tuple[object, ...]:
 
 
 def test_topic_properties_equal_those_of_kafka(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> None:
-    found = []
+    descriptions = []
     for bootstrap in (odradek_cluster.bootstrap, kafka_broker.bootstrap):
         topic = NewTopic("described-configs", 1, 1, config={"retention.ms": "-1", "max.message.bytes": "2000"})
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([topic])["described-configs"].result(TIMEOUT_S)
-        found.append(described(bootstrap, ResourceType.TOPIC, "described-configs"))
-    ours, kafkas = found
-    assert ours.keys() == kafkas.keys()
-    for name, here in ours.items():
-        there = kafkas[name]
-        assert (here.value, here.is_read_only, here.is_sensitive) == (
-            there.value,
-            there.is_read_only,
-            there.is_sensitive,
+        descriptions.append(described(bootstrap, ResourceType.TOPIC, "described-configs"))
+    odradek, kafkas = descriptions
+    assert odradek.keys() == kafkas.keys()
+    for name, row_of_odradek in odradek.items():
+        row_of_kafka = kafkas[name]
+        assert (row_of_odradek.value, row_of_odradek.is_read_only, row_of_odradek.is_sensitive) == (
+            row_of_kafka.value,
+            row_of_kafka.is_read_only,
+            row_of_kafka.is_sensitive,
         ), name
         if name not in OWN_DEFAULTS:
-            assert here.source == there.source, name
+            assert row_of_odradek.source == row_of_kafka.source, name

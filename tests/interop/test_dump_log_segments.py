@@ -53,8 +53,8 @@ def dump(directory: str, *options: str, gaps: bool = False) -> dict[str, list[st
     complaints = "".join(line + "\n" for line in finished.stderr.splitlines() if not line.startswith("SLF4J"))
     if gaps:
         complaints = GAP_COMPLAINT.sub("", complaints)
-    for found in FIRST_OFFSET_COMPLAINT.finditer(complaints):
-        assert int(found[1]) == int(found[2])
+    for match in FIRST_OFFSET_COMPLAINT.finditer(complaints):
+        assert int(match[1]) == int(match[2])
     assert FIRST_OFFSET_COMPLAINT.sub("", complaints).strip() == ""
     by_file: dict[str, list[str]] = defaultdict(list)
     for line in finished.stdout.splitlines():
@@ -70,13 +70,13 @@ def fields(line: str) -> dict[str, str]:
     return dict(FIELD.findall(line))
 
 
-def ours(directory: str, name: str, *, records: bool = False) -> list[dict[str, Any]]:
+def decoded_by_odradek(directory: str, name: str, *, records: bool = False) -> list[dict[str, Any]]:
     entries = list(dump_file(OsDisk(), f"{directory}/{name}", records=records))
     assert not any("error" in entry for entry in entries)
     return entries
 
 
-def write_everything(log: PartitionLog) -> None:
+def write_sample(log: PartitionLog) -> None:
     """Write several segments with all codecs, timestamps out of order, and transactions.
 
     Transactions are committed, aborted, open, empty, and across segments.
@@ -99,9 +99,11 @@ def write_everything(log: PartitionLog) -> None:
             append(log, data, leader_epoch=number // 80)
             sequences[producer_id] += 3
         else:
-            late = timestamp - number % 7 * 1500
+            record_timestamp = timestamp - number % 7 * 1500
             append(
-                log, batch(4, size=number, timestamp=late, compression=CODECS[number % 5]), leader_epoch=number // 80
+                log,
+                batch(4, size=number, timestamp=record_timestamp, compression=CODECS[number % 5]),
+                leader_epoch=number // 80,
             )
         if number == 150:
             asyncio.run(log.flush())
@@ -113,7 +115,7 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     root, disk = str(tmp_path_factory.mktemp("dump")), OsDisk()
     config = LogConfig(segment_bytes=SEGMENT_BYTES, index_interval_bytes=500)
     log = open_log(disk, root, config)
-    write_everything(log)
+    write_sample(log)
     if request.param == "recovered":
         log.close(clean=False)
         log = open_log(disk, root, config)
@@ -143,27 +145,27 @@ def compare_segment(directory: str, name: str, lines: list[str]) -> None:
     assert parsed is not None
     assert lines[0] == f"Log starting offset: {parsed[0]}"
     batches = [fields(line) for line in lines if line.startswith("baseOffset")]
-    entries = ours(directory, name, records=True)
+    entries = decoded_by_odradek(directory, name, records=True)
     assert [
         [
-            found["baseOffset"],
-            found["lastOffset"],
-            found["count"],
-            found["baseSequence"],
-            found["lastSequence"],
-            found["producerId"],
-            found["producerEpoch"],
-            found["partitionLeaderEpoch"],
-            found["isTransactional"] == "true",
-            found["isControl"] == "true",
-            found["position"],
-            found["CreateTime"],
-            found["size"],
-            found["compresscodec"],
-            found["crc"],
-            found["isvalid"],
+            row["baseOffset"],
+            row["lastOffset"],
+            row["count"],
+            row["baseSequence"],
+            row["lastSequence"],
+            row["producerId"],
+            row["producerEpoch"],
+            row["partitionLeaderEpoch"],
+            row["isTransactional"] == "true",
+            row["isControl"] == "true",
+            row["position"],
+            row["CreateTime"],
+            row["size"],
+            row["compresscodec"],
+            row["crc"],
+            row["isvalid"],
         ]
-        for found in batches
+        for row in batches
     ] == [
         [
             str(entry["base_offset"]),
@@ -187,41 +189,43 @@ def compare_segment(directory: str, name: str, lines: list[str]) -> None:
     ]
     records = [fields(line) for line in lines if line.startswith("| offset")]
     flat = [record for entry in entries for record in entry["records"]]
-    assert [(found["offset"], found["CreateTime"]) for found in records] == [
+    assert [(row["offset"], row["CreateTime"]) for row in records] == [
         (str(record["offset"]), str(record["timestamp"])) for record in flat
     ]
-    assert [found.get("payload") for found in records] == [record.get("value") or None for record in flat]
-    assert [(found.get("endTxnMarker"), found.get("coordinatorEpoch")) for found in records] == [
+    assert [row.get("payload") for row in records] == [record.get("value") or None for record in flat]
+    assert [(row.get("endTxnMarker"), row.get("coordinatorEpoch")) for row in records] == [
         (record.get("marker"), str(record["coordinator_epoch"]) if "marker" in record else None) for record in flat
     ]
 
 
 def compare_index(directory: str, name: str, lines: list[str]) -> None:
-    found = [{key: int(value) for key, value in fields(line).items()} for line in lines]
+    rows = [{key: int(value) for key, value in fields(line).items()} for line in lines]
     renamed = {
         "producer_id": "producerId",
         "first_offset": "firstOffset",
         "last_offset": "lastOffset",
         "last_stable_offset": "lastStableOffset",
     }
-    expected = [{renamed.get(key, key): value for key, value in entry.items()} for entry in ours(directory, name)]
-    assert found == expected, name
+    expected = [
+        {renamed.get(key, key): value for key, value in entry.items()} for entry in decoded_by_odradek(directory, name)
+    ]
+    assert rows == expected, name
 
 
 def compare_snapshot(directory: str, name: str, lines: list[str]) -> None:
     assert [
         [
-            found["producerId"],
-            found["producerEpoch"],
-            found["coordinatorEpoch"],
-            found["currentTxnFirstOffset"].removeprefix("OptionalLong").strip("[]").replace(".empty", "None"),
-            found["lastTimestamp"],
-            found["lastSequence"],
-            found["lastOffset"],
-            found["offsetDelta"],
+            row["producerId"],
+            row["producerEpoch"],
+            row["coordinatorEpoch"],
+            row["currentTxnFirstOffset"].removeprefix("OptionalLong").strip("[]").replace(".empty", "None"),
+            row["lastTimestamp"],
+            row["lastSequence"],
+            row["lastOffset"],
+            row["offsetDelta"],
         ]
-        for found in map(fields, lines)
-    ] == [[str(value) for value in entry.values()] for entry in ours(directory, name)]
+        for row in map(fields, lines)
+    ] == [[str(value) for value in entry.values()] for entry in decoded_by_odradek(directory, name)]
 
 
 def test_transaction_log_is_decoded(tmp_path: Path) -> None:
@@ -258,7 +262,7 @@ def test_transaction_log_is_decoded(tmp_path: Path) -> None:
     lines = [line for line in dump(log.directory, "--transaction-log-decoder")[name] if line.startswith("| offset")]
     keys = [json.loads(line.partition("key: ")[2].partition(" payload: ")[0])["data"] for line in lines]
     values = [json.loads(line.partition(" payload: ")[2]) if " payload: {" in line else None for line in lines]
-    flat = [record for entry in ours(log.directory, name, records=True) for record in entry["records"]]
+    flat = [record for entry in decoded_by_odradek(log.directory, name, records=True) for record in entry["records"]]
     assert [key["transactionalId"] for key in keys] == [record["key"]["transactional_id"] for record in flat]
     for value, record in zip(values, flat, strict=True):
         assert (value is None) == (record["value"] is None)
@@ -286,7 +290,7 @@ def test_metadata_log_is_decoded(tmp_path: Path) -> None:
     log.close(clean=True)
     name = f"{0:020d}.log"
     lines = [line for line in dump(log.directory, "--cluster-metadata-decoder")[name] if line.startswith("| offset")]
-    found = [json.loads(line.partition(" payload: ")[2]) for line in lines]
-    flat = [record for entry in ours(log.directory, name, records=True) for record in entry["records"]]
-    assert [value["data"]["name"] for value in found] == [record["value"]["name"] for record in flat]
-    assert found[0]["data"]["topicId"] == flat[0]["value"]["topic_id"]
+    values = [json.loads(line.partition(" payload: ")[2]) for line in lines]
+    flat = [record for entry in decoded_by_odradek(log.directory, name, records=True) for record in entry["records"]]
+    assert [value["data"]["name"] for value in values] == [record["value"]["name"] for record in flat]
+    assert values[0]["data"]["topicId"] == flat[0]["value"]["topic_id"]

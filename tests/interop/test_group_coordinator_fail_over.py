@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 
 BROKERS = 3
-BOTH = [0, 1]
+PARTITIONS = [0, 1]
 RECORDS = 400
 BATCH = 40
 ROUNDS = 9
@@ -47,7 +47,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
-def three(cluster: LocalCluster) -> LocalCluster:
+def brokers(cluster: LocalCluster) -> LocalCluster:
     """Start all brokers that do not run."""
     for node_id in cluster.node_ids:
         if not cluster.is_running(node_id):
@@ -57,7 +57,7 @@ def three(cluster: LocalCluster) -> LocalCluster:
 
 def make_topic(cluster: LocalCluster, name: str) -> str:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic(name, len(BOTH), BROKERS)])[name].result(TIMEOUT_S)
+    admin.create_topics([NewTopic(name, len(PARTITIONS), BROKERS)])[name].result(TIMEOUT_S)
     return name
 
 
@@ -73,13 +73,13 @@ def write(cluster: LocalCluster, topic: str, first: int = 0, count: int = RECORD
     producer = ConfluentDriver().producer(cluster.bootstrap, ProducerOptions(idempotent=True))
     contents = [b"%06d" % number for number in range(first, first + count)]
     for number, content in enumerate(contents):
-        producer.send(topic, content, partition=number % len(BOTH))
+        producer.send(topic, content, partition=number % len(PARTITIONS))
     producer.flush()
     return contents
 
 
 class Processor:
-    """Reads one topic and writes another in transactions with the offsets of its group."""
+    """Processor that reads one topic and writes another in transactions with the offsets of its group."""
 
     def __init__(self, driver: Driver, cluster: LocalCluster, source: str, output: str, protocol: str) -> None:
         self._driver = driver
@@ -105,7 +105,7 @@ class Processor:
                 self._process(self._producer, self._member, messages)
         except (ClientFailed, Fenced):
             self.failures += 1
-            assert self.failures < 30, "it never goes on"
+            assert self.failures < 30, "the processor does not recover"
             self.close()
 
     def _process(self, producer: ProducerDriver, member: GroupConsumer, messages: list[Message]) -> None:
@@ -120,7 +120,7 @@ class Processor:
         if self._member is None:
             return 0
         try:
-            return sum(offset or 0 for offset in self._member.committed(BOTH))
+            return sum(offset or 0 for offset in self._member.committed(PARTITIONS))
         except ClientFailed:
             return 0
 
@@ -134,55 +134,55 @@ class Processor:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_each_input_has_one_output_when_the_coordinator_is_killed(
-    three: LocalCluster, drivers: Callable[[str], Driver], protocol: str
+    brokers: LocalCluster, drivers: Callable[[str], Driver], protocol: str
 ) -> None:
     """Use the Java client: librdkafka 2.16 may wait without end in send_offsets_to_transaction (docs/clients.md)."""
-    source = make_topic(three, f"in-{protocol}-{time.time_ns():x}")
-    output = make_topic(three, f"out-{protocol}-{time.time_ns():x}")
-    processor = Processor(drivers("Java 4.3"), three, source, output, protocol)
+    source = make_topic(brokers, f"in-{protocol}-{time.time_ns():x}")
+    output = make_topic(brokers, f"out-{protocol}-{time.time_ns():x}")
+    processor = Processor(drivers("Java 4.3"), brokers, source, output, protocol)
     contents: list[bytes] = []
     deadline = time.monotonic() + LONGEST_S
     killed = -1
     for number in range(ROUNDS):
-        contents += write(three, source, len(contents), BATCH)
+        contents += write(brokers, source, len(contents), BATCH)
         if number == ROUNDS // 3:
-            killed = coordinator_of(three, f"g-{source}")
-            three.kill(killed)
+            killed = coordinator_of(brokers, f"g-{source}")
+            brokers.kill(killed)
         if number == 2 * ROUNDS // 3:
-            three.start(killed)
+            brokers.start(killed)
         while processor.processed() < len(contents):
             assert time.monotonic() < deadline, (processor.processed(), len(contents), processor.failures)
             processor.step()
     processor.close()
-    await_stable(three.bootstrap, {output: len(BOTH)})
-    processed = ConfluentDriver().consume(three.bootstrap, output, BOTH, "read_committed")
+    await_stable(brokers.bootstrap, {output: len(PARTITIONS)})
+    processed = ConfluentDriver().consume(brokers.bootstrap, output, PARTITIONS, "read_committed")
     assert sorted(message.value or b"" for message in processed) == contents
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_members_continue_when_their_coordinator_is_killed(three: LocalCluster, protocol: str) -> None:
-    source = make_topic(three, f"shared-{protocol}-{time.time_ns():x}")
+def test_members_continue_when_their_coordinator_is_killed(brokers: LocalCluster, protocol: str) -> None:
+    source = make_topic(brokers, f"shared-{protocol}-{time.time_ns():x}")
     driver, group = ConfluentDriver(), f"g-{source}"
-    commit_beginnings(three, group, source)
-    members = [driver.member(three.bootstrap, source, GroupOptions(group, protocol)) for _ in BOTH]
-    until_shared(members)
-    killed = coordinator_of(three, group)
-    three.kill(killed)
-    contents = write(three, source)
-    found: list[bytes] = []
+    commit_beginnings(brokers, group, source)
+    members = [driver.member(brokers.bootstrap, source, GroupOptions(group, protocol)) for _ in PARTITIONS]
+    poll_until_shared(members)
+    killed = coordinator_of(brokers, group)
+    brokers.kill(killed)
+    contents = write(brokers, source)
+    received: list[bytes] = []
     deadline = time.monotonic() + LONGEST_S
-    while len(found) < RECORDS:
-        assert time.monotonic() < deadline, len(found)
-        found += [message.value or b"" for member in members for message in member.poll(POLL_S)]
-    assert sorted(found) == contents
-    assert coordinator_of(three, group) != killed
+    while len(received) < RECORDS:
+        assert time.monotonic() < deadline, len(received)
+        received += [message.value or b"" for member in members for message in member.poll(POLL_S)]
+    assert sorted(received) == contents
+    assert coordinator_of(brokers, group) != killed
     for member in members:
         member.commit()
     members[0].close()
-    until_shared(members[1:])
-    assert members[1].committed(BOTH) == [RECORDS // 2, RECORDS // 2]
+    poll_until_shared(members[1:])
+    assert members[1].committed(PARTITIONS) == [RECORDS // 2, RECORDS // 2]
     members[1].close()
-    three.start(killed)
+    brokers.start(killed)
 
 
 def commit_beginnings(cluster: LocalCluster, group: str, topic: str) -> None:
@@ -191,15 +191,15 @@ def commit_beginnings(cluster: LocalCluster, group: str, topic: str) -> None:
     librdkafka 2.16 repeats that request after the partition was revoked, and fetches from there (docs/clients.md).
     """
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
-    consumer.commit(offsets=[TopicPartition(topic, partition, 0) for partition in BOTH], asynchronous=False)
+    consumer.commit(offsets=[TopicPartition(topic, partition, 0) for partition in PARTITIONS], asynchronous=False)
     consumer.close()
 
 
-def until_shared(members: list[ConfluentMember]) -> None:
+def poll_until_shared(members: list[ConfluentMember]) -> None:
     """Poll until the partitions are distributed evenly over the members."""
     deadline = time.monotonic() + LONGEST_S
     while (
-        sorted(partition for member in members for partition in member.assigned()) != BOTH
+        sorted(partition for member in members for partition in member.assigned()) != PARTITIONS
         or len({len(member.assigned()) for member in members}) != 1
     ):
         assert time.monotonic() < deadline, [member.assigned() for member in members]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.interop
 
-BOTH = [0, 1]
+PARTITIONS = [0, 1]
 POLL_S = 0.2
 KNOW_THE_CONSUMER_PROTOCOL = ("confluent-kafka", "Java 4.3")
 
@@ -31,28 +31,28 @@ def write(driver: Driver, bootstrap: str, topic: str, first: int, count: int) ->
     return contents
 
 
-def read(members: list[GroupConsumer], count: int) -> list[Message]:
+def read_with_members(members: list[GroupConsumer], count: int) -> list[Message]:
     """Poll with all members until they have received `count` records in total, and then once more."""
-    found: list[Message] = []
+    messages: list[Message] = []
     deadline = time.monotonic() + TIMEOUT_S
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count} records"
-        found += poll(members)
-    return found + poll(members)
+    while len(messages) < count:
+        assert time.monotonic() < deadline, f"{len(messages)} of {count} records"
+        messages += poll(members)
+    return messages + poll(members)
 
 
 def poll(members: list[GroupConsumer]) -> list[Message]:
     return [message for member in members for message in member.poll(POLL_S)]
 
 
-def until_assigned(members: list[GroupConsumer], wanted: list[list[int]]) -> list[Message]:
+def poll_until_assigned(members: list[GroupConsumer], assignments: list[list[int]]) -> list[Message]:
     """Poll with all members until their partition counts are those of `wanted` in any order. Return the records."""
-    found: list[Message] = []
+    messages: list[Message] = []
     deadline = time.monotonic() + TIMEOUT_S
-    while sorted(member.assigned() for member in members) != wanted:
+    while sorted(member.assigned() for member in members) != assignments:
         assert time.monotonic() < deadline, [member.assigned() for member in members]
-        found += poll(members)
-    return found
+        messages += poll(members)
+    return messages
 
 
 def values(messages: list[Message]) -> list[bytes]:
@@ -63,23 +63,23 @@ def members_share_a_topic(driver: Driver, bootstrap: str, topic: str, protocol: 
     contents = write(driver, bootstrap, topic, 0, 100)
     options = GroupOptions(f"g-{topic}", protocol)
     first = driver.member(bootstrap, topic, options)
-    found = read([first], 100)
-    assert (values(found), first.assigned()) == (contents, BOTH)
+    messages = read_with_members([first], 100)
+    assert (values(messages), first.assigned()) == (contents, PARTITIONS)
     first.commit()
-    assert first.committed(BOTH) == [50, 50]
+    assert first.committed(PARTITIONS) == [50, 50]
     second = driver.member(bootstrap, topic, options)
-    assert until_assigned([first, second], [[0], [1]]) == []  # committed records are not received again
-    more = write(driver, bootstrap, topic, 100, 100)
-    assert values(read([first, second], 100)) == more
+    assert poll_until_assigned([first, second], [[0], [1]]) == []  # committed records are not received again
+    further_contents = write(driver, bootstrap, topic, 100, 100)
+    assert values(read_with_members([first, second], 100)) == further_contents
     for member in (first, second):
         member.commit()
     first.close()
-    assert until_assigned([second], [BOTH]) == []
+    assert poll_until_assigned([second], [PARTITIONS]) == []
     last = write(driver, bootstrap, topic, 200, 10)
-    assert values(read([second], 10)) == last
+    assert values(read_with_members([second], 10)) == last
     second.close()  # without a commit
     third = driver.member(bootstrap, topic, options)
-    assert values(read([third], 10)) == last
+    assert values(read_with_members([third], 10)) == last
     third.close()
 
 
@@ -98,13 +98,13 @@ def static_members_come_back(driver: Driver, bootstrap: str, topic: str, protoco
     write(driver, bootstrap, topic, 0, 100)
     options = [GroupOptions(f"g-{topic}", protocol, instance=f"instance-{number}") for number in range(2)]
     members = [driver.member(bootstrap, topic, each) for each in options]
-    until_assigned(members, [[0], [1]])
-    held = members[0].assigned()
+    poll_until_assigned(members, [[0], [1]])
+    partitions = members[0].assigned()
     for member in members:
         member.close()
     members = [driver.member(bootstrap, topic, each) for each in options]
-    until_assigned(members, [[0], [1]])
-    assert members[0].assigned() == held
+    poll_until_assigned(members, [[0], [1]])
+    assert members[0].assigned() == partitions
     for member in members:
         member.close()
 
@@ -127,27 +127,29 @@ def read_process_write(driver: Driver, bootstrap: str, topic: str, output: str, 
     producer.init()
     for commit in (False, True):
         member = driver.member(bootstrap, topic, options)
-        found = read([member], 40)
-        assert values(found) == contents
+        messages = read_with_members([member], 40)
+        assert values(messages) == contents
         producer.begin()
-        for message in found:
+        for message in messages:
             assert message.value is not None
-            producer.send(output, message.value + (b" kept" if commit else b" lost"), partition=message.partition)
+            producer.send(
+                output, message.value + (b" committed" if commit else b" aborted"), partition=message.partition
+            )
         producer.send_offsets(member)
         if commit:
             producer.commit()
         else:
             producer.abort()
-            assert member.committed(BOTH) == [None, None]
+            assert member.committed(PARTITIONS) == [None, None]
         member.close()
     member = driver.member(bootstrap, topic, options)
-    assert member.committed(BOTH) == [20, 20]
-    more = write(driver, bootstrap, topic, 40, 2)
-    assert values(read([member], 2)) == more
+    assert member.committed(PARTITIONS) == [20, 20]
+    further_contents = write(driver, bootstrap, topic, 40, 2)
+    assert values(read_with_members([member], 2)) == further_contents
     member.close()
     producer.close()
-    processed = driver.consume(bootstrap, output, BOTH, "read_committed")
-    assert values(processed) == [content + b" kept" for content in contents]
+    processed = driver.consume(bootstrap, output, PARTITIONS, "read_committed")
+    assert values(processed) == [content + b" committed" for content in contents]
 
 
 @pytest.mark.feature("transactions: read-process-write with offsets of a classic group")
@@ -172,8 +174,8 @@ def test_members_of_all_clients_share_a_classic_group(
     contents = write(drivers("Java 4.3"), bootstrap, topic, 0, 100)
     for name in ("kafka-python", "aiokafka", "confluent-kafka", "Java 4.3"):
         member = drivers(name).member(bootstrap, topic, GroupOptions(f"g-{topic}"))
-        found = read([member], len(contents))
-        assert values(found) == contents
+        messages = read_with_members([member], len(contents))
+        assert values(messages) == contents
         member.commit()
         member.close()
         contents = write(drivers(name), bootstrap, topic, 0, 10)

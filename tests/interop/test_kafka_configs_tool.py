@@ -38,28 +38,28 @@ def settings(lines: list[str]) -> dict[str, str]:
 
 def described(pair: SideBySide, *entity: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return the descriptions by Odradek and by Kafka."""
-    found = pair.both(CONFIGS, *entity, "--describe", "--all")
-    assert found["odradek"][1] == found["kafka"][1]
-    return settings(found["odradek"]), settings(found["kafka"])
+    output = pair.both(CONFIGS, *entity, "--describe", "--all")
+    assert output["odradek"][1] == output["kafka"][1]
+    return settings(output["odradek"]), settings(output["kafka"])
 
 
 @pytest.mark.feature("kafka-configs: --describe --all of topics, brokers, groups", client=TOOLS)
 def test_description_of_a_topic_equals_that_of_kafka(pair: SideBySide, name: str) -> None:
     changes = ("--config", "retention.ms=60000", "--config", "cleanup.policy=compact,delete")
     assert pair.same("kafka-topics", "--create", "--topic", name, *changes)[0] == "exit 0"
-    ours, kafkas = described(pair, "--entity-type", "topics", "--entity-name", name)
-    assert ours == kafkas
+    odradek, kafkas = described(pair, "--entity-type", "topics", "--entity-name", name)
+    assert odradek == kafkas
     pair.same(CONFIGS, "--entity-type", "topics", "--describe", about=name)
 
 
 @pytest.mark.feature("kafka-configs: --describe --all of topics, brokers, groups", client=TOOLS)
 def test_description_of_a_broker_equals_that_of_kafka(pair: SideBySide) -> None:
-    ours, kafkas = described(pair, "--entity-type", "brokers", "--entity-name", "1")
-    both = [each for each in ours if each in kafkas and each not in OWN_DEFAULTS]
-    assert len(both) > 50
-    assert {each: ours[each] for each in both} == {each: kafkas[each] for each in both}
-    assert {each for each in ours.keys() - kafkas.keys() if not each.startswith(OWN)} == set(KAFKA_HIDES)
-    assert ours.keys() >= SETTINGS.keys()
+    odradek, kafkas = described(pair, "--entity-type", "brokers", "--entity-name", "1")
+    common = [setting for setting in odradek if setting in kafkas and setting not in OWN_DEFAULTS]
+    assert len(common) > 50
+    assert {setting: odradek[setting] for setting in common} == {setting: kafkas[setting] for setting in common}
+    assert {setting for setting in odradek.keys() - kafkas.keys() if not setting.startswith(OWN)} == set(KAFKA_HIDES)
+    assert odradek.keys() >= SETTINGS.keys()
     pair.same(CONFIGS, "--entity-type", "brokers", "--entity-default", "--describe", "--all")
     pair.same(CONFIGS, "--entity-type", "brokers", "--describe")
 
@@ -70,8 +70,8 @@ def test_description_of_a_group_equals_that_of_kafka(pair: SideBySide, name: str
     for change in ((), ("--alter", "--add-config", "consumer.session.timeout.ms=50000")):
         if change:
             assert pair.same(CONFIGS, *group, *change)[0] == "exit 0"
-        ours, kafkas = described(pair, *group)
-        assert {each: row for each, row in kafkas.items() if not each.startswith(OTHER_GROUPS)} == ours
+        odradek, kafkas = described(pair, *group)
+        assert {setting: row for setting, row in kafkas.items() if not setting.startswith(OTHER_GROUPS)} == odradek
         pair.same(CONFIGS, "--entity-type", "groups", "--describe", about=name)
     refused = pair.both(CONFIGS, *group, "--alter", "--add-config", "share.session.timeout.ms=50000")
     assert any("Unknown group config name: share.session.timeout.ms" in line for line in refused["odradek"])
@@ -89,9 +89,9 @@ def test_resource_types_without_configurations_are_empty_or_refused(pair: SideBy
         ((*logger, "--alter", "--add-config", "root=DEBUG"), "odradek.log.level"),
         ((*named, "--alter", "--add-config", "interval.ms=1000"), "collects no client metrics"),
     ]
-    for arguments, why in cases:
+    for arguments, reason in cases:
         finished = pair.tools.run(CONFIGS, "--bootstrap-server", pair.bootstraps["odradek"], *arguments)
-        assert (finished.returncode, why in finished.stderr) == (1, True), finished
+        assert (finished.returncode, reason in finished.stderr) == (1, True), finished
     pair.same(CONFIGS, *named, "--describe")
 
 
@@ -99,5 +99,5 @@ def test_resource_types_without_configurations_are_empty_or_refused(pair: SideBy
 def test_acls_are_refused_without_an_authorizer(pair: SideBySide, name: str) -> None:
     rule = ("--allow-principal", "User:alice", "--operation", "Read", "--topic", name)
     for arguments in (("--list",), ("--add", *rule), ("--remove", "--force", *rule)):
-        both = pair.same("kafka-acls", *arguments)
-        assert any("No Authorizer is configured" in line for line in both), both
+        output = pair.same("kafka-acls", *arguments)
+        assert any("No Authorizer is configured" in line for line in output), output

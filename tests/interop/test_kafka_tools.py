@@ -1,7 +1,7 @@
 """Kafka's tools: a command prints the same output with Odradek and with Apache Kafka.
 
-The output of Kafka is not stored: both brokers run in the test. Values that must differ (topic ids, producer ids, times)
-are removed from both outputs.
+The output of Kafka is not stored: both brokers run in the test. Values that must differ (topic ids, producer ids,
+times) are removed from both outputs.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def test_kafka_topics_prints_the_same(pair: SideBySide, name: str) -> None:
     assert pair.same("kafka-topics", "--create", "--topic", "not/a/name")[0] == "exit 1"
     listing = ("kafka-topics", "--list")
     assert pair.same(*listing, about=name) == ["exit 0", name]
-    for more in (("--topic", name), ("--topic", f"{name[:-1]}."), ("--exclude-internal",)):
-        assert pair.same(*listing, *more, about=name) == ["exit 0", name]
+    for options in (("--topic", name), ("--topic", f"{name[:-1]}."), ("--exclude-internal",)):
+        assert pair.same(*listing, *options, about=name) == ["exit 0", name]
     assert pair.same(*listing, "--topic", f"no-{name}") == ["exit 0"]
     for those in ("--topics-with-overrides", "--at-min-isr-partitions", "--under-min-isr-partitions"):
         pair.same("kafka-topics", "--describe", those, about=name)
@@ -57,16 +57,16 @@ def test_get_offsets_after_console_producer_prints_the_same(
     properties = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
     assert pair.same("kafka-console-producer", "--topic", name, *properties, stdin=lines)[0] == "exit 0"
     for bootstrap in pair.bootstraps.values():
-        found = drivers("confluent-kafka").consume(bootstrap, name, [0], "read_committed")
-        assert [(message.key, message.value) for message in found] == [
+        messages = drivers("confluent-kafka").consume(bootstrap, name, [0], "read_committed")
+        assert [(message.key, message.value) for message in messages] == [
             (b"key%d" % number, b"value %d" % number) for number in range(50)
         ]
 
 
 @pytest.mark.feature("kafka-get-offsets", client=TOOLS)
 def test_get_offsets_prints_the_same(pair: SideBySide, name: str, drivers: Callable[[str], Driver]) -> None:
-    kept = ("--config", "retention.ms=-1")  # the timestamps of the records below are in the past
-    pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "2", *kept)
+    retention = ("--config", "retention.ms=-1")  # the timestamps of the records below are in the past
+    pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "2", *retention)
     for bootstrap in pair.bootstraps.values():
         producer = drivers("confluent-kafka").producer(bootstrap, ProducerOptions())
         for number in range(10):

@@ -13,14 +13,14 @@ pytestmark = pytest.mark.interop
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "message"),
     [
         ("import sys; sys.exit('no such class')", "the client's process ended with 1: no such class"),
         (r"print('error\tx\tno broker', flush=True); input()", "no broker"),
     ],
 )
 def test_client_that_does_not_start_raises_its_error_and_leaves_no_process(
-    monkeypatch: pytest.MonkeyPatch, program: str, said: str
+    monkeypatch: pytest.MonkeyPatch, program: str, message: str
 ) -> None:
     started: list[subprocess.Popen[str]] = []
 
@@ -30,7 +30,7 @@ def test_client_that_does_not_start_raises_its_error_and_leaves_no_process(
             started.append(self)
 
     monkeypatch.setattr(subprocess, "Popen", Noted)
-    with pytest.raises(ClientFailed, match=said):
+    with pytest.raises(ClientFailed, match=message):
         LineProcess(sys.executable, "-c", program)
     [process] = started
     assert process.poll() is not None

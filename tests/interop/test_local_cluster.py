@@ -36,21 +36,21 @@ def test_up_starts_three_brokers_and_reuses_data_and_ports(tmp_path: Path) -> No
     with detached(tmp_path) as bootstrap:
         assert len(bootstrap.split(",")) == BROKERS
         commit(bootstrap, "greetings", b"hello")
-        found = status(tmp_path)
-        assert [row["state"] for row in found["brokers"]] == ["running"] * BROKERS
-        assert found["controller"] in {1, 2, 3}
-        [row] = [row for row in found["partitions"] if row["topic"] == "greetings"]
+        values = status(tmp_path)
+        assert [row["state"] for row in values["brokers"]] == ["running"] * BROKERS
+        assert values["controller"] in {1, 2, 3}
+        [row] = [row for row in values["partitions"] if row["topic"] == "greetings"]
         assert sorted(row["replicas"]) == sorted(row["isr"]) == [1, 2, 3]
         assert row["last_stable_offset"] == row["high_watermark"] == row["log_end"] == 2
-        assert {row["topic"] for row in found["partitions"]} == {"greetings", "__transaction_state"}
+        assert {row["topic"] for row in values["partitions"]} == {"greetings", "__transaction_state"}
         stopped = odradek("down", "--dir", str(tmp_path))
         assert stopped.stdout == f"stopped {BROKERS} of {BROKERS} brokers\n"
         for node_id in (1, 2, 3):
             assert (tmp_path / f"broker-{node_id}" / ".kafka_cleanshutdown").exists()
-    with detached(tmp_path) as again:
-        assert again == bootstrap, "a restart keeps the ports"
-        assert read(again, "greetings", 1) == [b"hello"]
-        commit(again, "greetings", b"again")
+    with detached(tmp_path) as bootstrap_after_restart:
+        assert bootstrap_after_restart == bootstrap, "a restart must keep the ports"
+        assert read(bootstrap_after_restart, "greetings", 1) == [b"hello"]
+        commit(bootstrap_after_restart, "greetings", b"again")
 
 
 @pytest.mark.parametrize("command", ["up", "start"])
@@ -59,8 +59,8 @@ def test_killed_broker_is_reported_and_restarted_while_the_others_serve(tmp_path
         commit(bootstrap, "t", b"1")
         kill(tmp_path, 2)
         commit(bootstrap, "t", b"2")
-        found = status(tmp_path)
-        assert [row["state"] for row in found["brokers"]] == ["running", "failed", "running"]
+        values = status(tmp_path)
+        assert [row["state"] for row in values["brokers"]] == ["running", "failed", "running"]
         assert odradek("status", "--dir", str(tmp_path)).stderr == (
             f"start the missing brokers: odradek start 2 --dir {tmp_path}\n"
         )
@@ -78,16 +78,16 @@ def test_lost_majority_is_reported_until_its_brokers_are_started(tmp_path: Path)
         await_ended(tmp_path)
         kill(tmp_path, 1)
         kill(tmp_path, 3)
-        shown = odradek("status", "--dir", str(tmp_path))
-        assert shown.returncode == 1
-        assert "majority lost: 1 of 3 voters run, 2 are needed" in shown.stderr
-        assert f"odradek start 1 3 --dir {tmp_path}" in shown.stderr
-        assert "no open transactions" not in shown.stdout, "the brokers that may know one are down"
-        assert "open transactions: unknown, no response from broker 1, 3" in shown.stdout
-        found = status(tmp_path)
-        assert (found["transactions"], found["unreachable"]) == (None, [1, 3])
-        assert "t-0" in found["under_replicated"], (
-            "the metadata cannot change without a majority, and still has all replicas in the ISR"
+        result = odradek("status", "--dir", str(tmp_path))
+        assert result.returncode == 1
+        assert "majority lost: 1 of 3 voters run, 2 are needed" in result.stderr
+        assert f"odradek start 1 3 --dir {tmp_path}" in result.stderr
+        assert "no open transactions" not in result.stdout, "a broker that failed may coordinate an open transaction"
+        assert "open transactions: unknown, no response from broker 1, 3" in result.stdout
+        values = status(tmp_path)
+        assert (values["transactions"], values["unreachable"]) == (None, [1, 3])
+        assert "t-0" in values["under_replicated"], (
+            "the ISR in the metadata cannot change without a majority, so the failed brokers must be considered"
         )
         for verb in ("list", "blocking"):
             partial = odradek("txns", verb, "--bootstrap", bootstrap)
@@ -224,8 +224,8 @@ def test_brokers_of_other_commands_end_with_up_in_the_foreground(tmp_path: Path)
     assert odradek("restart", "--rolling", "--dir", str(tmp_path)).returncode == 0
     brokers = [ProcessId.of(pid(tmp_path, node_id)) for node_id in (1, 2, 3)]
     running.kill()
-    _, rest = running.communicate()
-    assert rest == "", "stops by other commands are not reported"
+    _, remaining_output = running.communicate()
+    assert remaining_output == "", "stops by other commands are not reported"
     for broker in brokers:
         assert broker is not None
         assert broker.wait_ended(TIMEOUT_S), "all brokers end when it is killed"
@@ -279,9 +279,9 @@ def test_earlier_format_of_the_state_file_is_read(tmp_path: Path) -> None:
     assert state is not None
     entry = {"node_id": 1, "endpoint": bootstrap, "pid": 2**22, "started_ticks": 1}
     (tmp_path / "cluster.json").write_text(json.dumps({"brokers": [entry], "settings": []}))
-    with detached(tmp_path) as again:
-        assert again == bootstrap
-        taken = ClusterDirectory(tmp_path).read_state()
-        assert taken is not None
-        assert taken.plan.cluster_id == state.plan.cluster_id
-        assert read(again, "t", 1) == [b"1"]
+    with detached(tmp_path) as bootstrap_after_restart:
+        assert bootstrap_after_restart == bootstrap
+        adopted = ClusterDirectory(tmp_path).read_state()
+        assert adopted is not None
+        assert adopted.plan.cluster_id == state.plan.cluster_id
+        assert read(bootstrap_after_restart, "t", 1) == [b"1"]

@@ -1,8 +1,8 @@
 """Read-process-write with member processes that join, leave, and are killed in a transaction: one output per input.
 
 aiokafka does not implement KIP-447. It sends no member id with transactional offsets, and does not wait for the offsets
-of open transactions. Its members have exactly one output per input only if one member runs at a time. They therefore run
-in sequence with one transactional id.
+of open transactions. Its members have exactly one output per input only if one member runs at a time. They therefore
+run in sequence with one transactional id.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
-BOTH = [0, 1]
+PARTITIONS = [0, 1]
 RECORDS = 300
 POLL_S = 0.2
 LONGEST_S = 60.0
@@ -66,17 +66,17 @@ class Copier:
 
     def begin(self) -> bool:
         """Copy available records without a commit. Return False if there were none."""
-        found = self.member.poll(POLL_S)
-        if found:
+        messages = self.member.poll(POLL_S)
+        if messages:
             self._producer.begin()
-            for message in found:
+            for message in messages:
                 self._producer.send(self._output, message.value, partition=message.partition)
             self._producer.flush()
             self._producer.send_offsets(self.member)
-        return bool(found)
+        return bool(messages)
 
     def step(self) -> None:
-        """Copy available records in one transaction. After a failure, restart both clients from the committed offsets."""
+        """Copy available records in one transaction. After a failure, restart both clients at the committed offsets."""
         try:
             if self.begin():
                 self._producer.commit()
@@ -95,7 +95,7 @@ class Copier:
 
 
 class Input:
-    """Records that are written in several parts."""
+    """Input records, which the test writes in several parts."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._producer = ConfluentDriver().producer(bootstrap, ProducerOptions(idempotent=True))
@@ -106,11 +106,11 @@ class Input:
         for number in range(RECORDS):
             content = b"%06d" % len(self.contents)
             self.contents.append(content)
-            self._producer.send(self._topic, content, partition=number % len(BOTH))
+            self._producer.send(self._topic, content, partition=number % len(PARTITIONS))
         self._producer.flush()
 
 
-def until(ready: Callable[[], bool], copiers: list[Copier]) -> None:
+def wait_until(ready: Callable[[], bool], copiers: list[Copier]) -> None:
     deadline = time.monotonic() + LONGEST_S
     while not ready():
         assert time.monotonic() < deadline, [copier.member.assigned() for copier in copiers]
@@ -142,57 +142,57 @@ def driver(request: pytest.FixtureRequest) -> str:
 )
 def test_each_input_has_one_output(cluster: LocalCluster, driver: str, protocol: str) -> None:
     source, output = topics(cluster, driver, protocol)
-    given = Input(cluster.bootstrap, source)
+    inputs = Input(cluster.bootstrap, source)
 
     def copier(number: int) -> Copier:
         return Copier(driver, cluster.bootstrap, source, output, protocol, number)
 
     first, second = copier(1), copier(2)
-    given.write()
-    until(lambda: share([first, second]), [first, second])
-    given.write()
+    inputs.write()
+    wait_until(lambda: share([first, second]), [first, second])
+    inputs.write()
     while not second.begin():
         first.step()
     second.kill()  # it has an open transaction with offsets of the group
-    given.write()
-    until(lambda: first.member.assigned() == BOTH, [first])
+    inputs.write()
+    wait_until(lambda: first.member.assigned() == PARTITIONS, [first])
     third = copier(3)
-    until(lambda: share([first, third]), [first, third])
-    given.write()
+    wait_until(lambda: share([first, third]), [first, third])
+    inputs.write()
     third.step()
     third.leave()
-    copy_the_rest(first, given)
-    check_output(cluster, output, given)
+    copy_the_rest(first, inputs)
+    check_output(cluster, output, inputs)
 
 
 @pytest.mark.feature(FEATURE)
 @pytest.mark.parametrize("driver", ["aiokafka"], indirect=True)
 def test_each_input_has_one_output_with_members_in_sequence(cluster: LocalCluster, driver: str) -> None:
     source, output = topics(cluster, driver, "classic")
-    given = Input(cluster.bootstrap, source)
+    inputs = Input(cluster.bootstrap, source)
     first = Copier(driver, cluster.bootstrap, source, output, "classic", 1)
-    given.write()
-    until(lambda: first.member.assigned() == BOTH, [first])
-    given.write()
+    inputs.write()
+    wait_until(lambda: first.member.assigned() == PARTITIONS, [first])
+    inputs.write()
     while not first.begin():
         pass
     first.kill()
-    copy_the_rest(Copier(driver, cluster.bootstrap, source, output, "classic", 1), given)
-    check_output(cluster, output, given)
+    copy_the_rest(Copier(driver, cluster.bootstrap, source, output, "classic", 1), inputs)
+    check_output(cluster, output, inputs)
 
 
 def topics(cluster: LocalCluster, client: str, protocol: str) -> list[str]:
     name = f"{client.split(maxsplit=1)[0]}-{protocol}"
-    return [make_topic(cluster.bootstrap, f"{way}-{name}") for way in ("in", "out")]
+    return [make_topic(cluster.bootstrap, f"{prefix}-{name}") for prefix in ("in", "out")]
 
 
-def copy_the_rest(copier: Copier, given: Input) -> None:
-    ends = [len(given.contents) // len(BOTH)] * len(BOTH)
-    until(lambda: copier.member.committed(BOTH) == ends, [copier])
+def copy_the_rest(copier: Copier, inputs: Input) -> None:
+    ends = [len(inputs.contents) // len(PARTITIONS)] * len(PARTITIONS)
+    wait_until(lambda: copier.member.committed(PARTITIONS) == ends, [copier])
     copier.leave()
 
 
-def check_output(cluster: LocalCluster, output: str, given: Input) -> None:
-    await_stable(cluster.bootstrap, {output: len(BOTH)})
-    copied = ConfluentDriver().consume(cluster.bootstrap, output, BOTH, "read_committed")
-    assert sorted(message.value or b"" for message in copied) == given.contents
+def check_output(cluster: LocalCluster, output: str, inputs: Input) -> None:
+    await_stable(cluster.bootstrap, {output: len(PARTITIONS)})
+    copied = ConfluentDriver().consume(cluster.bootstrap, output, PARTITIONS, "read_committed")
+    assert sorted(message.value or b"" for message in copied) == inputs.contents

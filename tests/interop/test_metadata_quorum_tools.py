@@ -28,19 +28,19 @@ UNTIL_S = 60
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalCluster, Path]]:
+def cluster_and_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalCluster, Path]]:
     directory = tmp_path_factory.mktemp("quorum")
     settings = {"metadata.log.max.record.bytes.between.snapshots": "2000"}
     with LocalCluster(brokers=3, directory=directory, settings=settings) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         for number in range(10):
-            [made] = admin.create_topics([NewTopic(f"topic-{number}", 3, 3)]).values()
-            made.result(timeout=30)
+            [created] = admin.create_topics([NewTopic(f"topic-{number}", 3, 3)]).values()
+            created.result(timeout=30)
         yield cluster, directory
 
 
-def describe(bootstrap: str, what: str) -> str:
-    finished = run_tool(TOOL, "--bootstrap-server", bootstrap, "describe", what)
+def describe(bootstrap: str, option: str) -> str:
+    finished = run_tool(TOOL, "--bootstrap-server", bootstrap, "describe", option)
     assert finished.returncode == 0, finished.stderr
     return finished.stdout
 
@@ -49,26 +49,30 @@ def labels(text: str) -> list[str]:
     return [line.split(":")[0] for line in text.splitlines() if line.strip()]
 
 
-def test_status_has_the_format_of_kafka(three: tuple[LocalCluster, Path], kafka_broker: KafkaBroker) -> None:
-    ours = describe(three[0].bootstrap, "--status")
-    assert labels(ours) == labels(describe(kafka_broker.bootstrap, "--status"))
-    found = {line.split(":")[0]: line.split(":", 1)[1].strip() for line in ours.splitlines() if line.strip()}
-    assert found["LeaderId"] in {"1", "2", "3"}
-    assert int(found["LeaderEpoch"]) >= 1
-    assert int(found["HighWatermark"]) > 10
-    assert [f'"id": {voter}' in found["CurrentVoters"] for voter in (1, 2, 3)] == [True] * 3
-    assert found["CurrentObservers"] == "[]"
+def test_status_has_the_format_of_kafka(
+    cluster_and_directory: tuple[LocalCluster, Path], kafka_broker: KafkaBroker
+) -> None:
+    odradek = describe(cluster_and_directory[0].bootstrap, "--status")
+    assert labels(odradek) == labels(describe(kafka_broker.bootstrap, "--status"))
+    status = {line.split(":")[0]: line.split(":", 1)[1].strip() for line in odradek.splitlines() if line.strip()}
+    assert status["LeaderId"] in {"1", "2", "3"}
+    assert int(status["LeaderEpoch"]) >= 1
+    assert int(status["HighWatermark"]) > 10
+    assert [f'"id": {voter}' in status["CurrentVoters"] for voter in (1, 2, 3)] == [True] * 3
+    assert status["CurrentObservers"] == "[]"
 
 
-def test_replication_has_the_format_of_kafka(three: tuple[LocalCluster, Path], kafka_broker: KafkaBroker) -> None:
-    theirs = describe(kafka_broker.bootstrap, "--replication").splitlines()
-    give_up_s = time.monotonic() + UNTIL_S
+def test_replication_has_the_format_of_kafka(
+    cluster_and_directory: tuple[LocalCluster, Path], kafka_broker: KafkaBroker
+) -> None:
+    kafka = describe(kafka_broker.bootstrap, "--replication").splitlines()
+    deadline = time.monotonic() + UNTIL_S
     while True:
-        ours = describe(three[0].bootstrap, "--replication").splitlines()
-        rows = [line.split() for line in ours[1:] if line.strip()]
-        if all(row[3] == "0" for row in rows) or time.monotonic() > give_up_s:
+        odradek = describe(cluster_and_directory[0].bootstrap, "--replication").splitlines()
+        rows = [line.split() for line in odradek[1:] if line.strip()]
+        if all(row[3] == "0" for row in rows) or time.monotonic() > deadline:
             break
-    assert ours[0].split() == theirs[0].split()
+    assert odradek[0].split() == kafka[0].split()
     assert sorted(row[0] for row in rows) == ["1", "2", "3"]
     assert sorted(row[-1] for row in rows) == ["Follower", "Follower", "Leader"]
     assert {row[3] for row in rows} == {"0"}, "a follower does not catch up"
@@ -76,14 +80,14 @@ def test_replication_has_the_format_of_kafka(three: tuple[LocalCluster, Path], k
 
 def dump(path: Path) -> list[str]:
     tool = ["java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*", "org.apache.kafka.tools.DumpLogSegments"]
-    done = subprocess.run(
+    finished = subprocess.run(
         [*tool, "--cluster-metadata-decoder", "--files", str(path)],
         capture_output=True,
         text=True,
         timeout=120,
         check=True,
     )
-    return done.stdout.splitlines()
+    return finished.stdout.splitlines()
 
 
 def newest(directory: Path, node_id: int, suffix: str) -> Path:
@@ -100,10 +104,10 @@ def await_snapshot(directory: Path, node_id: int) -> None:
         tail.terminate()
 
 
-def test_dump_log_decodes_the_snapshots(three: tuple[LocalCluster, Path]) -> None:
+def test_dump_log_decodes_the_snapshots(cluster_and_directory: tuple[LocalCluster, Path]) -> None:
     for node_id in (1, 2, 3):
-        await_snapshot(three[1], node_id)
-        path = newest(three[1], node_id, ".checkpoint")
+        await_snapshot(cluster_and_directory[1], node_id)
+        path = newest(cluster_and_directory[1], node_id, ".checkpoint")
         lines = dump(path)
         end_offset, epoch = path.name.removesuffix(".checkpoint").split("-")
         assert lines[1] == f"Snapshot end offset: {int(end_offset)}, epoch: {int(epoch)}"
@@ -119,8 +123,8 @@ def test_dump_log_decodes_the_snapshots(three: tuple[LocalCluster, Path]) -> Non
 def test_dump_log_decodes_the_metadata_log_of_each_voter(tmp_path: Path) -> None:
     with LocalCluster(brokers=3, directory=tmp_path) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        [made] = admin.create_topics([NewTopic("t", 3, 3)]).values()
-        made.result(timeout=30)
+        [created] = admin.create_topics([NewTopic("t", 3, 3)]).values()
+        created.result(timeout=30)
         producer = Producer({"bootstrap.servers": cluster.bootstrap})
         for partition in range(3):  # each partition has another leader, which must have applied its record
             producer.produce("t", b"x", partition=partition)
@@ -130,7 +134,7 @@ def test_dump_log_decodes_the_metadata_log_of_each_voter(tmp_path: Path) -> None
         lines = dump(path)
         assert not [line for line in lines if "mismatch" in line.lower() or "found invalid" in line.lower()]
         text = "\n".join(lines)
-        assert "LeaderChange" in text, "every epoch begins with it"
+        assert "LeaderChange" in text, "every epoch must begin with a LeaderChange record"
         assert text.count('"type":"REGISTER_BROKER_RECORD"') >= 3
         assert text.count('"type":"TOPIC_RECORD"') == 1
         assert text.count('"type":"PARTITION_RECORD"') == 3

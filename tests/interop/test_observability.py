@@ -24,10 +24,10 @@ pytestmark = pytest.mark.interop
 
 
 @pytest.fixture
-def topic(there: tuple[str, str]) -> str:
+def topic(bootstrap_options: tuple[str, str]) -> str:
     """Create a topic with three partitions, and return its name."""
-    name = f"inside-{time.time_ns():x}"
-    answer("topics", "create", name, "--partitions", "3", *there)
+    name = f"observed-{time.time_ns():x}"
+    answer("topics", "create", name, "--partitions", "3", *bootstrap_options)
     return name
 
 
@@ -38,27 +38,27 @@ def scraped(url: str) -> dict[str, float]:
 
 
 def test_metrics_url_of_status_exports_transactions_and_groups(
-    cluster: LocalCluster, topic: str, there: tuple[str, str]
+    cluster: LocalCluster, topic: str, bootstrap_options: tuple[str, str]
 ) -> None:
-    before = scraped(urls(cluster)[0])
-    piped("a\nb\n", "produce", topic, "--partition", "0", "--transaction", *there)
-    piped("c\n", "produce", topic, "--partition", "0", "--abort", *there)
+    metrics_before = scraped(urls(cluster)[0])
+    piped("a\nb\n", "produce", topic, "--partition", "0", "--transaction", *bootstrap_options)
+    piped("c\n", "produce", topic, "--partition", "0", "--abort", *bootstrap_options)
     group = f"{topic}-group"
-    answer("groups", "reset", group, "--topic", f"{topic}:0", "--to-earliest", "--execute", *there)
+    answer("groups", "reset", group, "--topic", f"{topic}:0", "--to-earliest", "--execute", *bootstrap_options)
     open_one = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": f"{topic}-open"})
     open_one.init_transactions(TIMEOUT_S)
     open_one.begin_transaction()
     open_one.produce(topic, b"open", partition=0)
     open_one.flush(TIMEOUT_S)
-    after = scraped(urls(cluster)[0])
+    metrics_after = scraped(urls(cluster)[0])
 
     def grown(name: str) -> float:
-        return after[name] - before.get(name, 0)
+        return metrics_after[name] - metrics_before.get(name, 0)
 
     assert grown("odradek_transactions_committed_total") == 1
     assert grown("odradek_transactions_aborted_total") == 1
     assert grown('odradek_transactions{state="Ongoing"}') == 1
-    assert after["odradek_transactions_oldest_open_seconds"] >= 0
+    assert metrics_after["odradek_transactions_oldest_open_seconds"] >= 0
     assert grown(f'odradek_group_lag{{group="{group}"}}') == 6  # with markers, as in Kafka
     assert grown(f'odradek_group_stable_lag{{group="{group}"}}') == 5
     assert grown(f'kafka_cluster_partition_laststableoffsetlag{{partition="0",topic="{topic}"}}') == 1
@@ -67,17 +67,19 @@ def test_metrics_url_of_status_exports_transactions_and_groups(
     open_one.abort_transaction(TIMEOUT_S)
 
 
-def test_metrics_count_refusals_and_fenced_producers(cluster: LocalCluster, topic: str, there: tuple[str, str]) -> None:
-    first = piped("a\n", "produce", topic, "--transactional-id", topic, *there)
+def test_metrics_count_refusals_and_fenced_producers(
+    cluster: LocalCluster, topic: str, bootstrap_options: tuple[str, str]
+) -> None:
+    first = piped("a\n", "produce", topic, "--transactional-id", topic, *bootstrap_options)
     assert first.returncode == 0, first.stderr
-    before = scraped(urls(cluster)[0])
-    assert piped("b\n", "produce", topic, "--transactional-id", topic, *there).returncode == 0
-    assert odradek("groups", "delete", f"{topic}-none", *there).returncode == 1
-    after = scraped(urls(cluster)[0])
+    metrics_before = scraped(urls(cluster)[0])
+    assert piped("b\n", "produce", topic, "--transactional-id", topic, *bootstrap_options).returncode == 0
+    assert odradek("groups", "delete", f"{topic}-none", *bootstrap_options).returncode == 1
+    metrics_after = scraped(urls(cluster)[0])
     fenced = "odradek_transactions_fenced_total"
-    assert after[fenced] == before[fenced] + 1
+    assert metrics_after[fenced] == metrics_before[fenced] + 1
     refused = 'kafka_network_requestmetrics_errors_total{error="GROUP_ID_NOT_FOUND",request="DeleteGroups"}'
-    assert after[refused] == before.get(refused, 0) + 1
+    assert metrics_after[refused] == metrics_before.get(refused, 0) + 1
 
 
 def urls(cluster: LocalCluster) -> list[str]:
@@ -85,7 +87,9 @@ def urls(cluster: LocalCluster) -> list[str]:
     return [str(broker["metrics"]) for broker in state["brokers"]]
 
 
-def test_live_view_of_status_shows_changes(cluster: LocalCluster, topic: str, there: tuple[str, str]) -> None:
+def test_live_view_of_status_shows_changes(
+    cluster: LocalCluster, topic: str, bootstrap_options: tuple[str, str]
+) -> None:
     controller, terminal_side = os.openpty()
     os.set_blocking(controller, True)
     watching = subprocess.Popen(
@@ -96,14 +100,14 @@ def test_live_view_of_status_shows_changes(cluster: LocalCluster, topic: str, th
         start_new_session=True,
     )
     os.close(terminal_side)
-    group = f"{topic}-seen"
-    shown = read_until(controller, "groups:")
-    assert group not in shown
-    answer("groups", "reset", group, "--topic", f"{topic}:0", "--to-earliest", "--execute", *there)
+    group = f"{topic}-later"
+    output = read_until(controller, "groups:")
+    assert group not in output
+    answer("groups", "reset", group, "--topic", f"{topic}:0", "--to-earliest", "--execute", *bootstrap_options)
     read_until(controller, group)
     os.killpg(watching.pid, signal.SIGINT)
-    rest = read_until(controller, None)
-    assert watching.wait(TIMEOUT_S) == 0, rest
+    remaining_output = read_until(controller, None)
+    assert watching.wait(TIMEOUT_S) == 0, remaining_output
     os.close(controller)
 
 

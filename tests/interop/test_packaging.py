@@ -61,7 +61,7 @@ with LocalCluster() as cluster:
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
-    done = subprocess.run(
+    finished = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
         env=os.environ | environment,
@@ -70,19 +70,19 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
         timeout=TIMEOUT_S,
         check=False,
     )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    assert finished.returncode == 0, f"{command}\n{finished.stdout}\n{finished.stderr}"
+    return finished.stdout
 
 
-def build(tree: Path, target: str, out: Path) -> Path:
-    """Build a wheel or an sdist of `tree` into the new directory `out`."""
-    run(sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", out, cwd=tree)
-    [made] = out.iterdir()
-    return made
+def build(tree: Path, target: str, directory: Path) -> Path:
+    """Build a wheel or an sdist of `tree` into the new directory `directory`."""
+    run(sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", directory, cwd=tree)
+    [created] = directory.iterdir()
+    return created
 
 
 class Environment:
-    """A new virtual environment in which the libraries of the test environment are importable, and Odradek is not."""
+    """New virtual environment that can import the libraries of the test environment, except Odradek."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -91,17 +91,17 @@ class Environment:
         [site_packages] = path.glob("lib/python*/site-packages")
         (site_packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
 
-    def install(self, *what: str | Path) -> None:
+    def install(self, *packages: str | Path) -> None:
         options = ("--quiet", "--offline", "--no-deps", "--no-build-isolation", "--python", self.python)
-        run("uv", "pip", "install", *options, *what, cwd=self.path, PATH=PATH)
+        run("uv", "pip", "install", *options, *packages, cwd=self.path, PATH=PATH)
 
     def uninstall(self, name: str) -> None:
         run("uv", "pip", "uninstall", "--quiet", "--python", self.python, name, cwd=self.path, PATH=PATH)
 
     def importable(self, *names: str) -> list[str]:
         program = "import importlib.util, sys; print([name for name in sys.argv[1:] if importlib.util.find_spec(name)])"
-        found: list[str] = eval(run(self.python, "-c", program, *names, cwd=self.path))
-        return found
+        importable: list[str] = eval(run(self.python, "-c", program, *names, cwd=self.path))
+        return importable
 
 
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
@@ -127,10 +127,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environment(
     request: pytest.FixtureRequest, wheel: Path, project: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Environment:
-    made = Environment(tmp_path_factory.mktemp(request.param) / "venv")
-    made.install(*(["--editable", ROOT] if request.param == "editable" else [wheel]))
-    made.install(project)
-    return made
+    created = Environment(tmp_path_factory.mktemp(request.param) / "venv")
+    created.install(*(["--editable", ROOT] if request.param == "editable" else [wheel]))
+    created.install(project)
+    return created
 
 
 def test_wheel_contains_only_the_packages(wheel: Path) -> None:

@@ -34,11 +34,11 @@ def clusters() -> Iterator[dict[str, Cluster]]:
         yield {"odradek": odradek, "kafka": kafka}
 
 
-def rubbed(text: str) -> list[str]:
+def comparable_lines(text: str) -> list[str]:
     """Return the lines without values that must differ: ids, ports, directories, the order of an ISR."""
     text = re.sub(r"TopicId: \S+", "TopicId: ID", text)
     text = re.sub(r"127\.0\.0\.1[: ]\d+", "HOST:PORT", text)
-    text = re.sub(r"Isr: (\S+)", lambda found: f"Isr: {sorted(found[1].split(','))}", text)
+    text = re.sub(r"Isr: (\S+)", lambda outputs: f"Isr: {sorted(outputs[1].split(','))}", text)
     text = re.sub(r'"log_dirs":\[[^]]*\]', '"log_dirs":DIRS', text)
     text = re.sub(r"Local controller \d", "Local controller N", text)
     lines = [" ".join(line.split()) for line in text.splitlines()]
@@ -47,28 +47,30 @@ def rubbed(text: str) -> list[str]:
 
 def run(cluster: Cluster, tool: str, *arguments: str) -> list[str]:
     first = [arguments[0]] if tool == "kafka-cluster" else []
-    rest = arguments[len(first) :]
-    finished = run_tool(tool, *first, "--bootstrap-server", cluster.bootstrap, *rest)
-    return [f"exit {finished.returncode}", *rubbed(finished.stdout)]
+    other_arguments = arguments[len(first) :]
+    finished = run_tool(tool, *first, "--bootstrap-server", cluster.bootstrap, *other_arguments)
+    return [f"exit {finished.returncode}", *comparable_lines(finished.stdout)]
 
 
 def same(clusters: dict[str, Cluster], tool: str, *arguments: str) -> list[str]:
-    found = {name: run(cluster, tool, *arguments) for name, cluster in clusters.items()}
-    assert found["odradek"] == found["kafka"]
-    return found["odradek"]
+    outputs = {name: run(cluster, tool, *arguments) for name, cluster in clusters.items()}
+    assert outputs["odradek"] == outputs["kafka"]
+    return outputs["odradek"]
 
 
-def until(clusters: dict[str, Cluster], ready: Callable[[list[str]], bool], tool: str, *arguments: str) -> list[str]:
+def repeat_until(
+    clusters: dict[str, Cluster], ready: Callable[[list[str]], bool], tool: str, *arguments: str
+) -> list[str]:
     """Repeat a command on each cluster until its output meets a condition. The outputs must then be equal."""
-    found = {}
+    outputs = {}
     for name, cluster in clusters.items():
         for _ in range(ATTEMPTS):
-            found[name] = run(cluster, tool, *arguments)
-            if ready(found[name]):
+            outputs[name] = run(cluster, tool, *arguments)
+            if ready(outputs[name]):
                 break
             time.sleep(0.5)
-    assert found["odradek"] == found["kafka"]
-    return found["odradek"]
+    assert outputs["odradek"] == outputs["kafka"]
+    return outputs["odradek"]
 
 
 def plan(path: Path, topic: str, **replicas: list[int]) -> str:
@@ -87,12 +89,12 @@ def test_replicas_and_leaders_are_moved(clusters: dict[str, Cluster], tmp_path: 
     create(clusters, "moved", "1:2", "2:3", "3:1")
     goal = plan(tmp_path / "goal.json", "moved", p0=[3, 1], p1=[2, 3, 1])
     assert same(clusters, REASSIGN, "--reassignment-json-file", goal, "--execute")[0] == "exit 0"
-    done = until(
+    verified = repeat_until(
         clusters,
         lambda lines: sum("is completed" in line for line in lines) == 2,
         *(REASSIGN, "--reassignment-json-file", goal, "--verify"),
     )
-    assert "Reassignment of partition moved-0 is completed." in done
+    assert "Reassignment of partition moved-0 is completed." in verified
     described = same(clusters, "kafka-topics", "--describe", "--topic", "moved")
     assert "Topic: moved Partition: 0 Leader: 1 Replicas: 3,1 Isr: ['1', '3'] Elr: LastKnownElr:" in described
     one = ("--topic", "moved", "--partition", "0")
@@ -123,10 +125,12 @@ def test_throttled_reassignment_completes_when_the_throttle_is_raised(
     assert any("throttled.rate=1000" in line for line in same(clusters, "kafka-configs", "--describe", *broker))
     assert "Reassignment of partition heavy-0 is still in progress." in same(clusters, *move, "--verify")
     assert same(clusters, *move, "--execute", "--additional", "--throttle", "100000000")[0] == "exit 0"
-    until(clusters, lambda lines: any("is completed" in line for line in lines), *move, "--verify")
+    repeat_until(clusters, lambda lines: any("is completed" in line for line in lines), *move, "--verify")
     for entity in (topic, broker):
-        left = same(clusters, "kafka-configs", "--describe", *entity)
-        assert not any("throttled" in line for line in left), "the tool takes the limits away when the move has ended"
+        described = same(clusters, "kafka-configs", "--describe", *entity)
+        assert not any("throttled" in line for line in described), (
+            "the tool must remove the throttles when the reassignment has completed"
+        )
 
 
 def test_features_are_downgraded_and_upgraded(clusters: dict[str, Cluster]) -> None:
@@ -169,7 +173,7 @@ def test_stopped_broker_is_fenced_and_unregistered(clusters: dict[str, Cluster])
     for cluster in clusters.values():
         cluster.kill(3)
     endpoints = ("kafka-cluster", "list-endpoints", "--include-fenced-brokers")
-    until(clusters, lambda lines: "3 HOST:PORT null fenced broker" in lines, *endpoints)
+    repeat_until(clusters, lambda lines: "3 HOST:PORT null fenced broker" in lines, *endpoints)
     described = same(clusters, "kafka-topics", "--describe", "--topic", "waiting")
     assert "Topic: waiting Partition: 0 Leader: 1 Replicas: 1,3 Isr: ['1'] Elr: 3 LastKnownElr:" in described
     assert same(clusters, "kafka-cluster", "unregister", "--id", "9")[0] == "exit 1"
@@ -181,4 +185,4 @@ def test_stopped_broker_is_fenced_and_unregistered(clusters: dict[str, Cluster])
             cluster.start_node(3)
         else:
             cluster.start(3)
-    until(clusters, lambda lines: "3 HOST:PORT null unfenced broker" in lines, *endpoints)
+    repeat_until(clusters, lambda lines: "3 HOST:PORT null unfenced broker" in lines, *endpoints)

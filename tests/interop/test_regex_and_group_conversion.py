@@ -9,7 +9,7 @@ import pytest
 
 from tests.interop.drivers.base import TIMEOUT_S, Driver, GroupOptions
 from tests.interop.drivers.line_process import ClientFailed
-from tests.interop.group_helpers import make_topic, read, write
+from tests.interop.group_helpers import make_topic, read_with_members, write_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,12 +25,12 @@ POLL_S = 0.1
 ALONE, SHARED = [[0, 1]], [[0], [1]]
 
 
-def until_assigned(members: list[GroupConsumer], wanted: list[list[int]]) -> None:
+def poll_until_assigned(members: list[GroupConsumer], assignments: list[list[int]]) -> None:
     deadline = time.monotonic() + TIMEOUT_S
-    while sorted(member.assigned() for member in members) != wanted:
+    while sorted(member.assigned() for member in members) != assignments:
         assert time.monotonic() < deadline, [member.assigned() for member in members]
         for member in members:
-            assert member.poll(POLL_S) == [], "nothing that is committed comes again"
+            assert member.poll(POLL_S) == [], "committed records must not be received again"
 
 
 @pytest.mark.feature("groups, consumer protocol (KIP-848): subscription by regular expression")
@@ -45,15 +45,15 @@ def test_members_subscribe_by_regular_expression(
     members = []
     for bootstrap in pair.bootstraps.values():
         for topic in (f"{name}-a", f"{name}-b", f"{name}-other"):
-            write(drivers, bootstrap, topic, 10)
+            write_records(drivers, bootstrap, topic, 10)
         member = driver.member(bootstrap, f"{name}-[ab]", options)
         members.append(member)
-        read([member], 20)
+        read_with_members([member], 20)
         assert member.assigned() == [0, 0, 1, 1]
         member.commit()
-    for what in (("--offsets",), ("--members", "--verbose"), ("--state", "--verbose")):
-        found = pair.same(GROUPS, "--describe", "--group", group, *what, ordered=False)
-        assert any(group in line for line in found), found
+    for columns in (("--offsets",), ("--members", "--verbose"), ("--state", "--verbose")):
+        lines = pair.same(GROUPS, "--describe", "--group", group, *columns, ordered=False)
+        assert any(group in line for line in lines), lines
     for member in members:
         member.close()
 
@@ -68,10 +68,10 @@ def test_invalid_regular_expression_is_refused(drivers: Callable[[str], Driver],
                 member.poll(POLL_S)
         errors.append(str(refused.value))
         member.close()
-    ours, kafkas = [text.partition("is not a valid regular expression: ") for text in errors]
-    assert "InvalidRegularExpression" in ours[0]
-    assert ours[:2] == kafkas[:2]  # the rest of the message is from the regular expression library
-    assert ours[2].startswith("missing ): (. ")
+    message_of_odradek, kafkas = [text.partition("is not a valid regular expression: ") for text in errors]
+    assert "InvalidRegularExpression" in message_of_odradek[0]
+    assert message_of_odradek[:2] == kafkas[:2]  # the rest of the message is from the regular expression library
+    assert message_of_odradek[2].startswith("missing ): (. ")
 
 
 @pytest.mark.feature("groups: conversion of active groups to the consumer protocol and back")
@@ -79,28 +79,28 @@ def test_invalid_regular_expression_is_refused(drivers: Callable[[str], Driver],
 def test_active_group_is_converted_and_converted_back(
     driver: Driver, drivers: Callable[[str], Driver], pair: SideBySide, name: str
 ) -> None:
-    """The first member of the consumer protocol converts the group; the last one that leaves converts it back."""
+    """The first member of the consumer protocol converts the group. When the last one leaves, it is converted back."""
     make_topic(pair, name)
     group = f"g-{name}"
     by_protocol = {each: GroupOptions(group, each) for each in ("classic", "consumer")}
     active: dict[str, list[GroupConsumer]] = {bootstrap: [] for bootstrap in pair.bootstraps.values()}
 
-    def join(protocol: str, wanted: list[list[int]]) -> None:
+    def join(protocol: str, assignments: list[list[int]]) -> None:
         for bootstrap, members in active.items():
             members.append(driver.member(bootstrap, name, by_protocol[protocol]))
-            until_assigned(members, wanted)
+            poll_until_assigned(members, assignments)
         work()
 
-    def leave(wanted: list[list[int]]) -> None:
+    def leave(assignments: list[list[int]]) -> None:
         for members in active.values():
             members.pop(0).close()
-            until_assigned(members, wanted)
+            poll_until_assigned(members, assignments)
         work()
 
     def work() -> None:
         for bootstrap, members in active.items():
-            write(drivers, bootstrap, name, 10)
-            read(members, 10)
+            write_records(drivers, bootstrap, name, 10)
+            read_with_members(members, 10)
             for member in members:
                 member.commit()
 

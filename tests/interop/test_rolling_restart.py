@@ -45,8 +45,8 @@ class Load:
     def await_rounds(self, count: int) -> None:
         """Wait until the client has completed `count` more rounds, or failed."""
         with self._moved:
-            wanted = self._rounds + count
-            assert self._moved.wait_for(lambda: self._rounds >= wanted or self.failure is not None, TIMEOUT_S)
+            target = self._rounds + count
+            assert self._moved.wait_for(lambda: self._rounds >= target or self.failure is not None, TIMEOUT_S)
 
     def stop(self) -> None:
         self._stopped.set()
@@ -82,8 +82,8 @@ class Load:
 
 def test_records_are_written_once_and_no_client_has_an_error(tmp_path: Path, drivers: Callable[[str], Driver]) -> None:
     with detached(tmp_path) as bootstrap:
-        made = odradek("topics", "create", TOPIC, "--partitions", str(PARTITIONS), "--bootstrap", bootstrap)
-        assert made.returncode == 0, made.stderr
+        clients = odradek("topics", "create", TOPIC, "--partitions", str(PARTITIONS), "--bootstrap", bootstrap)
+        assert clients.returncode == 0, clients.stderr
         before = {row["node_id"]: row["pid"] for row in status(tmp_path)["brokers"]}
         loads = [Load(drivers(name), bootstrap) for name in CLIENTS]
         for load in loads:
@@ -97,7 +97,7 @@ def test_records_are_written_once_and_no_client_has_an_error(tmp_path: Path, dri
         after = {row["node_id"]: row["pid"] for row in status(tmp_path)["brokers"]}
         assert [node_id for node_id in before if before[node_id] == after[node_id]] == []
         assert status(tmp_path)["under_replicated"] == []
-        seen = drivers(CLIENTS[0]).consume(bootstrap, TOPIC, list(range(PARTITIONS)), "read_committed")
-        assert Counter(message.value for message in seen) == Counter(
+        messages = drivers(CLIENTS[0]).consume(bootstrap, TOPIC, list(range(PARTITIONS)), "read_committed")
+        assert Counter(message.value for message in messages) == Counter(
             value for load in loads for value in load.acknowledged
         )

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
+STORE_SUPPLIERS = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers"
 SOURCE = Path(__file__).parent / "java" / "WordCount.java"
 WORDS = ("snapshot", "epoch", "marker", "fence", "offset", "leader", "quorum")
-BOTH = [0, 1]
+PARTITIONS = [0, 1]
 LINES = 400
 WORDS_A_LINE = 5
 RUNS = 3
@@ -43,7 +44,7 @@ class WordCount:
             "replication.factor": 1,
             "repartition.purge.interval.ms": 1_000,
             "statestore.cache.max.bytes": 0,  # each count is written
-            "dsl.store.suppliers.class": "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers",
+            "dsl.store.suppliers.class": f"{STORE_SUPPLIERS}$InMemoryDslStoreSuppliers",
             "consumer.group.instance.id": "one",
             "consumer.auto.offset.reset": "earliest",
             "consumer.session.timeout.ms": 6_000,
@@ -72,12 +73,12 @@ class Text:
         self._lines += lines
 
 
-def counted(driver: Driver, bootstrap: str, topic: str, wanted: int) -> list[Message]:
+def await_counts(driver: Driver, bootstrap: str, topic: str, count: int) -> list[Message]:
     """Wait for `count` committed records of the output topic, and return them."""
     deadline = time.monotonic() + LONGEST_S
-    while len(found := driver.consume(bootstrap, topic, BOTH, "read_committed")) < wanted:
-        assert time.monotonic() < deadline, f"{len(found)} of {wanted} counts"
-    return found
+    while len(messages := driver.consume(bootstrap, topic, PARTITIONS, "read_committed")) < count:
+        assert time.monotonic() < deadline, f"{len(messages)} of {count} counts"
+    return messages
 
 
 @pytest.mark.feature("Kafka Streams, exactly_once_v2: exact word counts after a killed instance", client="Java 4.3")
@@ -91,15 +92,15 @@ def test_words_are_counted_exactly_once(
         before = text.counts.total()
         for _ in range(4):  # it is killed before it has processed all lines
             text.write(LINES // 4)
-            counted(driver, bootstrap, other_topic, before + 1)
+            await_counts(driver, bootstrap, other_topic, before + 1)
         if run < RUNS:
             application.process.kill()
-    found = counted(driver, bootstrap, other_topic, text.counts.total())
+    messages = await_counts(driver, bootstrap, other_topic, text.counts.total())
     application.process.close()
     counts = defaultdict(list)
-    for message in found:
+    for message in messages:
         assert message.key is not None
         assert message.value is not None
         counts[message.key.decode()].append(int(message.value))
     assert counts == {word: list(range(1, count + 1)) for word, count in text.counts.items()}
-    assert len(driver.consume(bootstrap, other_topic, BOTH, "read_committed")) == text.counts.total()
+    assert len(driver.consume(bootstrap, other_topic, PARTITIONS, "read_committed")) == text.counts.total()

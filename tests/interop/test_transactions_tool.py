@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 TOOLS = "Kafka's tools 4.3"
 TOOL = "kafka-transactions"
 HANGING_PRODUCER_ID = 7_000_000
-"""A producer id that no coordinator has assigned."""
+"""Producer id that no coordinator assigned."""
 WRITTEN_BEFORE_MS = 6_030_000
-"""A hundred and a half minutes: the tool prints whole ones, and for twenty-nine seconds it is the same one."""
+"""Age of the hanging transaction: 100.5 minutes. The tool prints whole minutes, so the output is stable for 29 s."""
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 
@@ -44,10 +44,10 @@ def test_list_and_describe_print_the_same(pair: SideBySide, name: str, drivers: 
     for bootstrap in pair.bootstraps.values():
         open_transaction(drivers("Java 4.3"), bootstrap, name)
     for arguments in (("list",), ("describe", "--transactional-id", f"{name}-id")):
-        rows = {broker: columns(found, f"{name}-id") for broker, found in pair.both(TOOL, *arguments).items()}
+        rows = {broker: columns(lines, f"{name}-id") for broker, lines in pair.both(TOOL, *arguments).items()}
         assert rows["odradek"] == rows["kafka"]
     producers = pair.both(TOOL, "describe-producers", "--topic", name, "--partition", "0")
-    rows = {broker: columns(found) for broker, found in producers.items()}
+    rows = {broker: columns(lines) for broker, lines in producers.items()}
     assert rows["odradek"] == rows["kafka"]
     for bootstrap in pair.bootstraps.values():
         start = ("--topic", name, "--partition", "0", "--start-offset", "0")
@@ -57,7 +57,7 @@ def test_list_and_describe_print_the_same(pair: SideBySide, name: str, drivers: 
 
 
 def columns(lines: list[str], transactional_id: str | None = None) -> list[list[str]]:
-    """Header and the row of one id, or the only row, less the producer id and the times, which must differ."""
+    """Return the header and the row of one id, or the only row, without the producer id and the times."""
     header = lines[1].split()
     rows = [line.split() for line in lines[2:] if transactional_id is None or transactional_id in line.split()]
     assert len(rows) == 1, lines
@@ -66,12 +66,12 @@ def columns(lines: list[str], transactional_id: str | None = None) -> list[list[
 
 
 def wait_for_end(driver: Driver, bootstrap: str, topic: str) -> None:
-    """The aborted transaction no longer holds readers back: something written behind it is read."""
+    """Wait until a read_committed consumer reads a record after the aborted transaction."""
     producer = driver.producer(bootstrap, ProducerOptions())
-    producer.send(topic, b"behind")
+    producer.send(topic, b"after")
     producer.flush()
     deadline = time.monotonic() + TIMEOUT_S
-    while [message.value for message in driver.consume(bootstrap, topic, [0], "read_committed")] != [b"behind"]:
+    while [message.value for message in driver.consume(bootstrap, topic, [0], "read_committed")] != [b"after"]:
         assert time.monotonic() < deadline
 
 
@@ -88,12 +88,12 @@ def test_commands_for_unknown_ids_and_partitions_print_the_same(
         producer.send(name, b"open", partition=1)
         producer.flush()
         producers.append(producer)
-    for more in (("--topic", name), ("--topic", name, "--partition", "1"), ("--broker-id", "1")):
-        assert len(pair.same(TOOL, "find-hanging", *more, "--max-transaction-timeout", "0", about=name)) <= 2
+    for options in (("--topic", name), ("--topic", name, "--partition", "1"), ("--broker-id", "1")):
+        assert len(pair.same(TOOL, "find-hanging", *options, "--max-transaction-timeout", "0", about=name)) <= 2
     assert len(pair.same(TOOL, "list", "--transactional-id-pattern", "no-such.*")) == 2
     patterns = (("--duration-filter", "3600000"), ("--transactional-id-pattern", "id-no-.*"))
-    for more in patterns:
-        pair.same(TOOL, "list", *more, about=name)
+    for options in patterns:
+        pair.same(TOOL, "list", *options, about=name)
     pair.same(TOOL, "describe", "--transactional-id", f"no-{name}")
     pair.same(TOOL, "abort", "--topic", name, "--partition", "0", "--start-offset", "0")
     for producer in producers:
@@ -109,8 +109,8 @@ def unverified(pair: SideBySide) -> Iterator[None]:
     applied = f"{setting}=false sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG"
     assert pair.same(*brokers, "--alter", "--add-config", f"{setting}=false")[0] == "exit 0"
     try:
-        one = ("kafka-configs", "--entity-type", "brokers", "--entity-name", "1", "--describe", "--all")
-        pair.until(lambda lines: any(line.startswith(applied) for line in lines), *one)
+        describe_broker = ("kafka-configs", "--entity-type", "brokers", "--entity-name", "1", "--describe", "--all")
+        pair.until(lambda lines: any(line.startswith(applied) for line in lines), *describe_broker)
         yield
     finally:
         assert pair.same(*brokers, "--alter", "--delete-config", setting)[0] == "exit 0"
@@ -139,8 +139,8 @@ def test_hanging_transaction_is_found_and_aborted(pair: SideBySide, name: str) -
     assert pair.same(TOOL, "find-hanging", *partition, "--max-transaction-timeout", "101", about=name) == ["exit 0"]
     producers = ("describe-producers", *partition)
     assert pair.same(TOOL, *producers)[2:] == [f"{HANGING_PRODUCER_ID} 0 -1 0 TIME 0"]
-    for more in ((), ("--broker-id", "1")):
-        pair.same(TOOL, *producers, *more)
+    for options in ((), ("--broker-id", "1")):
+        pair.same(TOOL, *producers, *options)
     for wrong in ("7", "1"):
         assert pair.same(TOOL, "abort", *partition, "--start-offset", wrong)[0] == "exit 1"
     assert pair.same(TOOL, "abort", *partition, "--start-offset", "0") == ["exit 0"]

@@ -35,7 +35,7 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
     "transaction.partition.verification.enable": "false",
 }
-"""Without verification, a client can cause a hanging transaction, which kafka-transactions finds."""
+"""Verification is disabled so that the test can create a hanging transaction for kafka-transactions."""
 HOUR_MS = 3_600_000
 TRANSACTIONS_BETWEEN = 10
 """Transactions of each producer before a coordinator is killed, and while it is down."""
@@ -48,7 +48,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
-def three(cluster: LocalCluster) -> LocalCluster:
+def brokers(cluster: LocalCluster) -> LocalCluster:
     """Start all brokers, and wait until each partition has its preferred leader."""
     for node_id in cluster.node_ids:
         if not cluster.is_running(node_id):
@@ -87,8 +87,8 @@ async def knows(cluster: LocalCluster, node_id: int, topic: str) -> bool:
 def settle(cluster: LocalCluster, topic: str) -> None:
     """Wait until all brokers have the same leaders of `topic`, and until it has no open transaction.
 
-    A broker that was paused serves reads from its old log until it has the metadata of the new leader. An EndTxn response
-    precedes the markers.
+    A broker that was paused serves reads from its old log until it has the metadata of the new leader. An EndTxn
+    response precedes the markers.
     """
     deadline = time.monotonic() + TIMEOUT_S
     while len(dict.fromkeys(asyncio.run(leaders(cluster, node_id, topic)) for node_id in cluster.node_ids)) > 1:
@@ -120,11 +120,11 @@ def coordinator_of(cluster: LocalCluster, transactional_id: str) -> int:
     async def find(node_id: int) -> int:
         client = await connect(cluster, node_id)
         request = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
-        found = (await client.call(request, 4)).coordinators[0]
+        coordinator = (await client.call(request, 4)).coordinators[0]
         client.close()
-        assert found.error_code == 0, found
-        assert f"{found.host}:{found.port}" == cluster.endpoint(found.node_id)
-        return int(found.node_id)
+        assert coordinator.error_code == 0, coordinator
+        assert f"{coordinator.host}:{coordinator.port}" == cluster.endpoint(coordinator.node_id)
+        return int(coordinator.node_id)
 
     node_ids = [asyncio.run(find(node_id)) for node_id in cluster.node_ids if cluster.is_running(node_id)]
     assert len(dict.fromkeys(node_ids)) == 1, node_ids
@@ -149,56 +149,56 @@ def transact(cluster: LocalCluster, topic: str, transactional_id: str, value: by
 
 def ids_of_every_coordinator(cluster: LocalCluster, prefix: str) -> dict[int, str]:
     """Return a transactional id for each coordinator, by node id."""
-    found: dict[int, str] = {}
+    coordinator: dict[int, str] = {}
     number = 0
-    while len(found) < BROKERS:
+    while len(coordinator) < BROKERS:
         name = f"{prefix}-{number}"
-        found.setdefault(coordinator_of(cluster, name), name)
+        coordinator.setdefault(coordinator_of(cluster, name), name)
         number += 1
-    return found
+    return coordinator
 
 
-def test_each_coordinator_ends_transactions_on_all_brokers(three: LocalCluster) -> None:
-    topic = make_topic(three, "every")
-    ids = ids_of_every_coordinator(three, "every")
-    assert sorted(ids) == three.node_ids
+def test_each_coordinator_ends_transactions_on_all_brokers(brokers: LocalCluster) -> None:
+    topic = make_topic(brokers, "every")
+    ids = ids_of_every_coordinator(brokers, "every")
+    assert sorted(ids) == brokers.node_ids
     for name in ids.values():
-        transact(three, topic, name, b"yes").commit_transaction(TIMEOUT_S)
-        transact(three, topic, name, b"no").abort_transaction(TIMEOUT_S)
-    settle(three, topic)
-    read = ConfluentDriver().consume(three.bootstrap, topic, list(range(PARTITIONS)), "read_committed")
-    assert [message.value for message in read] == [b"yes"] * PARTITIONS * BROKERS
+        transact(brokers, topic, name, b"yes").commit_transaction(TIMEOUT_S)
+        transact(brokers, topic, name, b"no").abort_transaction(TIMEOUT_S)
+    settle(brokers, topic)
+    committed = ConfluentDriver().consume(brokers.bootstrap, topic, list(range(PARTITIONS)), "read_committed")
+    assert [message.value for message in committed] == [b"yes"] * PARTITIONS * BROKERS
 
 
 @pytest.mark.parametrize("client", ["confluent-kafka", "Java 4.3"])
 def test_open_transaction_survives_the_failure_of_its_coordinator_or_a_leader(
-    three: LocalCluster, drivers: Callable[[str], Driver], client: str
+    brokers: LocalCluster, drivers: Callable[[str], Driver], client: str
 ) -> None:
     """The client receives only errors that it retries, and the transaction is atomic."""
-    topic = make_topic(three, f"open-{client[:4]}")
+    topic = make_topic(brokers, f"open-{client[:4]}")
     name = f"{topic}-id"
-    producer = drivers(client).producer(three.bootstrap, ProducerOptions(transactional_id=name))
+    producer = drivers(client).producer(brokers.bootstrap, ProducerOptions(transactional_id=name))
     producer.init()
     for commit in (True, False):
         producer.begin()
         for index in range(PARTITIONS):
             producer.send(topic, b"before", partition=index)
         producer.flush()
-        lost = coordinator_of(three, name) if commit else leader_of(three, topic, 0)
-        three.kill(lost)
+        failed_node = coordinator_of(brokers, name) if commit else leader_of(brokers, topic, 0)
+        brokers.kill(failed_node)
         for index in range(PARTITIONS):
             producer.send(topic, b"after", partition=index)
         if commit:
             producer.commit()
         else:
             producer.abort()
-        three.start(lost)
+        brokers.start(failed_node)
     producer.begin()
     producer.send(topic, b"last")
     producer.commit()
-    settle(three, topic)
-    read = drivers("confluent-kafka").consume(three.bootstrap, topic, list(range(PARTITIONS)), "read_committed")
-    assert sorted(message.value or b"" for message in read) == [
+    settle(brokers, topic)
+    committed = drivers("confluent-kafka").consume(brokers.bootstrap, topic, list(range(PARTITIONS)), "read_committed")
+    assert sorted(message.value or b"" for message in committed) == [
         *[b"after"] * PARTITIONS,
         *[b"before"] * PARTITIONS,
         b"last",
@@ -215,51 +215,51 @@ def leader_of(cluster: LocalCluster, topic: str, index: int) -> int:
     return asyncio.run(find())
 
 
-def test_transactions_are_atomic_while_coordinators_are_killed_in_turn(three: LocalCluster) -> None:
-    make_topic(three, TOPIC)
-    loads = [Load(three.bootstrap, f"p{number}", number) for number in range(3)]
+def test_transactions_are_atomic_while_coordinators_are_killed_in_turn(brokers: LocalCluster) -> None:
+    make_topic(brokers, TOPIC)
+    loads = [Load(brokers.bootstrap, f"p{number}", number) for number in range(3)]
     for number in range(2):
         for load in loads:
             load.go_on(TRANSACTIONS_BETWEEN)
-        lost = coordinator_of(three, f"p{number}")
-        three.kill(lost)
+        failed_node = coordinator_of(brokers, f"p{number}")
+        brokers.kill(failed_node)
         for load in loads:
             load.go_on(TRANSACTIONS_BETWEEN)  # while the coordinator is down
-        three.start(lost)
+        brokers.start(failed_node)
     for load in loads:
         load.go_on(TRANSACTIONS_BETWEEN)
     histories = [load.finish() for load in loads]
-    found = final_read(three.bootstrap, [history.tag for history in histories])
-    check(histories, found, at_least=5 * TRANSACTIONS_BETWEEN)
+    coordinator = final_read(brokers.bootstrap, [history.tag for history in histories])
+    check(histories, coordinator, at_least=5 * TRANSACTIONS_BETWEEN)
     assert [history.recovered for history in histories] == [[], [], []]
 
 
-def test_paused_coordinator_is_replaced_and_causes_no_error_when_it_resumes(three: LocalCluster) -> None:
-    topic = make_topic(three, "paused")
+def test_paused_coordinator_is_replaced_and_causes_no_error_when_it_resumes(brokers: LocalCluster) -> None:
+    topic = make_topic(brokers, "paused")
     name = "paused-id"
-    producer = transact(three, topic, name, b"one")
-    paused = coordinator_of(three, name)
-    three.pause(paused)
+    producer = transact(brokers, topic, name, b"one")
+    paused = coordinator_of(brokers, name)
+    brokers.pause(paused)
     try:
         producer.commit_transaction(LONGEST_WAIT_S)
-        assert coordinator_of_others(three, name, paused) != paused
+        assert coordinator_of_others(brokers, name, paused) != paused
     finally:
-        three.resume(paused)
+        brokers.resume(paused)
     producer.begin_transaction()
     producer.produce(topic, b"two", partition=0)
     producer.commit_transaction(LONGEST_WAIT_S)
-    settle(three, topic)
-    read = ConfluentDriver().consume(three.bootstrap, topic, list(range(PARTITIONS)), "read_committed")
-    assert sorted(message.value or b"" for message in read) == [b"one"] * PARTITIONS + [b"two"]
+    settle(brokers, topic)
+    committed = ConfluentDriver().consume(brokers.bootstrap, topic, list(range(PARTITIONS)), "read_committed")
+    assert sorted(message.value or b"" for message in committed) == [b"one"] * PARTITIONS + [b"two"]
 
 
 def coordinator_of_others(cluster: LocalCluster, transactional_id: str, left_out: int) -> int:
     async def find(node_id: int) -> int:
         client = await connect(cluster, node_id)
         request = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
-        found = (await client.call(request, 4)).coordinators[0]
+        coordinator = (await client.call(request, 4)).coordinators[0]
         client.close()
-        return int(found.node_id)
+        return int(coordinator.node_id)
 
     return asyncio.run(find(next(node_id for node_id in cluster.node_ids if node_id != left_out)))
 
@@ -270,40 +270,40 @@ def tool(cluster: LocalCluster, *arguments: str) -> list[list[str]]:
     return [line.split() for line in finished.stdout.splitlines() if line.strip()]
 
 
-def test_kafka_transactions_lists_and_describes_ids_of_all_coordinators(three: LocalCluster) -> None:
-    topic = make_topic(three, "listed")
-    ids = ids_of_every_coordinator(three, "listed")
-    producers = [transact(three, topic, name, b"x") for name in ids.values()]
+def test_kafka_transactions_lists_and_describes_ids_of_all_coordinators(brokers: LocalCluster) -> None:
+    topic = make_topic(brokers, "listed")
+    ids = ids_of_every_coordinator(brokers, "listed")
+    producers = [transact(brokers, topic, name, b"x") for name in ids.values()]
     for producer in producers:
         assert producer.flush(TIMEOUT_S) == 0
-    _, *rows = tool(three, "list")
-    shown = {row[0]: (int(row[1]), row[3]) for row in rows}
-    assert {name: shown[name] for name in ids.values()} == {name: (node, "Ongoing") for node, name in ids.items()}
+    _, *rows = tool(brokers, "list")
+    listed = {row[0]: (int(row[1]), row[3]) for row in rows}
+    assert {name: listed[name] for name in ids.values()} == {name: (node, "Ongoing") for node, name in ids.items()}
     node, name = ids.popitem()
-    _, row = tool(three, "describe", "--transactional-id", name)
+    _, row = tool(brokers, "describe", "--transactional-id", name)
     assert (int(row[0]), row[1], row[4]) == (node, name, "Ongoing")
     assert sorted(row[-1].split(",")) == [f"{topic}-{index}" for index in range(PARTITIONS)]
-    _, *open_here = tool(three, "describe-producers", "--topic", topic, "--partition", "1")
+    _, *open_here = tool(brokers, "describe-producers", "--topic", topic, "--partition", "1")
     assert len(open_here) == BROKERS
     for producer in producers:
         producer.abort_transaction(TIMEOUT_S)
 
 
-def test_hanging_transaction_is_found_and_aborted(three: LocalCluster) -> None:
+def test_hanging_transaction_is_found_and_aborted(brokers: LocalCluster) -> None:
     """A hanging transaction is a batch of a producer whose coordinator does not know the transaction."""
-    topic = make_topic(three, "hanging", 1)
-    leader = leader_of(three, topic, 0)
-    asyncio.run(write_hanging(three, leader, topic))
-    _, *found = tool(three, "find-hanging", "--topic", topic, "--partition", "0")
-    assert [(row[0], row[1], row[5]) for row in found] == [(topic, "0", "0")]
-    tool(three, "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
-    _, *left = tool(three, "find-hanging", "--topic", topic, "--partition", "0")
-    assert left == []
-    producer = Producer({"bootstrap.servers": three.bootstrap, "log_level": 0})
-    producer.produce(topic, b"behind")
+    topic = make_topic(brokers, "hanging", 1)
+    leader = leader_of(brokers, topic, 0)
+    asyncio.run(write_hanging(brokers, leader, topic))
+    _, *coordinator = tool(brokers, "find-hanging", "--topic", topic, "--partition", "0")
+    assert [(row[0], row[1], row[5]) for row in coordinator] == [(topic, "0", "0")]
+    tool(brokers, "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
+    _, *hanging_rows = tool(brokers, "find-hanging", "--topic", topic, "--partition", "0")
+    assert hanging_rows == []
+    producer = Producer({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
+    producer.produce(topic, b"after")
     assert producer.flush(TIMEOUT_S) == 0
-    read = ConfluentDriver().consume(three.bootstrap, topic, [0], "read_committed")
-    assert [message.value for message in read] == [b"behind"]
+    committed = ConfluentDriver().consume(brokers.bootstrap, topic, [0], "read_committed")
+    assert [message.value for message in committed] == [b"after"]
 
 
 async def write_hanging(cluster: LocalCluster, leader: int, topic: str) -> None:
@@ -314,12 +314,12 @@ async def write_hanging(cluster: LocalCluster, leader: int, topic: str) -> None:
     client.close()
 
 
-def test_transaction_times_out_after_the_failure_of_its_coordinator(three: LocalCluster) -> None:
-    topic = make_topic(three, "timeout", 1)
+def test_transaction_times_out_after_the_failure_of_its_coordinator(brokers: LocalCluster) -> None:
+    topic = make_topic(brokers, "timeout", 1)
     name = "timeout-id"
     producer = Producer(
         {
-            "bootstrap.servers": three.bootstrap,
+            "bootstrap.servers": brokers.bootstrap,
             "transactional.id": name,
             "transaction.timeout.ms": 2_000,
             "log_level": 0,
@@ -329,12 +329,12 @@ def test_transaction_times_out_after_the_failure_of_its_coordinator(three: Local
     producer.begin_transaction()
     producer.produce(topic, b"never")
     producer.flush(TIMEOUT_S)
-    three.kill(coordinator_of(three, name))
-    behind = Producer({"bootstrap.servers": three.bootstrap, "log_level": 0})
-    behind.produce(topic, b"behind")
-    assert behind.flush(TIMEOUT_S) == 0
+    brokers.kill(coordinator_of(brokers, name))
+    producer_after = Producer({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
+    producer_after.produce(topic, b"after")
+    assert producer_after.flush(TIMEOUT_S) == 0
     deadline = time.monotonic() + TIMEOUT_S
-    while [read.value for read in ConfluentDriver().consume(three.bootstrap, topic, [0], "read_committed")] != [
-        b"behind"
-    ]:
+    while [
+        committed.value for committed in ConfluentDriver().consume(brokers.bootstrap, topic, [0], "read_committed")
+    ] != [b"after"]:
         assert time.monotonic() < deadline

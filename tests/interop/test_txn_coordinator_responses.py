@@ -113,12 +113,12 @@ class Side:
             only = AddPartitionsToTxnTransaction(self.transactional_id, pid, epoch, verify, topics)
             request = AddPartitionsToTxnRequest([only])
         response = await self.client.call(request, step.version, timeout=TIMEOUT_S)
-        found = response.results_by_topic_v3_and_below
+        results = response.results_by_topic_v3_and_below
         for transaction in response.results_by_transaction:
-            found = [*found, *transaction.topic_results]
+            results = [*results, *transaction.topic_results]
         return ErrorCode(response.error_code).name, [
             (result.partition_index, ErrorCode(result.partition_error_code).name)
-            for topic in found
+            for topic in results
             for result in topic.results_by_partition
         ]
 
@@ -193,15 +193,15 @@ NOT_YET = (
 async def await_coordinator(client: RawClient, name: str) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while True:
-        found: Any = await client.call(
+        results: Any = await client.call(
             FindCoordinatorRequest(key_type=1, coordinator_keys=[name]), 4, timeout=TIMEOUT_S
         )
         # A coordinator that was found may still be loading its partition.
         request = DescribeTransactionsRequest(transactional_ids=[name])
         state: Any = await client.call(request, 0, timeout=TIMEOUT_S)
-        if found.coordinators[0].error_code == 0 and state.transaction_states[0].error_code not in NOT_YET:
+        if results.coordinators[0].error_code == 0 and state.transaction_states[0].error_code not in NOT_YET:
             return
-        assert time.monotonic() < deadline, "no coordinator was found in time"
+        assert time.monotonic() < deadline, "no coordinator is available"
         await asyncio.sleep(0.1)
 
 

@@ -50,8 +50,10 @@ def test_librdkafka_and_java_write_transactions_to_the_same_partitions(
         thread.join()
     assert errors == []
     for reader in (drivers("confluent-kafka"), drivers("Java 4.3")):
-        found = {partition: reader.consume(bootstrap, topic, [partition], "read_committed") for partition in (0, 1)}
+        messages_by_partition = {
+            partition: reader.consume(bootstrap, topic, [partition], "read_committed") for partition in (0, 1)
+        }
         for tag, _ in pairs:
-            for partition, messages in found.items():
+            for partition, messages in messages_by_partition.items():
                 committed = [n for n in range(TRANSACTIONS) if n % ABORT_EVERY and n % 2 == partition]
                 assert of(messages, tag) == [f"{tag}-{n}-{index}" for n in committed for index in range(RECORDS)]

@@ -1,4 +1,4 @@
-"""Kafka's programs for its own system tests, and its console: the same command against both brokers says the same."""
+"""Programs of Kafka's system tests, and the console consumer: the same command prints the same for both brokers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.interop.drivers.base import ProducerOptions
-from tests.interop.group_helpers import BOTH, PROTOCOLS, WRITTEN_MS, make_topic, write
+from tests.interop.group_helpers import PARTITIONS, PROTOCOLS, WRITTEN_MS, make_topic, write_records
 from tests.support.side_by_side import ADDRESS
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ def named(printed: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     return [event for event in printed if event["name"] == name and event.get("partitions") != []]
 
 
-def same(found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    assert found["odradek"] == found["kafka"]
-    return found["odradek"]
+def same(events_by_broker: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    assert events_by_broker["odradek"] == events_by_broker["kafka"]
+    return events_by_broker["odradek"]
 
 
 def without_repeats(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the reports without those that repeat the one before: the tool writes one after each poll, also an empty one."""
-    return [report for before, report in pairwise([{}, *reports]) if report != before]
+    """Return the reports without repetitions. The tool writes a report after each poll, also after an empty one."""
+    return [report for previous, report in pairwise([{}, *reports]) if report != previous]
 
 
 @pytest.mark.feature("kafka-verifiable-producer", client=TOOLS)
@@ -55,28 +55,28 @@ def test_verifiable_producer_reports_the_same(pair: SideBySide, name: str, acks:
     make_topic(pair, name)
     count = ("--max-messages", str(RECORDS), "--repeating-keys", "7", "--value-prefix", "1")
     finished = pair.finished(PRODUCER, "--topic", name, *count, "--acks", acks)
-    found = {broker: sorted(events(each), key=json.dumps) for broker, each in finished.items()}
-    assert len(named(same(found), "producer_send_success")) == RECORDS
+    events_by_broker = {broker: sorted(events(each), key=json.dumps) for broker, each in finished.items()}
+    assert len(named(same(events_by_broker), "producer_send_success")) == RECORDS
 
 
 @pytest.mark.feature("kafka-verifiable-consumer, both protocols", client=TOOLS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("more", [(), ("--enable-autocommit",)])
+@pytest.mark.parametrize("options", [(), ("--enable-autocommit",)])
 def test_verifiable_consumer_reports_the_same(
-    pair: SideBySide, drivers: Callable[[str], Driver], name: str, protocol: str, more: tuple[str, ...]
+    pair: SideBySide, drivers: Callable[[str], Driver], name: str, protocol: str, options: tuple[str, ...]
 ) -> None:
     make_topic(pair, name)
     for bootstrap in pair.bootstraps.values():
-        write(drivers, bootstrap, name, RECORDS)
+        write_records(drivers, bootstrap, name, RECORDS)
     group = ("--group-id", f"g-{name}", "--group-protocol", protocol, "--max-messages", str(RECORDS), "--verbose")
-    finished = pair.finished(CONSUMER, "--topic", name, *group, *more)
-    said = {broker: events(each) for broker, each in finished.items()}
+    finished = pair.finished(CONSUMER, "--topic", name, *group, *options)
+    outputs = {broker: events(each) for broker, each in finished.items()}
     for kind in ("startup_complete", "partitions_assigned", "shutdown_complete"):
-        same({broker: named(found, kind) for broker, found in said.items()})
-    # How many records come at a time, and are committed at a time, is chance.
+        same({broker: named(printed, kind) for broker, printed in outputs.items()})
+    # The number of records per poll and per commit varies between runs.
     consumed = {
-        broker: sorted(named(found, "record_data"), key=lambda event: (event["partition"], event["offset"]))
-        for broker, found in said.items()
+        broker: sorted(named(printed, "record_data"), key=lambda event: (event["partition"], event["offset"]))
+        for broker, printed in outputs.items()
     }
     assert len(same(consumed)) == RECORDS
     pair.same("kafka-consumer-groups", "--describe", "--group", f"g-{name}", ordered=False)
@@ -92,26 +92,26 @@ def test_transactional_message_copier_reports_the_same(
     for topic in (name, output):
         make_topic(pair, topic)
     for bootstrap in pair.bootstraps.values():
-        write(drivers, bootstrap, name, RECORDS)
+        write_records(drivers, bootstrap, name, RECORDS)
     places = ("--input-topic", name, "--input-partition", "0", "--output-topic", output, "--broker-list", ADDRESS)
-    how = ("--transaction-size", "7", "--consumer-group", f"g-{name}", "--use-group-metadata")
+    transactions = ("--transaction-size", "7", "--consumer-group", f"g-{name}", "--use-group-metadata")
     chance = ("--enable-random-aborts",) if aborts else ()
     expected = RECORDS if group_mode else RECORDS // 2
-    # subscribed, it does not know where the end is
+    # a subscribed consumer does not know the end offset
     mode = ("--group-mode", "--max-messages", str(expected)) if group_mode else ()
-    running = pair.start(COPIER, "--transactional-id", f"id-{name}", *places, *how, *chance, *mode)
+    running = pair.start(COPIER, "--transactional-id", f"id-{name}", *places, *transactions, *chance, *mode)
     reports = {broker: without_repeats(events(each.wait())) for broker, each in running.items()}
     if group_mode:  # a poll returns fewer records if the fetch from the other partition is not complete yet
         reports = {
-            broker: [report for report in found if report["stage"] != "ProcessLoop"]
-            for broker, found in reports.items()
+            broker: [report for report in printed if report["stage"] != "ProcessLoop"]
+            for broker, printed in reports.items()
         }
     if aborts:  # the number of aborts is random
-        reports = {broker: [{**found[-1], "totalProcessed": 0}] for broker, found in reports.items()}
+        reports = {broker: [{**printed[-1], "totalProcessed": 0}] for broker, printed in reports.items()}
     assert same(reports)[-1]["consumed"] == expected
     pair.same("kafka-consumer-groups", "--describe", "--group", f"g-{name}", ordered=False)
     for bootstrap in pair.bootstraps.values():
-        copied = drivers("confluent-kafka").consume(bootstrap, output, BOTH, "read_committed")
+        copied = drivers("confluent-kafka").consume(bootstrap, output, PARTITIONS, "read_committed")
         assert len(copied) == expected
         assert len({message.value for message in copied}) == expected
 
@@ -124,7 +124,7 @@ def test_console_consumer_prints_the_same(pair: SideBySide, drivers: Callable[[s
         producer.init()
         for number in range(6):
             producer.begin()
-            for partition in BOTH:
+            for partition in PARTITIONS:
                 value = b"%d-%d" % (number, partition)
                 headers = (("number", b"%d" % number), ("none", None))
                 stamp = WRITTEN_MS + number
@@ -132,19 +132,19 @@ def test_console_consumer_prints_the_same(pair: SideBySide, drivers: Callable[[s
             producer.flush()
             (producer.abort if number % 3 == 1 else producer.commit)()
         producer.close()
-    shown = ("key", "timestamp", "headers", "partition", "offset", "epoch")
-    printing = [word for each in shown for word in ("--formatter-property", f"print.{each}=true")]
+    fields = ("key", "timestamp", "headers", "partition", "offset", "epoch")
+    printing = [word for each in fields for word in ("--formatter-property", f"print.{each}=true")]
     for isolation, expected in (("read_committed", 8), ("read_uncommitted", 12)):
         read = ("--topic", name, "--from-beginning", "--isolation-level", isolation)
         count = ("--max-messages", str(expected))
         for protocol in PROTOCOLS:
             group = ("--group", f"g-{isolation}-{name}", "--command-property", f"group.protocol={protocol}")
-            found = pair.same("kafka-console-consumer", *read, *count, *group, *printing, ordered=False)
-            assert sum(line.startswith("CreateTime:") for line in found) == expected
+            lines = pair.same("kafka-console-consumer", *read, *count, *group, *printing, ordered=False)
+            assert sum(line.startswith("CreateTime:") for line in lines) == expected
             pair.same("kafka-consumer-groups", "--describe", "--group", group[1], ordered=False)
             pair.same("kafka-consumer-groups", "--delete", "--group", group[1])
-        one = ("--topic", name, "--partition", "0", "--isolation-level", isolation)
+        one_partition = ("--topic", name, "--partition", "0", "--isolation-level", isolation)
         for start in ("earliest", "5"):
             end = ("--max-messages", "2")
-            found = pair.same("kafka-console-consumer", *one, "--offset", start, *end, *printing)
-            assert sum(line.startswith("CreateTime:") for line in found) == 2
+            lines = pair.same("kafka-console-consumer", *one_partition, "--offset", start, *end, *printing)
+            assert sum(line.startswith("CreateTime:") for line in lines) == 2

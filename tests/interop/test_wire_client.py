@@ -1,4 +1,4 @@
-"""The project's own client against real broker processes that are killed while it writes and reads."""
+"""Odradek's client library against broker processes that are killed while it writes and reads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def brokers() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 async def cluster(brokers: LocalCluster) -> AsyncIterator[Cluster]:
-    """A client of all brokers, once all of them run and all replicas are in sync."""
+    """Start all brokers, wait until all replicas are in sync, and return a client."""
     await asyncio.to_thread(brokers.start)
     await wait_until_in_sync(brokers.bootstrap, BROKERS)
     async with Cluster(brokers.bootstrap) as connected:
@@ -49,12 +49,12 @@ async def cluster(brokers: LocalCluster) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def topic(cluster: Cluster) -> str:
-    """A new topic of three partitions with a replica on each broker."""
+    """Create a topic with three partitions and a replica on each broker."""
     return (await create_topic(cluster, f"wire-{time.time_ns():x}", partitions=3)).name
 
 
 async def values(cluster: Cluster, topic: str, isolation: IsolationLevel) -> list[int]:
-    """Read the topic once the markers of its transactions are written, which a commit does not wait for."""
+    """Read the topic when the markers of its transactions are written. A commit does not wait for the markers."""
     while (await blocked_partitions(cluster, [topic])).rows:
         await asyncio.sleep(0.1)
     batches = Consumer(cluster, topic, isolation=isolation).batches()
@@ -114,15 +114,15 @@ async def test_following_consumer_continues_after_the_failure_of_a_leader(
 ) -> None:
     producer = Producer(cluster)
     await producer.send(topic, records(*range(ROUNDS)))
-    seen: list[int] = []
+    consumed: list[int] = []
     following = Consumer(cluster, topic, follow=True).batches()
     async for batch in following:
-        seen += [int(record.value or b"") for record in batch]
-        if len(seen) == ROUNDS:
+        consumed += [int(record.value or b"") for record in batch]
+        if len(consumed) == ROUNDS:
             leader = (await cluster.topic(topic)).partition(1).leader
             brokers.kill(leader)
             await producer.send(topic, records(*range(ROUNDS, 2 * ROUNDS)))
-        if len(seen) == 2 * ROUNDS:
+        if len(consumed) == 2 * ROUNDS:
             break
     await following.aclose()
-    assert sorted(seen) == list(range(2 * ROUNDS))
+    assert sorted(consumed) == list(range(2 * ROUNDS))

@@ -122,7 +122,7 @@ class AioProducer:
 
 class AioMember:
     def __init__(self, loop: Loop, bootstrap: str, topic: str, options: GroupOptions) -> None:
-        assert options.protocol == "classic", "aiokafka knows no other"
+        assert options.protocol == "classic", "aiokafka supports only the classic protocol"
         self._loop = loop
         self._topic = topic
         self.group = options.group
@@ -173,8 +173,8 @@ class AioDriver:
         return AioMember(self._loop, bootstrap, topic, options)
 
     def consume(self, bootstrap: str, topic: str, partitions: list[int], isolation: str) -> list[Message]:
-        found: list[Message] = self._loop.run(self._consume(bootstrap, topic, partitions, isolation))
-        return found
+        messages: list[Message] = self._loop.run(self._consume(bootstrap, topic, partitions, isolation))
+        return messages
 
     async def _consume(self, bootstrap: str, topic: str, partitions: list[int], isolation: str) -> list[Message]:
         consumer = AIOKafkaConsumer(
@@ -185,13 +185,13 @@ class AioDriver:
             assigned = [TopicPartition(topic, partition) for partition in partitions]
             consumer.assign(assigned)
             ends = await consumer.end_offsets(assigned)
-            found: list[Message] = []
+            messages: list[Message] = []
             async with asyncio.timeout(TIMEOUT_S):
                 await consumer.seek_to_beginning(*assigned)
                 while not await self._at_end(consumer, ends):
                     for records in (await consumer.getmany(timeout_ms=500)).values():
-                        found += [as_message(record) for record in records]
-            return found
+                        messages += [as_message(record) for record in records]
+            return messages
         finally:
             await consumer.stop()
 

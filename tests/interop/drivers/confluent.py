@@ -58,7 +58,7 @@ class ConfluentProducer:
             remaining = self._producer.flush(TIMEOUT_S)
         except (SystemError, KafkaException):
             remaining = 0
-            assert self._errors, "flush failed and no delivery says why"
+            assert self._errors, "flush failed without a delivery error"
         errors, self._errors = self._errors, []
         if errors:
             raise translate(errors[0])
@@ -192,11 +192,11 @@ class ConfluentDriver:
             consumer.close()
 
     def _read(self, consumer: Consumer, partitions: int) -> list[Message]:
-        found: list[Message] = []
+        messages: list[Message] = []
         ended: dict[int, bool] = {}
         deadline = time.monotonic() + TIMEOUT_S
         while len(ended) < partitions:
-            assert time.monotonic() < deadline, f"ends of {ended} only, {len(found)} messages"
+            assert time.monotonic() < deadline, f"ends of {ended} only, {len(messages)} messages"
             message = consumer.poll(1.0)
             if message is None:
                 continue
@@ -206,8 +206,8 @@ class ConfluentDriver:
             elif error is not None:
                 raise KafkaException(error)
             else:
-                found.append(as_message(message))
-        return found
+                messages.append(as_message(message))
+        return messages
 
     def close(self) -> None:
         """Do nothing: the driver has no processes or threads."""

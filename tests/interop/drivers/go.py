@@ -20,7 +20,7 @@ BUILD_TIMEOUT_S = 300.0
 
 
 def build() -> Path:
-    """Compile the client, and return its path. Skip the test if Go or the modules are missing; fail on compile errors."""
+    """Compile the client, and return its path. Skip the test without Go or the modules; fail on compile errors."""
     if shutil.which("go") is None:
         pytest.skip("NOT TESTED: franz-go, because `go` is not on PATH")
     fetched = _go("mod", "download")

@@ -90,8 +90,8 @@ class JavaMember:
             config |= {"session.timeout.ms": options.session_ms, "heartbeat.interval.ms": 500}
         if options.instance is not None:
             config["group.instance.id"] = options.instance
-        how = "pattern" if options.pattern else "topic"
-        jvm.call("member", name, how, topic, *(f"{key}={value}" for key, value in config.items()))
+        subscription = "pattern" if options.pattern else "topic"
+        jvm.call("member", name, subscription, topic, *(f"{key}={value}" for key, value in config.items()))
 
     def poll(self, seconds: float) -> list[Message]:
         return [as_message(row) for row in self._jvm.call("poll", self.name, str(int(seconds * 1_000)))]

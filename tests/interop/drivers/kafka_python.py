@@ -99,7 +99,7 @@ def fencing(work: Callable[[], Any]) -> Any:
 
 class KafkaPythonMember:
     def __init__(self, bootstrap: str, topic: str, options: GroupOptions) -> None:
-        assert options.protocol == "classic", "kafka-python knows no other"
+        assert options.protocol == "classic", "kafka-python supports only the classic protocol"
         self._topic = topic
         self.consumer = KafkaConsumer(
             topic,
@@ -112,8 +112,8 @@ class KafkaPythonMember:
             session_timeout_ms=options.session_ms,
             heartbeat_interval_ms=500,
         )
-        # A member that joins before it has the topic's metadata joins again when it has received them. If poll times out
-        # during that join, the client loses it (docs/clients.md, kafka-python).
+        # A member that joins without the metadata of the topic joins again when it has received them. If poll times out
+        # during that join, the client loses the join (docs/clients.md, kafka-python).
         assert self.consumer.partitions_for_topic(topic)
 
     def poll(self, seconds: float) -> list[Message]:
@@ -121,7 +121,7 @@ class KafkaPythonMember:
         return [as_message(record) for records in polled.values() for record in records]
 
     def assigned(self) -> list[int]:
-        return sorted(each.partition for each in self.consumer.assignment())
+        return sorted(partition.partition for partition in self.consumer.assignment())
 
     def commit(self) -> None:
         self.consumer.commit()
@@ -151,13 +151,13 @@ class KafkaPythonDriver:
             consumer.assign(assigned)
             consumer.seek_to_beginning(*assigned)
             ends = consumer.end_offsets(assigned)
-            found: list[Message] = []
+            messages: list[Message] = []
             deadline = time.monotonic() + TIMEOUT_S
             while any(consumer.position(partition) < ends[partition] for partition in assigned):
-                assert time.monotonic() < deadline, f"{len(found)} messages, ends {ends}"
+                assert time.monotonic() < deadline, f"{len(messages)} messages, ends {ends}"
                 for records in consumer.poll(timeout_ms=500).values():
-                    found += [as_message(record) for record in records if record.offset < ends[_of(record)]]
-            return found
+                    messages += [as_message(record) for record in records if record.offset < ends[_of(record)]]
+            return messages
         finally:
             consumer.close()
 

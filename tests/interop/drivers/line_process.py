@@ -12,7 +12,7 @@ import tempfile
 
 from tests.interop.drivers.base import TIMEOUT_S, Fenced, Message
 
-LAST_WORDS_BYTES = 2_000
+ERROR_OUTPUT_BYTES = 2_000
 FENCED = ("ProducerFencedException", "InvalidProducerEpochException", "InvalidPidMappingException", "Fenced: ")
 
 
@@ -52,11 +52,11 @@ class LineProcess:
                 raise (Fenced if any(name in fields[2] for name in FENCED) else ClientFailed)(fields[2])
             records.append(fields[1:])
         code = self._process.wait(TIMEOUT_S)
-        raise ClientFailed(f"the client's process ended with {code}: {self._last_words()}")
+        raise ClientFailed(f"the client's process ended with {code}: {self._error_output()}")
 
-    def _last_words(self) -> str:
+    def _error_output(self) -> str:
         size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - LAST_WORDS_BYTES))
+        self._errors.seek(max(0, size - ERROR_OUTPUT_BYTES))
         return self._errors.read().decode(errors="replace")
 
     def kill(self) -> None:
@@ -87,5 +87,5 @@ def content(encoded: str) -> bytes | None:
 
 
 def as_message(row: list[str]) -> Message:
-    headers = tuple((row[at], content(row[at + 1])) for at in range(5, len(row), 2))
+    headers = tuple((row[index], content(row[index + 1])) for index in range(5, len(row), 2))
     return Message(int(row[0]), int(row[1]), int(row[2]), content(row[3]), content(row[4]), headers)

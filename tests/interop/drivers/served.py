@@ -46,8 +46,8 @@ def main() -> None:
                 print(f"result\t{served.call(line)}\nok", file=replies, flush=True)
             except Exception as error:
                 kind = "Fenced" if isinstance(error, Fenced) else type(error).__name__
-                words = repr(error).replace("\t", " ")
-                print(f"error\t{kind}\t{kind}: {words}", file=replies, flush=True)
+                message = repr(error).replace("\t", " ")
+                print(f"error\t{kind}\t{kind}: {message}", file=replies, flush=True)
     sys.stderr.flush()
     os._exit(0)  # clients may have threads that never end
 

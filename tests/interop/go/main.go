@@ -1,4 +1,5 @@
-// Command client is franz-go behind a line protocol: one command a line, fields separated by tabs, bytes in base64, null as "-".
+// Command client runs franz-go behind a line protocol. A command is one line. Fields are separated by tabs, bytes are in
+// base64, and null is "-".
 package main
 
 import (
@@ -45,15 +46,15 @@ func main() {
 	s := session{bufio.NewWriter(os.Stdout), map[string]*producer{}}
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, lineBytesMax)
-	s.answer(nil)
+	s.reply(nil)
 	for lines.Scan() {
 		ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
-		s.answer(s.run(ctx, strings.Split(lines.Text(), "\t")))
+		s.reply(s.run(ctx, strings.Split(lines.Text(), "\t")))
 		cancel()
 	}
 }
 
-func (s *session) answer(err error) {
+func (s *session) reply(err error) {
 	if err == nil {
 		fmt.Fprintln(s.out, "ok")
 	} else {
@@ -81,7 +82,7 @@ func (s *session) run(ctx context.Context, command []string) error {
 	case "flush":
 		return s.producers[name].flush(ctx)
 	case "init":
-		// The client does it with the first record; the answer to this says whether the id can be had at all.
+		// The client initializes the producer id with the first record. This call reports an error earlier.
 		_, _, err := s.producers[name].client.ProducerID(ctx)
 		return err
 	case "begin":
@@ -154,14 +155,14 @@ func (p *producer) flush(ctx context.Context) error {
 	return err
 }
 
-func (p *producer) end(ctx context.Context, how kgo.TransactionEndTry) error {
+func (p *producer) end(ctx context.Context, outcome kgo.TransactionEndTry) error {
 	if err := p.flush(ctx); err != nil {
 		return err
 	}
-	return p.client.EndTransaction(ctx, how)
+	return p.client.EndTransaction(ctx, outcome)
 }
 
-// consume - BOOTSTRAP TOPIC PARTITIONS ISOLATION; prints one line a record.
+// consume - BOOTSTRAP TOPIC PARTITIONS ISOLATION: prints one line per record.
 func (s *session) consume(ctx context.Context, fields []string) error {
 	topic, isolation := fields[1], kgo.ReadUncommitted()
 	if fields[3] == "read_committed" {
@@ -176,7 +177,7 @@ func (s *session) consume(ctx context.Context, fields []string) error {
 		}
 		starts[int32(number)] = kgo.NewOffset().AtStart()
 	}
-	// Control records are asked for, so that the position is known to have passed the markers at the end.
+	// With control records, the position advances past the markers at the end of the partition.
 	client, err := kgo.NewClient(kgo.SeedBrokers(fields[0]), kgo.FetchIsolationLevel(isolation), kgo.KeepControlRecords(),
 		kgo.FetchMaxWait(100*time.Millisecond), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts}))
 	if err != nil {

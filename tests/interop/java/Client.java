@@ -25,7 +25,10 @@ import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** The Java client behind a line protocol: one command a line, fields separated by tabs, bytes in base64, null as "-". */
+/**
+ * Kafka's Java client behind a line protocol. A command is one line. Fields are separated by tabs, bytes are in base64, and
+ * null is "-".
+ */
 public class Client {
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
     private final Map<String, KafkaConsumer<byte[], byte[]>> members = new HashMap<>();
@@ -37,18 +40,18 @@ public class Client {
     }
 
     public static void main(String[] args) throws Exception {
-        PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        PrintStream replies = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         System.setOut(System.err);
-        Client client = new Client(answers);
+        Client client = new Client(replies);
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        answers.println("ok");
+        replies.println("ok");
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             try {
                 client.run(line.split("\t", -1));
-                answers.println("ok");
+                replies.println("ok");
             } catch (Throwable failed) {
                 Throwable cause = failed instanceof ExecutionException ? failed.getCause() : failed;
-                answers.println("error\t" + cause.getClass().getSimpleName() + "\t" + chain(cause));
+                replies.println("error\t" + cause.getClass().getSimpleName() + "\t" + chain(cause));
             }
         }
     }
@@ -85,7 +88,11 @@ public class Client {
                     print(record);
                 }
             }
-            case "assigned" -> members.get(name).assignment().forEach(each -> out.println("partition\t" + each.partition()));
+            case "assigned" -> {
+                for (TopicPartition assigned : members.get(name).assignment()) {
+                    out.println("partition\t" + assigned.partition());
+                }
+            }
             case "commit-member" -> members.get(name).commitSync();
             case "committed" -> committed(name, command);
             case "offsets" -> offsets(name, members.get(command[2]));
@@ -129,7 +136,7 @@ public class Client {
         }
     }
 
-    /** consume - TOPIC PARTITIONS TIMEOUT_MS PROPERTY... ; prints one line a record. */
+    /** consume - TOPIC PARTITIONS TIMEOUT_MS PROPERTY...: prints one line per record. */
     private void consume(String[] command) {
         List<TopicPartition> assigned = new ArrayList<>();
         for (String partition : command[3].split(",")) {
@@ -164,12 +171,12 @@ public class Client {
         members.put(name, consumer);
     }
 
-    /** committed NAME TOPIC PARTITIONS; one line a partition, in order. */
+    /** committed NAME TOPIC PARTITIONS: prints one line per partition, in order. */
     private void committed(String name, String[] command) {
         for (String partition : command[3].split(",")) {
-            TopicPartition asked = new TopicPartition(command[2], Integer.parseInt(partition));
-            OffsetAndMetadata found = members.get(name).committed(Set.of(asked)).get(asked);
-            out.println("offset\t" + (found == null ? "-" : found.offset()));
+            TopicPartition requested = new TopicPartition(command[2], Integer.parseInt(partition));
+            OffsetAndMetadata offset = members.get(name).committed(Set.of(requested)).get(requested);
+            out.println("offset\t" + (offset == null ? "-" : offset.offset()));
         }
     }
 

@@ -16,10 +16,10 @@ import java.util.Map;
 import org.apache.kafka.common.utils.Exit;
 
 /**
- * The main methods of Kafka's tools in one JVM, several at a time, each with an input, outputs and an exit code of its own.
+ * Runs the main methods of Kafka's tools in one JVM, several at the same time. Each has its own input, outputs and exit code.
  *
- * <p>One command a line, fields separated by tabs, text in base64: start ID CLASS INPUT ARGUMENT...; wait ID.
- * The threads of a tool inherit whose they are. What a tool hands to the JVM's shutdown runs when its main method has ended.
+ * <p>A command is one line. Fields are separated by tabs, and text is in base64: start ID CLASS INPUT ARGUMENT...; wait ID.
+ * The threads of a tool inherit the reference to the tool. Shutdown hooks of a tool run when its main method has ended.
  */
 public class Tools {
     private static final InheritableThreadLocal<Tool> CURRENT = new InheritableThreadLocal<>();
@@ -30,9 +30,9 @@ public class Tools {
         }
     }
 
-    /** The tools' own classes anew, since they count in static fields; clients and libraries are shared. */
-    private static final class OwnStatics extends ClassLoader {
-        OwnStatics() {
+    /** Loads the classes of the tools again for each run, because they have static counters. Clients and libraries are shared. */
+    private static final class ToolClassLoader extends ClassLoader {
+        ToolClassLoader() {
             super(Tools.class.getClassLoader());
         }
 
@@ -42,8 +42,8 @@ public class Tools {
                 return super.loadClass(name, resolve);
             }
             synchronized (getClassLoadingLock(name)) {
-                Class<?> found = findLoadedClass(name);
-                return found == null ? define(name) : found;
+                Class<?> loaded = findLoadedClass(name);
+                return loaded == null ? define(name) : loaded;
             }
         }
 
@@ -64,12 +64,12 @@ public class Tools {
         final ByteArrayOutputStream out = new ByteArrayOutputStream();
         final ByteArrayOutputStream err = new ByteArrayOutputStream();
         final List<Runnable> hooks = new ArrayList<>();
-        final ClassLoader loader = new OwnStatics();
+        final ClassLoader loader = new ToolClassLoader();
         final InputStream in;
         final String mainClass;
         final String[] arguments;
         Integer exitCode;
-        volatile boolean leaving;
+        volatile boolean exiting;
         Thread thread;
 
         Tool(String mainClass, byte[] input, String[] arguments) {
@@ -89,41 +89,41 @@ public class Tools {
                     failed.printStackTrace(new PrintStream(err, true));
                 }
             }
-            leaving = false;
+            exiting = false;
             shutdown();
             exit(0);
         }
 
-        /** Where a process would have ended, a main method may catch what ends it here, and go on to talk about it. */
-        boolean isHeard() {
-            return !(leaving && Thread.currentThread() == thread);
+        /** Returns false after an exit: a main method may catch the Error that replaces it, and print what a process would not. */
+        boolean printsOutput() {
+            return !(exiting && Thread.currentThread() == thread);
         }
 
-        /** The first code counts, as that of a process would. */
+        /** Sets the exit code unless it is set: the first exit of a process decides its code. */
         synchronized boolean exit(int code) {
             boolean first = exitCode == null;
             exitCode = first ? code : exitCode;
             return first;
         }
 
-        /** What was meant for the end of the process. */
+        /** Runs the shutdown hooks of the tool. */
         void shutdown() {
             try {
-                takeHooksOfTheRuntime();
+                takeHooksFromRuntime();
                 hooks.forEach(Runnable::run);
             } catch (Exception failed) {
                 failed.printStackTrace(new PrintStream(err, true));
             }
         }
 
-        /** Some tools go past Exit; threads that they made know their class loader. */
-        private void takeHooksOfTheRuntime() throws ReflectiveOperationException {
+        /** Takes over hooks that a tool registered without Exit. The class loader of their threads identifies the tool. */
+        private void takeHooksFromRuntime() throws ReflectiveOperationException {
             Class<?> registry = Class.forName("java.lang.ApplicationShutdownHooks");
             Field field = registry.getDeclaredField("hooks");
             field.setAccessible(true);
             synchronized (registry) {
-                for (Object each : List.copyOf(((Map<?, ?>) field.get(null)).keySet())) {
-                    Thread hook = (Thread) each;
+                for (Object registered : List.copyOf(((Map<?, ?>) field.get(null)).keySet())) {
+                    Thread hook = (Thread) registered;
                     if (hook.getContextClassLoader() == loader) {
                         Runtime.getRuntime().removeShutdownHook(hook);
                         hooks.add(hook::run);
@@ -134,10 +134,9 @@ public class Tools {
     }
 
     public static void main(String[] args) throws Exception {
-        PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        PrintStream nowhere = new PrintStream(OutputStream.nullOutputStream());
-        System.setOut(new PrintStream(own(false), true, StandardCharsets.UTF_8));
-        System.setErr(new PrintStream(own(true), true, StandardCharsets.UTF_8));
+        PrintStream replies = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        System.setOut(new PrintStream(outputOfTool(false), true, StandardCharsets.UTF_8));
+        System.setErr(new PrintStream(outputOfTool(true), true, StandardCharsets.UTF_8));
         InputStream commandsIn = System.in;
         System.setIn(new InputStream() {
             @Override
@@ -155,13 +154,13 @@ public class Tools {
         Exit.setShutdownHookAdder((name, hook) -> CURRENT.get().hooks.add(hook));
         BufferedReader commands = new BufferedReader(new InputStreamReader(commandsIn, StandardCharsets.UTF_8));
         Map<String, Tool> tools = new HashMap<>();
-        answers.println("ok");
+        replies.println("ok");
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             try {
-                run(line.split("\t", -1), tools, answers);
-                answers.println("ok");
+                run(line.split("\t", -1), tools, replies);
+                replies.println("ok");
             } catch (Throwable failed) {
-                answers.println("error\t" + failed.getClass().getSimpleName() + "\t" + failed);
+                replies.println("error\t" + failed.getClass().getSimpleName() + "\t" + failed);
             }
         }
         System.exit(0);
@@ -170,28 +169,28 @@ public class Tools {
     private static void leave(int code) {
         Tool tool = CURRENT.get();
         tool.exit(code);
-        tool.leaving = Thread.currentThread() == tool.thread;
+        tool.exiting = Thread.currentThread() == tool.thread;
         throw new Exited();
     }
 
-    private static OutputStream own(boolean errors) {
+    private static OutputStream outputOfTool(boolean errors) {
         return new OutputStream() {
             @Override
-            public void write(int one) {
-                write(new byte[] {(byte) one}, 0, 1);
+            public void write(int value) {
+                write(new byte[] {(byte) value}, 0, 1);
             }
 
             @Override
             public void write(byte[] bytes, int offset, int length) {
                 Tool tool = CURRENT.get();
-                if (tool != null && tool.isHeard()) {
+                if (tool != null && tool.printsOutput()) {
                     (errors ? tool.err : tool.out).write(bytes, offset, length);
                 }
             }
         };
     }
 
-    private static void run(String[] command, Map<String, Tool> tools, PrintStream answers) throws Exception {
+    private static void run(String[] command, Map<String, Tool> tools, PrintStream replies) throws Exception {
         String id = command[1];
         switch (command[0]) {
             case "start" -> {
@@ -206,15 +205,15 @@ public class Tools {
                 Tool tool = tools.get(id);
                 tool.thread.join();
                 tools.remove(id);
-                print(tool, answers);
+                print(tool, replies);
             }
             default -> throw new IllegalArgumentException(command[0]);
         }
     }
 
-    private static void print(Tool tool, PrintStream answers) {
+    private static void print(Tool tool, PrintStream replies) {
         Base64.Encoder encoder = Base64.getEncoder();
-        answers.println("output\t" + tool.exitCode + "\t" + encoder.encodeToString(tool.out.toByteArray()) + "\t"
+        replies.println("output\t" + tool.exitCode + "\t" + encoder.encodeToString(tool.out.toByteArray()) + "\t"
                 + encoder.encodeToString(tool.err.toByteArray()));
     }
 

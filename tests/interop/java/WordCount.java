@@ -10,8 +10,8 @@ import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Produced;
 
 /**
- * Kafka Streams counts words: INPUT OUTPUT PROPERTY... Every count goes out, as text, under its word. Says ok once it runs, and
- * goes on until its input ends.
+ * Counts words with Kafka Streams: INPUT OUTPUT PROPERTY... Each count is written as text, with the word as key. Prints ok
+ * when the application runs. The application ends at the end of standard input.
  */
 public class WordCount {
     public static void main(String[] args) throws Exception {
@@ -32,8 +32,8 @@ public class WordCount {
                 .to(args[1], Produced.with(Serdes.String(), Serdes.String()));
         KafkaStreams streams = new KafkaStreams(builder.build(), config);
         CountDownLatch running = new CountDownLatch(1);
-        streams.setStateListener((now, before) -> {
-            if (now == KafkaStreams.State.RUNNING) {
+        streams.setStateListener((state, former) -> {
+            if (state == KafkaStreams.State.RUNNING) {
                 running.countDown();
             }
         });
@@ -42,7 +42,7 @@ public class WordCount {
         System.out.write("ok\n".getBytes(StandardCharsets.UTF_8));
         System.out.flush();
         while (System.in.read() >= 0) {
-            // whoever started it says when it ends
+            // the test closes standard input to end the application
         }
         streams.close();
     }

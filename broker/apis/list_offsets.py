@@ -147,7 +147,7 @@ def _look_up(partition: Partition, request: ListOffsetsRequest, timestamp: int) 
             partition.check_high_watermark_known()
         return -1, _visible_end(partition, request), partition.leader_epoch
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
-        return -1, log.log_start_offset, log.epoch_at_start()
+        return -1, log.log_start_offset, log.epochs.epoch_for(log.log_start_offset)
     return NOT_FOUND  # LATEST_TIERED and EARLIEST_PENDING_UPLOAD: there is no tiered storage
 
 

@@ -22,7 +22,8 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.schema import Buffer
 from odradek.protocol.special_values import ACKS_ALL
 from odradek.storage.config import LogConfig
-from odradek.storage.log.log import AppendInfo, PartitionLog
+from odradek.storage.log.append import AppendInfo
+from odradek.storage.log.log import PartitionLog
 from odradek.storage.log.reads import ColdRead, ReadResult
 from odradek.storage.producers.entry import Origin
 

@@ -224,7 +224,6 @@ class PartitionRaftStorage:
                 self._snapshots.remove(other)
         self._log.advance_log_start(snapshot.end_offset)
         now_ms = self._clock.wall_ms()
-        self._log.roll(
-            now_ms
-        )  # only complete segments are deleted; this one is when the snapshot after the next exists
+        # Only sealed segments are deleted. This one is deleted when the snapshot after the next one exists.
+        self._log.roll(now_ms)
         self._log.delete_expired_segments(now_ms)

@@ -8,6 +8,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
     from odradek.protocol.batch import BatchHeader
+    from odradek.storage.log.truncation import Truncation
 
 
 class TransactionCompactedAway(Refusal):
@@ -34,19 +35,21 @@ class EmptyMarkers:
     Kafka ignores such a batch, and counts the data as part of the producer's next transaction.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, truncation: Truncation) -> None:
+        self._truncation = truncation
         self._requested: tuple[int, int] | None = None
         """Offset of the marker for which a truncation was requested last, and the number of that truncation."""
 
-    def check(self, marker: BatchHeader, opened: int, first_unstable: int | None, truncations: int) -> None:
+    def check(self, marker: BatchHeader, opened: int, first_unstable: int | None) -> None:
         """Request a truncation for an empty marker that ends a transaction with data from `opened` on.
 
-        `first_unstable` is the first unstable offset of the log, `truncations` the number of its truncations so far.
+        `first_unstable` is the first unstable offset of the log.
 
         Raises:
             TransactionCompactedAway: The log was not truncated for this marker yet. If it was, and the leader has sent
                 the data again, another truncation would not help.
         """
+        truncations = self._truncation.count
         if self._requested != (marker.base_offset, truncations):
             self._requested = marker.base_offset, truncations + 1
             message = f"the leader has compacted away the transaction of producer {marker.producer_id} from {opened} on"

@@ -9,18 +9,23 @@ import errno
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from odradek.invariants.storage import SEGMENT_CONTIGUOUS
 from odradek.storage.files import names
 from odradek.storage.log.flushing import Flusher
 from odradek.storage.log.partition_directory import PartitionDirectory
 from odradek.storage.log.removal import RemovedSegments
 from odradek.storage.log.truncation import Truncation, truncate_segment
+from odradek.storage.segment.index import RELATIVE_OFFSET_MAX
+from odradek.storage.segment.rolling import roll_jitter_ms, should_roll
 from odradek.storage.segment.segment import Segment
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from odradek.storage.config import LogConfig
     from odradek.storage.disk.port import Disk
+    from odradek.storage.log.append import PreparedAppend
     from odradek.storage.log.removal import Hold
     from odradek.storage.producers.entry import ProducerEntry
     from odradek.storage.recovery.loaded_log import LoadedLog
@@ -71,6 +76,42 @@ class LocalLog:
             raise OSError(errno.EIO, f"{self.directory}: the log has failed or is closed and accepts no append")
         with self.failing_on_error():
             self.truncation.sync_now()
+
+    def append(
+        self,
+        append: PreparedAppend,
+        config: LogConfig,
+        log_end_offset: int,
+        producers: Mapping[int, ProducerEntry],
+        now_ms: int,
+    ) -> Segment:
+        """Write the batches to the active segment, after rolling it if necessary. Return the segment.
+
+        Raises:
+            OSError: A disk operation fails, or the new segment violates SEGMENT_CONTIGUOUS.
+        """
+        segment = self.segments.active
+        if should_roll(
+            segment,
+            config,
+            incoming=append.size,
+            last_offset=append.last_offset,
+            newest_timestamp=append.newest_timestamp,
+            now_ms=now_ms,
+            jitter_ms=config.segment_jitter_ms and roll_jitter_ms(config, self.directory, segment.base_offset),
+        ):
+            # The new segment begins at the log end, even if the leader's log has a gap there. Otherwise recovery would
+            # conclude that the segment before it is lost.
+            fits = append.last_offset - log_end_offset <= RELATIVE_OFFSET_MAX
+            base_offset = log_end_offset if fits else append.first_offset
+            if segment.base_offset != base_offset:
+                segment = self.roll(base_offset, producers.values(), now_ms)
+            if segment.base_offset != log_end_offset and not append.gap:
+                raise SEGMENT_CONTIGUOUS.violated(base_offset=segment.base_offset, log_end=log_end_offset)
+        if append.gap:
+            self.note_gaps()
+        segment.append(append.headers, append.buffers, config.index_interval_bytes)
+        return segment
 
     def roll(self, base_offset: int, producers: Iterable[ProducerEntry], now_ms: int) -> Segment:
         """Seal the active segment, write a snapshot of `producers`, and create a segment at `base_offset`.

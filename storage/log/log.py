@@ -16,7 +16,7 @@ A violated invariant also sets `failed`. The error is a `LogViolation`, which is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from odradek.invariants.invariant import CHECKS
 from odradek.invariants.storage import (
@@ -25,44 +25,31 @@ from odradek.invariants.storage import (
     LOG_OFFSETS,
     READ_RANGE,
     RECOVERY_POINT,
-    SEGMENT_CONTIGUOUS,
 )
 from odradek.protocol.batch import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.batches.validation import check_leader_append, check_replicated
 from odradek.storage.log import retention
+from odradek.storage.log.append import AppendInfo, prepare_follower_append, prepare_leader_append
 from odradek.storage.log.empty_markers import EmptyMarkers
 from odradek.storage.log.local_log import LocalLog
 from odradek.storage.log.reads import LogReader, aborted_transactions, batch_out_of_range
 from odradek.storage.producers.entry import Origin
-from odradek.storage.producers.state import AppendPlan
 from odradek.storage.recovery.loader import load
 from odradek.storage.recovery.producer_replay import Replay, replay_producers
-from odradek.storage.segment.index import RELATIVE_OFFSET_MAX
-from odradek.storage.segment.rolling import roll_jitter_ms, should_roll
 
 if TYPE_CHECKING:
     import uuid
 
     from odradek.invariants.invariant import Invariant, InvariantViolation
-    from odradek.protocol.batch import BatchHeader
     from odradek.protocol.schema import Buffer
     from odradek.storage.config import LogConfig
     from odradek.storage.disk.port import Disk
+    from odradek.storage.log.append import PreparedAppend
     from odradek.storage.log.reads import ColdRead, ReadResult
     from odradek.storage.log.timestamps import TimestampAndOffset
     from odradek.storage.recovery.loaded_log import LoadedLog, OpenOptions
     from odradek.storage.segment.segment import Segment
-
-
-class AppendInfo(NamedTuple):
-    """Result of an append. If `duplicate`, nothing was written: the offsets are those of the earlier, equal batch."""
-
-    first_offset: int
-    last_offset: int
-    log_append_time: int  # ms; NO_TIMESTAMP if message.timestamp.type is CreateTime
-    log_start_offset: int
-    duplicate: bool = False
 
 
 class PartitionLog:
@@ -95,7 +82,7 @@ class PartitionLog:
         self.first_unstable_offset: int | None = None
         self.cleaned_to: int | None = None
         """Offset up to which the log was compacted; None if it never was."""
-        self._empty_markers = EmptyMarkers()
+        self._empty_markers = EmptyMarkers(self.local.truncation)
         self._reader = LogReader(self.local)
         self.refresh_stable_offset()
 
@@ -159,43 +146,29 @@ class PartitionLog:
         local = self.local
         if local.failed or local.closed or local.truncation.unsynced is not None:
             local.check_writable()
-        batches = check_leader_append(records, origin, self.config, now_ms=now_ms, allow_zstd=allow_zstd)
-        if origin is Origin.CLIENT and batches[0].header.has_producer:
-            earlier = self.producers.duplicate_of(batches[0].header)
+        producers, config = self.producers, self.config
+        batches = check_leader_append(records, origin, config, now_ms=now_ms, allow_zstd=allow_zstd)
+        if origin is Origin.CLIENT and (first := batches[0].header).has_producer:
+            earlier = producers.duplicate_of(first)
             if earlier is not None:
-                self.producers.touch(batches[0].header.producer_id, now_ms)
+                producers.touch(first.producer_id, now_ms)
                 return AppendInfo(
                     earlier.first_offset, earlier.last_offset, earlier.timestamp, self.log_start_offset, duplicate=True
                 )
-        plan: AppendPlan | None = None
-        headers: list[BatchHeader] = []
-        buffers: list[Buffer] = []
-        offset = self.log_end_offset
-        for batch in batches:
-            header = batch.header
-            batch.set_offset(offset, leader_epoch)
-            headers.append(header)
-            buffers += (batch.header_bytes, batch.records)
-            if header.has_producer:
-                plan = plan or AppendPlan(origin, now_ms)
-                self.producers.plan(
-                    plan,
-                    header,
-                    offset,
-                    marker=batch.marker,
-                    guard=guard,
-                    transaction_version=transaction_version,
-                    verification_enabled=self.config.verification_enabled,
-                )
-            offset = header.last_offset + 1
-        info = AppendInfo(
-            self.log_end_offset,
-            offset - 1,
-            now_ms if self.config.log_append_time else NO_TIMESTAMP,
-            self.log_start_offset,
+        append = prepare_leader_append(
+            batches,
+            producers,
+            config,
+            log_end_offset=self.log_end_offset,
+            leader_epoch=leader_epoch,
+            origin=origin,
+            now_ms=now_ms,
+            guard=guard,
+            transaction_version=transaction_version,
         )
-        self._write(headers, buffers, plan, now_ms, limit_size=True)
-        return info
+        self._write(append, now_ms)
+        log_append_time = now_ms if config.log_append_time else NO_TIMESTAMP
+        return AppendInfo(append.first_offset, append.last_offset, log_append_time, self.log_start_offset)
 
     def append_as_follower(self, records: Buffer, *, now_ms: int, leader_epoch: int | None = None) -> AppendInfo | None:
         """Write batches fetched from the leader unchanged. Return None if `records` holds no whole batch.
@@ -215,96 +188,40 @@ class PartitionLog:
         batches = check_replicated(records, leader_epoch)
         if not batches:
             return None
-        plan: AppendPlan | None = None
-        headers = [header for header, _ in batches]
-        first_offset = end = headers[0].base_offset
-        size, gap = 0, first_offset != self.log_end_offset
-        if first_offset < self.log_end_offset:
-            message = f"the fetched batch at offset {first_offset} is below the log end offset {self.log_end_offset}"
-            raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-        for header, marker in batches:
-            if header.base_offset != end:
-                if header.base_offset < end:
-                    message = f"the fetched batch at offset {header.base_offset} follows offset {end - 1}"
-                    raise Refusal(ErrorCode.CORRUPT_MESSAGE, message)
-                gap = True
-            if header.has_producer:
-                plan = plan or AppendPlan(Origin.REPLICATION, now_ms)
-                if header.is_control and header.record_count == 0:
-                    self._check_empty_marker(plan, header)
-                self.producers.plan(plan, header, header.base_offset, marker=marker)
-            end = header.last_offset + 1
-            size += header.size
-        self._write(headers, [memoryview(records)[:size]], plan, now_ms, limit_size=False, gap=gap)
-        return AppendInfo(first_offset, end - 1, NO_TIMESTAMP, self.log_start_offset)
+        append = prepare_follower_append(
+            records,
+            batches,
+            self.producers,
+            now_ms=now_ms,
+            empty_markers=self._empty_markers,
+            log_start_offset=self.log_start_offset,
+            first_unstable_offset=self.first_unstable_offset,
+            log_end_offset=self.log_end_offset,
+        )
+        self._write(append, now_ms)
+        return AppendInfo(append.first_offset, append.last_offset, NO_TIMESTAMP, self.log_start_offset)
 
-    def _check_empty_marker(self, plan: AppendPlan, marker: BatchHeader) -> None:
-        """Check an empty marker if its producer has an open transaction with records that can be read."""
-        update = plan.updates.get(marker.producer_id)
-        entry = self.producers.entries.get(marker.producer_id) if update is None else update.entry
-        opened = None if entry is None else entry.transaction_first_offset
-        if opened is not None and self.log_start_offset <= opened < self.log_end_offset:
-            self._empty_markers.check(marker, opened, self.first_unstable_offset, self.local.truncation.count)
-
-    def _write(
-        self,
-        headers: list[BatchHeader],
-        buffers: list[Buffer],
-        plan: AppendPlan | None,
-        now_ms: int,
-        *,
-        limit_size: bool,
-        gap: bool = False,
-    ) -> None:
-        """Write the batches with the headers `headers` and the bytes `buffers`, and apply `plan` to the producer state.
-
-        `gap` is True if offsets are missing before or between the batches.
-        """
-        size, newest = 0, NO_TIMESTAMP
-        for header in headers:
-            size += header.size
-            newest = max(newest, header.max_timestamp)
-        config = self.config
-        if limit_size and size > config.segment_bytes:
-            raise Refusal(
-                ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit a segment of {config.segment_bytes} bytes"
-            )
-        last_offset = headers[-1].last_offset
-        if not self.log_end_offset <= headers[0].base_offset <= last_offset:
-            raise self._violated(LOG_END_ADVANCES, first_offset=headers[0].base_offset, last_offset=last_offset)
+    def _write(self, append: PreparedAppend, now_ms: int) -> None:
+        """Write the batches, and apply the plan of the append to the producer state."""
+        plan, last_offset, producers = append.plan, append.last_offset, self.producers
+        log_end_offset = self.log_end_offset
+        if not log_end_offset <= append.first_offset <= last_offset:
+            raise self._violated(LOG_END_ADVANCES, first_offset=append.first_offset, last_offset=last_offset)
         try:
-            segment = self.segments.active
-            if should_roll(
-                segment,
-                config,
-                incoming=size,
-                last_offset=last_offset,
-                newest_timestamp=newest,
-                now_ms=now_ms,
-                jitter_ms=config.segment_jitter_ms and roll_jitter_ms(config, self.directory, segment.base_offset),
-            ):
-                # The new segment begins at the log end, even if the leader's log has a gap there. Otherwise recovery
-                # would conclude that the segment before it is lost.
-                fits = last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
-                segment = self.roll(now_ms, None if fits else headers[0].base_offset)
-                if segment.base_offset != self.log_end_offset and not gap:
-                    raise SEGMENT_CONTIGUOUS.violated(base_offset=segment.base_offset, log_end=self.log_end_offset)
-            if gap:
-                self.local.note_gaps()
-            segment.append(headers, buffers, config.index_interval_bytes)
-            self.log_end_offset = last_offset + 1
-            for header in headers:
+            segment = self.local.append(append, self.config, log_end_offset, producers.entries, now_ms)
+            self.log_end_offset = log_end_offset = last_offset + 1
+            for header in append.headers:
                 if header.leader_epoch != self.epochs.latest:
                     self.epochs.assign(header.leader_epoch, header.base_offset)
             if plan is not None:
-                self.producers.commit(plan)
+                producers.commit(plan)
                 for completed in plan.completed:
-                    segment.index_if_aborted(completed, self.producers.stable_offset_after(completed))
-                    self.producers.complete(completed)
+                    segment.index_if_aborted(completed, producers.stable_offset_after(completed))
+                    producers.complete(completed)
         except OSError:
             self.local.failed = True
             raise
-        self.producers.end_offset = self.log_end_offset
+        producers.end_offset = log_end_offset
         if plan is not None:
             self.refresh_stable_offset()
 
@@ -376,10 +293,6 @@ class PartitionLog:
     def assign_epoch(self, leader_epoch: int) -> None:
         """Note that the leader epoch begins at the log end."""
         self.epochs.assign(leader_epoch, self.log_end_offset)
-
-    def epoch_at_start(self) -> int:
-        """Return the leader epoch of the log start offset; -1 if it is not known."""
-        return self.epochs.epoch_for(self.log_start_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return (epoch, end offset) for OffsetForLeaderEpoch; (-1, -1) if the epoch is not known."""

@@ -15,7 +15,7 @@ from odradek.storage.recovery.loaded_log import OpenOptions
 if TYPE_CHECKING:
     from odradek.protocol.batch import BatchHeader
     from odradek.storage.disk.port import Disk
-    from odradek.storage.log.log import AppendInfo
+    from odradek.storage.log.append import AppendInfo
 
 TOPIC_ID = uuid.UUID("11111111-2222-4333-8444-555555555555")
 NOW_MS = 1_700_000_000_000

@@ -1,6 +1,6 @@
 """Odradek's wire client for Kafka's protocol, on asyncio.
 
-It works with every broker that speaks Kafka's protocol, and depends on `odradek.protocol` alone. A `Cluster` holds the
+It works with every Kafka-compatible broker, and depends on `odradek.protocol` alone. A `Cluster` holds the
 connections; functions and classes use it:
 
 ```python

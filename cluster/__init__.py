@@ -1,0 +1,1 @@
+"""Cores of the cluster: metadata, Raft, controller, failure detector, replication, broker lifecycle."""

@@ -1,0 +1,1 @@
+"""The flight-delay demo: a producer, two Spark jobs, and faults, on a local cluster."""

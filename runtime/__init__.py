@@ -1,0 +1,1 @@
+"""The engine of replicated shards, and the base of state machines, timers, tasks and requests."""

@@ -1,0 +1,1 @@
+"""Storage of partition replicas in Kafka's file formats."""

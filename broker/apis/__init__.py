@@ -1,0 +1,1 @@
+"""One module per request API: its handler, and the `Api` row with its versions, listeners and ACL."""

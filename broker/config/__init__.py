@@ -1,0 +1,1 @@
+"""Configuration of a broker: properties, topic and group overrides, sources, validation."""

@@ -1,0 +1,1 @@
+"""Transaction and group coordinators on a broker: shard loading, standby caches, marker sending, verification."""

@@ -1,0 +1,1 @@
+"""Dispatch of requests to the handlers of their APIs, with request metrics."""

@@ -1,0 +1,1 @@
+"""Reads for Fetch: fetch sessions, byte limits, preferred read replicas. Checks of Produce requests."""

@@ -1,0 +1,1 @@
+"""Client connections: listeners, frames, request order, deadlines, limits and throttling."""

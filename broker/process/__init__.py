@@ -1,0 +1,1 @@
+"""The environment of a broker process: environment variables, clocks, logging, profiler."""

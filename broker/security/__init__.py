@@ -1,0 +1,1 @@
+"""Authorization on a broker: ACL checks and authorized operations in responses."""

@@ -1,0 +1,1 @@
+"""Topics as a broker sees them: metadata for clients, and automatic creation."""

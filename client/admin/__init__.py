@@ -1,0 +1,1 @@
+"""Operations of command-line tools: topics, configurations, groups, offsets, transactions, cluster status."""

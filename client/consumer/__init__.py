@@ -1,0 +1,1 @@
+"""A consumer without a group: it reads and decodes records of assigned partitions."""

@@ -1,0 +1,1 @@
+"""An idempotent and transactional producer, with record batches and the default partitioner."""

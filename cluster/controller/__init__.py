@@ -1,0 +1,1 @@
+"""The controller: it decides on brokers, topics, partitions, leaders and configurations."""

@@ -1,0 +1,1 @@
+"""Lifecycle of a broker: registration, heartbeats, fencing, controlled shutdown."""

@@ -1,0 +1,1 @@
+"""The metadata image, its deltas, records and snapshots."""

@@ -1,0 +1,1 @@
+"""The transaction coordinator: producer ids, transaction states, markers, time-outs."""

@@ -1,0 +1,1 @@
+"""A local cluster: its plan, directory, broker processes, start and stop."""

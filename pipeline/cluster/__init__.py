@@ -1,0 +1,1 @@
+"""The cluster of the demo: start, topics, lookup of leaders and coordinators."""

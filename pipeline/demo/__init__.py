@@ -1,0 +1,1 @@
+"""The demo program: main job, screen, plot, and verification of the results."""

@@ -1,0 +1,1 @@
+"""Fault injection of the demo: broker kills, and a relay that loses responses."""

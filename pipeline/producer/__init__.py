@@ -1,0 +1,1 @@
+"""The producer process of the demo, and its supervisor."""

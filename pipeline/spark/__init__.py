@@ -1,0 +1,1 @@
+"""The Spark jobs of the demo: sessions, transformations, delays."""

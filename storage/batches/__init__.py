@@ -1,0 +1,1 @@
+"""Scans and checks of record batches."""

@@ -1,0 +1,1 @@
+"""Compaction of logs: selection, offset map, batch filter, cleaner."""

@@ -1,0 +1,1 @@
+"""The disk port, and its implementation for the operating system."""

@@ -1,0 +1,1 @@
+"""Small files beside the segments: checkpoints, leader epochs, names, truncation marks."""

@@ -1,0 +1,1 @@
+"""The log of one partition replica: append, read, flush, truncation, retention."""

@@ -1,0 +1,1 @@
+"""Producer state of one partition, and its snapshots."""

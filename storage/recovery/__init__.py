@@ -1,0 +1,1 @@
+"""Opening of a log, and recovery after an unclean shutdown."""

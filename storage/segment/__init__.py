@@ -1,0 +1,1 @@
+"""Segments of a log: files, indexes, lookup, rolling."""

@@ -1,0 +1,1 @@
+"""Brokers on the controller: registrations, heartbeats, fencing."""

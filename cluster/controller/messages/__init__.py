@@ -1,0 +1,1 @@
+"""Commands and replies of the controller."""

@@ -1,0 +1,1 @@
+"""Partitions on the controller: topic creation, replica placement, ISR changes, reassignments."""

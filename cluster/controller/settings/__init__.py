@@ -1,0 +1,1 @@
+"""Configurations, client quotas and feature levels on the controller."""

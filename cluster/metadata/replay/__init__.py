@@ -1,0 +1,1 @@
+"""Replay of metadata records into a delta of the metadata image."""

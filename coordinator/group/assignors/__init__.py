@@ -1,0 +1,1 @@
+"""Server-side assignors of consumer groups: range and uniform."""

@@ -1,0 +1,1 @@
+"""Committed and pending offsets of groups: commit, fetch, deletion, expiration."""

@@ -1,0 +1,1 @@
+"""The target assignment of a consumer group, and the steps of its members towards it."""

@@ -1,0 +1,1 @@
+"""Conversion between classic groups and consumer groups (KIP-848)."""

@@ -1,0 +1,1 @@
+"""Subscriptions of a consumer group: topic names, regular expressions, and the hash of topic metadata."""

@@ -1,6 +1,9 @@
 """Port for reading time. No other code reads the clocks of the process."""
 
-from typing import Protocol
+from typing import Final, Protocol
+
+NEVER_MS: Final = -(2**62)
+"""Monotonic time in ms of an event that has not occurred. It is before all times of a `Clock`."""
 
 
 class Clock(Protocol):

@@ -2,7 +2,8 @@
 
 Behavior:
 * The request reports the offset of the broker's metadata image. It can request that the controller fences the broker,
-  or starts its controlled shutdown. The response says whether the broker has caught up, is fenced, and may stop.
+  or starts its controlled shutdown. The response contains three flags: the broker has caught up, is
+  fenced, and may stop.
 
 Errors:
 * CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION, then the error of the controller (NOT_CONTROLLER,

@@ -131,7 +131,7 @@ def handle(
     # Register before this call returns:
     # 1. The handler finds too few bytes and returns stage two.
     # 2. A producer appends, or the connection receives another request.
-    # 3. Stage two takes its first step. Without a registration it would wait for the next event, or until its timeout.
+    # 3. Stage two takes its first step. Without a registration it would wait for the next event, or until its time-out.
     wait = FetchWait()
     context.session.on_next_request(wait.wake)
     if cold is not None:

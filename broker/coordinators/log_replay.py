@@ -33,7 +33,7 @@ async def replay(partition: Partition, start: int, end: int, visit: ReplayVisito
     """Visit all data records and markers from `start` to below `end`, in order, with reads of `read_bytes`.
 
     An exception of `visit` ends the replay. Raise Malformed if a batch is damaged, Refusal(OFFSET_OUT_OF_RANGE) or
-    Refusal(OFFSET_NOT_AVAILABLE) if the log was truncated meanwhile, and Refusal(KAFKA_STORAGE_ERROR) if the disk
+    Refusal(OFFSET_NOT_AVAILABLE) if the log was truncated during the read, and Refusal(KAFKA_STORAGE_ERROR) if the disk
     fails.
     """
     offset = start

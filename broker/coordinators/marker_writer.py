@@ -25,7 +25,7 @@ COMMIT_MS_MAX: Final = 1_000
 """Maximum wait for the commit of a marker, in milliseconds. A partition that cannot commit delays the response for
 all other markers of the request; the coordinator retries the marker, so a short wait costs little."""
 UNCOMMITTED_MAX: Final = 10_000
-"""Maximum appended but uncommitted markers that a broker remembers after their timeout (about 2.5 MiB)."""
+"""Maximum appended but uncommitted markers that a broker remembers after their time-out (about 2.5 MiB)."""
 
 _MarkerKey = tuple[Partition, int, int, int, int, bool]
 

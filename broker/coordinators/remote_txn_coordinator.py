@@ -1,8 +1,8 @@
-"""Send verifications to the transaction coordinator, on this broker or on another transaction.
+"""Send verifications to the transaction coordinator, on this broker or on another broker.
 
 The coordinator of a transactional id is the leader of its partition of `__transaction_state`. This broker's own
 coordinator is called directly. Other brokers receive AddPartitionsToTxn, at most one request at a time each.
-Transactions that arrive meanwhile go into the next request, as in Kafka's AddPartitionsToTxnManager.
+Transactions that arrive while a request is in flight go into the next request, as in Kafka's AddPartitionsToTxnManager.
 """
 
 from asyncio import Future, get_running_loop

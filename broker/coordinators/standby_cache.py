@@ -12,9 +12,9 @@ OffsetMetadataManager:
 
 A reader of a compacted log has to reach its end within delete.retention.ms:
 
-1. The cache reads a record, and falls behind.
+1. The cache reads a record, and then lags.
 2. A tombstone of the same key is appended, and compaction removes it after delete.retention.ms.
-3. The cache continues behind it, and keeps a record that no longer exists.
+3. The cache continues after it, and keeps a record that no longer exists.
 
 So a cache that did not reach the end of the log for half of delete.retention.ms is discarded. The other half remains
 for the load after an election, and for a compaction that started earlier.

@@ -368,7 +368,7 @@ class Connection(BufferedProtocol):
     def _watch(self) -> None:
         """Close the connection if a deadline has passed; otherwise check again when the next one can have passed.
 
-        A connection of another broker has no idle deadline: closing it would look like a failure of this broker.
+        A connection of another broker has no idle deadline: the other broker would suspect a failure.
         """
         if (transport := self._transport) is None or (session := self._session) is None:
             return

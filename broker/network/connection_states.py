@@ -1,6 +1,6 @@
 """The states of a client connection: taking requests (`Intake`), and reading its transport (`Reading`).
 
-Both change independently of each other. The limits behind them are quantities and no states: requests in flight, the
+Both change independently of each other. The limits that cause them are quantities, not states: requests in flight, the
 byte budget, unsent bytes, the throttle time of a client.
 """
 

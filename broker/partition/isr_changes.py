@@ -1,6 +1,6 @@
 """Send the pending ISR changes of this broker's partitions to the controller (AlterPartition, KIP-497).
 
-At most one request is in flight, as in Kafka's AlterPartitionManager. Changes that arrive meanwhile go into the next
+At most one request is in flight, as in Kafka's AlterPartitionManager. Changes that arrive while it is in flight go into the next
 request.
 """
 

@@ -298,7 +298,7 @@ class Partition:
     # ---- changes of the role ----------------------------------------------------------------------------------------
 
     def lead(self, state: LeaderAndIsr) -> bool:
-        """Lead the partition as `state` says; return True if a new leader epoch begins on this broker.
+        """Lead the partition according to `state`. Return True if a new leader epoch begins on this broker.
 
         A failed write to the log takes the partition offline; it raises no error.
         """

@@ -78,7 +78,7 @@ class OffsetWaiters:
 
 
 class CommitWait(Generic[R]):
-    """One request that waits until each of its partitions has committed or failed, or until its timeout.
+    """One request that waits until each of its partitions has committed or failed, or until its time-out.
 
     `future` yields `response`. The callbacks passed to `expect` fill the response in before that.
     """
@@ -99,7 +99,7 @@ class CommitWait(Generic[R]):
         queue.add(offset, partition_wait)
 
     def start(self, timeout_ms: int) -> "Future[R]":
-        """Start the timeout, after the last `expect`.
+        """Start the time-out, after the last `expect`.
 
         The returned future is already done if no partition is pending.
         """

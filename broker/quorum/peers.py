@@ -28,15 +28,13 @@ from odradek.broker.requests.session import Session
 from odradek.protocol.client import ClientConnection
 from odradek.protocol.errors import Malformed
 from odradek.protocol.schema import Message
-from odradek.runtime.clock import Clock
+from odradek.runtime.clock import NEVER_MS, Clock
 from odradek.runtime.tasks import Tasks
 
 CONNECT_TIMEOUT_S: Final = 2.0
 """Maximum seconds for opening a connection."""
 RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
 """Maximum bytes of a response. Memory is allocated as bytes arrive, not by the size in the response's header."""
-NEVER_MS: Final = -(2**62)
-"""The time of the last contact with a node, or of its last refusal, if there was none."""
 _logger = structlog.get_logger("broker.peers")
 
 

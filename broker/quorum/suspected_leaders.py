@@ -11,11 +11,11 @@ detector has decided, at most SUSPICION_MS_MAX.
 from asyncio import Future, get_running_loop
 from typing import Final
 
-from odradek.broker.quorum.peers import NEVER_MS, Peers
+from odradek.broker.quorum.peers import Peers
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.runtime.clock import Clock
+from odradek.runtime.clock import NEVER_MS, Clock
 
 SUSPICION_MS_MAX: Final = 1_000
 """Maximum milliseconds that a Metadata response is delayed after the connection to a node was lost.

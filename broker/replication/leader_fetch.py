@@ -271,7 +271,7 @@ class _Fetch:
         self._future: Future[FetchResponse] | None = None
 
     def start(self) -> FetchResponse | Awaitable[FetchResponse]:
-        """Return the response, or park the fetch until an append, its timeout, or the next request of its connection.
+        """Return the response, or park the fetch until an append, its time-out, or the next request of its connection.
 
         A fetch that finds records is parked for LINGER_ROUNDS, too: requests that arrived together with it may append
         more.

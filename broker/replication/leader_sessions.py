@@ -17,9 +17,9 @@ from odradek.broker.fetch.sessions import EPOCH_MAX, FINAL_EPOCH, INITIAL_EPOCH,
 from odradek.broker.partition.partition import NO_EPOCH, Partition
 from odradek.broker.partition.registry import Partitions
 from odradek.broker.replication.throttle import ReplicaThrottles
-from odradek.cluster.replication.leader import NEVER_MS
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest
+from odradek.runtime.clock import NEVER_MS
 
 if TYPE_CHECKING:
     from odradek.cluster.replication.leader import Replica

@@ -29,7 +29,7 @@ class Session:
     def on_next_request(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, when this connection has received another request or has ended.
 
-        Responses leave in the order of requests, so a parked Fetch delays all responses behind it. It therefore
+        Responses leave in the order of requests, so a parked Fetch delays all later responses. It therefore
         registers here, and responds early. `callback` must not raise.
         """
         self._waiting[callback] = None

@@ -233,7 +233,7 @@ class MembershipCore:
             return
         known = UNKNOWN_INCARNATION not in {member.incarnation, ack.subject_incarnation}
         if known and member.incarnation != ack.subject_incarnation:
-            # The ping was sent after the registration. Another process has acknowledged it: the registered one is gone.
+            # The ping was sent after the registration. Another process has acknowledged it: that one has ended.
             if not member.is_confirmed:
                 self._on(member, Event.REPLACED, now_ms)
             return

@@ -122,7 +122,7 @@ class Member:
     refused_ms: int | None = None
     """The last time at which its host refused a connection."""
     is_confirmed: bool = False
-    """Its process is gone for certain: its port was closed, or another process acknowledged.
+    """Its process has certainly ended: its port was closed, or another process acknowledged.
 
     TCP evidence is then of another.
     """

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.invariants.partition import ISR_WITHIN_REPLICAS, ONE_PENDING_ISR_CHANGE
 from odradek.protocol.errors import ErrorCode
+from odradek.runtime.clock import NEVER_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 UNKNOWN: Final = -1
-NEVER_MS: Final = -(2**62)
 
 
 class IsrChangeResult(Enum):

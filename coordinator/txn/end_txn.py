@@ -1,6 +1,6 @@
 """Decide the end of a transaction: EndTxn (classic and TV2), the abort by the broker, and the completion.
 
-The API version of a request says if it is classic or TV2 (KIP-890). For an abort by the broker, the finalized level of
+The API version of a request selects classic or TV2 (KIP-890). For an abort by the broker, the finalized level of
 `transaction.version` decides.
 """
 

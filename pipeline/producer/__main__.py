@@ -100,7 +100,7 @@ class Writer:
         report("finished")
 
     def _attempt(self, hour: Hour, intent: Intent) -> bool:
-        """Write an hour once, and end the transaction as `intent` says.
+        """Write an hour once, and end the transaction according to `intent`.
 
         Return False if the transaction was aborted because of an abortable error. The caller then repeats the attempt.
         """

@@ -52,7 +52,7 @@ class Fetcher:
         return self.is_due(now_ms) and self._log_is_durable
 
     def fetch_from(self, node_id: int, now_ms: int) -> None:
-        """Fetch the records behind the log end from `node_id`."""
+        """Fetch the records from the log end on from `node_id`."""
         replica = self._replica
         self._send(
             FetchRequest(
@@ -68,7 +68,7 @@ class Fetcher:
         )
 
     def fetch_snapshot(self, last_part: SnapshotPart, now_ms: int) -> None:
-        """Fetch the bytes of the leader's snapshot behind `last_part`."""
+        """Fetch the bytes of the leader's snapshot after `last_part`."""
         replica = self._replica
         self._send(
             FetchSnapshotRequest(

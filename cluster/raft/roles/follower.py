@@ -52,7 +52,7 @@ class FollowerState(RoleState):
     # ---- the leader fails or resigns --------------------------------------------------------------------------------
 
     def restarted(self, now_ms: int) -> None:
-        """Wait for the leader of the stored epoch only one short election time-out: it may be gone."""
+        """Wait for the leader of the stored epoch only one short election time-out: it may have failed."""
         timing = self.replica.timing
         timing.expedite()
         self._fetch_deadline_ms = min(self._fetch_deadline_ms, now_ms + timing.election_wait_ms())
@@ -136,7 +136,7 @@ class FollowerState(RoleState):
 
     def on_fetch_snapshot_reply(self, reply: FetchSnapshotReply, now_ms: int) -> Transition | None:
         if reply.error in {ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE}:
-            self._installing = None  # the leader has a later snapshot by now, and names it in its next fetch response
+            self._installing = None  # the leader now has a later snapshot, and names it in its next fetch response
         requested = self._fetcher.pending
         if not self._fetcher.accept(reply, now_ms):
             return None

@@ -11,10 +11,11 @@ import pytest
 from odradek.broker.config.addresses import Voter
 from odradek.broker.config.controller import controller_response_timeout_ms, lifecycle_config
 from odradek.broker.quorum.controller_client import ControllerClient
-from odradek.broker.quorum.peers import NEVER_MS, Channel
+from odradek.broker.quorum.peers import Channel
 from odradek.broker.quorum.voters import RECENT_MS, without_quorum
 from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, ControllerRegistration
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.clock import NEVER_MS
 from tests.support import broker_context
 from tests.support.raft_memory import registration
 

@@ -17,11 +17,12 @@ from odradek.broker.config.addresses import Voter
 from odradek.broker.node import CannotStartError
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.quorum.failure_detector import CannotBindError, FailureDetector, short_incarnation
-from odradek.broker.quorum.peers import NEVER_MS, Channel
+from odradek.broker.quorum.peers import Channel
 from odradek.cluster.membership.members import UNREGISTERED, Change
 from odradek.cluster.membership.transitions import Event, State
 from odradek.cluster.metadata.image import EMPTY_IMAGE, BrokerImage, Endpoint, MetadataImage
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.clock import NEVER_MS
 from odradek.runtime.tasks import Tasks
 from tests.support.broker_context import config
 from tests.support.several_nodes import Nodes

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from odradek.broker.process.clock import SystemClock
-from odradek.broker.quorum.peers import NEVER_MS, Channel, Peers
+from odradek.broker.quorum.peers import Channel, Peers
 from odradek.protocol.codec import encode_response
 from odradek.protocol.connection import parse_request
 from odradek.protocol.messages.vote import VoteRequest, VoteResponse
+from odradek.runtime.clock import NEVER_MS
 from odradek.runtime.tasks import Tasks
 from tests.support.ports import free_ports
 

@@ -3,7 +3,7 @@
 One broker on virtual time; each transaction commits the offsets of a group. Each day has a transactional id and a group
 of its own; those of a week ago expire. The test models one of 50 partitions of each topic, at a 3,456th of 100
 transactions per second and a 3,456th of segment.bytes. Periodic jobs run less often by the same factor.
-`tests/unit/broker/partition/test_compaction_month.py` covers more cases, on logs that are written by hand.
+`tests/unit/broker/partition/test_compaction_growth.py` covers more cases, on logs that are written by hand.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Groups and their offsets on a whole node, over real sockets, in raw requests."""
+"""Groups and their offsets: raw requests to one node over real sockets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SAFE_DOWNGRADE = 2
 UNKNOWN_ID = b"\x07" * 16
 
 
-async def test_a_simple_consumer_commits_and_fetches_in_every_version(tmp_path: Path) -> None:
+async def test_offset_commit_and_fetch_in_every_version(tmp_path: Path) -> None:
     async with running(tmp_path) as client:
         await client.ready()
         assert await client.fetched() == (-1, "", E.NONE)
@@ -49,23 +49,23 @@ async def test_a_simple_consumer_commits_and_fetches_in_every_version(tmp_path: 
             assert await client.fetched(version=version) == (8, "note", E.NONE)
         everything = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
         for version in (8, 10):
-            told = (await client.call(everything, version)).groups[0]
-            assert [len(topic.partitions) for topic in told.topics] == [1]
-            assert told.topics[0].topic_id == client.topic_id() if version == 10 else told.topics[0].name == "t"
+            group = (await client.call(everything, version)).groups[0]
+            assert [len(topic.partitions) for topic in group.topics] == [1]
+            assert group.topics[0].topic_id == client.topic_id() if version == 10 else group.topics[0].name == "t"
 
 
-async def test_offsets_are_there_after_a_restart(tmp_path: Path) -> None:
+async def test_offsets_survive_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as client:
         await client.ready()
         assert await client.commit(42) == E.NONE
     async with running(tmp_path, seed=8) as client:
         async with asyncio.timeout(10):
-            while (found := await client.fetched()) in BUSY:
+            while (committed := await client.fetched()) in BUSY:
                 await asyncio.sleep(0.01)
-        assert found == (42, "note", E.NONE)
+        assert committed == (42, "note", E.NONE)
 
 
-async def test_partitions_and_topics_that_do_not_exist_are_answered_each_by_itself(tmp_path: Path) -> None:
+async def test_offset_commit_with_unknown_topics_and_partitions_gets_an_error_for_each(tmp_path: Path) -> None:
     async with running(tmp_path) as client:
         await client.ready()
         topics = [
@@ -76,21 +76,21 @@ async def test_partitions_and_topics_that_do_not_exist_are_answered_each_by_itse
                 "none", client.topic_id("__consumer_offsets"), [OffsetCommitRequestPartition(0, 5)]
             ),
         ]
-        answer = await client.call(OffsetCommitRequest(group_id="g", topics=topics), 9)
-        told = {
-            (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
+        response = await client.call(OffsetCommitRequest(group_id="g", topics=topics), 9)
+        errors = {
+            (topic.name, row.partition_index): row.error_code for topic in response.topics for row in topic.partitions
         }
-        assert told == {
+        assert errors == {
             ("t", 1): E.NONE,
             ("t", 2): E.UNKNOWN_TOPIC_OR_PARTITION,
             ("none", 0): E.UNKNOWN_TOPIC_OR_PARTITION,
         }
-        assert len(answer.topics) == 2
+        assert len(response.topics) == 2
         topics[1].topic_id = type(client.topic_id())(bytes=UNKNOWN_ID)
-        answer = await client.call(OffsetCommitRequest(group_id="g", topics=topics[1:]), 10)
-        assert answer.topics[0].partitions[0].error_code == E.UNKNOWN_TOPIC_ID
-        asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("", topics[1].topic_id, [0])])
-        fetched = await client.call(OffsetFetchRequest(groups=[asked]), 10)
+        response = await client.call(OffsetCommitRequest(group_id="g", topics=topics[1:]), 10)
+        assert response.topics[0].partitions[0].error_code == E.UNKNOWN_TOPIC_ID
+        unknown = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("", topics[1].topic_id, [0])])
+        fetched = await client.call(OffsetFetchRequest(groups=[unknown]), 10)
         assert fetched.groups[0].topics[0].partitions[0].error_code == E.UNKNOWN_TOPIC_ID
 
 
@@ -106,7 +106,7 @@ def join(member_id: str = "", group: str = "g") -> JoinGroupRequest:
 
 
 @pytest.mark.parametrize("version", [3, 5, 9])
-async def test_a_member_of_a_classic_group_from_join_to_leave(tmp_path: Path, version: int) -> None:
+async def test_classic_group_member_from_join_to_leave(tmp_path: Path, version: int) -> None:
     async with running(tmp_path) as client:
         await client.ready()
         joined = await client.call(join(), version)
@@ -114,7 +114,9 @@ async def test_a_member_of_a_classic_group_from_join_to_leave(tmp_path: Path, ve
             assert joined.error_code == E.MEMBER_ID_REQUIRED
             joined = await client.call(join(joined.member_id), version)
         assert (joined.error_code, joined.generation_id, joined.leader) == (E.NONE, 1, joined.member_id)
-        assert [(each.member_id, len(bytes(each.metadata))) for each in joined.members] == [(joined.member_id, 10)]
+        assert [(member.member_id, len(bytes(member.metadata))) for member in joined.members] == [
+            (joined.member_id, 10)
+        ]
         sync = SyncGroupRequest(
             "g",
             1,
@@ -126,60 +128,60 @@ async def test_a_member_of_a_classic_group_from_join_to_leave(tmp_path: Path, ve
         synced = await client.call(sync, min(version, 5))
         assert (synced.error_code, bytes(synced.assignment)) == (E.NONE, b"mine")
         described = (await client.call(DescribeGroupsRequest(["g", "no"], True), min(version, 6))).groups
-        assert [(each.group_state, each.error_code) for each in described] == [
+        assert [(group.group_state, group.error_code) for group in described] == [
             ("Stable", E.NONE),
             ("Dead", E.GROUP_ID_NOT_FOUND if version >= 6 else E.NONE),
         ]
         assert described[0].members[0].client_host == "/127.0.0.1"
         listed = await client.call(ListGroupsRequest(), 5)
-        assert [(each.group_id, each.group_state, each.protocol_type) for each in listed.groups] == [
+        assert [(group.group_id, group.group_state, group.protocol_type) for group in listed.groups] == [
             ("g", "Stable", "consumer")
         ]
         deleted = await client.call(DeleteGroupsRequest(["g", "no"]), 2)
-        assert {each.group_id: each.error_code for each in deleted.results} == {
+        assert {result.group_id: result.error_code for result in deleted.results} == {
             "g": E.NON_EMPTY_GROUP,
             "no": E.GROUP_ID_NOT_FOUND,
         }
         leave = LeaveGroupRequest("g", "", [MemberIdentity(joined.member_id)])
         assert (await client.call(leave, min(version, 5))).error_code == E.NONE
         deleted = await client.call(DeleteGroupsRequest(["g"]), 2)
-        assert [each.error_code for each in deleted.results] == [E.NONE]
+        assert [result.error_code for result in deleted.results] == [E.NONE]
 
 
-async def test_who_waits_for_others_when_the_node_stops_is_told_to_look_elsewhere(tmp_path: Path) -> None:
+async def test_waiting_join_gets_not_coordinator_when_the_node_stops(tmp_path: Path) -> None:
     async with running(tmp_path, "group.initial.rebalance.delay.ms=60000") as client:
         await client.ready()
-        other = await RawClient.connect("127.0.0.1", client.node.listeners[0].port)
-        waiting = other.send(join(), 3)
+        client_2 = await RawClient.connect("127.0.0.1", client.node.listeners[0].port)
+        waiting = client_2.send(join(), 3)
         async with asyncio.timeout(10):
             while not client.node.broker.groups.waiting:
                 await asyncio.sleep(0.001)
         client.node.broker.groups.stop()
         async with asyncio.timeout(10):
-            answer: Any = await waiting
-        assert (answer.error_code, client.node.broker.groups.waiting) == (E.NOT_COORDINATOR, 0)
-        other.close()
+            response: Any = await waiting
+        assert (response.error_code, client.node.broker.groups.waiting) == (E.NOT_COORDINATOR, 0)
+        client_2.close()
 
 
-async def test_a_client_that_is_gone_waits_for_nobody(tmp_path: Path) -> None:
+async def test_closed_connection_removes_its_waiting_join(tmp_path: Path) -> None:
     async with running(tmp_path, "group.initial.rebalance.delay.ms=60000") as client:
         await client.ready()
-        other = await RawClient.connect("127.0.0.1", client.node.listeners[0].port)
-        asked = other.send(join(), 3)
+        client_2 = await RawClient.connect("127.0.0.1", client.node.listeners[0].port)
+        waiting = client_2.send(join(), 3)
         async with asyncio.timeout(10):
             while not client.node.broker.groups.waiting:
                 await asyncio.sleep(0.001)
-            other.abort()
+            client_2.abort()
             while client.node.broker.groups.waiting:
                 await asyncio.sleep(0.001)
         with pytest.raises(ConnectionError):
-            await asked
+            await waiting
 
 
-async def test_a_member_of_a_group_of_the_consumer_protocol(tmp_path: Path) -> None:
+async def test_consumer_group_member_joins_and_gets_unsupported_version_after_downgrade(tmp_path: Path) -> None:
     async with running(tmp_path) as client:
         await client.ready()
-        beat = ConsumerGroupHeartbeatRequest(
+        heartbeat = ConsumerGroupHeartbeatRequest(
             "g",
             "A" * 22,
             0,
@@ -187,19 +189,19 @@ async def test_a_member_of_a_group_of_the_consumer_protocol(tmp_path: Path) -> N
             subscribed_topic_names=["t"],
             topic_partitions=[],
         )
-        answer = await client.until_not_busy(beat, 1)
-        assert answer.error_code == E.NONE
-        assert answer.member_epoch > 0
-        assert [topic.partitions for topic in answer.assignment.topic_partitions] == [[0, 1]]
+        response = await client.until_not_busy(heartbeat, 1)
+        assert response.error_code == E.NONE
+        assert response.member_epoch > 0
+        assert [topic.partitions for topic in response.assignment.topic_partitions] == [[0, 1]]
         features = UpdateFeaturesRequest(
             timeout_ms=10_000, feature_updates=[FeatureUpdateKey("group.version", 0, upgrade_type=SAFE_DOWNGRADE)]
         )
         assert (await client.call(features, 1)).error_code == E.NONE
-        refused = await client.call(beat, 1)
-        assert refused.error_code == E.UNSUPPORTED_VERSION
+        response = await client.call(heartbeat, 1)
+        assert response.error_code == E.UNSUPPORTED_VERSION
 
 
-async def test_offsets_of_a_group_are_deleted_unless_they_are_needed(tmp_path: Path) -> None:
+async def test_offset_delete_removes_offsets_and_refuses_unknown_partitions(tmp_path: Path) -> None:
     async with running(tmp_path) as client:
         await client.ready()
         assert await client.commit(42) == E.NONE
@@ -207,11 +209,11 @@ async def test_offsets_of_a_group_are_deleted_unless_they_are_needed(tmp_path: P
             OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0), OffsetDeleteRequestPartition(9)]),
             OffsetDeleteRequestTopic("none", [OffsetDeleteRequestPartition(0)]),
         ]
-        answer = await client.call(OffsetDeleteRequest("g", topics), 0)
-        told = {
-            (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
+        response = await client.call(OffsetDeleteRequest("g", topics), 0)
+        errors = {
+            (topic.name, row.partition_index): row.error_code for topic in response.topics for row in topic.partitions
         }
-        assert (answer.error_code, told) == (
+        assert (response.error_code, errors) == (
             E.NONE,
             {
                 ("t", 0): E.NONE,

@@ -1,4 +1,4 @@
-"""DescribeTransactions of many ids: its work grows with their number, and no faster."""
+"""DescribeTransactions with many transactional ids takes linear time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOPICS = image([topic("__transaction_state", 3, [1])])
 
 
 class Counted(str):
-    """A name that counts how often one of its kind is compared with another object."""
+    """String that counts comparisons between instances and other objects."""
 
     __slots__ = ()
     compared = 0
@@ -32,24 +32,24 @@ class Counted(str):
         return str.__eq__(self, other)
 
 
-async def test_many_ids_are_compared_a_number_of_times_linear_in_their_number() -> None:
-    """One request may name as many as fit it: anything worse would hold up the whole broker."""
+async def test_comparisons_are_linear_in_the_number_of_transactional_ids() -> None:
+    """One request can name thousands of ids. Quadratic work would block the event loop of the broker."""
     rig = await CoordinatorRig().ready()
-    many = [Counted(f"id-{number}") for number in range(2_000)]
-    given = context(0, TOPICS, authorizer=DenyHalf())
-    services_of(given).transactions = rig.coordinator
-    given.api_key, given.client_id, given.now_ms = 65, "client-7", NOW_MS
+    names = [Counted(f"id-{number}") for number in range(2_000)]
+    request_context = context(0, TOPICS, authorizer=DenyHalf())
+    services_of(request_context).transactions = rig.coordinator
+    request_context.api_key, request_context.client_id, request_context.now_ms = 65, "client-7", NOW_MS
     Counted.compared = 0
-    answer = describe_transactions.handle(given, DescribeTransactionsRequest(transactional_ids=list(many)))
-    assert not isinstance(answer, DescribeTransactionsResponse)
-    response = await answer
-    assert Counted.compared < 10 * len(many)
+    pending = describe_transactions.handle(request_context, DescribeTransactionsRequest(transactional_ids=list(names)))
+    assert not isinstance(pending, DescribeTransactionsResponse)
+    response = await pending
+    assert Counted.compared < 10 * len(names)
     denied = [
-        each
-        for each in response.transaction_states
-        if each.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        state
+        for state in response.transaction_states
+        if state.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     ]
-    assert (len(response.transaction_states), len(denied)) == (len(many), len(many) // 2)
+    assert (len(response.transaction_states), len(denied)) == (len(names), len(names) // 2)
 
 
 class DenyHalf(AllowAll):

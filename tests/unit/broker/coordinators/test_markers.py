@@ -1,4 +1,4 @@
-"""WriteTxnMarkers, the writer behind it, and the coordinator's ways to it: a call here, a request elsewhere."""
+"""WriteTxnMarkers: the handler, the marker writer, and the senders of markers to this broker and to other brokers."""
 
 import asyncio
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def marker(producer_id: int, *indexes: int, epoch: int = 0, coordinator_epoch: i
     return Marker(producer_id, epoch, coordinator_epoch, True, partitions, version)
 
 
-async def test_every_marker_is_written_and_told_partition_by_partition(tmp_path: Path) -> None:
+async def test_write_txn_markers_returns_one_error_per_partition(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t", 3)
     rig.partition("t", 2).take_offline(OSError(EIO, "injected"))
@@ -57,13 +57,13 @@ async def test_every_marker_is_written_and_told_partition_by_partition(tmp_path:
     ]
     response = write_txn_markers.handle(rig.context(27, 1), WriteTxnMarkersRequest(markers))
     assert isinstance(response, WriteTxnMarkersResponse)
-    told = [
-        (result.producer_id, answer.partition_index, ErrorCode(answer.error_code))
+    errors = [
+        (result.producer_id, row.partition_index, ErrorCode(row.error_code))
         for result in response.markers
         for topic in result.topics
-        for answer in topic.partitions
+        for row in topic.partitions
     ]
-    assert told == [
+    assert errors == [
         (7, 0, E.NONE),
         (7, 1, E.NONE),
         (7, 2, E.UNKNOWN_TOPIC_OR_PARTITION),
@@ -73,7 +73,7 @@ async def test_every_marker_is_written_and_told_partition_by_partition(tmp_path:
     assert [rig.partition("t", index).log.last_stable_offset for index in (0, 1)] == [2, 1]
 
 
-async def test_an_older_coordinator_is_fenced_and_a_repetition_is_written(tmp_path: Path) -> None:
+async def test_older_coordinator_epoch_is_fenced_and_the_same_epoch_writes_again(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     writer = rig.services.markers
@@ -84,7 +84,7 @@ async def test_an_older_coordinator_is_fenced_and_a_repetition_is_written(tmp_pa
     assert rig.partition().log.log_end_offset == 3
 
 
-async def test_a_marker_is_told_when_it_is_committed(tmp_path: Path) -> None:
+async def test_marker_write_completes_when_all_markers_are_committed(tmp_path: Path) -> None:
     gates: list[Gate] = []
 
     def gate(topic: str, index: int, advance: Any) -> Gate:
@@ -100,7 +100,7 @@ async def test_a_marker_is_told_when_it_is_committed(tmp_path: Path) -> None:
     assert written.result() == [{TopicPartition("t", 0): E.NONE, TopicPartition("t", 1): E.NONE}]
 
 
-async def test_a_marker_that_is_not_committed_in_time_or_loses_its_leader(tmp_path: Path) -> None:
+async def test_marker_write_fails_on_timeout_and_on_loss_of_the_leader(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "request.timeout.ms=1", gate=Gate)
     rig.topic("t", 2)
     late = rig.services.markers.write([marker(7, 0)])
@@ -110,49 +110,52 @@ async def test_a_marker_that_is_not_committed_in_time_or_loses_its_leader(tmp_pa
     assert await late == [{TopicPartition("t", 0): E.REQUEST_TIMED_OUT}]
 
 
-async def test_nothing_asked_nothing_told(tmp_path: Path) -> None:
+async def test_request_without_markers_gets_an_empty_response(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     response = await outcome(write_txn_markers.handle(rig.context(27, 2), WriteTxnMarkersRequest()))
     assert response.markers == []
 
 
-async def test_markers_need_the_cluster_permission(tmp_path: Path) -> None:
+async def test_write_txn_markers_needs_alter_or_cluster_action_on_the_cluster(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     both = ((AclOperation.ALTER, "kafka-cluster"), (AclOperation.CLUSTER_ACTION, "kafka-cluster"))
-    asked = WriteTxnMarkersRequest([WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("t", [0])], 0)])
+    request = WriteTxnMarkersRequest([WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("t", [0])], 0)])
     for denied, refused in ((both[:1], False), (both[1:], False), (both, True)):
         rig.services.authorizer = broker_context.Deny(*denied)
         if not refused:
-            write_txn_markers.handle(rig.context(27, 1), asked)
+            write_txn_markers.handle(rig.context(27, 1), request)
             continue
         with pytest.raises(Refusal) as refusal:
-            write_txn_markers.handle(rig.context(27, 1), asked)
+            write_txn_markers.handle(rig.context(27, 1), request)
         assert refusal.value.error is E.CLUSTER_AUTHORIZATION_FAILED
-    told = write_txn_markers.refuse(rig.context(27, 1), asked, E.CLUSTER_AUTHORIZATION_FAILED, None)
-    assert told.markers[0].topics[0].partitions[0].error_code == E.CLUSTER_AUTHORIZATION_FAILED
+    response = write_txn_markers.refuse(rig.context(27, 1), request, E.CLUSTER_AUTHORIZATION_FAILED, None)
+    assert response.markers[0].topics[0].partitions[0].error_code == E.CLUSTER_AUTHORIZATION_FAILED
 
 
 class Peers:
-    """Holds requests to other brokers back until the test answers them."""
+    """In-memory connections to other brokers. A request completes when the test completes its future."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int, Channel, Any, int, int]] = []
-        self.answers: list[asyncio.Future[Any]] = []
+        self.requests: list[tuple[int, Channel, Any, int, int]] = []
+        self.futures: list[asyncio.Future[Any]] = []
 
     def request(
         self, node_id: int, channel: Channel, request: Any, version: int, *, timeout_ms: int
     ) -> "asyncio.Future[Any]":
-        self.asked.append((node_id, channel, request, version, timeout_ms))
-        self.answers.append(asyncio.get_running_loop().create_future())
-        return self.answers[-1]
+        self.requests.append((node_id, channel, request, version, timeout_ms))
+        self.futures.append(asyncio.get_running_loop().create_future())
+        return self.futures[-1]
 
 
-async def answered(rig: Rig, peers: Any) -> None:
-    """The other broker does what it was asked for (its partitions are those of `rig`), over the wire and back."""
-    _, _, request, version, _ = peers.asked[-1]
+async def serve_last_request(rig: Rig, peers: Any) -> None:
+    """Execute the last request at the remote broker, over the wire format.
+
+    The partitions of `rig` are those of that broker.
+    """
+    _, _, request, version, _ = peers.requests[-1]
     received = decode(WriteTxnMarkersRequest, version, encode(request, version))
     response = await outcome(write_txn_markers.handle(rig.context(27, version), received))
-    peers.answers[-1].set_result(decode(WriteTxnMarkersResponse, version, encode(response, version)))
+    peers.futures[-1].set_result(decode(WriteTxnMarkersResponse, version, encode(response, version)))
 
 
 async def test_markers_for_this_broker_are_written_without_a_request(tmp_path: Path) -> None:
@@ -161,10 +164,10 @@ async def test_markers_for_this_broker_are_written_without_a_request(tmp_path: P
     rig.topic("t")
     sender = MarkerSender(NODE, rig.services.markers, RemoteMarkerSender(peers, 5_000))
     assert sender.write_markers(NODE, [marker(7, 0)]).result() == [{TopicPartition("t", 0): E.NONE}]
-    assert peers.asked == []
+    assert peers.requests == []
 
 
-async def test_markers_for_another_broker_go_out_and_its_answer_comes_back(tmp_path: Path) -> None:
+async def test_markers_for_another_broker_are_sent_and_their_results_returned(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     peers: Any = Peers()
     rig.topic("t", 2)
@@ -172,10 +175,10 @@ async def test_markers_for_another_broker_go_out_and_its_answer_comes_back(tmp_p
     open_transaction(rig, 8, 1, epoch=5)
     sender = MarkerSender(NODE, rig.services.markers, RemoteMarkerSender(peers, 5_000))
     sent = sender.write_markers(2, [marker(7, 0, 9, coordinator_epoch=3), marker(8, 1, epoch=4)])
-    assert [(node, channel, version, limit) for node, channel, _, version, limit in peers.asked] == [
+    assert [(node, channel, version, limit) for node, channel, _, version, limit in peers.requests] == [
         (2, Channel.MARKERS, 2, 5_000)
     ]
-    await answered(rig, peers)
+    await serve_last_request(rig, peers)
     assert await sent == [
         {TopicPartition("t", 0): E.NONE, TopicPartition("t", 9): E.UNKNOWN_TOPIC_OR_PARTITION},
         {TopicPartition("t", 1): E.INVALID_PRODUCER_EPOCH},
@@ -183,27 +186,27 @@ async def test_markers_for_another_broker_go_out_and_its_answer_comes_back(tmp_p
     assert [rig.partition("t", index).log.last_stable_offset for index in (0, 1)] == [2, 0]
 
 
-async def test_a_lost_connection_or_an_answer_to_something_else_says_nothing_about_the_markers() -> None:
+async def test_lost_connection_or_mismatched_response_fails_the_markers_with_connection_error() -> None:
     peers: Any = Peers()
     sender = RemoteMarkerSender(peers, 5_000)
-    lost, strange = sender.write_markers(2, [marker(7, 0)]), sender.write_markers(2, [marker(7, 0)])
-    peers.answers[0].set_exception(ConnectionError("gone"))
-    peers.answers[1].set_result(WriteTxnMarkersResponse())
-    for each in (lost, strange):
+    lost, mismatched = sender.write_markers(2, [marker(7, 0)]), sender.write_markers(2, [marker(7, 0)])
+    peers.futures[0].set_exception(ConnectionError("gone"))
+    peers.futures[1].set_result(WriteTxnMarkersResponse())
+    for future in (lost, mismatched):
         with pytest.raises(ConnectionError):
-            await each
+            await future
 
 
-async def test_an_error_that_this_version_does_not_know_is_a_failure_of_the_other_broker() -> None:
+async def test_unknown_error_code_from_another_broker_becomes_unknown_server_error() -> None:
     peers: Any = Peers()
     sent = RemoteMarkerSender(peers, 5_000).write_markers(2, [marker(7, 0)])
-    answer = WritableTxnMarkerTopicResult("t", [WritableTxnMarkerPartitionResult(0, 9_999)])
-    peers.answers[0].set_result(WriteTxnMarkersResponse([WritableTxnMarkerResult(7, [answer])]))
+    topic = WritableTxnMarkerTopicResult("t", [WritableTxnMarkerPartitionResult(0, 9_999)])
+    peers.futures[0].set_result(WriteTxnMarkersResponse([WritableTxnMarkerResult(7, [topic])]))
     assert await sent == [{TopicPartition("t", 0): E.UNKNOWN_SERVER_ERROR}]
 
 
-def impatient(tmp_path: Path) -> tuple[Rig, list[Gate]]:
-    """A broker that waits for no marker, and the gate of its only partition."""
+def rig_with_short_timeout(tmp_path: Path) -> tuple[Rig, list[Gate]]:
+    """Make a broker with a request time-out of 1 ms, and the gate of its only partition."""
     gates: list[Gate] = []
 
     def gate(topic: str, index: int, advance: Any) -> Gate:
@@ -215,15 +218,15 @@ def impatient(tmp_path: Path) -> tuple[Rig, list[Gate]]:
     return rig, gates
 
 
-async def test_a_marker_that_was_not_committed_in_time_is_not_written_again_by_the_same_leader(tmp_path: Path) -> None:
-    rig, gates = impatient(tmp_path)
+async def test_marker_after_a_timeout_is_not_written_again_by_the_same_leader(tmp_path: Path) -> None:
+    rig, gates = rig_with_short_timeout(tmp_path)
     open_transaction(rig, 7)
     key = TopicPartition("t", 0)
     for _ in range(3):
         assert await rig.services.markers.write([marker(7, 0)]) == [{key: E.REQUEST_TIMED_OUT}]
     assert rig.partition().log.log_end_offset == 2
     assert await rig.services.markers.write([marker(7, 0, coordinator_epoch=1)]) == [{key: E.REQUEST_TIMED_OUT}]
-    assert rig.partition().log.log_end_offset == 3  # a new coordinator's own
+    assert rig.partition().log.log_end_offset == 3  # the marker of a new coordinator epoch is written
     gates[0].open()
     for coordinator_epoch in (0, 1):
         written = rig.services.markers.write([marker(7, 0, coordinator_epoch=coordinator_epoch)])
@@ -232,12 +235,12 @@ async def test_a_marker_that_was_not_committed_in_time_is_not_written_again_by_t
     assert rig.services.markers._uncommitted == {}
     gates[0].open(0)
     assert (await rig.services.markers.write([marker(7, 0, coordinator_epoch=1)])) == [{key: E.REQUEST_TIMED_OUT}]
-    assert rig.partition().log.log_end_offset == 4  # asked for once more after it was done: the answer was lost
+    assert rig.partition().log.log_end_offset == 4  # a repetition after completion is written: its response was lost
 
 
-async def test_a_marker_that_nobody_asked_for_again_is_not_that_of_the_next_transaction(tmp_path: Path) -> None:
-    """An administrator's, who was told that it is late: a classic producer goes on in the same epoch."""
-    rig, gates = impatient(tmp_path)
+async def test_unrepeated_marker_does_not_count_for_the_next_transaction(tmp_path: Path) -> None:
+    """An operator's abort times out and is not repeated. A classic producer continues with the same epoch."""
+    rig, gates = rig_with_short_timeout(tmp_path)
     log, key = rig.partition().log, TopicPartition("t", 0)
     abort, commit = replace(marker(7, 0), commit=False), marker(7, 0)
     open_transaction(rig, 7)
@@ -253,27 +256,27 @@ async def test_a_marker_that_nobody_asked_for_again_is_not_that_of_the_next_tran
     assert rig.services.markers._uncommitted == {}
 
 
-class StateOf:
-    """Takes markers in as a coordinator does whose state lies in the topic."""
+class CoordinatorState:
+    """In-memory coordinator shard. It applies the markers of the partition that contains its state."""
 
     def __init__(self) -> None:
         self.refuse: E | None = None
-        self.taken: list[tuple[int, int, shard.Marker]] = []
+        self.marks: list[tuple[int, int, shard.Marker]] = []
 
     def mark(self, partition: int, marker: shard.Marker, write: Callable[[], int]) -> None:
         if self.refuse is not None:
             raise Refusal(self.refuse)
-        self.taken.append((partition, write(), marker))
+        self.marks.append((partition, write(), marker))
 
 
-async def test_a_topic_that_holds_the_state_of_a_coordinator_takes_its_markers_in(tmp_path: Path) -> None:
+async def test_marker_in_a_coordinator_topic_is_applied_to_its_shard_once(tmp_path: Path) -> None:
     gates: list[Gate] = []
 
     def gate(topic: str, index: int, advance: Any) -> Gate:
         gates.append(Gate(topic, index, advance))
         return gates[-1]
 
-    rig, state = Rig(tmp_path, "request.timeout.ms=1", gate=gate), StateOf()
+    rig, state = Rig(tmp_path, "request.timeout.ms=1", gate=gate), CoordinatorState()
     rig.topic("t", 2)
     rig.services.markers.apply_with("t", state.mark)
     key = TopicPartition("t", 0)
@@ -283,14 +286,14 @@ async def test_a_topic_that_holds_the_state_of_a_coordinator_takes_its_markers_i
     assert rig.partition().log.log_end_offset == 1
     state.refuse = None
     assert await rig.services.markers.write([marker(7, 0)]) == [{key: E.REQUEST_TIMED_OUT}]
-    assert state.taken == [(0, 1, shard.Marker(7, 0, 0, commit=True))]
-    again = rig.services.markers.write([marker(7, 0)])  # it is in the log and in the state already
+    assert state.marks == [(0, 1, shard.Marker(7, 0, 0, commit=True))]
+    repeated = rig.services.markers.write([marker(7, 0)])  # the log and the state have this marker
     gates[0].open()
-    assert (again.result(), len(state.taken)) == ([{key: E.NONE}], 1)
+    assert (repeated.result(), len(state.marks)) == ([{key: E.NONE}], 1)
 
 
-async def test_a_marker_that_is_refused_is_not_taken_in(tmp_path: Path) -> None:
-    rig, state = Rig(tmp_path), StateOf()
+async def test_refused_marker_is_not_applied(tmp_path: Path) -> None:
+    rig, state = Rig(tmp_path), CoordinatorState()
     rig.topic("t")
     rig.services.markers.apply_with("t", state.mark)
     open_transaction(rig, 7, epoch=5)
@@ -298,15 +301,15 @@ async def test_a_marker_that_is_refused_is_not_taken_in(tmp_path: Path) -> None:
     assert rig.services.markers.write([marker(7, 0, epoch=4)]).result() == [{key: E.INVALID_PRODUCER_EPOCH}]
     rig.partition().follow(9)
     assert rig.services.markers.write([marker(7, 0, epoch=5)]).result() == [{key: E.NOT_LEADER_OR_FOLLOWER}]
-    assert state.taken == []
+    assert state.marks == []
 
 
-async def test_another_broker_is_told_to_come_again_with_what_a_shard_cannot_take_in(tmp_path: Path) -> None:
-    rig, state = Rig(tmp_path), StateOf()
+async def test_marker_that_a_shard_refuses_gets_a_retriable_error(tmp_path: Path) -> None:
+    rig, state = Rig(tmp_path), CoordinatorState()
     rig.topic("t")
     rig.services.markers.apply_with("t", state.mark)
-    asked = WriteTxnMarkersRequest([WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("t", [0])], 0)])
+    request = WriteTxnMarkersRequest([WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("t", [0])], 0)])
     for error in (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE):
         state.refuse = error
-        response = await outcome(write_txn_markers.handle(rig.context(27, 1), asked))
+        response = await outcome(write_txn_markers.handle(rig.context(27, 1), request))
         assert response.markers[0].topics[0].partitions[0].error_code == E.NOT_LEADER_OR_FOLLOWER

@@ -1,4 +1,4 @@
-"""Ends of transactions while the partitions that they are written to change their leader."""
+"""Transaction markers while the partitions that receive them change their leader."""
 
 from asyncio import ensure_future
 from collections.abc import AsyncIterator
@@ -24,10 +24,10 @@ PID = 7
 
 @pytest.fixture
 async def brokers(tmp_path: Path) -> AsyncIterator[Brokers]:
-    made = Brokers(tmp_path, config=LogConfig(min_insync_replicas=2))
-    made.topic()
-    yield made
-    await made.close()
+    cluster = Brokers(tmp_path, config=LogConfig(min_insync_replicas=2))
+    cluster.topic()
+    yield cluster
+    await cluster.close()
 
 
 def marker(coordinator_epoch: int, epoch: int = 1, version: int = 2, *, commit: bool = True) -> Marker:
@@ -41,14 +41,14 @@ def write(broker: Broker, epoch: int, sequence: int = 0) -> None:
     partition.append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
 
 
-async def written(brokers: Brokers, node_id: int, sent: Marker) -> MarkerResults:
-    future = ensure_future(brokers[node_id].services.markers.write([sent]))
+async def write_marker(brokers: Brokers, node_id: int, txn_marker: Marker) -> MarkerResults:
+    future = ensure_future(brokers[node_id].services.markers.write([txn_marker]))
     await brokers.until(future.done)
     results: MarkerResults = future.result()
     return results
 
 
-async def test_a_marker_counts_when_it_is_committed(brokers: Brokers) -> None:
+async def test_marker_write_completes_when_the_marker_is_committed(brokers: Brokers) -> None:
     write(brokers[1], 0)
     brokers.isolated[2] = brokers.isolated[3] = None
     future = brokers[1].services.markers.write([marker(3)])
@@ -59,22 +59,25 @@ async def test_a_marker_counts_when_it_is_committed(brokers: Brokers) -> None:
     assert brokers[1].partition().log.last_stable_offset == 2
 
 
-async def test_a_deposed_coordinator_is_fenced_by_every_later_leader_of_the_partition(brokers: Brokers) -> None:
-    """1. The coordinator of epoch 3 has its marker written. 2. Its predecessor, of epoch 2, has one in flight. 3. The
-    partition's leader dies; its successor knows the coordinator epoch from the marker alone, and refuses the old one.
+async def test_deposed_coordinator_is_fenced_by_every_later_leader_of_the_partition(brokers: Brokers) -> None:
+    """Replicas learn the coordinator epoch from the marker.
+
+    1. The coordinator of epoch 3 writes its marker.
+    2. The leader of the partition fails.
+    3. A marker of coordinator epoch 2 reaches the new leader, which refuses it.
     """
     write(brokers[1], 0)
-    assert await written(brokers, 1, marker(3)) == [{T0: E.NONE}]
+    assert await write_marker(brokers, 1, marker(3)) == [{T0: E.NONE}]
     brokers.change(leader=2)
-    assert await written(brokers, 2, marker(2)) == [{T0: E.TRANSACTION_COORDINATOR_FENCED}]
+    assert await write_marker(brokers, 2, marker(2)) == [{T0: E.TRANSACTION_COORDINATOR_FENCED}]
     brokers.change(leader=3)
-    assert await written(brokers, 3, marker(2)) == [{T0: E.TRANSACTION_COORDINATOR_FENCED}]
-    assert await written(brokers, 3, marker(3)) == [{T0: E.NONE}]  # its answer was lost with the first leader
+    assert await write_marker(brokers, 3, marker(2)) == [{T0: E.TRANSACTION_COORDINATOR_FENCED}]
+    assert await write_marker(brokers, 3, marker(3)) == [{T0: E.NONE}]  # a repetition: the first response was lost
 
 
-async def test_the_coordinator_epoch_outlives_a_restart_of_the_replica(brokers: Brokers) -> None:
+async def test_coordinator_epoch_survives_a_restart_of_the_replica(brokers: Brokers) -> None:
     write(brokers[1], 0)
-    assert await written(brokers, 1, marker(3)) == [{T0: E.NONE}]
+    assert await write_marker(brokers, 1, marker(3)) == [{T0: E.NONE}]
     await brokers.until(lambda: brokers[2].committed() == 2)
     log = brokers[2].partition().log
     log.close(clean=True)
@@ -91,7 +94,7 @@ async def test_the_coordinator_epoch_outlives_a_restart_of_the_replica(brokers: 
     assert (producer.producer_id, producer.producer_epoch, producer.coordinator_epoch) == (PID, 1, 3)
 
 
-async def test_a_marker_that_is_lost_with_its_leader_is_asked_for_again_and_ends_the_transaction(
+async def test_marker_lost_with_its_leader_is_written_again_and_ends_the_transaction(
     brokers: Brokers,
 ) -> None:
     write(brokers[1], 0)
@@ -101,24 +104,24 @@ async def test_a_marker_that_is_lost_with_its_leader_is_asked_for_again_and_ends
     brokers.fence(1, leader=2, isr=[2, 3])
     await brokers.until(lost.done)
     assert lost.result() == [{T0: E.NOT_LEADER_OR_FOLLOWER}]
-    assert await written(brokers, 2, marker(3)) == [{T0: E.NONE}]
+    assert await write_marker(brokers, 2, marker(3)) == [{T0: E.NONE}]
     assert brokers[2].partition().log.last_stable_offset == 2
-    with pytest.raises(Refusal) as late:
-        write(brokers[2], 0, sequence=1)  # the producer goes on with the epoch that has ended
-    assert late.value.error is E.INVALID_PRODUCER_EPOCH
-    write(brokers[2], 1)  # and with its next
+    with pytest.raises(Refusal) as refused:
+        write(brokers[2], 0, sequence=1)  # the producer continues with the epoch that has ended
+    assert refused.value.error is E.INVALID_PRODUCER_EPOCH
+    write(brokers[2], 1)  # the next epoch is accepted
 
 
-async def test_a_replica_that_was_away_until_the_marker_was_compacted_away_drops_what_it_has_of_the_transaction(
+async def test_replica_that_missed_a_compacted_marker_drops_its_records_of_the_transaction(
     brokers: Brokers,
 ) -> None:
-    """Whether that was committed is not to be learned any more. Of the marker only its producer's epoch is left."""
+    """The outcome of the transaction is no longer known: only the producer epoch of the marker remains."""
     leader, follower = (brokers[number].partition().log for number in (1, 3))
     write(brokers[1], 0)
     await brokers.until(lambda: brokers[3].committed() == 1)
     brokers.isolated[3] = None
     brokers.fence(3, isr=[1, 2])
-    assert await written(brokers, 1, marker(3, commit=False)) == [{T0: E.NONE}]
+    assert await write_marker(brokers, 1, marker(3, commit=False)) == [{T0: E.NONE}]
     brokers[1].append(b"later")
     await brokers.until(lambda: brokers[1].committed() == 3)
     leader.roll(NOW_MS)

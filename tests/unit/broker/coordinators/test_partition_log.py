@@ -30,7 +30,7 @@ async def replayed(log: PartitionLogPort) -> Visited:
 @pytest.mark.usefixtures("reads_from_file")
 @pytest.mark.parametrize("cold", [False, True])
 @pytest.mark.parametrize("read_bytes", [1, 200, 1_000_000])
-async def test_what_is_appended_is_replayed(tmp_path: Path, read_bytes: int, cold: bool) -> None:
+async def test_replay_returns_the_appended_records(tmp_path: Path, read_bytes: int, cold: bool) -> None:
     rig = Rig(tmp_path)
     topic_id = rig.topic("t")
     records = [ShardRecord(b"k%d" % number, None if number == 3 else b"v" * 50) for number in range(7)]
@@ -43,7 +43,7 @@ async def test_what_is_appended_is_replayed(tmp_path: Path, read_bytes: int, col
     assert await replayed(port(rig, read_bytes)) == expected
 
 
-async def test_records_of_a_transaction_and_its_marker_are_replayed(tmp_path: Path) -> None:
+async def test_replay_returns_transactional_records_and_their_marker(tmp_path: Path) -> None:
     rig = Rig(tmp_path, config=LogConfig(verification_enabled=False))
     rig.topic("t")
     record = ShardRecord(b"k", b"v", 7, 3)
@@ -53,7 +53,7 @@ async def test_records_of_a_transaction_and_its_marker_are_replayed(tmp_path: Pa
     assert await replayed(port(rig)) == [(0, record, 0), (1, Marker(7, 3, 2, True), 0)]
 
 
-async def test_what_the_visitor_raises_ends_the_replay(tmp_path: Path) -> None:
+async def test_error_of_the_visitor_ends_the_replay(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     port(rig).append([ShardRecord(b"k", b"v")], NOW_MS)
@@ -65,7 +65,7 @@ async def test_what_the_visitor_raises_ends_the_replay(tmp_path: Path) -> None:
         await port(rig).replay(visit)
 
 
-async def test_an_append_of_an_earlier_leadership_is_refused(tmp_path: Path) -> None:
+async def test_append_with_the_port_of_a_former_leader_term_is_refused(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     topic_id = rig.topic("t")
     old = port(rig)
@@ -76,7 +76,7 @@ async def test_an_append_of_an_earlier_leadership_is_refused(tmp_path: Path) -> 
     assert rig.partition().log.log_end_offset == 0
 
 
-async def test_what_is_refused_before_writing_and_what_is_not_are_told_apart(tmp_path: Path) -> None:
+async def test_append_errors_before_and_after_the_write_differ(tmp_path: Path) -> None:
     rig = Rig(tmp_path, config=LogConfig(max_message_bytes=200))
     rig.topic("t")
     with pytest.raises(Refusal) as refused:
@@ -91,7 +91,7 @@ async def test_what_is_refused_before_writing_and_what_is_not_are_told_apart(tmp
     assert offline.value.error is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-async def test_subscribers_hear_of_every_advance_until_they_leave(tmp_path: Path) -> None:
+async def test_subscribers_receive_each_advance_until_they_unsubscribe(tmp_path: Path) -> None:
     gates: list[Gate] = []
 
     def gate(topic: str, index: int, advance: Callable[[int], None]) -> Gate:
@@ -100,13 +100,13 @@ async def test_subscribers_hear_of_every_advance_until_they_leave(tmp_path: Path
 
     rig = Rig(tmp_path, gate=gate)
     rig.topic("t")
-    heard: list[int] = []
+    advances: list[int] = []
     log = port(rig)
-    log.subscribe(heard.append)
+    log.subscribe(advances.append)
     log.append([ShardRecord(b"k", b"v")] * 2, NOW_MS)
-    assert (heard, log.high_watermark, log.log_end_offset) == ([], 0, 2)
+    assert (advances, log.high_watermark, log.log_end_offset) == ([], 0, 2)
     gates[0].open(2)
     log.append([ShardRecord(b"k", b"v")], NOW_MS)
-    log.unsubscribe(heard.append)
+    log.unsubscribe(advances.append)
     gates[0].open()
-    assert (heard, log.high_watermark) == ([2], 3)
+    assert (advances, log.high_watermark) == ([2], 3)

@@ -1,4 +1,4 @@
-"""A coordinator's partitions over many elections: what a broker has read along is good for one of them."""
+"""Shard loader: the standby cache of a coordinator's partition is valid for one election."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from odradek.runtime.log_port import ShardLog
 
-Seen = list[tuple[bytes | None, bytes | None] | Marker]
+Entries = list[tuple[bytes | None, bytes | None] | Marker]
 
 
 class Coordinator:
-    """Keeps the log that it was given at its last election."""
+    """In-memory coordinator that keeps the log of its last election."""
 
     def __init__(self) -> None:
         self.log: ShardLog | None = None
@@ -38,19 +38,19 @@ class Coordinator:
         return sleep(0)
 
     def on_resignation(self, shard: int, leader_epoch: int | None = None) -> None:
-        """Nothing is to be given up."""
+        """Do nothing: the log stays readable."""
 
-    async def loaded(self) -> Seen:
-        seen: Seen = []
+    async def loaded(self) -> Entries:
+        entries: Entries = []
         assert self.log is not None
         await self.log.replay(
-            lambda _, entry, __: seen.append(entry if isinstance(entry, Marker) else (entry.key, entry.value))
+            lambda _, entry, __: entries.append(entry if isinstance(entry, Marker) else (entry.key, entry.value))
         )
-        return seen
+        return entries
 
 
 class Elections(Rig):
-    """One replica of `t-0` that leads or follows by turns."""
+    """One replica of `t-0` that changes between leader and follower."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, config=LogConfig(segment_bytes=250, cleanup_policy=("compact",)))
@@ -87,8 +87,8 @@ class Elections(Rig):
             port.append([ShardRecord(key, value, producer_id, 0)], NOW_MS, guard)
 
 
-async def test_a_broker_that_has_led_begins_with_nothing_of_before(tmp_path: Path) -> None:
-    """Compaction took tombstones and markers while it led, and nobody could tell it of them afterwards."""
+async def test_standby_cache_after_a_leader_term_starts_empty(tmp_path: Path) -> None:
+    """While the broker led, compaction removed tombstones and markers. A later read of the log does not return them."""
     rig = Elections(tmp_path)
     log = rig.partition().log
     rig.write(b"deleted", b"1")
@@ -112,7 +112,7 @@ async def test_a_broker_that_has_led_begins_with_nothing_of_before(tmp_path: Pat
     assert loaded == [(b"moved", b"5")]
 
 
-async def test_an_election_while_the_logs_are_read_along(tmp_path: Path) -> None:
+async def test_election_during_an_update_of_the_standby_cache(tmp_path: Path) -> None:
     rig = Elections(tmp_path)
     for number in range(RECORDS_PER_SLICE + 1):
         rig.write(b"k%d" % number, b"1")

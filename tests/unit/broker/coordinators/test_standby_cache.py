@@ -1,4 +1,4 @@
-"""What is kept of a log while it is followed, and what an election then reads."""
+"""Standby cache of a coordinator's partition: what it retains, and what an election then reads."""
 
 import asyncio
 import random
@@ -20,18 +20,18 @@ from tests.support.data_rig import NOW_MS, Gate, Rig
 Visited = list[tuple[int, ShardRecord | Marker, int]]
 
 
-class Kept(Rig):
-    """A log of records whose high watermark moves by hand."""
+class StandbyRig(Rig):
+    """A log with a standby cache. The test advances the high watermark."""
 
     def __init__(self, folder: Path, config: LogConfig | None = None) -> None:
         self.gates: list[Gate] = []
         super().__init__(folder, gate=self._gate, config=config)
         self.topic("t")
-        self.latest = StandbyCache(self.partition(), self.clock)
+        self.cache = StandbyCache(self.partition(), self.clock)
 
-    def elected(self) -> PartitionLogPort:
-        """What an election gives to the coordinator."""
-        return PartitionLogPort(self.partition(), read_bytes=1_000, load_queue=LoadQueue(1), standby=self.latest)
+    def port_at_election(self) -> PartitionLogPort:
+        """Return the port that the coordinator gets at an election."""
+        return PartitionLogPort(self.partition(), read_bytes=1_000, load_queue=LoadQueue(1), standby=self.cache)
 
     def _gate(self, topic: str, index: int, advance: Callable[[int], None]) -> Gate:
         self.gates.append(Gate(topic, index, advance))
@@ -41,37 +41,37 @@ class Kept(Rig):
         record = ShardRecord(key.encode(), None if value is None else value.encode())
         PartitionLogPort(self.partition(), read_bytes=1, load_queue=LoadQueue(1)).append([record], NOW_MS)
 
-    async def read_on(self) -> None:
-        await self.latest.catch_up(read_bytes=200)
+    async def catch_up(self) -> None:
+        await self.cache.catch_up(read_bytes=200)
 
     async def loaded(self) -> dict[int, tuple[bytes | None, bytes | None]]:
-        """What an election reads: {offset: (key, value)}."""
-        found: dict[int, tuple[bytes | None, bytes | None]] = {}
+        """Return the records that an election reads: {offset: (key, value)}."""
+        records: dict[int, tuple[bytes | None, bytes | None]] = {}
 
         def visit(offset: int, entry: ShardRecord | Marker, leader_epoch: int) -> None:
             assert isinstance(entry, ShardRecord)
             assert leader_epoch == 0
-            found[offset] = (entry.key, entry.value)
+            records[offset] = (entry.key, entry.value)
 
-        await self.elected().replay(visit)
-        return found
+        await self.port_at_election().replay(visit)
+        return records
 
     async def state(self, port: PartitionLogPort) -> tuple[dict[bytes, bytes], dict[int, dict[bytes, bytes]]]:
-        """What a coordinator of offsets makes of a replay: what is committed, and what is pending by producer."""
+        """Replay as the group coordinator does. Return the committed values, and the pending values by producer id."""
         committed: dict[bytes, tuple[int, bytes]] = {}
         pending: dict[int, dict[bytes, tuple[int, bytes]]] = {}
 
         def visit(offset: int, entry: ShardRecord | Marker, leader_epoch: int) -> None:
             if isinstance(entry, Marker):
-                for key, (at, value) in pending.pop(entry.producer_id, {}).items():
-                    if entry.commit and (key not in committed or committed[key][0] < at):
-                        committed[key] = (at, value)
+                for key, (written_offset, value) in pending.pop(entry.producer_id, {}).items():
+                    if entry.commit and (key not in committed or committed[key][0] < written_offset):
+                        committed[key] = (written_offset, value)
                 return
             assert entry.key is not None
             if entry.value is None:
                 committed.pop(entry.key, None)
-                for kept in pending.values():
-                    kept.pop(entry.key, None)
+                for values in pending.values():
+                    values.pop(entry.key, None)
             elif entry.producer_id >= 0:
                 pending.setdefault(entry.producer_id, {})[entry.key] = (offset, entry.value)
             else:
@@ -80,55 +80,59 @@ class Kept(Rig):
         await port.replay(visit)
         return (
             {key: value for key, (_, value) in sorted(committed.items())},
-            {pid: {key: value for key, (_, value) in sorted(kept.items())} for pid, kept in pending.items() if kept},
+            {
+                pid: {key: value for key, (_, value) in sorted(values.items())}
+                for pid, values in pending.items()
+                if values
+            },
         )
 
 
-async def test_the_last_record_of_each_key_is_kept_and_the_rest_read(tmp_path: Path) -> None:
-    rig = Kept(tmp_path)
+async def test_load_returns_the_last_record_of_each_key_and_all_later_records(tmp_path: Path) -> None:
+    rig = StandbyRig(tmp_path)
     for key, value in (("a", "1"), ("b", "1"), ("a", "2"), ("c", "1"), ("b", None)):
         rig.write(key, value)
     rig.gates[0].open()
-    await rig.read_on()
-    assert (len(rig.latest), rig.latest.cached_end()) == (2, 5)
+    await rig.catch_up()
+    assert (len(rig.cache), rig.cache.cached_end()) == (2, 5)
     rig.write("a", "3")
     rig.write("d", "1")
-    found = await rig.loaded()
-    assert found == {2: (b"a", b"2"), 3: (b"c", b"1"), 5: (b"a", b"3"), 6: (b"d", b"1")}
-    assert list(found) == sorted(found)
+    records = await rig.loaded()
+    assert records == {2: (b"a", b"2"), 3: (b"c", b"1"), 5: (b"a", b"3"), 6: (b"d", b"1")}
+    assert list(records) == sorted(records)
 
 
-async def test_only_what_is_committed_is_kept(tmp_path: Path) -> None:
-    rig = Kept(tmp_path)
+async def test_cache_retains_committed_records_only(tmp_path: Path) -> None:
+    rig = StandbyRig(tmp_path)
     rig.write("a", "1")
     rig.gates[0].open()
     rig.write("a", "2")
-    await rig.read_on()
-    assert rig.latest.cached_end() == 1
+    await rig.catch_up()
+    assert rig.cache.cached_end() == 1
     assert await rig.loaded() == {0: (b"a", b"1"), 1: (b"a", b"2")}
     rig.gates[0].open()
-    await rig.read_on()
+    await rig.catch_up()
     assert await rig.loaded() == {1: (b"a", b"2")}
 
 
-async def test_a_log_that_was_cut_below_what_is_kept_is_read_anew(tmp_path: Path) -> None:
-    """More was lost than the settings allow for: what is kept may be of records that are gone."""
-    rig = Kept(tmp_path)
+async def test_truncation_below_the_cached_end_empties_the_cache(tmp_path: Path) -> None:
+    """The log lost committed records. The cache may contain records that no longer exist."""
+    rig = StandbyRig(tmp_path)
     for value in ("1", "2", "3"):
         rig.write("a", value)
     rig.gates[0].open()
-    await rig.read_on()
+    await rig.catch_up()
     rig.partition().log.truncate_to(1, now_ms=NOW_MS)
     assert await rig.loaded() == {0: (b"a", b"1")}
-    assert (len(rig.latest), rig.latest.cached_end()) == (0, 0)
+    assert (len(rig.cache), rig.cache.cached_end()) == (0, 0)
 
 
-async def test_what_lies_below_the_start_of_the_log_is_not_there(tmp_path: Path) -> None:
-    rig = Kept(tmp_path)
+async def test_load_omits_records_below_the_log_start_offset(tmp_path: Path) -> None:
+    rig = StandbyRig(tmp_path)
     for key in ("a", "b", "c"):
         rig.write(key, "1")
     rig.gates[0].open()
-    await rig.read_on()
+    await rig.catch_up()
     rig.partition().log.advance_log_start(1)
     assert await rig.loaded() == {1: (b"b", b"1"), 2: (b"c", b"1")}
 
@@ -136,8 +140,8 @@ async def test_what_lies_below_the_start_of_the_log_is_not_there(tmp_path: Path)
 COMPACTED = LogConfig(segment_bytes=250, cleanup_policy=("compact",))
 
 
-async def take_the_tombstones(rig: Kept) -> None:
-    """Compaction meets every tombstone that is not among the newest records, and takes it a day later."""
+async def compact_tombstones(rig: StandbyRig) -> None:
+    """Make compaction remove each tombstone outside the active segment: it does so in its second pass, a day later."""
     for _ in range(2):
         for number in range(6):
             rig.write("filler", str(number))
@@ -146,61 +150,61 @@ async def take_the_tombstones(rig: Kept) -> None:
         rig.clock.now_ms += DAY_MS
 
 
-async def test_what_has_not_been_read_on_before_compaction_takes_tombstones_is_read_anew(tmp_path: Path) -> None:
-    """A process that was stopped for a day, or a log that could not be read."""
-    rig = Kept(tmp_path, COMPACTED)
+async def test_cache_that_is_older_than_the_tombstone_retention_is_read_again(tmp_path: Path) -> None:
+    """A process that was stopped for a day, or a log that could not be read, misses tombstones."""
+    rig = StandbyRig(tmp_path, COMPACTED)
     rig.write("deleted", "1")
     rig.gates[0].open()
-    await rig.read_on()
+    await rig.catch_up()
     rig.write("deleted", None)
-    await take_the_tombstones(rig)
-    await rig.read_on()
+    await compact_tombstones(rig)
+    await rig.catch_up()
     assert b"deleted" not in {key for key, _ in (await rig.loaded()).values()}
-    assert (len(rig.latest), rig.latest.cached_end()) == (1, 13 + 1)
+    assert (len(rig.cache), rig.cache.cached_end()) == (1, 13 + 1)
     rig.clock.now_ms += DAY_MS // 2
-    assert rig.latest.cached_end() == 14
-    await rig.read_on()  # nothing new, but that is known now
+    assert rig.cache.cached_end() == 14
+    await rig.catch_up()  # no new records, but the cache is current again
     rig.clock.now_ms += DAY_MS // 2 + 1
-    assert rig.latest.cached_end() == 0
+    assert rig.cache.cached_end() == 0
 
 
-async def test_a_reading_that_took_too_long_counts_for_nothing(tmp_path: Path) -> None:
-    rig = Kept(tmp_path)
+async def test_catch_up_that_takes_too_long_empties_the_cache(tmp_path: Path) -> None:
+    rig = StandbyRig(tmp_path)
     for number in range(RECORDS_PER_SLICE + 1):
         rig.write(f"k{number}", "1")
     rig.gates[0].open()
-    reading = asyncio.ensure_future(rig.read_on())
+    reading = asyncio.ensure_future(rig.catch_up())
     await asyncio.sleep(0)
-    assert rig.latest.cached_end() > 0
+    assert rig.cache.cached_end() > 0
     rig.clock.now_ms += DAY_MS // 2 + 1
     await reading
-    assert (len(rig.latest), rig.latest.cached_end()) == (0, 0)
+    assert (len(rig.cache), rig.cache.cached_end()) == (0, 0)
 
 
-async def test_nothing_is_kept_where_tombstones_stay_for_seconds(tmp_path: Path) -> None:
-    rig = Kept(tmp_path, LogConfig(delete_retention_ms=DELETE_RETENTION_MS_MIN - 1))
+async def test_cache_is_unused_with_a_short_delete_retention(tmp_path: Path) -> None:
+    rig = StandbyRig(tmp_path, LogConfig(delete_retention_ms=DELETE_RETENTION_MS_MIN - 1))
     rig.write("a", "1")
     rig.gates[0].open()
-    await rig.read_on()
-    assert rig.latest.cached_end() == 0
+    await rig.catch_up()
+    assert rig.cache.cached_end() == 0
     assert await rig.loaded() == {0: (b"a", b"1")}
 
 
-async def test_a_shard_that_is_loaded_again_does_not_begin_with_what_was_kept_at_its_election(tmp_path: Path) -> None:
-    rig = Kept(tmp_path, COMPACTED)
+async def test_second_load_of_a_shard_does_not_use_the_cache_of_the_election(tmp_path: Path) -> None:
+    rig = StandbyRig(tmp_path, COMPACTED)
     rig.write("deleted", "1")
     rig.gates[0].open()
-    await rig.read_on()
-    rig.clock.now_ms -= 2 * DAY_MS  # not even where the clock tells nothing
-    port = rig.elected()
+    await rig.catch_up()
+    rig.clock.now_ms -= 2 * DAY_MS  # the age of the cache does not show it
+    port = rig.port_at_election()
     await port.replay(lambda *_: None)
     rig.write("deleted", None)
-    await take_the_tombstones(rig)
+    await compact_tombstones(rig)
     assert b"deleted" not in (await rig.state(port))[0]
 
 
-async def test_a_long_log_is_read_beside_everything_else(tmp_path: Path) -> None:
-    rig = Kept(tmp_path)
+async def test_load_of_a_long_log_yields_to_the_event_loop(tmp_path: Path) -> None:
+    rig = StandbyRig(tmp_path)
     for number in range(3 * RECORDS_PER_SLICE):
         rig.write(f"k{number}", "1")
     rig.gates[0].open()
@@ -211,23 +215,23 @@ async def test_a_long_log_is_read_beside_everything_else(tmp_path: Path) -> None
         await asyncio.sleep(0)
     assert turns >= 3
     assert len(loading.result()) == 3 * RECORDS_PER_SLICE
-    await rig.read_on()
+    await rig.catch_up()
     assert len(await rig.loaded()) == 3 * RECORDS_PER_SLICE
 
 
-async def test_the_shortest_goes_first_and_a_turn_that_nobody_takes_is_passed_on() -> None:
+async def test_load_queue_admits_the_shortest_log_first_and_skips_cancelled_loads() -> None:
     turns = LoadQueue(1)
     await turns.acquire(1)
     order: list[str] = []
 
-    async def waits(name: str, records: int) -> None:
+    async def load(name: str, records: int) -> None:
         await turns.acquire(records)
         order.append(name)
 
-    tasks = [asyncio.ensure_future(waits(name, size)) for name, size in (("long", 9), ("gone", 1), ("short", 2))]
+    tasks = [asyncio.ensure_future(load(name, size)) for name, size in (("long", 9), ("gone", 1), ("short", 2))]
     await asyncio.sleep(0)
     turns.release()
-    tasks[1].cancel()  # it has been given the turn, and does not come any more
+    tasks[1].cancel()  # this task was admitted, and does not release its turn
     for _ in range(3):
         await asyncio.sleep(0)
     assert order == ["short"]
@@ -238,8 +242,8 @@ async def test_the_shortest_goes_first_and_a_turn_that_nobody_takes_is_passed_on
     assert order == ["short", "long"]
 
 
-class Transacted(Kept):
-    """The same log with transactions in it."""
+class TransactionalRig(StandbyRig):
+    """A log with transactions and a standby cache."""
 
     def transact(self, producer_id: int, key: str, value: str) -> None:
         guard = self.partition().log.producers.start_verification(producer_id, 0, 0, supports_epoch_bump=False)
@@ -254,24 +258,24 @@ class Transacted(Kept):
         self.partition().append(marker, origin=Origin.COORDINATOR, now_ms=NOW_MS)
 
 
-async def test_records_of_transactions_count_from_the_end_of_their_transaction(tmp_path: Path) -> None:
-    rig = Transacted(tmp_path)
+async def test_transactional_records_count_from_the_end_of_their_transaction(tmp_path: Path) -> None:
+    rig = TransactionalRig(tmp_path)
     rig.transact(7, "a", "in 7")
     rig.transact(8, "b", "in 8")
-    rig.write("a", "newer than what 7 brings")
+    rig.write("a", "newer than the record of 7")
     rig.end(7, commit=True)
     rig.gates[0].open()
-    await rig.read_on()
-    assert (len(rig.latest), rig.latest.cached_end()) == (2, 4)
-    assert await rig.state(rig.elected()) == ({b"a": b"newer than what 7 brings"}, {8: {b"b": b"in 8"}})
+    await rig.catch_up()
+    assert (len(rig.cache), rig.cache.cached_end()) == (2, 4)
+    assert await rig.state(rig.port_at_election()) == ({b"a": b"newer than the record of 7"}, {8: {b"b": b"in 8"}})
     rig.end(8, commit=False)
-    assert await rig.state(rig.elected()) == ({b"a": b"newer than what 7 brings"}, {})
+    assert await rig.state(rig.port_at_election()) == ({b"a": b"newer than the record of 7"}, {})
 
 
 @pytest.mark.parametrize("seed", range(30))
-async def test_what_is_kept_and_the_rest_make_the_state_that_the_whole_log_makes(tmp_path: Path, seed: int) -> None:
+async def test_cache_and_the_rest_of_the_log_give_the_same_state_as_the_whole_log(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
-    rig = Transacted(tmp_path)
+    rig = TransactionalRig(tmp_path)
     whole = PartitionLogPort(rig.partition(), read_bytes=1_000, load_queue=LoadQueue(1))
     for number in range(60):
         key, producer_id = rng.choice("abc"), rng.choice((7, 8))
@@ -285,7 +289,7 @@ async def test_what_is_kept_and_the_rest_make_the_state_that_the_whole_log_makes
         else:
             rig.gates[0].open()
             if rng.random() < 0.5:
-                await rig.read_on()
+                await rig.catch_up()
         if number % 5 == 0:
-            assert await rig.state(rig.elected()) == await rig.state(whole)
-    assert rig.latest.cached_end() > 0
+            assert await rig.state(rig.port_at_election()) == await rig.state(whole)
+    assert rig.cache.cached_end() > 0

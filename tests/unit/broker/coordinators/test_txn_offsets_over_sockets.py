@@ -1,4 +1,4 @@
-"""Offsets inside of transactions on a whole node, over real sockets, in raw requests."""
+"""Offsets in transactions: raw requests to one node over real sockets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ E = ErrorCode
 
 
 @pytest.mark.parametrize("version", [2, 3, 4, 5])
-async def test_offsets_join_a_transaction_and_share_its_fate(tmp_path: Path, version: int) -> None:
+async def test_offsets_become_visible_on_commit_and_vanish_on_abort(tmp_path: Path, version: int) -> None:
     async with running(tmp_path) as client:
         await client.ready()
         end_version = 5 if version == 5 else 3
@@ -26,7 +26,7 @@ async def test_offsets_join_a_transaction_and_share_its_fate(tmp_path: Path, ver
         assert await client.commit(1) == E.NONE
         for offset, commit in ((7, False), (8, True)):
             if version < 5:
-                if version == 4:  # nobody has added the partition of the group to the transaction
+                if version == 4:  # the partition of the group was not added to the transaction
                     assert await client.commit_in_transaction(producer, offset, version) == E.TRANSACTION_ABORTABLE
                 added = await client.until_not_busy(AddOffsetsToTxnRequest("tx", *producer, "g"), 3)
                 assert added.error_code == E.NONE
@@ -40,7 +40,7 @@ async def test_offsets_join_a_transaction_and_share_its_fate(tmp_path: Path, ver
             assert (await client.fetched(stable=True))[0] == (offset if commit else 1)
 
 
-async def test_what_a_transaction_has_brought_is_there_after_a_restart_and_what_is_open_is_pending(
+async def test_after_a_restart_committed_offsets_are_visible_and_open_ones_pending(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as client:
@@ -51,18 +51,18 @@ async def test_what_a_transaction_has_brought_is_there_after_a_restart_and_what_
         assert await client.commit_in_transaction(producer, 8, 5) == E.NONE
     async with running(tmp_path, seed=8) as client:
         async with asyncio.timeout(10):
-            while (found := await client.fetched()) in BUSY:
+            while (committed := await client.fetched()) in BUSY:
                 await asyncio.sleep(0.01)
-        assert found[0] == 7
+        assert committed[0] == 7
         assert await client.fetched(stable=True) == (-1, "", E.UNSTABLE_OFFSET_COMMIT)
         await client.end(producer, commit=True, version=5)
         async with asyncio.timeout(10):
-            while (found := await client.fetched(stable=True))[2] is E.UNSTABLE_OFFSET_COMMIT:
+            while (committed := await client.fetched(stable=True))[2] is E.UNSTABLE_OFFSET_COMMIT:
                 await asyncio.sleep(0.001)
-        assert found[0] == 8
+        assert committed[0] == 8
 
 
-async def test_a_producer_that_was_fenced_commits_no_offsets(tmp_path: Path) -> None:
+async def test_fenced_producer_commits_no_offsets(tmp_path: Path) -> None:
     async with running(tmp_path) as client:
         await client.ready()
         producer = await client.producer()

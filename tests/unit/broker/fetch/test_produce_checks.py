@@ -10,8 +10,8 @@ BATCH = build_batch(RECORDS, producer_id=7, producer_epoch=3, base_sequence=11, 
 PLAIN = build_batch(RECORDS)
 
 
-def with_byte(batch: bytes, at: int, value: int) -> bytes:
-    return batch[:at] + bytes([value]) + batch[at + 1 :]
+def with_byte(batch: bytes, index: int, value: int) -> bytes:
+    return batch[:index] + bytes([value]) + batch[index + 1 :]
 
 
 def with_length(batch: bytes, length: int) -> bytes:
@@ -35,37 +35,37 @@ def with_length(batch: bytes, length: int) -> bytes:
         (PLAIN + with_length(PLAIN, 0), ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_what_is_no_single_batch_is_refused(records: bytes | None, error: ErrorCode) -> None:
-    with pytest.raises(Refusal) as refused:
+def test_records_other_than_one_batch_are_refused(records: bytes | None, error: ErrorCode) -> None:
+    with pytest.raises(Refusal) as caught:
         single_batch(records, 13)
-    assert refused.value.error is error
+    assert caught.value.error is error
 
 
-def test_a_whole_batch_is_taken_as_it_is_and_a_partial_tail_is_cut() -> None:
+def test_whole_batch_is_returned_unchanged_and_a_partial_tail_removed() -> None:
     assert single_batch(PLAIN, 3) is PLAIN
     assert bytes(single_batch(PLAIN + BATCH[:40], 3)) == PLAIN
 
 
-@pytest.mark.parametrize(("version", "taken"), [(3, False), (6, False), (7, True), (13, True)])
-def test_zstd_needs_version_seven(version: int, taken: bool) -> None:
+@pytest.mark.parametrize(("version", "accepted"), [(3, False), (6, False), (7, True), (13, True)])
+def test_zstd_before_v7_is_refused(version: int, accepted: bool) -> None:
     batch = build_batch(RECORDS, compression=Compression.ZSTD)
-    if taken:
+    if accepted:
         assert single_batch(batch, version) is batch
     else:
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(Refusal) as caught:
             single_batch(batch, version)
-        assert refused.value.error is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        assert caught.value.error is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
-def test_transactional_is_what_the_attributes_say() -> None:
+def test_is_transactional_reads_the_batch_attributes() -> None:
     assert is_transactional(BATCH)
     assert not is_transactional(PLAIN)
     assert not is_transactional(None)
     assert not is_transactional(BATCH[:30])
 
 
-def test_the_producer_stands_in_the_header() -> None:
+def test_producer_of_reads_the_batch_header() -> None:
     assert producer_of(BATCH) == (7, 3, 11)
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refusal) as caught:
         producer_of(with_byte(BATCH, 16, 1))
-    assert refused.value.error is ErrorCode.CORRUPT_MESSAGE
+    assert caught.value.error is ErrorCode.CORRUPT_MESSAGE

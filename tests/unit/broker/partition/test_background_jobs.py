@@ -38,7 +38,7 @@ class Bench:
         return decode_offsets((folder / name).read_bytes())
 
 
-async def test_old_segments_go_and_their_files_later(tmp_path: Path) -> None:
+async def test_delete_expired_removes_segments_and_later_their_files(tmp_path: Path) -> None:
     bench = Bench(tmp_path, LogConfig(segment_bytes=200, retention_ms=1_000, file_delete_delay_ms=50))
     for _ in range(3):
         bench.append()
@@ -55,7 +55,7 @@ async def test_old_segments_go_and_their_files_later(tmp_path: Path) -> None:
     assert list((tmp_path / "t-0").glob("*.deleted")) == []
 
 
-async def test_checkpoints_hold_what_the_logs_say(tmp_path: Path) -> None:
+async def test_checkpoint_files_hold_the_offsets_of_all_logs(tmp_path: Path) -> None:
     bench = Bench(tmp_path, LogConfig(segment_bytes=200))
     for _ in range(3):
         bench.append()
@@ -64,10 +64,10 @@ async def test_checkpoints_hold_what_the_logs_say(tmp_path: Path) -> None:
     await bench.logs.checkpoint_log_starts()
     assert bench.offsets(tmp_path, HIGH_WATERMARKS) == {("t", 0): 3, ("t", 1): 0}
     assert bench.offsets(tmp_path, LOG_START_OFFSETS) == {("t", 0): 0, ("t", 1): 0}
-    assert bench.offsets(tmp_path, RECOVERY_POINTS) == {("t", 0): 2, ("t", 1): 0}  # all but the active segment
+    assert bench.offsets(tmp_path, RECOVERY_POINTS) == {("t", 0): 2, ("t", 1): 0}  # all segments but the active one
 
 
-async def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
+async def test_idle_producers_expire_after_producer_id_expiration_ms(tmp_path: Path) -> None:
     bench = Bench(tmp_path, LogConfig(producer_id_expiration_ms=1_000))
     bench.append(producer_id=5, epoch=0, sequence=0)
     await bench.jobs.expire_producers()
@@ -77,7 +77,7 @@ async def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
     assert bench.rig.partition().log.producers.active() == []
 
 
-async def test_what_is_unflushed_for_flush_ms_is_flushed(tmp_path: Path) -> None:
+async def test_records_are_flushed_after_flush_ms(tmp_path: Path) -> None:
     bench = Bench(tmp_path, LogConfig(flush_ms=1_000))
     bench.append()
     await bench.jobs.flush_by_time()
@@ -89,7 +89,7 @@ async def test_what_is_unflushed_for_flush_ms_is_flushed(tmp_path: Path) -> None
     assert bench.rig.partition().log.flushed_offset == 1
 
 
-async def test_a_disk_that_refuses_takes_one_partition_offline_and_the_job_goes_on(tmp_path: Path) -> None:
+async def test_disk_error_takes_one_partition_offline_and_the_job_continues(tmp_path: Path) -> None:
     bench = Bench(tmp_path, LogConfig(segment_bytes=200))
     for index in (0, 1):
         for _ in range(3):
@@ -104,30 +104,28 @@ async def test_a_disk_that_refuses_takes_one_partition_offline_and_the_job_goes_
     await bench.jobs.flush_sealed()
     assert [partition.online for partition in bench.rig.partitions] == [False, True]
     assert bench.rig.partition("t", 1).log.flushed_offset == 2
-    failing.log.flush = flush  # type: ignore[method-assign]  # as it was
+    failing.log.flush = flush  # type: ignore[method-assign]  # restores the method
 
 
-async def test_a_checkpoint_that_cannot_be_written_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_checkpoint_that_fails_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, None, "replica.high.watermark.checkpoint.interval.ms=1")
     attempts: list[int] = []
-    enough = asyncio.Event()
+    third_attempt = asyncio.Event()
 
     async def refuse() -> None:
         attempts.append(1)
         if len(attempts) == 3:
-            enough.set()
+            third_attempt.set()
         raise OSError(EIO, "injected")
 
     monkeypatch.setattr(bench.logs, "checkpoint_high_watermarks", refuse)
     bench.jobs.start()
-    await asyncio.wait_for(enough.wait(), 10)
+    await asyncio.wait_for(third_attempt.wait(), 10)
     await bench.tasks.cancel_all()
     assert bench.failures == []
 
 
-async def test_every_job_has_its_own_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_job_starts_with_its_own_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assignments = (
         "log.initial.task.delay.ms=7",
         "log.retention.check.interval.ms=11",
@@ -142,16 +140,16 @@ async def test_every_job_has_its_own_interval(tmp_path: Path, monkeypatch: pytes
     bench = Bench(tmp_path, None, *assignments)
     started: list[tuple[int, int]] = []
 
-    async def note(job: Callable[[], Any], first_ms: int, interval_ms: int) -> None:
+    async def record_start(job: Callable[[], Any], first_ms: int, interval_ms: int) -> None:
         started.append((first_ms, interval_ms))
 
-    monkeypatch.setattr(jobs, "repeat", note)
+    monkeypatch.setattr(jobs, "repeat", record_start)
     bench.jobs.start()
     await asyncio.sleep(0)
     assert started == [(7, 11), (7, 12), (7, 13), (7, 14), (15, 15), (5_000, 5_000), (17, 17), (16, 16)]
 
 
-async def test_a_job_without_an_interval_never_runs(tmp_path: Path) -> None:
+async def test_job_with_maximum_interval_never_starts(tmp_path: Path) -> None:
     bench = Bench(tmp_path)  # log.flush.scheduler.interval.ms is 2**63 - 1 by default
     bench.jobs.start()
     assert len(bench.tasks) == 8

@@ -1,4 +1,4 @@
-"""Compaction as a broker's job: which log, when, how far, how fast, and what it leaves for the next start."""
+"""Compaction job: selection of logs, checkpoints, pauses, disk errors, concurrent truncation and retention."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ from tests.support.cleaning import fetched, latest
 from tests.support.compaction_bench import COMPACTED, Bench
 
 
-async def test_logs_are_cleaned_and_it_is_written_down(tmp_path: Path) -> None:
+async def test_dirty_logs_are_cleaned_and_their_cleaner_offsets_are_written(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.put()
     bench.put(1, keys=20)
@@ -33,10 +33,10 @@ async def test_logs_are_cleaned_and_it_is_written_down(tmp_path: Path) -> None:
     assert bench.offsets(CLEANER_OFFSETS) == ends
     assert all(bench.offsets(RECOVERY_POINTS)[key] >= end for key, end in ends.items())
     assert bench.log(0).segments.size < sizes[0]
-    assert bench.log(1).segments.size == sizes[1], "every key once"
+    assert bench.log(1).segments.size == sizes[1], "every key occurs once"
 
 
-async def test_only_compacted_topics_that_are_dirty_enough_are_cleaned(tmp_path: Path) -> None:
+async def test_only_compacted_topics_above_the_dirty_ratio_or_lag_are_cleaned(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.put()
     bench.log().update_config(LogConfig(segment_bytes=400))
@@ -56,13 +56,13 @@ async def test_only_compacted_topics_that_are_dirty_enough_are_cleaned(tmp_path:
     )
     bench.log().update_config(lag)
     await bench.compaction.clean_due()
-    assert bench.log().cleaned_to == cleaned_to, "it has not waited for so long"
+    assert bench.log().cleaned_to == cleaned_to, "max.compaction.lag.ms has not passed"
     bench.rig.clock.now_ms += 1_001
     await bench.compaction.clean_due()
     assert bench.log().cleaned_to == bench.log().segments.active.base_offset
 
 
-async def test_both_policies_at_once(tmp_path: Path) -> None:
+async def test_compact_and_delete_policies_together(tmp_path: Path) -> None:
     config = LogConfig(segment_bytes=400, cleanup_policy=("compact", "delete"), retention_ms=1_000)
     bench = Bench(tmp_path, config)
     bench.put()
@@ -76,7 +76,7 @@ async def test_both_policies_at_once(tmp_path: Path) -> None:
     assert bench.log().log_start_offset == bench.log().segments.first.base_offset
 
 
-async def test_a_damaged_log_is_left_alone_and_the_others_are_not(tmp_path: Path) -> None:
+async def test_corrupt_log_is_skipped_and_other_logs_are_cleaned(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.put()
     bench.put(1)
@@ -84,16 +84,16 @@ async def test_a_damaged_log_is_left_alone_and_the_others_are_not(tmp_path: Path
     with path.open("r+b") as file:
         file.seek(70)
         file.write(os.urandom(4))
-    files = sorted(each.name for each in path.parent.glob("0*"))
+    files = sorted(entry.name for entry in path.parent.glob("0*"))
     await bench.compaction.clean_due()
     await bench.compaction.clean_due()
     assert bench.log().cleaned_to is None
     assert bench.log(1).cleaned_to == bench.log(1).segments.active.base_offset
-    assert sorted(each.name for each in path.parent.glob("0*")) == files
+    assert sorted(entry.name for entry in path.parent.glob("0*")) == files
     assert bench.rig.partition("t", 0).online
 
 
-async def test_a_disk_that_takes_no_cleaned_segment_costs_nothing(tmp_path: Path) -> None:
+async def test_disk_error_before_the_swap_leaves_the_log_unchanged(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.put()
     before = latest(fetched(bench.log(), committed=False))
@@ -104,13 +104,13 @@ async def test_a_disk_that_takes_no_cleaned_segment_costs_nothing(tmp_path: Path
         bench.disk.heal()
         assert bench.log().cleaned_to is None, operation
         assert latest(fetched(bench.log(), committed=False)) == before
-        assert not [each.name for each in (tmp_path / "t-0").iterdir() if each.suffix in {".cleaned", ".swap"}]
+        assert not [entry.name for entry in (tmp_path / "t-0").iterdir() if entry.suffix in {".cleaned", ".swap"}]
     assert bench.rig.partition("t", 0).online
     await bench.compaction.clean_due()
     assert bench.log().cleaned_to == bench.log().segments.active.base_offset
 
 
-async def test_a_disk_that_refuses_in_the_middle_of_a_swap_ends_the_partition(tmp_path: Path) -> None:
+async def test_disk_error_during_the_swap_takes_the_partition_offline(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.put()
     before = latest(fetched(bench.log(), committed=False))
@@ -118,15 +118,15 @@ async def test_a_disk_that_refuses_in_the_middle_of_a_swap_ends_the_partition(tm
     await bench.compaction.clean_due()
     assert not bench.rig.partition("t", 0).online
     bench.disk.heal()
-    again = LogManager(bench.disk, str(tmp_path), LogConfig())
-    again.load_all(bench.rig.clock.now_ms)
-    log = again.get("t", 0)
+    reopened = LogManager(bench.disk, str(tmp_path), LogConfig())
+    reopened.load_all(bench.rig.clock.now_ms)
+    log = reopened.get("t", 0)
     assert log is not None
     log.update_high_watermark(log.log_end_offset)
     assert latest(fetched(log, committed=False)) == before
 
 
-async def test_it_rests_three_times_as_long_as_it_works_and_obeys_the_limit() -> None:
+async def test_pacing_rests_three_times_the_work_time_and_obeys_the_byte_rate() -> None:
     loop = asyncio.get_running_loop()
     pace = pacing(1_000_000.0)
     started = loop.time()
@@ -140,8 +140,8 @@ async def test_it_rests_three_times_as_long_as_it_works_and_obeys_the_limit() ->
     assert loop.time() - started >= 0.03
 
 
-@pytest.mark.parametrize("ending", ["cut", "closed"])
-async def test_a_log_that_is_cut_or_closed_meanwhile_is_left_as_it_is(tmp_path: Path, ending: str) -> None:
+@pytest.mark.parametrize("ending", ["truncated", "closed"])
+async def test_log_truncated_or_closed_during_cleaning_is_not_swapped(tmp_path: Path, ending: str) -> None:
     bench = Bench(tmp_path)
     bench.put()
     log = bench.log()
@@ -149,7 +149,7 @@ async def test_a_log_that_is_cut_or_closed_meanwhile_is_left_as_it_is(tmp_path: 
     task = asyncio.create_task(bench.compaction.clean_due())
     while not list((tmp_path / "t-0").glob("*.cleaned")):
         await asyncio.sleep(0)
-    if ending == "cut":
+    if ending == "truncated":
         log.truncate_to(log.log_end_offset - 1, now_ms=0)
     else:
         log.close(clean=True)
@@ -158,18 +158,18 @@ async def test_a_log_that_is_cut_or_closed_meanwhile_is_left_as_it_is(tmp_path: 
     assert not list((tmp_path / "t-0").glob("*.swap"))
 
 
-@pytest.mark.parametrize("ending", ["cut", "closed"])
-async def test_a_log_that_is_cut_or_closed_while_it_is_flushed_is_left_as_it_is(
+@pytest.mark.parametrize("ending", ["truncated", "closed"])
+async def test_log_truncated_or_closed_during_the_flush_is_not_cleaned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
-    """What was planned for whole segments would be done to the one that is written to now."""
+    """A plan for sealed segments must not apply to the segment that has become active by truncation."""
     bench = Bench(tmp_path)
     bench.put()
     log, flush = bench.log(), PartitionLog.flush
 
     async def flush_then_end(self: PartitionLog, upto: int | None = None) -> None:
         await flush(self, upto)
-        if ending == "cut":
+        if ending == "truncated":
             log.truncate_to(log.log_start_offset + 2, now_ms=0)
         elif not log.closed:
             log.close(clean=False)
@@ -178,11 +178,11 @@ async def test_a_log_that_is_cut_or_closed_while_it_is_flushed_is_left_as_it_is(
     await bench.compaction.clean_due()
     assert log.cleaned_to is None
     assert not list((tmp_path / "t-0").glob("*.cleaned"))
-    if ending == "cut":
+    if ending == "truncated":
         assert [record.offset for record in fetched(log, committed=False)] == [0, 1]
 
 
-async def test_an_engine_replays_what_is_left_over_the_gaps(tmp_path: Path) -> None:
+async def test_replay_and_standby_cache_read_a_log_with_gaps(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.put(count=60, keys=7)
     await bench.compaction.clean_due()
@@ -199,23 +199,23 @@ async def test_an_engine_replays_what_is_left_over_the_gaps(tmp_path: Path) -> N
 
     await replay(partition, log.log_start_offset, log.log_end_offset, visit, read_bytes=100)
     assert visited == expected
-    kept = StandbyCache(partition, bench.rig.clock)
-    await kept.catch_up(read_bytes=100)
-    assert await kept.replay(lambda *_: None) == log.log_end_offset
-    assert len(kept) == 7
+    standby_cache = StandbyCache(partition, bench.rig.clock)
+    await standby_cache.catch_up(read_bytes=100)
+    assert await standby_cache.replay(lambda *_: None) == log.log_end_offset
+    assert len(standby_cache) == 7
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
-async def test_a_compacted_topic_takes_no_record_without_a_key(tmp_path: Path, codec: Compression) -> None:
+async def test_append_without_key_to_compacted_topic_is_refused(tmp_path: Path, codec: Compression) -> None:
     bench = Bench(tmp_path)
     now_ms = bench.rig.clock.now_ms
     data = build_batch([(b"k", b"v", now_ms, ()), (None, b"v", now_ms, ())], compression=codec)
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refusal) as caught:
         bench.rig.partition().append(data, origin=Origin.CLIENT, now_ms=now_ms)
-    assert refused.value.error is ErrorCode.INVALID_RECORD
+    assert caught.value.error is ErrorCode.INVALID_RECORD
 
 
-async def test_what_was_cut_is_dirty_again_and_that_is_written_down_first(tmp_path: Path) -> None:
+async def test_truncation_lowers_the_cleaner_offset_after_its_checkpoint(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.put()
     await bench.compaction.clean_due()
@@ -229,7 +229,7 @@ async def test_what_was_cut_is_dirty_again_and_that_is_written_down_first(tmp_pa
     assert log.cleaned_to <= offset - 1
 
 
-async def test_a_stop_is_a_stop_also_where_the_disk_does_not_remove_what_was_begun(
+async def test_cancel_ends_the_job_although_cleanup_of_files_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(tmp_path)
@@ -239,7 +239,7 @@ async def test_a_stop_is_a_stop_also_where_the_disk_does_not_remove_what_was_beg
         await asyncio.sleep(0)
 
     def refuse(path: str) -> None:
-        raise OSError(5, "remove refused", path)
+        raise OSError(5, "remove caught", path)
 
     monkeypatch.setattr(bench.disk, "remove", refuse)
     task.cancel()
@@ -248,8 +248,8 @@ async def test_a_stop_is_a_stop_also_where_the_disk_does_not_remove_what_was_beg
     assert task.cancelled()
 
 
-@pytest.mark.parametrize("moment", ["before", "amid"])
-async def test_retention_may_take_what_is_to_be_cleaned(
+@pytest.mark.parametrize("moment", ["before", "during"])
+async def test_retention_deletes_segments_before_or_during_cleaning(
     tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = LogConfig(segment_bytes=400, cleanup_policy=("compact", "delete"), retention_ms=1_000)
@@ -263,10 +263,10 @@ async def test_retention_may_take_what_is_to_be_cleaned(
         clock.now_ms -= 5_000
 
     if moment == "before":
-        written = bench.logs.checkpoint_recovery_points
+        checkpoint_recovery_points = bench.logs.checkpoint_recovery_points
 
         async def checkpoint() -> None:
-            await written()
+            await checkpoint_recovery_points()
             expire()
 
         monkeypatch.setattr(bench.logs, "checkpoint_recovery_points", checkpoint)

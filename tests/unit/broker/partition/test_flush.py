@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from odradek.storage.log.log import PartitionLog
 
 
-class FlushedByHand:
-    """A log whose flush ends when the test says so."""
+class ManuallyFlushedLog:
+    """In-memory log. A flush of it completes when the test completes its future."""
 
     def __init__(self) -> None:
         self.log_end_offset = 0
@@ -28,7 +28,7 @@ class FlushedByHand:
 
 class Bench:
     def __init__(self, messages: int) -> None:
-        self.log = FlushedByHand()
+        self.log = ManuallyFlushedLog()
         self.acknowledged: list[int] = []
         self.failures: list[OSError] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -61,14 +61,14 @@ class Bench:
             await asyncio.sleep(0)
 
 
-async def test_without_flush_messages_the_append_is_enough() -> None:
+async def test_append_without_flush_messages_is_acknowledgeable() -> None:
     bench = Bench(messages=2**63 - 1)
     await bench.append(3)
     assert bench.acknowledged == [3]
     assert bench.log.flushes == []
 
 
-async def test_flush_before_acknowledge_tells_nothing_before_the_flush() -> None:
+async def test_with_flush_messages_1_nothing_is_acknowledgeable_before_the_flush() -> None:
     bench = Bench(messages=1)
     await bench.append(1)
     assert bench.acknowledged == []
@@ -76,7 +76,7 @@ async def test_flush_before_acknowledge_tells_nothing_before_the_flush() -> None
     assert bench.acknowledged == [1]
 
 
-async def test_one_flush_at_a_time_and_the_next_covers_what_came_meanwhile() -> None:
+async def test_one_flush_at_a_time_and_the_next_covers_all_appends_since() -> None:
     bench = Bench(messages=1)
     await bench.append(1)
     for _ in range(5):
@@ -91,18 +91,18 @@ async def test_one_flush_at_a_time_and_the_next_covers_what_came_meanwhile() -> 
     assert len(bench.log.flushes) == 3
 
 
-async def test_fewer_than_flush_messages_are_acknowledged_unflushed() -> None:
+async def test_fewer_than_flush_messages_are_acknowledgeable_without_a_flush() -> None:
     bench = Bench(messages=4)
     await bench.append(3)
     assert bench.acknowledged == [3]
-    await bench.append(1)  # four unflushed: as Kafka, whose append of the fourth flushes before it returns
+    await bench.append(1)  # four unflushed: as in Kafka, the append of the fourth flushes before it returns
     assert bench.acknowledged == [3]
     await bench.append(2)
     await bench.finish(0)
     assert bench.acknowledged == [3, 6]  # two unflushed are allowed again
 
 
-async def test_a_failed_flush_is_told_and_acknowledges_nothing() -> None:
+async def test_failed_flush_is_reported_and_nothing_is_acknowledgeable() -> None:
     bench = Bench(messages=1)
     await bench.append(1)
     await bench.finish(0, OSError(errno.EIO, "flush"))
@@ -110,7 +110,7 @@ async def test_a_failed_flush_is_told_and_acknowledges_nothing() -> None:
     assert [failure.errno for failure in bench.failures] == [errno.EIO]
 
 
-async def test_a_flush_that_ends_after_the_leadership_tells_nobody() -> None:
+async def test_flush_completed_after_close_acknowledges_nothing() -> None:
     bench = Bench(messages=1)
     await bench.append(1)
     bench.flush.close()
@@ -118,11 +118,11 @@ async def test_a_flush_that_ends_after_the_leadership_tells_nobody() -> None:
     assert bench.acknowledged == []
 
 
-@pytest.mark.parametrize(("messages", "told"), [(1, [2]), (100, [2, 3])])
-async def test_a_change_of_flush_messages_takes_effect_at_once(messages: int, told: list[int]) -> None:
+@pytest.mark.parametrize(("messages", "acknowledged"), [(1, [2]), (100, [2, 3])])
+async def test_change_of_flush_messages_takes_effect_immediately(messages: int, acknowledged: list[int]) -> None:
     bench = Bench(messages=3)
     await bench.append(2)
     bench.flush.set_messages(messages)
     await asyncio.sleep(0)
     await bench.append(1)
-    assert list(dict.fromkeys(bench.acknowledged)) == told
+    assert list(dict.fromkeys(bench.acknowledged)) == acknowledged

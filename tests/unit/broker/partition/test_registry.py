@@ -1,4 +1,4 @@
-"""Which partitions are hosted and led, as the metadata log says."""
+"""Partition registry: hosted replicas and leader terms follow the metadata image."""
 
 import asyncio
 from pathlib import Path
@@ -21,25 +21,28 @@ TOPIC, BROKER = 2, 4
 
 class Listener:
     def __init__(self) -> None:
-        self.heard: list[tuple[str, int, int]] = []
+        self.events: list[tuple[str, int, int]] = []
 
     def elected(self, partition: Partition) -> None:
-        self.heard.append(("elected", partition.index, partition.leader_epoch))
+        self.events.append(("elected", partition.index, partition.leader_epoch))
 
     def resigned(self, partition: Partition) -> None:
-        self.heard.append(("resigned", partition.index, partition.leader_epoch))
+        self.events.append(("resigned", partition.index, partition.leader_epoch))
 
 
 def append(rig: Rig, index: int = 0) -> None:
     rig.partition("t", index).append(batch(), origin=Origin.CLIENT, now_ms=NOW_MS)
 
 
-async def test_only_own_replicas_are_hosted_and_only_own_leaderships_led(tmp_path: Path) -> None:
+async def test_own_replicas_are_hosted_and_own_partitions_led(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("mine")
     rig.topic("followed", leader=2, replicas=(2, NODE), number=101)
     rig.topic("elsewhere", leader=2, replicas=(2,), number=102)
-    assert [(each.topic, each.role) for each in rig.partitions] == [("mine", Role.LEADER), ("followed", Role.FOLLOWER)]
+    assert [(partition.topic, partition.role) for partition in rig.partitions] == [
+        ("mine", Role.LEADER),
+        ("followed", Role.FOLLOWER),
+    ]
     assert rig.partitions.get("mine", 0) is rig.partitions.get_by_id(UUID(int=100), 0)
     assert rig.partitions.led("followed") == []
     assert rig.partitions.get("elsewhere", 0) is None
@@ -54,7 +57,7 @@ async def test_only_own_replicas_are_hosted_and_only_own_leaderships_led(tmp_pat
         ("elsewhere", 0, E.NOT_LEADER_OR_FOLLOWER),
     ],
 )
-async def test_finding_says_why_not(tmp_path: Path, topic: str, index: int, error: ErrorCode) -> None:
+async def test_find_refuses_with_kafkas_error(tmp_path: Path, topic: str, index: int, error: ErrorCode) -> None:
     rig = Rig(tmp_path)
     ids = {"t": rig.topic("t"), "elsewhere": rig.topic("elsewhere", leader=2, replicas=(2,), number=102)}
     if error is E.NONE:
@@ -68,7 +71,7 @@ async def test_finding_says_why_not(tmp_path: Path, topic: str, index: int, erro
     assert by_id.value.error is (E.UNKNOWN_TOPIC_ID if topic == "nothing" else error)
 
 
-async def test_a_new_leader_epoch_is_in_the_log_before_the_first_append(tmp_path: Path) -> None:
+async def test_new_leader_epoch_is_in_the_log_before_the_first_append(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     topic_id = rig.topic("t")
     append(rig)
@@ -77,19 +80,19 @@ async def test_a_new_leader_epoch_is_in_the_log_before_the_first_append(tmp_path
     assert rig.partition().leader_epoch_start == 1
 
 
-async def test_a_change_that_is_no_election_leaves_the_leadership_alone(tmp_path: Path) -> None:
+async def test_isr_change_keeps_the_leader_term(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     listener = Listener()
     rig.partitions.listen("t", listener)
     topic_id = rig.topic("t", replicas=(NODE, 2))
     rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[NODE]))
-    assert listener.heard == [("elected", 0, 0)]
-    leading = rig.partition().leader_term
-    assert leading is not None
-    assert (leading.replicas.isr, leading.replicas.replicas) == ((NODE,), (NODE, 2))
+    assert listener.events == [("elected", 0, 0)]
+    leader_term = rig.partition().leader_term
+    assert leader_term is not None
+    assert (leader_term.replicas.isr, leader_term.replicas.replicas) == ((NODE,), (NODE, 2))
 
 
-async def test_listeners_hear_of_elections_and_of_every_end_of_a_leadership(tmp_path: Path) -> None:
+async def test_listeners_receive_elections_and_ends_of_leader_terms(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     listener = Listener()
     rig.partitions.listen("t", listener)
@@ -98,7 +101,7 @@ async def test_listeners_hear_of_elections_and_of_every_end_of_a_leadership(tmp_
     rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=NODE))
     rig.partition("t", 1).take_offline(OSError(EIO, "injected"))
     rig.play(RemoveTopicRecord(topic_id=topic_id))
-    assert listener.heard == [
+    assert listener.events == [
         ("elected", 0, 0),
         ("elected", 1, 0),
         ("elected", 2, 0),
@@ -110,7 +113,7 @@ async def test_listeners_hear_of_elections_and_of_every_end_of_a_leadership(tmp_
     ]
 
 
-async def test_a_deleted_topic_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
+async def test_deleted_topic_is_removed_and_its_name_can_be_used_again(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     topic_id = rig.topic("t")
     append(rig)
@@ -122,20 +125,20 @@ async def test_a_deleted_topic_is_gone_and_its_name_is_free(tmp_path: Path) -> N
     assert rig.partitions.find_by_id(UUID(int=200), 0).topic_id == UUID(int=200)
 
 
-async def test_a_name_that_the_checkpoints_still_know_is_used_when_they_have_forgotten_it(tmp_path: Path) -> None:
+async def test_partition_in_old_checkpoints_is_hosted_when_they_no_longer_name_it(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.logs.remembered = {("t", 0): None, ("t", 2): None}
     topic_id = rig.topic("t", 3)
     rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=NODE))
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refusal) as caught:
         rig.partitions.find("t", 0)
-    assert refused.value.error is E.NOT_LEADER_OR_FOLLOWER
+    assert caught.value.error is E.NOT_LEADER_OR_FOLLOWER
     assert len(rig.tasks) == 1
     await asyncio.gather(*rig.tasks)
-    assert [each.leader_epoch for each in rig.partitions.led("t")] == [1, 0, 0]
+    assert [partition.leader_epoch for partition in rig.partitions.led("t")] == [1, 0, 0]
 
 
-async def test_a_name_that_is_not_wanted_any_more_when_it_is_free_is_not_used(tmp_path: Path) -> None:
+async def test_topic_deleted_while_checkpoints_are_rewritten_is_not_hosted(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.logs.remembered = {("t", 0): None}
     topic_id = rig.topic("t")
@@ -144,43 +147,41 @@ async def test_a_name_that_is_not_wanted_any_more_when_it_is_free_is_not_used(tm
     assert (list(rig.partitions), rig.logs.logs) == ([], {})
 
 
-async def test_a_disk_that_cannot_forget_takes_the_partition_offline(tmp_path: Path) -> None:
+async def test_disk_error_while_checkpoints_are_rewritten_takes_the_partition_offline(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.logs.remembered = {("t", 0): None}
     rig.logs.forgetting_fails = OSError(EIO, "injected")
     rig.topic("t", 2)
     await asyncio.gather(*rig.tasks)
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refusal) as caught:
         rig.partitions.find("t", 0)
-    assert refused.value.error is E.KAFKA_STORAGE_ERROR
+    assert caught.value.error is E.KAFKA_STORAGE_ERROR
     assert rig.partitions.find("t", 1).leads
 
 
-async def test_an_offline_partition_stays_so_whatever_the_metadata_says(tmp_path: Path) -> None:
+async def test_offline_partition_stays_offline_after_metadata_changes(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     topic_id = rig.topic("t")
     rig.partition().take_offline(OSError(EIO, "injected"))
     rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=NODE))
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refusal) as caught:
         append(rig)
-    assert refused.value.error is E.KAFKA_STORAGE_ERROR
+    assert caught.value.error is E.KAFKA_STORAGE_ERROR
 
 
-async def test_an_offline_partition_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_offline_partition_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
-    said: list[tuple[str, int]] = []
+    log_events: list[tuple[str, int]] = []
     monkeypatch.setattr(
-        odradek.broker.partition.partition, "log_offline", lambda topic, index, _: said.append((topic, index))
+        odradek.broker.partition.partition, "log_offline", lambda topic, index, _: log_events.append((topic, index))
     )
     for _ in range(3):
         rig.partition().take_offline(OSError(EIO, "injected"))
-    assert said == [("t", 0)]
+    assert log_events == [("t", 0)]
 
 
-async def test_a_log_that_cannot_be_made_is_offline_from_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_log_that_cannot_be_created_is_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(tmp_path)
 
     def refuse(*_: object) -> None:
@@ -188,16 +189,16 @@ async def test_a_log_that_cannot_be_made_is_offline_from_the_start(
 
     monkeypatch.setattr(rig.logs, "create", refuse)
     topic_id = rig.topic("t")
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refusal) as caught:
         rig.partitions.find_by_id(topic_id, 0)
-    assert refused.value.error is E.KAFKA_STORAGE_ERROR
+    assert caught.value.error is E.KAFKA_STORAGE_ERROR
     rig.play(RemoveTopicRecord(topic_id=topic_id))
     with pytest.raises(Refusal) as unknown:
         rig.partitions.find("t", 0)
     assert unknown.value.error is E.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_topic_settings_reach_logs_at_once(tmp_path: Path) -> None:
+async def test_topic_configs_reach_logs_immediately(tmp_path: Path) -> None:
     rig = Rig(tmp_path, config=LogConfig(retention_bytes=5))
     rig.topic("t")
     rig.play(ConfigRecord(resource_type=TOPIC, resource_name="t", name="retention.bytes", value="77"))
@@ -209,18 +210,18 @@ async def test_topic_settings_reach_logs_at_once(tmp_path: Path) -> None:
     assert rig.partition().log.config.retention_bytes == 6
 
 
-async def test_a_smaller_isr_is_judged_by_the_settings_that_came_before_it(
+async def test_smaller_isr_is_applied_after_configs_of_the_same_delta(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both in one piece of news: by the former `min.insync.replicas` the leader would acknowledge alone."""
+    """One delta has both changes. With the former `min.insync.replicas` the leader would acknowledge alone."""
     rig = Rig(tmp_path)
     topic_id = rig.topic("t", replicas=(NODE, 2))
     required: list[int] = []
-    judge = LeaderTerm.update
+    apply = LeaderTerm.update
 
-    def update(leading: LeaderTerm, leadership: LeaderAndIsr) -> None:
+    def update(leader_term: LeaderTerm, leader_and_isr: LeaderAndIsr) -> None:
         required.append(rig.partition().log.config.min_insync_replicas)
-        judge(leading, leadership)
+        apply(leader_term, leader_and_isr)
 
     monkeypatch.setattr(LeaderTerm, "update", update)
     rig.play(
@@ -230,7 +231,7 @@ async def test_a_smaller_isr_is_judged_by_the_settings_that_came_before_it(
     assert required == [2]
 
 
-async def test_flush_before_acknowledge_can_be_turned_on_for_a_running_topic(tmp_path: Path) -> None:
+async def test_flush_messages_can_be_set_for_a_running_topic(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     append(rig)
@@ -242,17 +243,17 @@ async def test_flush_before_acknowledge_can_be_turned_on_for_a_running_topic(tmp
     assert rig.partition().log.high_watermark == rig.partition().log.flushed_offset == 2
 
 
-async def test_partitions_that_are_added_to_a_topic_are_hosted(tmp_path: Path) -> None:
+async def test_partitions_added_to_a_topic_are_hosted(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     topic_id = rig.topic("t")
     added = PartitionRecord(
         partition_id=1, topic_id=topic_id, replicas=[NODE], isr=[NODE], leader=NODE, leader_epoch=0, partition_epoch=0
     )
     rig.play(added)
-    assert [each.index for each in rig.partitions.led("t")] == [0, 1]
+    assert [partition.index for partition in rig.partitions.led("t")] == [0, 1]
 
 
-async def test_at_the_end_nothing_is_led(tmp_path: Path) -> None:
+async def test_close_ends_all_leader_terms(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t", 2)
     rig.partitions.close()

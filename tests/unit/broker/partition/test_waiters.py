@@ -12,7 +12,7 @@ from odradek.protocol.errors import ErrorCode
 NONE = ErrorCode.NONE
 
 
-def test_offsets_are_woken_in_order_and_only_when_reached() -> None:
+def test_waiters_complete_in_offset_order_when_their_offset_is_reached() -> None:
     queue = OffsetWaiters()
     woken: list[tuple[str, ErrorCode]] = []
     for name, offset in (("a", 5), ("b", 9), ("c", 9), ("d", 7)):
@@ -30,7 +30,7 @@ def test_offsets_are_woken_in_order_and_only_when_reached() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(offsets=st.lists(st.integers(0, 20), max_size=20), steps=st.lists(st.integers(0, 20), max_size=6))
-def test_any_order_of_adding_wakes_by_offset(offsets: list[int], steps: list[int]) -> None:
+def test_waiters_added_in_any_order_complete_by_offset(offsets: list[int], steps: list[int]) -> None:
     queue = OffsetWaiters()
     woken: list[tuple[int, int]] = []
     for number, offset in enumerate(offsets):
@@ -41,7 +41,7 @@ def test_any_order_of_adding_wakes_by_offset(offsets: list[int], steps: list[int
     assert woken == sorted((offset, number) for number, offset in enumerate(offsets) if offset <= reached)
 
 
-async def test_a_commit_is_answered_when_every_partition_is_settled() -> None:
+async def test_commit_wait_completes_when_every_partition_has_a_result() -> None:
     outcome: dict[str, ErrorCode] = {}
     first, second = OffsetWaiters(), OffsetWaiters()
     wait: CommitWait[dict[str, ErrorCode]] = CommitWait(outcome)
@@ -54,37 +54,37 @@ async def test_a_commit_is_answered_when_every_partition_is_settled() -> None:
     assert future.result() == {"first": NONE, "second": ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
 
-async def test_a_commit_of_nothing_is_done_at_once() -> None:
-    assert CommitWait("answer").start(60_000).result() == "answer"
+async def test_commit_wait_without_partitions_is_done_immediately() -> None:
+    assert CommitWait("response").start(60_000).result() == "response"
 
 
-async def test_a_commit_that_is_settled_before_the_start_is_done_at_the_start() -> None:
+async def test_commit_wait_with_all_results_before_start_is_done_at_start() -> None:
     queue = OffsetWaiters()
-    wait: CommitWait[str] = CommitWait("answer")
+    wait: CommitWait[str] = CommitWait("response")
     wait.expect(queue, 1, lambda _error: None)
     queue.advance(1)
     assert wait.start(60_000).done()
 
 
-async def test_a_commit_times_out_once_for_what_is_missing_and_leaves_its_queues() -> None:
-    told: list[tuple[str, ErrorCode]] = []
+async def test_commit_wait_times_out_for_missing_partitions_and_leaves_their_queues() -> None:
+    results: list[tuple[str, ErrorCode]] = []
     queue = OffsetWaiters()
-    other: list[ErrorCode] = []
+    unrelated: list[ErrorCode] = []
     wait: CommitWait[None] = CommitWait(None)
-    wait.expect(queue, 1, lambda error: told.append(("a", error)))
-    wait.expect(queue, 2, lambda error: told.append(("b", error)))
-    queue.add(2, other.append)
-    wait.expect(queue, 3, lambda error: told.append(("c", error)))
+    wait.expect(queue, 1, lambda error: results.append(("a", error)))
+    wait.expect(queue, 2, lambda error: results.append(("b", error)))
+    queue.add(2, unrelated.append)
+    wait.expect(queue, 3, lambda error: results.append(("c", error)))
     queue.advance(1)
     await wait.start(0)
     assert (len(queue), queue.next_offset) == (1, 2)
     queue.advance(9)
     timed_out = ErrorCode.REQUEST_TIMED_OUT
-    assert told == [("a", NONE), ("b", timed_out), ("c", timed_out)]
-    assert other == [NONE]
+    assert results == [("a", NONE), ("b", timed_out), ("c", timed_out)]
+    assert unrelated == [NONE]
 
 
-async def test_a_fetch_is_woken_by_its_own_watermark() -> None:
+async def test_fetch_wakes_on_its_own_watermark() -> None:
     watchers = FetchWatchers()
     uncommitted, committed = FetchWait(), FetchWait()
     uncommitted.watch(watchers, Watermark.HIGH_WATERMARK, 1_000)
@@ -101,24 +101,24 @@ async def test_a_fetch_is_woken_by_its_own_watermark() -> None:
     assert len(watchers) == 0
 
 
-async def test_min_bytes_are_counted_over_partitions_and_capped_in_each() -> None:
-    one, two = FetchWatchers(), FetchWatchers()
+async def test_min_bytes_counts_all_partitions_up_to_the_limit_of_each() -> None:
+    watchers_1, watchers_2 = FetchWatchers(), FetchWatchers()
     wait = FetchWait()
-    wait.watch(one, Watermark.HIGH_WATERMARK, 300)
-    wait.watch(two, Watermark.HIGH_WATERMARK, 300)
+    wait.watch(watchers_1, Watermark.HIGH_WATERMARK, 300)
+    wait.watch(watchers_2, Watermark.HIGH_WATERMARK, 300)
     wait.start(500, 60_000)
     for end, size in ((1, 200), (2, 200), (3, 200)):
-        one.appended(end, size)
-        one.advanced(end, None)
-    assert not wait.woken.done()  # 600 bytes, of which the reader has room for 300
-    two.appended(1, 200)
-    assert not wait.woken.done()  # appended, and not yet visible
-    two.advanced(1, None)
+        watchers_1.appended(end, size)
+        watchers_1.advanced(end, None)
+    assert not wait.woken.done()  # 600 bytes, of which the limit of the partition counts 300
+    watchers_2.appended(1, 200)
+    assert not wait.woken.done()  # appended, but below no watermark
+    watchers_2.advanced(1, None)
     assert wait.woken.done()
-    assert len(one) == len(two) == 0
+    assert len(watchers_1) == len(watchers_2) == 0
 
 
-async def test_a_watermark_that_lags_counts_what_it_passes() -> None:
+async def test_min_bytes_counts_the_bytes_that_a_lagging_watermark_passes() -> None:
     watchers = FetchWatchers()
     for end in range(1, 11):
         watchers.appended(end, 100)
@@ -132,7 +132,7 @@ async def test_a_watermark_that_lags_counts_what_it_passes() -> None:
     assert wait.woken.done()
 
 
-async def test_time_and_loss_of_the_partition_wake_a_fetch() -> None:
+async def test_fetch_wakes_on_timeout_and_on_loss_of_the_partition() -> None:
     watchers = FetchWatchers()
     timed, lost = FetchWait(), FetchWait()
     timed.watch(watchers, Watermark.HIGH_WATERMARK, 10)
@@ -145,7 +145,7 @@ async def test_time_and_loss_of_the_partition_wake_a_fetch() -> None:
     assert len(watchers) == 0
 
 
-async def test_waking_twice_is_harmless() -> None:
+async def test_second_wake_has_no_effect() -> None:
     wait = FetchWait()
     wait.start(1, 60_000)
     wait.wake()
@@ -153,7 +153,7 @@ async def test_waking_twice_is_harmless() -> None:
     assert wait.woken.done()
 
 
-async def test_what_is_remembered_of_a_long_transaction_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_growth_entries_of_a_long_transaction_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiters, "GROWTH_ENTRIES_MAX", 16)
     watchers = FetchWatchers()
     for end in range(1, 1_001):
@@ -170,10 +170,10 @@ async def test_what_is_remembered_of_a_long_transaction_is_bounded(monkeypatch: 
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_any_advance_wakes_a_reader_of_one_byte(data: st.DataObject) -> None:
-    """Merged entries or not: a reader with min_bytes=1 never sleeps through an advance of its watermark."""
+def test_every_advance_wakes_a_fetch_with_min_bytes_1(data: st.DataObject) -> None:
+    """A fetch with min_bytes=1 wakes on every advance of its watermark, also when growth entries were merged."""
 
-    async def play() -> None:
+    async def advance_in_steps() -> None:
         watchers = FetchWatchers()
         end = data.draw(st.integers(1, 40))
         for offset in range(1, end + 1):
@@ -189,10 +189,10 @@ def test_any_advance_wakes_a_reader_of_one_byte(data: st.DataObject) -> None:
             watchers.advanced(end, mark)
             assert wait.woken.done()
 
-    asyncio.run(play())
+    asyncio.run(advance_in_steps())
 
 
-async def test_many_fetches_are_woken_in_the_order_they_came() -> None:
+async def test_fetches_wake_in_order_of_arrival() -> None:
     watchers = FetchWatchers()
     woken: list[int] = []
     for number in range(5):

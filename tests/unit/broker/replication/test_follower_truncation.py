@@ -1,4 +1,4 @@
-"""What has to be on the disk when a replica is made to agree with its leader."""
+"""Follower truncation: checkpoints and flushes that must precede the next fetch."""
 
 import asyncio
 from pathlib import Path
@@ -17,8 +17,8 @@ from tests.support.data_rig import EIO, NODE, NOW_MS, Rig, batch
 LEADER = 2
 
 
-def followed_by(rig: Rig) -> Any:
-    """A replica of four batches that follows LEADER."""
+def followed_partition(rig: Rig) -> Any:
+    """Make a replica with four batches that follows LEADER."""
     topic_id = rig.topic("t", replicas=(NODE, LEADER))
     partition = rig.partition()
     for _ in range(4):
@@ -42,7 +42,7 @@ def truncation_of(rig: Rig, done: list[tuple[str, int]]) -> FollowerTruncation:
 
 
 class Directory:
-    """The data directory, as far as it is asked; what happens is noted in `done`."""
+    """In-memory data directory. It records the requested checkpoints in `done`."""
 
     def __init__(self, rig: Rig, done: list[tuple[str, int]]) -> None:
         self.rig = rig
@@ -59,19 +59,24 @@ class Directory:
 
 
 class Leader:
-    """Its log has the offsets from 0 to 9."""
+    """In-memory leader with a log from offset 0 to 9.
+
+    ListOffsets returns its end and its start in turn.
+    """
 
     async def request(self, *_: Any, **__: Any) -> Any:
-        self.asked = not getattr(self, "asked", False)
-        row = SimpleNamespace(error_code=0, offset=9 if self.asked else 0)
+        self.latest_sent = not getattr(self, "latest_sent", False)
+        row = SimpleNamespace(error_code=0, offset=9 if self.latest_sent else 0)
         return SimpleNamespace(topics=[SimpleNamespace(partitions=[row])])
 
 
 @pytest.mark.parametrize("failing", [False, True])
-async def test_a_replica_that_begins_anew_before_its_beginning_forgets_that_one_first(
+async def test_replica_that_restarts_below_its_log_start_lowers_the_checkpoint_first(
     tmp_path: Path, *, failing: bool
 ) -> None:
-    """A log start that was written down would hide what is replicated anew from the next life, which doubts nothing."""
+    """The log start offset on the disk must not survive: after a restart with trusted logs it would hide the new
+    records.
+    """
     rig = Rig(tmp_path)
     topic_id = rig.topic("t", replicas=(NODE, LEADER))
     partition = rig.partition()
@@ -92,28 +97,26 @@ async def test_a_replica_that_begins_anew_before_its_beginning_forgets_that_one_
     assert done == ([("recovery point", 0)] if failing else [("recovery point", 0), ("log start", 0), ("vouched", 0)])
 
 
-@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("from_start", [False, True])
 @pytest.mark.parametrize("failing", [False, True])
-async def test_what_is_cut_is_cut_on_the_disk_before_anything_is_fetched_again(
-    tmp_path: Path, *, anew: bool, failing: bool
-) -> None:
+async def test_truncation_is_flushed_before_the_next_fetch(tmp_path: Path, *, from_start: bool, failing: bool) -> None:
     rig = Rig(tmp_path)
-    followed = followed_by(rig)
+    followed = followed_partition(rig)
     log = followed.partition.log
     truncation = truncation_of(rig, [])
     rig.disk.sync_gate = asyncio.Event()
     work = (
         truncation.start_at(followed, 2, lambda _: True)
-        if anew
+        if from_start
         else truncation.truncate_to_epoch(followed, 0, 2, lambda _: True)
     )
-    mending = asyncio.ensure_future(work)
+    truncating = asyncio.ensure_future(work)
     while log.local.truncation.unsynced is None:
         await asyncio.sleep(0)
     assert log.log_end_offset == 2
-    assert not mending.done()
+    assert not truncating.done()
     if failing:
         rig.disk.failing["sync"] = EIO
     rig.disk.sync_gate.set()
-    assert await mending is (Event.DISK_FAILED if failing else Event.TRUNCATED)
+    assert await truncating is (Event.DISK_FAILED if failing else Event.TRUNCATED)
     assert (log.local.truncation.unsynced is None, followed.partition.online) == (not failing, not failing)

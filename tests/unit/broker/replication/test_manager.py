@@ -1,4 +1,4 @@
-"""Followers and leaders together: real logs, handlers and wire format, a test in place of the controller."""
+"""Leaders and followers: real logs, handlers and wire format. The test replaces the controller."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -28,9 +28,9 @@ E = ErrorCode
 
 @pytest.fixture
 async def brokers(tmp_path: Path) -> AsyncIterator[Brokers]:
-    made = Brokers(tmp_path, config=LogConfig(min_insync_replicas=2))
-    yield made
-    await made.close()
+    cluster = Brokers(tmp_path, config=LogConfig(min_insync_replicas=2))
+    yield cluster
+    await cluster.close()
 
 
 def values_of(content: bytes) -> list[bytes | None]:
@@ -41,17 +41,17 @@ def values_of(content: bytes) -> list[bytes | None]:
     ]
 
 
-async def test_an_append_is_on_every_replica_and_committed_without_waiting_for_a_timer(brokers: Brokers) -> None:
+async def test_append_reaches_every_replica_and_commits_without_a_timer(brokers: Brokers) -> None:
     brokers.topic()
     brokers[1].append(b"a", b"b")
     await brokers.until(lambda: brokers[1].committed() == 2)
     assert brokers[1].content() == brokers[2].content() == brokers[3].content()
     brokers[1].append(b"c")
     await brokers.until(lambda: brokers[1].committed() == 3)
-    assert brokers[2].committed() >= 2, "the watermark travels with the next answer"
+    assert brokers[2].committed() >= 2, "the high watermark is in the next response"
 
 
-async def test_a_slow_replica_holds_back_the_watermark_until_it_has_left_the_isr(brokers: Brokers) -> None:
+async def test_slow_replica_holds_the_high_watermark_until_it_leaves_the_isr(brokers: Brokers) -> None:
     brokers.topic()
     brokers[1].append(b"a")
     await brokers.until(lambda: brokers[1].committed() == 1)
@@ -60,10 +60,10 @@ async def test_a_slow_replica_holds_back_the_watermark_until_it_has_left_the_isr
     await brokers.until(lambda: brokers[1].acknowledged_by(2) == 2)
     assert brokers[1].committed() == 1
     brokers.fence(3, isr=[1, 2])
-    assert brokers[1].committed() == 2, "at once, with the metadata"
+    assert brokers[1].committed() == 2, "immediately with the metadata"
 
 
-async def test_a_replica_that_has_caught_up_joins_the_isr_again(brokers: Brokers) -> None:
+async def test_replica_that_has_caught_up_joins_the_isr_again(brokers: Brokers) -> None:
     brokers.topic()
     brokers.isolated[3] = None
     brokers.fence(3, isr=[1, 2])
@@ -74,21 +74,24 @@ async def test_a_replica_that_has_caught_up_joins_the_isr_again(brokers: Brokers
     assert brokers[3].content() == brokers[1].content()
 
 
-async def test_a_living_broker_that_registers_anew_joins_the_isr_again(brokers: Brokers) -> None:
-    """As after `kafka-cluster unregister`: it goes on in its session, in which an idle partition is not named any more."""
+async def test_running_broker_that_registers_again_joins_the_isr_again(brokers: Brokers) -> None:
+    """`kafka-cluster unregister` does this.
+
+    The broker keeps its fetch session, whose requests no longer name an idle partition.
+    """
     brokers.topic(2)
     brokers[1].append(b"a")
     await brokers.until(lambda: brokers[3].committed() == 1)
     brokers.unregister(3, isr=[1, 2])
     brokers.restart(3)
     brokers[1].append(b"b", index=1)
-    leading = brokers[1].partition().leader_term
-    assert leading is not None
-    await brokers.until_in_rounds(lambda: leading.replicas.isr == (1, 2, 3), 300)
+    leader_term = brokers[1].partition().leader_term
+    assert leader_term is not None
+    await brokers.until_in_rounds(lambda: leader_term.replicas.isr == (1, 2, 3), 300)
 
 
-async def test_what_the_old_leader_alone_had_is_cut_away(brokers: Brokers) -> None:
-    """By leader epoch, not by watermark: what is committed and not known to be so stays."""
+async def test_records_of_the_former_leader_alone_are_truncated(brokers: Brokers) -> None:
+    """Truncation follows leader epochs, not the high watermark: committed records above a known high watermark stay."""
     brokers.topic()
     brokers[1].append(b"a", b"b")
     await brokers.until(lambda: brokers[1].committed() == 2)
@@ -102,7 +105,7 @@ async def test_what_the_old_leader_alone_had_is_cut_away(brokers: Brokers) -> No
     assert brokers[1].partition().log.epochs.entries() == [(0, 0), (1, 2)]
 
 
-async def test_an_epoch_that_wrote_nothing_is_no_endless_divergence(brokers: Brokers) -> None:
+async def test_leader_epoch_without_records_causes_no_repeated_divergence(brokers: Brokers) -> None:
     brokers.topic()
     brokers[1].append(b"a")
     await brokers.until(lambda: brokers[1].committed() == 1)
@@ -113,7 +116,7 @@ async def test_an_epoch_that_wrote_nothing_is_no_endless_divergence(brokers: Bro
     assert brokers[2].partition().log.epochs.entries() == [(0, 0), (2, 1)]
 
 
-async def test_many_partitions_share_one_fetch_and_idle_ones_cost_nothing(brokers: Brokers) -> None:
+async def test_partitions_share_one_fetch_and_idle_partitions_are_not_named(brokers: Brokers) -> None:
     brokers.topic(40)
     await brokers.until(lambda: all(len(brokers[1].partition("t", i).watermarks.followers) == 2 for i in range(40)))
     brokers[1].append(b"a", index=7)
@@ -123,7 +126,7 @@ async def test_many_partitions_share_one_fetch_and_idle_ones_cost_nothing(broker
     ]
 
 
-async def test_a_new_partition_is_fetched_at_once_although_a_fetch_is_parked(brokers: Brokers) -> None:
+async def test_new_partition_is_fetched_immediately_although_a_fetch_is_parked(brokers: Brokers) -> None:
     brokers.topic()
     brokers[1].append(b"a")
     await brokers.until(lambda: brokers[1].committed() == 1)
@@ -133,38 +136,43 @@ async def test_a_new_partition_is_fetched_at_once_although_a_fetch_is_parked(bro
     assert brokers[1].content(1) == brokers[2].content(1) == brokers[3].content(1) != b""
 
 
-async def test_a_partition_that_was_given_up_while_it_was_unknown_is_answered_once(brokers: Brokers) -> None:
-    """Asked for before the leader knew of it, given up, asked for again: the first asking must not be answered any more."""
+async def test_partition_forgotten_before_its_election_is_returned_once(brokers: Brokers) -> None:
+    """The leader does not know a partition yet.
+
+    A follower fetches it, forgets it, and fetches it again: one slot waits for it.
+    """
     brokers.topic()
     brokers.lagging[1] = None
     brokers.add_partitions(1, first=1)
     for _ in range(3):
-        asked = len(brokers[2].fetches)
-        gave_up = lambda: any(each.forgotten_topics_data for each in brokers[2].fetches[asked:])  # noqa: E731, B023
+        sent = len(brokers[2].fetches)
+        gave_up = lambda: any(fetch.forgotten_topics_data for fetch in brokers[2].fetches[sent:])  # noqa: E731, B023
         await brokers.until(gave_up)
     waiting = [slot for slots in brokers[1].sessions._awaiting_election.values() for slot in slots]
-    assert len(waiting) <= 2, "one for each follower at most"
+    assert len(waiting) <= 2, "at most one for each follower"
     brokers.receive_metadata(1)
     brokers[1].append(b"a", index=1)
     await brokers.until(lambda: brokers[1].committed(1) == 1)
 
 
-async def test_an_answer_to_a_question_of_an_older_epoch_fences_nobody(brokers: Brokers) -> None:
-    """The fetch is parked in epoch 0, the leader is elected again in epoch 1: what it answers is old news by then."""
+async def test_response_to_a_fetch_of_an_older_leader_epoch_does_not_fence_the_follower(brokers: Brokers) -> None:
+    """1. A fetch is parked in epoch 0. 2. The leader is elected again in epoch 1. 3. The fetch ends with an outdated
+    epoch.
+    """
     brokers.topic()
     brokers[1].append(b"a")
     await brokers.until(lambda: brokers[1].committed() == 1)
     brokers.change(leader=1)
     brokers[1].append(b"b")
     await brokers.until(lambda: brokers[1].committed() == 2)
-    leading = brokers[1].partition().leader_term
-    assert leading is not None
-    assert (leading.replicas.isr, brokers.controller.requests) == ((1, 2, 3), [])
+    leader_term = brokers[1].partition().leader_term
+    assert leader_term is not None
+    assert (leader_term.replicas.isr, brokers.controller.requests) == ((1, 2, 3), [])
     assert brokers[1].content() == brokers[2].content() == brokers[3].content()
 
 
-async def test_a_fetch_that_arrives_late_on_another_connection_does_not_keep_its_partitions(brokers: Brokers) -> None:
-    """It lay in a connection that the follower has given up, and names the partition in a session that nobody goes on with."""
+async def test_late_fetch_on_another_connection_does_not_take_over_the_partitions(brokers: Brokers) -> None:
+    """The fetch was in a connection that the follower closed. It opens a session that no later request continues."""
     brokers.topic()
     brokers[1].append(b"a")
     await brokers.until(lambda: brokers[1].committed() == 1)
@@ -172,86 +180,88 @@ async def test_a_fetch_that_arrives_late_on_another_connection_does_not_keep_its
     await Wire(brokers, 2).request(1, Channel.REPLICA_FETCH, late, FETCH_VERSION, timeout_ms=1_000)
     brokers[1].append(b"b")
     await brokers.until(lambda: brokers[1].committed() == 2)
-    leading = brokers[1].partition().leader_term
-    assert leading is not None
+    leader_term = brokers[1].partition().leader_term
+    assert leader_term is not None
     own = [session for session in brokers[1].sessions if session.replica_id == 2]
-    assert leading.replicas.followers[2].activity is max(own, key=lambda session: session.epoch)
+    assert leader_term.replicas.followers[2].activity is max(own, key=lambda session: session.epoch)
 
 
-async def test_a_watermark_that_moves_alone_waits_while_others_have_records(
+async def test_change_of_the_high_watermark_alone_is_deferred_while_other_partitions_have_records(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A follower is told of it with records of the partition, or some ten times a second: not with each answer."""
+    """A follower receives it with records of the partition, or at most once per WATERMARKS_EVERY_MS: not with each
+    response.
+    """
     brokers.topic(2)
     leader = brokers[1]
-    told: list[tuple[int, bool]] = []
+    sent: list[tuple[int, bool]] = []
     add = Gathering._add
 
-    def noted(self: Gathering, slot: ReplicaSlot, found: ReadResult | None) -> None:
-        told.append((slot.index, found is not None))
-        add(self, slot, found)
+    def recorded(self: Gathering, slot: ReplicaSlot, data: ReadResult | None) -> None:
+        sent.append((slot.index, data is not None))
+        add(self, slot, data)
 
     leader.append(b"a", index=0)
     await brokers.until(lambda: leader.committed(0) == 1)
     for follower in leader.partition("t", 0).watermarks.followers.values():
         assert isinstance(follower, ReplicaSlot)
         follower.session.watermarks_sent_ms = leader.clock.monotonic_ms()
-    monkeypatch.setattr(Gathering, "_add", noted)
+    monkeypatch.setattr(Gathering, "_add", recorded)
     for count in (1, 2, 3):
         leader.append(b"b", index=1)
         await brokers.until(lambda count=count: leader.committed(1) == count)
-    assert told == [(1, True)] * 6
+    assert sent == [(1, True)] * 6
     leader.clock.now_ms += WATERMARKS_EVERY_MS
     leader.append(b"b", index=1)
     await brokers.until(lambda: brokers[2].committed(0) == brokers[3].committed(0) == 1)
-    assert told[6:] == [(1, True), (0, False)] * 2
+    assert sent[6:] == [(1, True), (0, False)] * 2
 
 
-async def test_records_that_nobody_waits_for_go_along_with_the_next_ones(
+async def test_deferred_records_are_sent_with_the_next_records(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     brokers.topic(2)
     leader = brokers[1]
     await brokers.until(lambda: sum(session.parked is not None for session in leader.sessions) == 2)
     monkeypatch.setattr("odradek.broker.replication.leader_fetch.DEFERRED_S", 3_600)
-    told: list[list[int]] = []
+    sent: list[list[int]] = []
     finish = Gathering.finish
 
-    def noted(self: Gathering, context: Any) -> Any:
-        told.append([slot.index for slot, row in self.rows if row.records])
+    def recorded(self: Gathering, context: Any) -> Any:
+        sent.append([slot.index for slot, row in self.rows if row.records])
         return finish(self, context)
 
-    monkeypatch.setattr(Gathering, "finish", noted)
+    monkeypatch.setattr(Gathering, "finish", recorded)
     deferred = batch(b"a")
     leader.partition("t", 0).append(deferred, origin=Origin.COORDINATOR, now_ms=NOW_MS, deferred=True)
     leader.append(b"b", index=1)
     await brokers.until(lambda: leader.committed(0) == leader.committed(1) == 1)
-    assert [sorted(each) for each in told if each] == [[0, 1]] * 2
+    assert [sorted(indexes) for indexes in sent if indexes] == [[0, 1]] * 2
 
 
-async def test_what_arrives_while_the_loop_goes_around_leaves_in_one_answer(
+async def test_appends_within_the_linger_rounds_leave_in_one_response(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     brokers.topic(2)
     leader = brokers[1]
     await brokers.until(lambda: sum(session.parked is not None for session in leader.sessions) == 2)
-    told: list[list[int]] = []
+    sent: list[list[int]] = []
     finish = Gathering.finish
 
-    def noted(self: Gathering, context: Any) -> Any:
-        told.append([slot.index for slot, row in self.rows if row.records])
+    def recorded(self: Gathering, context: Any) -> Any:
+        sent.append([slot.index for slot, row in self.rows if row.records])
         return finish(self, context)
 
-    monkeypatch.setattr(Gathering, "finish", noted)
+    monkeypatch.setattr(Gathering, "finish", recorded)
     leader.append(b"a", index=0)
     for _ in range(LINGER_ROUNDS - 1):
         await asyncio.sleep(0)
     leader.append(b"b", index=1)
     await brokers.until(lambda: leader.committed(0) == leader.committed(1) == 1)
-    assert [each for each in told if each] == [[0, 1]] * 2
+    assert [indexes for indexes in sent if indexes] == [[0, 1]] * 2
 
 
-async def test_records_that_nobody_waits_for_are_replicated_although_nothing_follows_them(brokers: Brokers) -> None:
+async def test_deferred_records_are_replicated_without_later_records(brokers: Brokers) -> None:
     brokers.topic()
     leader = brokers[1]
     await brokers.until(lambda: sum(session.parked is not None for session in leader.sessions) == 2)
@@ -260,10 +270,10 @@ async def test_records_that_nobody_waits_for_are_replicated_although_nothing_fol
 
 
 @pytest.mark.usefixtures("reads_from_file")
-async def test_an_append_while_another_partition_is_read_from_the_disk_is_not_forgotten(
+async def test_append_during_a_disk_read_of_another_partition_is_sent(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer was begun with nothing to fetch from one partition, and waits for the disk because of another one."""
+    """The response began without records of one partition, and waits for the disk because of another partition."""
     brokers.topic(2)
     leader = brokers[1]
     for index in (0, 1):
@@ -294,8 +304,8 @@ async def test_an_append_while_another_partition_is_read_from_the_disk_is_not_fo
     ] * 3
 
 
-async def lose_the_head(brokers: Brokers, *, trusted: bool) -> Partition:
-    """The replica on broker 2 has lost two of three batches, the beginning, and comes back."""
+async def lose_log_prefix(brokers: Brokers, *, trusted: bool) -> Partition:
+    """Remove the first two of three batches of the replica on broker 2, and start the check of its log start."""
     brokers.topic()
     for value in (b"a", b"b", b"c"):
         brokers[1].append(value)
@@ -310,37 +320,40 @@ async def lose_the_head(brokers: Brokers, *, trusted: bool) -> Partition:
 
 
 @pytest.mark.parametrize(("trusted", "content"), [(False, 3), (True, 1)])
-async def test_a_replica_that_may_have_lost_its_beginning_is_replicated_anew(
+async def test_replica_that_may_have_lost_its_prefix_is_replicated_again(
     brokers: Brokers, trusted: bool, content: int
 ) -> None:
-    """Its log begins where its leader's does not; only after a start that may have lost something is that suspicious."""
-    follower = await lose_the_head(brokers, trusted=trusted)
-    doubts = brokers[2].log_start_checks
-    assert (bool(doubts), brokers[2].log_start_check_count) == (not trusted, int(trusted))
+    """Its log starts above its leader's.
+
+    Only after a start with untrusted logs is that a reason to replicate all of it.
+    """
+    follower = await lose_log_prefix(brokers, trusted=trusted)
+    checks = brokers[2].log_start_checks
+    assert (bool(checks), brokers[2].log_start_check_count) == (not trusted, int(trusted))
     brokers.restart(2)
     brokers[2].replication.follow(follower, 1)
-    leading = brokers[1].partition().leader_term
-    assert leading is not None
-    await brokers.until(lambda: leading.replicas.isr == (1, 3, 2))
+    leader_term = brokers[1].partition().leader_term
+    assert leader_term is not None
+    await brokers.until(lambda: leader_term.replicas.isr == (1, 3, 2))
     assert len(list(iter_batches(brokers[2].content()))) == content
-    assert (bool(doubts), brokers[2].log_start_check_count) == (False, 1)
+    assert (bool(checks), brokers[2].log_start_check_count) == (False, 1)
 
 
-async def test_a_disk_that_refuses_the_note_of_a_mended_replica_is_told_and_the_mending_goes_on(
+async def test_disk_error_at_the_log_start_mark_is_reported_and_replication_continues(
     brokers: Brokers,
 ) -> None:
-    follower = await lose_the_head(brokers, trusted=False)
-    refused = OSError(ENOSPC, "No space left on device")
-    brokers[2].log_start_check_error = refused
+    follower = await lose_log_prefix(brokers, trusted=False)
+    disk_error = OSError(ENOSPC, "No space left on device")
+    brokers[2].log_start_check_error = disk_error
     brokers.restart(2)
     brokers[2].replication.follow(follower, 1)
-    leading = brokers[1].partition().leader_term
-    assert leading is not None
-    await brokers.until(lambda: leading.replicas.isr == (1, 3, 2))
-    assert (brokers[2].log_start_failures, brokers[2].log_start_check_count) == ([refused], 0)
+    leader_term = brokers[1].partition().leader_term
+    assert leader_term is not None
+    await brokers.until(lambda: leader_term.replicas.isr == (1, 3, 2))
+    assert (brokers[2].log_start_failures, brokers[2].log_start_check_count) == ([disk_error], 0)
 
 
-async def test_a_replica_that_may_have_lost_its_beginning_is_not_waited_for_when_it_is_gone(brokers: Brokers) -> None:
-    await lose_the_head(brokers, trusted=False)
+async def test_deleted_partition_ends_its_log_start_check(brokers: Brokers) -> None:
+    await lose_log_prefix(brokers, trusted=False)
     brokers.play(RemoveTopicRecord(topic_id=TOPIC_ID))
     assert (bool(brokers[2].log_start_checks), brokers[2].log_start_check_count) == (False, 1)

@@ -1,9 +1,10 @@
-"""A month of 100 transactions a second leaves the topics of the coordinators no larger than its first week did.
+"""Compaction bounds the topics of the coordinators: 30 days of transactions need no more space than one week.
 
-One of the 50 partitions of each topic, a thousandth of the load on a thousandth of segment.bytes, with the times as they are:
-5,184 transactions in 30 days (259,200,000 / 50 / 1000) on segments of 104,857 bytes. Of the sizes in a log all scale with that
-but what lives in it, which is not scaled, so that here it weighs a thousand times as much as it will. The job looks for what
-is due after each transaction: every eight minutes here, every 15 seconds there, where a segment takes a thousand times as long.
+The load is 100 transactions a second. The test writes one of the 50 partitions of each topic. Load and
+`segment.bytes` are a thousandth of the real ones. Times are not scaled: 5,184 transactions in 30 days (259,200,000 /
+50 / 1000) on segments of 104,857 bytes. All sizes in the log scale with them, except the set of current keys: its
+share is a thousand times the real one. The job runs after each transaction, which is every eight minutes. In
+production it runs every 15 seconds, and a segment takes a thousand times as many transactions.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +32,10 @@ Load = Callable[[Append, int, int], None]
 
 
 def transaction_state(append: Append, number: int, now_ms: int) -> None:
-    """Three records a transaction. Each day has its own ids; those of a week ago are forgotten."""
+    """Append three records per transaction.
+
+    Each day has its own transactional ids; after a week they get tombstones.
+    """
     day = (number * STEP_MS) // DAY_MS
     name = b"payments-of-day-%03d-%d" % (day, number % IDS_PER_DAY)
     for state in (b"Ongoing", b"PrepareCommit", b"CompleteCommit"):
@@ -43,7 +47,10 @@ def transaction_state(append: Append, number: int, now_ms: int) -> None:
 
 
 def consumer_offsets(append: Append, number: int, now_ms: int) -> None:
-    """Offsets in a transaction with its marker, one in twenty aborted, by a producer that is another one each day."""
+    """Append offset commits of one transaction and its marker.
+
+    One in twenty aborts. Each day has its own producer id.
+    """
     producer_id = 1000 + (number * STEP_MS) // DAY_MS
     rows = [(b"group-topic-%d" % part, b"offset-%08d" % number, now_ms, ()) for part in range(4)]
     epoch = (number % 30_000) + 1
@@ -60,7 +67,7 @@ def consumer_offsets(append: Append, number: int, now_ms: int) -> None:
 
 
 @pytest.mark.parametrize("load", [transaction_state, consumer_offsets])
-async def test_a_month_leaves_no_more_than_a_week(tmp_path: Path, load: Load) -> None:
+async def test_topic_size_after_a_month_is_bounded_as_after_a_week(tmp_path: Path, load: Load) -> None:
     bench = Bench(tmp_path, CONFIG)
     log = bench.log()
     clock = bench.rig.clock
@@ -80,7 +87,7 @@ async def test_a_month_leaves_no_more_than_a_week(tmp_path: Path, load: Load) ->
         await bench.logs.remove_deleted(clock.now_ms)
         index = sum(len(segment.txn_index) for segment in log.segments)
         weeks[number * STEP_MS // (7 * DAY_MS)].append((log.segments.size, len(log.segments), index))
-    assert written > 12 * SEGMENT_BYTES, "what it would be without"
+    assert written > 12 * SEGMENT_BYTES, "size without compaction"
     first, *later = [[max(column) for column in zip(*week, strict=True)] for week in weeks]
     assert first[0] <= 3 * SEGMENT_BYTES
     for size, segments, aborted in later:
@@ -88,19 +95,19 @@ async def test_a_month_leaves_no_more_than_a_week(tmp_path: Path, load: Load) ->
         assert segments <= first[1] + 1
         assert aborted <= first[2] * 2
     files = sum(path.stat().st_size for path in (tmp_path / "t-0").iterdir())
-    assert files <= 6 * SEGMENT_BYTES, "with what was replaced in the last minute"
-    assert latest(fetched(log, committed=True)), "something is alive"
+    assert files <= 6 * SEGMENT_BYTES, "including the segments replaced in the last minute"
+    assert latest(fetched(log, committed=True)), "current keys remain"
 
 
-def test_the_scale_is_what_it_says() -> None:
+def test_transactions_cover_every_day() -> None:
     assert TRANSACTIONS == 5184
     assert list(_days()) == list(range(DAYS))
 
 
 def _days() -> Iterator[int]:
-    seen = -1
+    previous_day = -1
     for number in range(TRANSACTIONS):
         day = number * STEP_MS // DAY_MS
-        if day != seen:
-            seen = day
+        if day != previous_day:
+            previous_day = day
             yield day

@@ -1,4 +1,4 @@
-"""The next state of a partition, as a table: who is in sync, who is eligible, who leads (KIP-966)."""
+"""Election table: the next ISR, ELR and leader of a partition (KIP-966)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def part(
     removing: str = "",
     recovering: int = 0,
 ) -> PartitionImage:
-    """Replicas as digits: part(1, "12", "3")."""
+    """Make a partition. Each digit is a replica: part(1, "12", "3")."""
     return PartitionImage(
         0,
         ids(replicas),
@@ -49,9 +49,12 @@ def ids(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Case:
-    """`alive` brokers are active; of them `lost` have lost the directory of their replica. `isr`: the wished one."""
+    """Row of the election table.
 
-    what: str
+    `alive` brokers are active, `lost` ones have a new directory. `isr` is the requested ISR.
+    """
+
+    name: str
     before: PartitionImage
     isr: str
     alive: str
@@ -78,71 +81,84 @@ class Case:
 
 CASES = [
     # clean elections
-    Case("the leader goes on", part(1, "123"), "13", "123", part(1, "13")),
-    Case("the leader goes on though the preferred one is back", part(2, "12"), "12", "123", part(2, "12")),
-    Case("the next in order of assignment", part(1, "132"), "32", "23", part(2, "32")),
-    Case("not whoever is not in sync", part(1, "13"), "3", "23", part(3, "3", "1")),
-    Case("not whoever is not alive", part(1, "123"), "23", "3", part(3, "23")),
-    Case("nobody is left, without ELR", part(1, "1"), "", "23", part(-1, "1"), elr=False),
-    Case("nobody is left", part(1, "1"), "", "23", part(-1, "", "1", known="1")),
-    Case("a leader that comes back, without ELR", part(-1, "1"), "1", "123", part(1, "1"), elr=False),
-    Case("its directory is lost, without ELR", part(-1, "1"), "1", "123", part(-1, "1"), elr=False, lost="1"),
+    Case("the leader stays", part(1, "123"), "13", "123", part(1, "13")),
+    Case("the leader stays though the preferred one is in sync", part(2, "12"), "12", "123", part(2, "12")),
+    Case("the next in-sync replica in order of assignment", part(1, "132"), "32", "23", part(2, "32")),
+    Case("no replica outside the ISR", part(1, "13"), "3", "23", part(3, "3", "1")),
+    Case("no inactive replica", part(1, "123"), "23", "3", part(3, "23")),
+    Case("no in-sync replica is active, without ELR", part(1, "1"), "", "23", part(-1, "1"), elr=False),
+    Case("no in-sync replica is active", part(1, "1"), "", "23", part(-1, "", "1", known="1")),
+    Case("the leader is active again, without ELR", part(-1, "1"), "1", "123", part(1, "1"), elr=False),
+    Case("the leader lost its directory, without ELR", part(-1, "1"), "1", "123", part(-1, "1"), elr=False, lost="1"),
     # preferred elections
     Case("preferred", part(2, "123"), "123", "123", part(1, "123"), election=PREFERRED),
     Case("preferred is not in sync", part(2, "23"), "23", "123", part(2, "23"), election=PREFERRED),
-    Case("preferred is not alive", part(2, "123"), "123", "23", part(2, "123"), election=PREFERRED),
+    Case("preferred is not active", part(2, "123"), "123", "23", part(2, "123"), election=PREFERRED),
     Case("preferred has no directory", part(2, "123"), "123", "123", part(2, "123"), election=PREFERRED, lost="1"),
     # eligible leader replicas
-    Case("below min ISR they stay eligible", part(1, "12"), "1", "12", part(1, "1", "2")),
-    Case("they were so already", part(1, "1", "2"), "1", "12", part(1, "1", "2")),
-    Case("at min ISR nobody is", part(1, "1", "2"), "13", "123", part(1, "13")),
-    Case("min ISR is no more than there are replicas", part(1, "12"), "1", "12", part(1, "1", "2"), min_isr=9),
-    Case("as many as there are", part(1, "12"), "123", "123", part(1, "123"), min_isr=9),
-    Case("one is enough where it is asked for", part(1, "12"), "1", "12", part(1, "1"), min_isr=1),
-    Case("the last one leaves", part(1, "1", "2"), "", "3", part(-1, "", "12", known="1")),
-    Case("one of them comes back", part(-1, "", "12", known="1"), "", "23", part(2, "2", "1")),
-    Case("the first in order of assignment", part(-1, "", "12", known="1"), "", "123", part(1, "1", "2")),
-    Case("not whoever is not eligible", part(-1, "", "2", known="2"), "", "13", part(-1, "", "2", known="2")),
-    Case("not while somebody is in sync", part(-1, "1", "2"), "1", "2", part(-1, "1", "2")),
-    Case("not one without its directory", part(-1, "", "2", known="2"), "", "2", part(-1, "", "2", known="2"), lost="2"),
-    Case("unclean stop in the ISR", part(1, "12"), "1", "1", part(1, "1"), unclean_shutdown="2"),
-    Case("unclean stop in the ELR", part(1, "1", "2"), "1", "1", part(1, "1"), unclean_shutdown="2"),
-    Case("ELR is switched off", part(1, "1", "2"), "1", "12", part(1, "1"), elr=False),
+    Case("removed replicas are eligible below min ISR", part(1, "12"), "1", "12", part(1, "1", "2")),
+    Case("eligible replicas stay eligible", part(1, "1", "2"), "1", "12", part(1, "1", "2")),
+    Case("no replica is eligible at min ISR", part(1, "1", "2"), "13", "123", part(1, "13")),
+    Case("min ISR is bounded by the number of replicas", part(1, "12"), "1", "12", part(1, "1", "2"), min_isr=9),
+    Case("the ISR has all replicas", part(1, "12"), "123", "123", part(1, "123"), min_isr=9),
+    Case("min ISR is one", part(1, "12"), "1", "12", part(1, "1"), min_isr=1),
+    Case("the last in-sync replica leaves", part(1, "1", "2"), "", "3", part(-1, "", "12", known="1")),
+    Case("an eligible replica is active again", part(-1, "", "12", known="1"), "", "23", part(2, "2", "1")),
+    Case(
+        "the first eligible replica in order of assignment",
+        part(-1, "", "12", known="1"), "", "123", part(1, "1", "2"),
+    ),
+    Case("no replica outside the ELR", part(-1, "", "2", known="2"), "", "13", part(-1, "", "2", known="2")),
+    Case("eligible, but the ISR has a member", part(-1, "1", "2"), "1", "2", part(-1, "1", "2")),
+    Case(
+        "eligible, without its directory",
+        part(-1, "", "2", known="2"), "", "2", part(-1, "", "2", known="2"), lost="2",
+    ),
+    Case("unclean shutdown in the ISR", part(1, "12"), "1", "1", part(1, "1"), unclean_shutdown="2"),
+    Case("unclean shutdown in the ELR", part(1, "1", "2"), "1", "1", part(1, "1"), unclean_shutdown="2"),
+    Case("ELR is disabled", part(1, "1", "2"), "1", "12", part(1, "1"), elr=False),
     # last known leader
     Case(
-        "the last one stopped uncleanly", part(1, "1"), "", "23", part(-1, "", known="1"), unclean_shutdown="1"
+        "unclean shutdown of the last in-sync replica",
+        part(1, "1"), "", "23", part(-1, "", known="1"), unclean_shutdown="1",
     ),
-    Case("it comes back", part(-1, "", known="1"), "", "123", part(1, "1", recovering=1)),
-    Case("others do not help", part(-1, "", known="1"), "", "23", part(-1, "", known="1")),
-    Case("it has no directory", part(-1, "", known="1"), "", "123", part(-1, "", known="1"), lost="1"),
-    Case("its leader was gone before", part(-1, "2"), "", "13", part(-1, "", "2", known="2")),
+    Case("the last known leader returns", part(-1, "", known="1"), "", "123", part(1, "1", recovering=1)),
+    Case("only other replicas are active", part(-1, "", known="1"), "", "23", part(-1, "", known="1")),
+    Case(
+        "the last known leader without its directory",
+        part(-1, "", known="1"), "", "123", part(-1, "", known="1"), lost="1",
+    ),
+    Case("no leader before", part(-1, "2"), "", "13", part(-1, "", "2", known="2")),
     # unclean elections
     Case("unclean", part(-1, "", "1", known="1"), "", "23", part(2, "2", recovering=1), election=UNCLEAN),
     Case("unclean, without ELR", part(-1, "1"), "1", "23", part(2, "2", recovering=1), election=UNCLEAN, elr=False),
-    Case("clean where it can be", part(-1, "", "3"), "", "123", part(3, "3"), election=UNCLEAN),
-    Case("recovering goes on", part(2, "2", recovering=1), "2", "2", part(2, "2", recovering=1)),
+    Case("clean with an eligible replica", part(-1, "", "3"), "", "123", part(3, "3"), election=UNCLEAN),
+    Case("the recovery state is kept", part(2, "2", recovering=1), "2", "2", part(2, "2", recovering=1)),
     Case(
-        "rather one with a directory", part(-1, "", known="1"), "", "123", part(2, "2", recovering=1),
+        "unclean, prefer a replica with its directory",
+        part(-1, "", known="1"), "", "123", part(2, "2", recovering=1),
         election=UNCLEAN, lost="1",
     ),
-    Case("nobody is alive", part(-1, "", known="1"), "", "", part(-1, "", known="1"), election=UNCLEAN),
+    Case("no replica is active", part(-1, "", known="1"), "", "", part(-1, "", known="1"), election=UNCLEAN),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.what.replace(" ", "-"))
-def test_each_case(case: Case) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
+def test_next_change(case: Case) -> None:
     target = replace(case.before, isr=ids(case.isr))
     record = next_change(TOPIC, case.before, target, case.rules)
-    found = case.before if record is None else changed_partition(case.before, record)
-    assert replace(found, leader_epoch=7, partition_epoch=9) == case.after
-    # the leader epoch rises with another leader, and no record is written for nothing
-    assert found.leader_epoch == 7 + (found.leader != case.before.leader)
+    elected = case.before if record is None else changed_partition(case.before, record)
+    assert replace(elected, leader_epoch=7, partition_epoch=9) == case.after
+    # The leader epoch rises if the leader changes, and there is a record only if the partition changes.
+    assert elected.leader_epoch == 7 + (elected.leader != case.before.leader)
     assert (record is None) == (case.after == case.before)
-    again = replace(found, isr=found.isr)
-    assert next_change(TOPIC, found, again, replace(case.rules, unclean_shutdown=())) is None, "decided once for all"
+    repeated = replace(elected, isr=elected.isr)
+    assert next_change(TOPIC, elected, repeated, replace(case.rules, unclean_shutdown=())) is None, (
+        "the decision is final"
+    )
 
 
-def test_an_unclean_leader_without_its_directory_names_the_one_it_has() -> None:
+def test_unclean_leader_without_its_directory_records_the_new_one() -> None:
     before = part(-1, "", known="1")
     case = Case("", before, "", "1", before, election=UNCLEAN, lost="1")
     record = next_change(TOPIC, before, before, case.rules)
@@ -152,36 +168,42 @@ def test_an_unclean_leader_without_its_directory_names_the_one_it_has() -> None:
     assert after.directories == (UUID(int=2001), UUID(int=1002), UUID(int=1003))
 
 
-# ---- reassignment -----------------------------------------------------------------------------------------------------
+# ---- reassignment ----------------------------------------------------------------------------------------------------
 
 MOVES = [
-    ("not all of the new ones are in sync", part(1, "1", replicas="341", adding="34", removing="1"), "13", None),
+    ("not all new replicas are in sync", part(1, "1", replicas="341", adding="34", removing="1"), "13", None),
     (
-        "they are: the old ones go, and another leads",
+        "all new replicas are in sync",
         part(1, "1", replicas="341", adding="34", removing="1"), "134", part(3, "34", replicas="34"),
     ),
     (
         "the leader stays",
         part(1, "12", replicas="132", adding="3", removing="2"), "123", part(1, "13", replicas="13"),
     ),
-    ("none are taken away", part(1, "12", replicas="123", adding="3"), "123", part(1, "123")),
-    ("none are added", part(1, "123", replicas="123", removing="3"), "12", part(1, "12", replicas="12")),
+    ("no replica is removed", part(1, "12", replicas="123", adding="3"), "123", part(1, "123")),
+    ("no replica is added", part(1, "123", replicas="123", removing="3"), "12", part(1, "12", replicas="12")),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("what", "before", "isr", "after"), MOVES, ids=[move[0].replace(" ", "-") for move in MOVES])
-def test_each_move(what: str, before: PartitionImage, isr: str, after: PartitionImage | None) -> None:
-    case = Case(what, before, isr, "1234", before, min_isr=1)
+@pytest.mark.parametrize(("name", "before", "isr", "after"), MOVES, ids=[move[0].replace(" ", "-") for move in MOVES])
+def test_reassignment_progress(name: str, before: PartitionImage, isr: str, after: PartitionImage | None) -> None:
+    case = Case(name, before, isr, "1234", before, min_isr=1)
     record = next_change(TOPIC, before, replace(before, isr=ids(isr)), case.rules)
     assert record is not None
-    found = changed_partition(before, record)
+    elected = changed_partition(before, record)
     if after is None:
-        assert (found.replicas, found.adding_replicas, found.isr) == (before.replicas, before.adding_replicas, ids(isr))
-        assert found.leader_epoch == 7
+        assert (elected.replicas, elected.adding_replicas, elected.isr) == (
+            before.replicas,
+            before.adding_replicas,
+            ids(isr),
+        )
+        assert elected.leader_epoch == 7
         return
     directories = {number: UUID(int=1000 + number) for number in before.replicas}
-    assert (found.replicas, found.isr, found.leader) == (after.replicas, after.isr, after.leader)
-    assert (found.adding_replicas, found.removing_replicas) == ((), ())
-    assert found.directories == tuple(directories[number] for number in found.replicas)
-    # whoever is no replica any more must not go on with the epoch it knows
-    assert found.leader_epoch == 7 + (set(before.replicas) != set(found.replicas) or found.leader != before.leader)
+    assert (elected.replicas, elected.isr, elected.leader) == (after.replicas, after.isr, after.leader)
+    assert (elected.adding_replicas, elected.removing_replicas) == ((), ())
+    assert elected.directories == tuple(directories[number] for number in elected.replicas)
+    # The leader epoch rises so that removed replicas cannot continue with their epoch.
+    assert elected.leader_epoch == 7 + (
+        set(before.replicas) != set(elected.replicas) or elected.leader != before.leader
+    )

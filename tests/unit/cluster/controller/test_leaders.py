@@ -1,4 +1,4 @@
-"""Leaders on request, and the jobs that look after them."""
+"""ElectLeaders, and the periodic jobs that balance leaders and elect unclean leaders."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UNCLEAN_TOPIC = (("unclean.leader.election.enable", "true"),)
 
 
 def cluster(partitions: int = 1, configs: tuple[tuple[str, str], ...] = ()) -> ControllerRig:
-    """Partitions on (1, 2), led by 2 since 1 was away; 1 is in sync again."""
+    """Make partitions on (1, 2), led by 2 after 1 was fenced. Broker 1 is in sync again."""
     rig = ControllerRig().with_brokers(1, 2, 3)
     assignments = tuple((index, (1, 2)) for index in range(partitions))
     rig.do(CreateTopics((NewTopic("t", assignments=assignments, configs=configs),)))
@@ -50,12 +50,12 @@ def cluster(partitions: int = 1, configs: tuple[tuple[str, str], ...] = ()) -> C
 
 def in_sync(rig: ControllerRig, *indexes: int) -> None:
     topic = rig.core.state.image.topics["t"]
-    wishes = tuple(
+    requests = tuple(
         PartitionIsr(topic.topic_id, index, p.leader_epoch, p.partition_epoch, ((2, -1), (1, -1)))
         for index, p in topic.partitions.items()
         if index in indexes
     )
-    rig.do(AlterPartition(2, rig.core.state.image.brokers[2].epoch, wishes))
+    rig.do(AlterPartition(2, rig.core.state.image.brokers[2].epoch, requests))
 
 
 def partition(rig: ControllerRig, index: int = 0) -> PartitionImage:
@@ -63,7 +63,7 @@ def partition(rig: ControllerRig, index: int = 0) -> PartitionImage:
 
 
 def led_by(rig: ControllerRig) -> list[int]:
-    return [each.leader for each in rig.core.state.image.topics["t"].partitions.values()]
+    return [image.leader for image in rig.core.state.image.topics["t"].partitions.values()]
 
 
 def elect(
@@ -79,10 +79,10 @@ def set_config(rig: ControllerRig, kind: int, name: str, key: str, value: str) -
     rig.log.append(ShardRecord(None, encode_record(record)))
 
 
-# ---- on request -------------------------------------------------------------------------------------------------------
+# ---- ElectLeaders ----------------------------------------------------------------------------------------------------
 
 
-def test_the_preferred_leader_leads_again_when_asked_for() -> None:
+def test_preferred_election_on_request() -> None:
     rig = cluster(2)
     assert elect(rig, ("t", 0), ("t", 7), ("nope", 0)) == (
         PartitionResult("t", 0),
@@ -93,11 +93,11 @@ def test_the_preferred_leader_leads_again_when_asked_for() -> None:
     assert elect(rig, ("t", 0)) == (
         PartitionResult("t", 0, E.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."),
     )
-    assert elect(rig) == (PartitionResult("t", 1),), "what needs nothing is left out when all are asked for"
+    assert elect(rig) == (PartitionResult("t", 1),), "a request for all partitions returns changed ones only"
     assert led_by(rig) == [1, 1]
 
 
-def test_a_preferred_leader_that_is_not_in_sync_is_not_available() -> None:
+def test_preferred_leader_outside_the_isr_is_not_available() -> None:
     rig = cluster()
     rig.do(FenceBroker(1))
     rig.do(UnfenceBroker(1))
@@ -106,7 +106,7 @@ def test_a_preferred_leader_that_is_not_in_sync_is_not_available() -> None:
     )
 
 
-def test_an_unclean_election_is_for_partitions_without_a_leader() -> None:
+def test_unclean_election_needs_a_partition_without_a_leader() -> None:
     rig = cluster()
     assert elect(rig, ("t", 0), election=Election.UNCLEAN)[0].error is E.ELECTION_NOT_NEEDED
     rig.do(FenceBroker(1))
@@ -123,7 +123,7 @@ def test_an_unclean_election_is_for_partitions_without_a_leader() -> None:
     assert dict(rig.notices[-1].fields) == {"partitions": "t-0 (broker 1)"}
 
 
-# ---- jobs -------------------------------------------------------------------------------------------------------------
+# ---- jobs ------------------------------------------------------------------------------------------------------------
 
 
 def job(rig: ControllerRig, command: BalanceLeaders | ElectUnclean) -> Timer:
@@ -133,11 +133,11 @@ def job(rig: ControllerRig, command: BalanceLeaders | ElectUnclean) -> Timer:
     return timer
 
 
-def test_leaders_are_balanced_for_brokers_that_lead_too_few_of_theirs() -> None:
+def test_balance_job_moves_leaders_to_brokers_above_the_imbalance_limit() -> None:
     rig = cluster(10)
     assert job(rig, BalanceLeaders()).delay_ms == 300_000
     assert led_by(rig) == [1] * 10
-    # one of ten: as much as is allowed
+    # One of ten partitions is within the limit.
     moved = cluster(10)
     elect(moved, *(("t", index) for index in range(1, 10)))
     assert led_by(moved) == [2] + [1] * 9
@@ -149,7 +149,7 @@ def test_leaders_are_balanced_for_brokers_that_lead_too_few_of_theirs() -> None:
     assert led_by(strict) == [2]
 
 
-def test_a_broker_that_is_not_there_is_not_preferred() -> None:
+def test_balance_job_skips_an_inactive_preferred_leader() -> None:
     rig = cluster(2)
     rig.do(FenceBroker(1))
     before = len(rig.log)
@@ -157,14 +157,14 @@ def test_a_broker_that_is_not_there_is_not_preferred() -> None:
     assert len(rig.log) == before
 
 
-def test_a_job_that_has_left_something_runs_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_that_reaches_its_limit_runs_again_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leaders, "ELECTIONS_PER_JOB_MAX", 2)
     rig = cluster(3)
     assert job(rig, BalanceLeaders()).delay_ms == 0
     assert led_by(rig) == [1, 1, 2]
 
 
-def test_topics_that_are_allowed_it_later_get_a_leader_by_the_job() -> None:
+def test_unclean_job_elects_leaders_after_the_topic_config_changes() -> None:
     rig = cluster()
     rig.do(FenceBroker(1))
     rig.do(FenceBroker(2))
@@ -176,17 +176,17 @@ def test_topics_that_are_allowed_it_later_get_a_leader_by_the_job() -> None:
     assert led_by(rig) == [1]
 
 
-def test_the_jobs_begin_with_the_controller_unless_switched_off() -> None:
+def test_jobs_start_with_the_controller_unless_disabled() -> None:
     rig = ControllerRig().with_brokers(1)
     assert [timer.delay_ms for timer in rig.core.on_loaded(1, 0).timers] == [300_000, 300_000]
     rig.core.state.config = replace(rig.core.state.config, leader_balance_interval_ms=None)
     assert [timer.command for timer in rig.core.on_loaded(1, 0).timers] == [ElectUnclean()]
 
 
-# ---- switching ELR ----------------------------------------------------------------------------------------------------
+# ---- enabling ELR ----------------------------------------------------------------------------------------------------
 
 
-def test_elr_is_switched_on_with_one_min_isr_for_all_brokers() -> None:
+def test_enabling_elr_sets_one_min_isr_for_all_brokers() -> None:
     rig = ControllerRig()
     rig.do(Bootstrap({"eligible.leader.replicas.version": 0}))
     assert rig.core.state.image.config(RESOURCE_BROKER, "") == {}
@@ -196,14 +196,14 @@ def test_elr_is_switched_on_with_one_min_isr_for_all_brokers() -> None:
     assert rig.core.state.image.config(RESOURCE_BROKER, "2") == {}
 
 
-def test_elr_is_switched_off_only_when_every_partition_has_a_replica_in_sync() -> None:
+def test_disabling_elr_needs_an_in_sync_replica_for_every_partition() -> None:
     rig = cluster()
-    off = UpdateFeatures((FeatureUpdate("eligible.leader.replicas.version", 0, allow_downgrade=True),))
+    disable_elr = UpdateFeatures((FeatureUpdate("eligible.leader.replicas.version", 0, allow_downgrade=True),))
     rig.do(FenceBroker(1))
     rig.do(FenceBroker(2))
     with pytest.raises(Refusal, match="t-0 has no replica in sync"):
-        rig.do(off)
+        rig.do(disable_elr)
     rig.do(UnfenceBroker(2))
-    rig.do(off)
+    rig.do(disable_elr)
     assert not rig.core.state.elr_enabled
     assert (partition(rig).isr, partition(rig).elr, partition(rig).last_known_elr) == ((2,), (), ())

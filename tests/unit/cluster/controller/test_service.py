@@ -1,4 +1,4 @@
-"""The controller as it runs in a node: raft driver, engine, publisher and broker life cycle together."""
+"""The controller in a node: Raft driver, shard engine, metadata publisher and broker lifecycle together."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def started(storage: MemoryRaftStorage, incarnation: int = 7) -> Node:
     return node
 
 
-async def test_an_answer_means_that_the_change_is_published_here() -> None:
+async def test_response_follows_the_publication_of_the_change() -> None:
     node = await started(MemoryRaftStorage())
     (created,) = await node.service.create_topics([NewTopic("orders", 4)])
     topic = node.cache.image.topic("orders")
@@ -48,26 +48,26 @@ async def test_an_answer_means_that_the_change_is_published_here() -> None:
     await node.stop()
 
 
-async def test_a_restart_gives_the_same_metadata_and_moves_every_leader_epoch() -> None:
+async def test_restart_restores_the_metadata_and_raises_every_leader_epoch() -> None:
     node = await started(MemoryRaftStorage())
     await node.service.create_topics([NewTopic("orders", 2, configs=(("retention.ms", "5"),))])
     block = await node.service.allocate_producer_ids(1, node.lifecycle.broker_epoch)
     before = node.cache.image
-    left = node.disk.crash()
+    disk_after_crash = node.disk.crash()
     await node.kill()
-    again = await started(left, 8)
-    after = again.cache.image
+    restarted = await started(disk_after_crash, 8)
+    after = restarted.cache.image
     assert after.topics["orders"].topic_id == before.topics["orders"].topic_id
     assert after.topic_config("orders") == {"retention.ms": "5"}
-    # leader -1 when the dead incarnation was replaced, 1 again when the new one was unfenced
+    # The leader is -1 when the former incarnation is replaced, and 1 when the new one is unfenced.
     assert [p.leader_epoch for p in after.topics["orders"].partitions.values()] == [2, 2]
-    assert again.driver.core.epoch == 2
-    next_block = await again.service.allocate_producer_ids(1, again.lifecycle.broker_epoch)
+    assert restarted.driver.core.epoch == 2
+    next_block = await restarted.service.allocate_producer_ids(1, restarted.lifecycle.broker_epoch)
     assert next_block.first == block.first + block.length
-    await again.stop()
+    await restarted.stop()
 
 
-async def test_an_orderly_stop_leaves_nothing_led() -> None:
+async def test_clean_stop_removes_all_leaders() -> None:
     node = await started(MemoryRaftStorage())
     await node.service.create_topics([NewTopic("orders", 2)])
     await node.stop()
@@ -76,42 +76,42 @@ async def test_an_orderly_stop_leaves_nothing_led() -> None:
     assert node.cache.image.brokers[1].fenced
 
 
-async def test_what_is_not_synced_is_neither_answered_nor_published() -> None:
+async def test_unsynced_change_is_neither_acknowledged_nor_published() -> None:
     node = await started(MemoryRaftStorage())
     node.disk.gate = asyncio.Event()
     creation = asyncio.ensure_future(node.service.create_topics([NewTopic("orders", 1)]))
-    refused = asyncio.ensure_future(node.service.create_topics([NewTopic("orders", 1)]))
+    duplicate = asyncio.ensure_future(node.service.create_topics([NewTopic("orders", 1)]))
     for _ in range(20):
         await asyncio.sleep(0)
-    # the second answer stands on the first, uncommitted one: it waits too
+    # The second reply depends on the first, uncommitted change, so it waits, too.
     assert not creation.done()
-    assert not refused.done()
+    assert not duplicate.done()
     assert node.cache.image.topic("orders") is None
     survivors = node.disk.crash()
     node.disk.gate.set()
     await creation
-    (second,) = await refused
+    (second,) = await duplicate
     assert second.error is ErrorCode.TOPIC_ALREADY_EXISTS
     assert node.cache.image.topic("orders") is not None
     await node.stop()
-    # had the power been cut meanwhile, nothing of it would be there
-    again = await started(survivors, 8)
-    assert again.cache.image.topic("orders") is None
-    await again.stop()
+    # After a power cut before the sync, the topic does not exist.
+    restarted = await started(survivors, 8)
+    assert restarted.cache.image.topic("orders") is None
+    await restarted.stop()
 
 
-async def test_appends_that_meet_a_running_sync_share_the_next_one() -> None:
+async def test_appends_during_a_sync_share_the_next_sync() -> None:
     node = await started(MemoryRaftStorage())
     gate = node.disk.gate = asyncio.Event()
     first = asyncio.ensure_future(node.service.create_topics([NewTopic("t0", 1)]))
     for _ in range(20):
         await asyncio.sleep(0)
     before = node.disk.syncs
-    others = [asyncio.ensure_future(node.service.create_topics([NewTopic(f"t{n}", 1)])) for n in range(1, 6)]
+    later = [asyncio.ensure_future(node.service.create_topics([NewTopic(f"t{n}", 1)])) for n in range(1, 6)]
     for _ in range(20):
         await asyncio.sleep(0)
     gate.set()
-    for number, waiting in enumerate((first, *others)):
+    for number, waiting in enumerate((first, *later)):
         (created,) = await waiting
         assert created.error is ErrorCode.NONE
         assert node.cache.image.topic(f"t{number}") is not None
@@ -119,40 +119,40 @@ async def test_appends_that_meet_a_running_sync_share_the_next_one() -> None:
     await node.stop()
 
 
-async def test_fencing_takes_leadership_away_and_unfencing_gives_it_back_in_a_new_epoch() -> None:
+async def test_fence_and_unfence_raise_the_leader_epoch() -> None:
     node = await started(MemoryRaftStorage())
     await node.service.create_topics([NewTopic("orders", 1)])
-    seen: list[tuple[int, int]] = []
+    leaders: list[tuple[int, int]] = []
 
     def watch(delta: MetadataDelta, image: MetadataImage) -> None:
-        seen.extend((p.leader, p.leader_epoch) for p in image.topics["orders"].partitions.values())
+        leaders.extend((p.leader, p.leader_epoch) for p in image.topics["orders"].partitions.values())
 
     node.cache.subscribe(watch)
     await node.service.fence_broker(1)
     await node.service.unfence_broker(1)
-    assert seen == [(-1, 1), (1, 2)]
+    assert leaders == [(-1, 1), (1, 2)]
     await node.stop()
 
 
-async def test_a_failing_disk_ends_the_node_and_acknowledges_nothing() -> None:
+async def test_disk_error_ends_the_node_and_acknowledges_no_change() -> None:
     node = await started(MemoryRaftStorage())
     node.disk.broken = True
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refusal) as duplicate:
         await node.service.create_topics([NewTopic("orders", 1)])
-    assert refused.value.error is ErrorCode.NOT_CONTROLLER
+    assert duplicate.value.error is ErrorCode.NOT_CONTROLLER
     assert [type(error) for _, error in node.failures] == [OSError]
     assert node.cache.image.topic("orders") is None
     await node.tasks.cancel_all()
 
 
-async def test_without_the_active_controller_every_call_is_refused() -> None:
+async def test_calls_without_an_active_controller_are_refused() -> None:
     node = Node(MemoryRaftStorage())
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refusal) as duplicate:
         await node.service.create_topics([NewTopic("orders", 1)])
-    assert refused.value.error is ErrorCode.NOT_CONTROLLER
+    assert duplicate.value.error is ErrorCode.NOT_CONTROLLER
 
 
-async def test_a_log_with_an_unknown_record_ends_the_node_and_names_it() -> None:
+async def test_unknown_record_type_ends_the_node_and_is_named() -> None:
     acl = encode_records([(None, b"\x01\x12\x00")], base_offset=0, epoch=1, now_ms=1_000)
     storage = MemoryRaftStorage([acl], HardState(1, 1), synced=1)
     node = Node(storage)
@@ -174,13 +174,13 @@ async def test_a_log_with_an_unknown_record_ends_the_node_and_names_it() -> None
     await node.tasks.cancel_all()
 
 
-async def test_feature_levels_of_a_new_cluster_can_be_chosen() -> None:
+async def test_initial_feature_levels_apply_to_a_new_cluster_only() -> None:
     node = Node(MemoryRaftStorage(), levels={"transaction.version": 1})
     await node.start()
     assert node.cache.image.feature("transaction.version") == 1
-    left = node.disk.crash()
+    disk_after_crash = node.disk.crash()
     await node.stop()
-    again = Node(left, 8, levels={"transaction.version": 2})  # too late: the cluster has begun
-    await again.start()
-    assert again.cache.image.feature("transaction.version") == 1
-    await again.stop()
+    restarted = Node(disk_after_crash, 8, levels={"transaction.version": 2})  # no effect: the cluster exists
+    await restarted.start()
+    assert restarted.cache.image.feature("transaction.version") == 1
+    await restarted.stop()

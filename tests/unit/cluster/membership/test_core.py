@@ -18,7 +18,7 @@ from tests.support.membership_rig import Rig
 CONFIG = MembershipConfig()
 
 
-# ---- the table --------------------------------------------------------------------------------------------------------
+# ---- the table -------------------------------------------------------------------------------------------------------
 
 
 def test_what_cannot_happen_is_a_bug() -> None:
@@ -31,7 +31,7 @@ def test_nobody_dies_on_the_word_of_another() -> None:
     assert TRANSITIONS.look_up(State.SUSPECT, Event.FAILURE_RECEIVED) is State.SUSPECT
 
 
-# ---- who is watched ---------------------------------------------------------------------------------------------------
+# ---- who is watched --------------------------------------------------------------------------------------------------
 
 
 def test_alone_there_is_nothing_to_do() -> None:
@@ -76,7 +76,7 @@ def test_a_new_life_begins_with_a_clean_slate() -> None:
     assert [(member.broker_epoch, member.state) for member in one.core.view()] == [(77, State.ALIVE)]
 
 
-# ---- probing ----------------------------------------------------------------------------------------------------------
+# ---- probing ---------------------------------------------------------------------------------------------------------
 
 
 def test_every_round_pings_everybody_once() -> None:
@@ -185,7 +185,7 @@ def test_an_unregistered_voter_may_be_any_process() -> None:
     assert one.state(2) is State.ALIVE
 
 
-# ---- evidence by TCP --------------------------------------------------------------------------------------------------
+# ---- evidence by TCP -------------------------------------------------------------------------------------------------
 
 
 def test_a_lost_connection_makes_a_suspect_that_is_pinged_and_knocked_at() -> None:
@@ -333,7 +333,7 @@ def test_a_large_cluster_full_of_rumours_keeps_datagrams_small() -> None:
     assert set(rig.states(1).values()) == {State.FAILED}
 
 
-# ---- own time ---------------------------------------------------------------------------------------------------------
+# ---- own time --------------------------------------------------------------------------------------------------------
 
 
 def test_a_little_lateness_counts_as_time() -> None:

@@ -165,7 +165,7 @@ async def test_a_batch_beyond_the_limit_is_refused_before_it_is_written() -> Non
     await cluster.stop()
 
 
-# ---- durable before it is answered ------------------------------------------------------------------------------------
+# ---- durable before it is answered -----------------------------------------------------------------------------------
 
 
 class Recorded:

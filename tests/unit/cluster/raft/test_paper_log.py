@@ -22,7 +22,7 @@ from odradek.cluster.raft.messages import (
 from odradek.cluster.raft.roles.transitions import Role
 from tests.support.raft_node import NOW, a_log, a_node, answer, elect, fetch_of, follow, sent
 
-# ---- 5.3 Log replication ------------------------------------------------------------------------------------------------
+# ---- 5.3 Log replication ---------------------------------------------------------------------------------------------
 
 
 def test_an_entry_is_committed_when_a_majority_has_it_and_everything_before_is_with_it() -> None:
@@ -118,7 +118,7 @@ def test_a_leader_never_overwrites_its_own_log() -> None:
     assert (core.role, core.log.end_offset) == (Role.LEADER, before)
 
 
-# ---- 5.4 Safety ---------------------------------------------------------------------------------------------------------
+# ---- 5.4 Safety ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pre_vote", [True, False])
@@ -160,7 +160,7 @@ def test_entries_of_earlier_terms_are_not_committed_by_counting() -> None:
     assert core.high_watermark == 3
 
 
-# ---- 5.5, 6, 7, 8 -------------------------------------------------------------------------------------------------------
+# ---- 5.5, 6, 7, 8 ----------------------------------------------------------------------------------------------------
 
 
 def test_a_repeated_message_does_no_harm() -> None:

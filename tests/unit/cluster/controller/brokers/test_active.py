@@ -1,4 +1,4 @@
-"""Heartbeats, fencing, and what they do to leaders; producer ids and features."""
+"""Heartbeats, fencing and sessions of brokers, with their elections; producer ids and features."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from tests.support.raft_memory import ControllerRig, registration
 
 def refusal(rig: ControllerRig, command: object) -> ErrorCode:
     before = len(rig.log)
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refusal) as caught:
         rig.do(command)  # type: ignore[arg-type]  # any command
     assert len(rig.log) == before
-    return refused.value.error
+    return caught.value.error
 
 
-def beat(rig: ControllerRig, broker_id: int, **wants: bool) -> HeartbeatReply:
+def heartbeat(rig: ControllerRig, broker_id: int, **wants: bool) -> HeartbeatReply:
     epoch = rig.core.state.image.brokers[broker_id].epoch
     reply = rig.do(Heartbeat(BrokerHeartbeat(broker_id, epoch, len(rig.log) - 1, **wants), rig.now_ms))
     assert isinstance(reply, HeartbeatReply)
@@ -51,7 +51,7 @@ def with_topic(rig: ControllerRig, *replicas: int, configs: tuple[tuple[str, str
     return rig
 
 
-def test_fencing_and_unfencing_the_only_replica() -> None:
+def test_only_replica_stays_in_the_isr_and_leads_again_when_unfenced() -> None:
     rig = with_topic(ControllerRig().with_brokers(1, elr=False), 1)
     rig.do(FenceBroker(1))
     assert (partition(rig).leader, partition(rig).isr, partition(rig).leader_epoch) == (-1, (1,), 1)
@@ -63,7 +63,7 @@ def test_fencing_and_unfencing_the_only_replica() -> None:
     assert partition(rig).partition_epoch == 2
 
 
-def test_with_elr_the_only_replica_leaves_an_empty_isr_and_is_eligible() -> None:
+def test_with_elr_the_only_replica_leaves_the_isr_and_is_eligible() -> None:
     rig = with_topic(ControllerRig().with_brokers(1), 1)
     rig.do(FenceBroker(1))
     left = partition(rig)
@@ -75,16 +75,16 @@ def test_with_elr_the_only_replica_leaves_an_empty_isr_and_is_eligible() -> None
 
 
 @pytest.mark.parametrize("elr", [False, True])
-def test_a_fenced_leader_is_followed_by_the_next_in_sync_replica(elr: bool) -> None:
+def test_fenced_leader_is_replaced_by_the_next_in_sync_replica(elr: bool) -> None:
     rig = with_topic(ControllerRig().with_brokers(1, 2, 3, elr=elr), 1, 3, 2)
     rig.do(FenceBroker(1))
     assert (partition(rig).leader, partition(rig).isr, partition(rig).leader_epoch) == (3, (3, 2), 1)
     rig.do(FenceBroker(2))
-    # a follower that leaves the ISR starts no new leader epoch
+    # A follower that leaves the ISR starts no new leader epoch.
     assert (partition(rig).leader, partition(rig).isr, partition(rig).leader_epoch) == (3, (3,), 1)
     rig.do(FenceBroker(3))
     assert (partition(rig).leader, partition(rig).isr or partition(rig).elr) == (-1, (3,))
-    # 1 is alive again, but not in sync: it would lose what 3 has acknowledged
+    # Broker 1 is active again, but not in sync: it may lack records that broker 3 acknowledged.
     rig.do(UnfenceBroker(1))
     assert (partition(rig).leader, partition(rig).isr or partition(rig).elr) == (-1, (3,))
     rig.do(UnfenceBroker(3))
@@ -92,19 +92,19 @@ def test_a_fenced_leader_is_followed_by_the_next_in_sync_replica(elr: bool) -> N
 
 
 @pytest.mark.parametrize(("elr", "allowed"), [(False, "true"), (True, "true"), (False, " TRUE")])
-def test_an_unclean_election_happens_only_where_the_topic_allows_it(elr: bool, allowed: str) -> None:
+def test_unclean_election_needs_the_topic_config(elr: bool, allowed: str) -> None:
     rig = ControllerRig().with_brokers(1, 2, elr=elr)
     with_topic(rig, 1, 2, configs=(("unclean.leader.election.enable", allowed),))
     rig.do(FenceBroker(2))
     rig.do(FenceBroker(1))
     assert partition(rig).leader == -1
     rig.do(UnfenceBroker(2))
-    found = partition(rig)
-    assert (found.leader, found.isr, found.elr, found.last_known_elr) == (2, (2,), (), ())
-    assert found.leader_recovery_state == 1
+    elected = partition(rig)
+    assert (elected.leader, elected.isr, elected.elr, elected.last_known_elr) == (2, (2,), (), ())
+    assert elected.leader_recovery_state == 1
 
 
-def test_a_verdict_is_about_one_incarnation() -> None:
+def test_fence_with_an_older_broker_epoch_is_refused() -> None:
     rig = with_topic(ControllerRig().with_brokers(1, 2), 2, 1)
     epoch = rig.core.state.image.brokers[2].epoch
     assert refusal(rig, FenceBroker(2, epoch - 1)) is ErrorCode.STALE_BROKER_EPOCH
@@ -116,7 +116,7 @@ def test_a_verdict_is_about_one_incarnation() -> None:
     assert len(rig.log) == before
 
 
-def test_a_heartbeat_unfences_a_broker_that_knows_its_own_registration() -> None:
+def test_heartbeat_unfences_a_broker_that_has_its_registration_record() -> None:
     rig = ControllerRig()
     rig.do(Bootstrap())
     epoch = rig.do(RegisterBroker(registration(1), 0))
@@ -125,41 +125,41 @@ def test_a_heartbeat_unfences_a_broker_that_knows_its_own_registration() -> None
     assert rig.core.state.image.brokers[1].fenced
     waiting = rig.do(Heartbeat(BrokerHeartbeat(1, epoch, epoch, want_fence=True), 0))
     assert waiting.is_fenced
-    assert beat(rig, 1) == HeartbeatReply(is_caught_up=True, is_fenced=False, should_shut_down=False)
+    assert heartbeat(rig, 1) == HeartbeatReply(is_caught_up=True, is_fenced=False, should_shut_down=False)
     assert not rig.core.state.image.brokers[1].fenced
 
 
-def test_heartbeats_of_others_are_refused() -> None:
+def test_heartbeat_of_an_unknown_broker_or_epoch_is_refused() -> None:
     rig = ControllerRig().with_brokers(1)
     assert refusal(rig, Heartbeat(BrokerHeartbeat(1, 999, 0), 0)) is ErrorCode.STALE_BROKER_EPOCH
     assert refusal(rig, Heartbeat(BrokerHeartbeat(5, 0, 0), 0)) is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_controlled_shutdown_moves_leaders_then_waits_until_the_others_know() -> None:
+def test_controlled_shutdown_moves_leaders_and_waits_for_the_metadata_of_other_brokers() -> None:
     rig = with_topic(ControllerRig().with_brokers(1, 2), 1, 2)
-    beat(rig, 2)
-    assert not beat(rig, 1, want_shut_down=True).should_shut_down
+    heartbeat(rig, 2)
+    assert not heartbeat(rig, 1, want_shut_down=True).should_shut_down
     assert (partition(rig).leader, partition(rig).isr) == (2, (2,))
     assert rig.core.state.image.brokers[1].in_controlled_shutdown
-    assert not beat(rig, 1, want_shut_down=True).should_shut_down  # 2 has not said that it knows
-    beat(rig, 2)
-    assert beat(rig, 1, want_shut_down=True).should_shut_down
+    assert not heartbeat(rig, 1, want_shut_down=True).should_shut_down  # broker 2 has not reported this metadata offset
+    heartbeat(rig, 2)
+    assert heartbeat(rig, 1, want_shut_down=True).should_shut_down
     assert rig.core.state.image.brokers[1].fenced
 
 
-def test_whoever_has_begun_to_leave_comes_back_by_a_new_registration_only() -> None:
+def test_broker_in_controlled_shutdown_is_unfenced_only_after_a_new_registration() -> None:
     rig = with_topic(ControllerRig().with_brokers(1, 2), 1, 2)
-    beat(rig, 1, want_shut_down=True)
+    heartbeat(rig, 1, want_shut_down=True)
     rig.do(FenceBroker(1))
-    assert beat(rig, 1).is_fenced
+    assert heartbeat(rig, 1).is_fenced
     rig.do(RegisterBroker(registration(1, incarnation=8), rig.now_ms))
-    assert not beat(rig, 1).is_fenced
+    assert not heartbeat(rig, 1).is_fenced
 
 
-def test_silent_brokers_lose_their_session_but_not_the_controllers_own() -> None:
+def test_expired_session_fences_a_broker_except_the_node_of_the_controller() -> None:
     rig = with_topic(ControllerRig().with_brokers(1, 2), 2, 1)
     rig.now_ms = 5_000
-    beat(rig, 2)
+    heartbeat(rig, 2)
     assert rig.do(ExpireSessions(14_000)) is None
     assert rig.do(ExpireSessions(14_001)) == 2
     assert (partition(rig).leader, partition(rig).isr) == (1, (1,))
@@ -167,7 +167,7 @@ def test_silent_brokers_lose_their_session_but_not_the_controllers_own() -> None
     assert not rig.core.state.image.brokers[1].fenced
 
 
-def test_a_new_controller_gives_everybody_a_full_session() -> None:
+def test_new_controller_starts_a_full_session_for_each_broker() -> None:
     rig = with_topic(ControllerRig().with_brokers(1, 2), 2, 1)
     rig.core.state.sessions.clear()
     rig.do(Bootstrap(at_ms=50_000))
@@ -175,7 +175,7 @@ def test_a_new_controller_gives_everybody_a_full_session() -> None:
     assert rig.do(ExpireSessions(59_001)) == 2
 
 
-def test_an_unregistered_broker_leads_nothing_and_is_in_sync_with_nothing() -> None:
+def test_unregistered_broker_leaves_leaders_and_isr() -> None:
     rig = with_topic(ControllerRig().with_brokers(1, 2), 2, 1)
     rig.do(UnregisterBroker(2))
     assert (partition(rig).leader, partition(rig).isr, partition(rig).replicas) == (1, (1,), (2, 1))
@@ -183,7 +183,7 @@ def test_an_unregistered_broker_leads_nothing_and_is_in_sync_with_nothing() -> N
     assert refusal(rig, UnregisterBroker(2)) is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_producer_id_blocks_follow_each_other() -> None:
+def test_producer_id_blocks_are_consecutive() -> None:
     rig = ControllerRig().with_brokers(1)
     epoch = rig.core.state.image.brokers[1].epoch
     blocks = [rig.do(AllocateProducerIds(1, epoch)) for _ in range(3)]
@@ -208,7 +208,7 @@ def test_bootstrap_writes_the_features_once() -> None:
     assert refusal(ControllerRig(), Bootstrap({"transaction.version": 3})) is ErrorCode.INVALID_UPDATE_VERSION
 
 
-def test_features_go_up_freely_and_down_on_request() -> None:
+def test_feature_upgrade_is_accepted_and_downgrade_only_on_request() -> None:
     rig = ControllerRig()
     rig.do(Bootstrap({"transaction.version": 0}))
     assert rig.core.state.image.feature("transaction.version") == 0
@@ -231,25 +231,28 @@ RELEASE_4_3 = {
     "share.version": 1,
     "streams.version": 1,
 }
-"""What `kafka-features upgrade --release-version 4.3` asks for."""
-NOT_HERE = ("kraft.version", "share.version", "streams.version")
+"""Levels that `kafka-features upgrade --release-version 4.3` requests."""
+UNSUPPORTED = ("kraft.version", "share.version", "streams.version")
 
 
-def test_what_a_release_of_kafka_finalizes_is_refused_for_what_is_not_here() -> None:
+def test_upgrade_to_a_release_of_kafka_is_refused_for_unsupported_features() -> None:
     rig = ControllerRig().with_brokers(1)
-    asked = [FeatureUpdate(name, level) for name, level in RELEASE_4_3.items()]
-    assert refusal(rig, UpdateFeatures(tuple(asked))) is ErrorCode.INVALID_UPDATE_VERSION
+    updates = [FeatureUpdate(name, level) for name, level in RELEASE_4_3.items()]
+    assert refusal(rig, UpdateFeatures(tuple(updates))) is ErrorCode.INVALID_UPDATE_VERSION
     before = len(rig.log)
-    rig.do(UpdateFeatures(tuple(each for each in asked if each.name not in NOT_HERE)))
-    rig.do(UpdateFeatures(tuple(FeatureUpdate(name, 0) for name in NOT_HERE)))
-    rig.do(UpdateFeatures(tuple(FeatureUpdate(name, 0, allow_downgrade=True) for name in NOT_HERE)))
-    assert len(rig.log) == before, "all of that is so already"
+    rig.do(UpdateFeatures(tuple(update for update in updates if update.name not in UNSUPPORTED)))
+    rig.do(UpdateFeatures(tuple(FeatureUpdate(name, 0) for name in UNSUPPORTED)))
+    rig.do(UpdateFeatures(tuple(FeatureUpdate(name, 0, allow_downgrade=True) for name in UNSUPPORTED)))
+    assert len(rig.log) == before, "all levels are already finalized"
 
 
 @pytest.mark.parametrize(
     ("update", "reason"),
     [
-        *((FeatureUpdate(name, 1), "Local controller 1 does not support this feature.") for name in (*NOT_HERE, "no.such")),
+        *(
+            (FeatureUpdate(name, 1), "Local controller 1 does not support this feature.")
+            for name in (*UNSUPPORTED, "no.such")
+        ),
         (FeatureUpdate("no.such", 0), "Feature no.such not found."),
         (FeatureUpdate("no.such", 0, allow_downgrade=True), "Feature no.such not found."),
         (FeatureUpdate("share.version", -1), "A feature version cannot be less than 0."),
@@ -258,7 +261,7 @@ def test_what_a_release_of_kafka_finalizes_is_refused_for_what_is_not_here() -> 
         (FeatureUpdate("transaction.version", 2, allow_downgrade=True), "Can't downgrade to a newer version."),
     ],
 )  # fmt: skip
-def test_features_are_refused_in_kafkas_words(update: FeatureUpdate, reason: str) -> None:
+def test_feature_refusals_have_kafkas_messages(update: FeatureUpdate, reason: str) -> None:
     rig = ControllerRig()
     rig.do(Bootstrap({"transaction.version": 0}))
     with pytest.raises(Refusal) as caught:
@@ -269,7 +272,7 @@ def test_features_are_refused_in_kafkas_words(update: FeatureUpdate, reason: str
     )
 
 
-def test_a_broker_that_lacks_a_feature_is_named() -> None:
+def test_refusal_names_the_broker_that_lacks_a_feature() -> None:
     rig = ControllerRig()
     rig.do(Bootstrap({"transaction.version": 0}))
     features = {name: levels for name, levels in SUPPORTED_FEATURES.items() if name != "transaction.version"}
@@ -278,7 +281,7 @@ def test_a_broker_that_lacks_a_feature_is_named() -> None:
         rig.do(UpdateFeatures((FeatureUpdate("transaction.version", 2),)))
 
 
-def test_one_bad_feature_refuses_all() -> None:
+def test_one_invalid_feature_refuses_the_whole_request() -> None:
     rig = ControllerRig().with_brokers(1)
     updates = (FeatureUpdate("group.version", 0, allow_downgrade=True), FeatureUpdate("no.such", 1))
     assert refusal(rig, UpdateFeatures(updates)) is ErrorCode.INVALID_UPDATE_VERSION

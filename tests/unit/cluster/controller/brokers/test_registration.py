@@ -1,4 +1,4 @@
-"""Registrations of brokers: who may take an id, what the newcomer may still lead, and which directories hold replicas."""
+"""Broker registrations: duplicate ids, elections after a restart, and directories that hold replicas."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 OTHER_DISK = (UUID(int=(1 << 100) + 77),)
 
 
-def refusal(rig: ControllerRig, newcomer: BrokerRegistration, at_ms: int = 0) -> ErrorCode:
+def refusal(rig: ControllerRig, new_registration: BrokerRegistration, at_ms: int = 0) -> ErrorCode:
     before = len(rig.log)
-    with pytest.raises(Refusal) as refused:
-        rig.do(RegisterBroker(newcomer, at_ms))
+    with pytest.raises(Refusal) as caught:
+        rig.do(RegisterBroker(new_registration, at_ms))
     assert len(rig.log) == before
-    return refused.value.error
+    return caught.value.error
 
 
 def broker(rig: ControllerRig, broker_id: int) -> BrokerImage:
@@ -53,13 +53,13 @@ def cluster(*replicas: int, elr: bool = True, configs: tuple[tuple[str, str], ..
 
 
 def restarted(broker_id: int, rig: ControllerRig, *, clean: bool = False, **changes: object) -> BrokerRegistration:
-    """The next life of a broker on its own directory and addresses."""
+    """Return the registration of the next incarnation of a broker with its directory and endpoints."""
     previous = broker(rig, broker_id).epoch if clean else -1
-    newcomer = registration(broker_id, incarnation=8, previous=previous)
-    return replace(newcomer, **changes)  # type: ignore[arg-type]  # fields of a registration
+    new_registration = registration(broker_id, incarnation=8, previous=previous)
+    return replace(new_registration, **changes)  # type: ignore[arg-type]  # fields of a registration
 
 
-def test_a_registration_is_fenced_and_its_epoch_is_its_offset() -> None:
+def test_registration_is_fenced_and_its_epoch_is_its_offset() -> None:
     rig = ControllerRig()
     rig.do(Bootstrap())
     offset = len(rig.log)
@@ -68,23 +68,23 @@ def test_a_registration_is_fenced_and_its_epoch_is_its_offset() -> None:
     assert broker(rig, 1).endpoints[0].port == 9093
 
 
-def test_the_same_incarnation_keeps_its_epoch_and_state() -> None:
+def test_same_incarnation_keeps_its_epoch_and_state() -> None:
     rig = ControllerRig().with_brokers(1)
     epoch = broker(rig, 1).epoch
     assert rig.do(RegisterBroker(registration(1), 5)) == epoch
     assert not broker(rig, 1).fenced
 
 
-def test_an_id_in_use_is_refused_until_its_session_is_over() -> None:
+def test_registration_with_an_id_in_use_is_refused_until_the_session_expires() -> None:
     rig = ControllerRig().with_brokers(1, 2)
-    stranger = replace(registration(2, incarnation=8), directories=OTHER_DISK)
+    duplicate = replace(registration(2, incarnation=8), directories=OTHER_DISK)
     rig.do(Heartbeat(BrokerHeartbeat(2, broker(rig, 2).epoch, 99), 1_000))
-    assert refusal(rig, stranger, 10_000) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
-    rig.do(RegisterBroker(stranger, 10_001))
-    assert broker(rig, 2).incarnation_id == stranger.incarnation_id
+    assert refusal(rig, duplicate, 10_000) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    rig.do(RegisterBroker(duplicate, 10_001))
+    assert broker(rig, 2).incarnation_id == duplicate.incarnation_id
 
 
-def test_whoever_holds_the_directory_and_the_address_of_a_broker_is_that_broker() -> None:
+def test_same_directory_and_endpoints_replace_the_registration() -> None:
     rig = ControllerRig().with_brokers(1, 2)
     assert refusal(rig, restarted(2, rig, directories=OTHER_DISK)) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
     moved = registration(2, incarnation=8, host="elsewhere")
@@ -92,10 +92,10 @@ def test_whoever_holds_the_directory_and_the_address_of_a_broker_is_that_broker(
     rig.do(RegisterBroker(restarted(2, rig), 0))
 
 
-@pytest.mark.parametrize("how", ["fenced", "leaving"])
-def test_a_session_that_is_over_does_not_stand_in_the_way(how: str) -> None:
+@pytest.mark.parametrize("former", ["fenced", "shutting down"])
+def test_fenced_or_stopping_incarnation_is_replaced(former: str) -> None:
     rig = cluster(2, 1)
-    if how == "fenced":
+    if former == "fenced":
         rig.do(FenceBroker(2, broker(rig, 2).epoch))
     else:
         rig.do(Heartbeat(BrokerHeartbeat(2, broker(rig, 2).epoch, 0, want_shut_down=True), 0))
@@ -115,22 +115,22 @@ def test_a_session_that_is_over_does_not_stand_in_the_way(how: str) -> None:
         ({"features": {"metadata.version": VersionRange(7, 29)}}, ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-def test_registrations_that_are_refused(change: dict[str, object], error: ErrorCode) -> None:
+def test_invalid_registration_is_refused(change: dict[str, object], error: ErrorCode) -> None:
     rig = ControllerRig().with_brokers(1)
     assert refusal(rig, replace(registration(2), **change)) is error  # type: ignore[arg-type]  # fields of a registration
 
 
-# ---- what a new incarnation may still lead ----------------------------------------------------------------------------
+# ---- leaders after a restart -----------------------------------------------------------------------------------------
 
 
-def test_a_new_incarnation_gives_up_what_the_old_one_led() -> None:
+def test_new_incarnation_loses_the_leaders_of_the_former_one() -> None:
     rig = cluster(2, 1)
     rig.do(RegisterBroker(restarted(2, rig), 0))
     assert (partition(rig).leader, partition(rig).isr, partition(rig).leader_epoch) == (1, (1,), 1)
     assert broker(rig, 2).fenced
 
 
-def test_the_last_in_sync_replica_stays_eligible_over_a_clean_stop() -> None:
+def test_last_in_sync_replica_stays_eligible_after_a_clean_shutdown() -> None:
     rig = cluster(2)
     rig.do(RegisterBroker(restarted(2, rig, clean=True), 0))
     assert (partition(rig).leader, partition(rig).isr, partition(rig).elr) == (-1, (), (2,))
@@ -138,7 +138,7 @@ def test_the_last_in_sync_replica_stays_eligible_over_a_clean_stop() -> None:
     assert (partition(rig).leader, partition(rig).isr, partition(rig).leader_recovery_state) == (2, (2,), 0)
 
 
-def test_a_clean_stop_of_another_life_or_another_disk_says_nothing() -> None:
+def test_clean_shutdown_of_another_incarnation_or_directory_is_ignored() -> None:
     for change in ({"previous_broker_epoch": 1}, {"directories": OTHER_DISK}):
         rig = cluster(2)
         rig.do(FenceBroker(2))
@@ -147,31 +147,35 @@ def test_a_clean_stop_of_another_life_or_another_disk_says_nothing() -> None:
         assert (partition(rig).elr, partition(rig).last_known_elr) == ((), (2,))
 
 
-def test_a_start_that_did_not_get_as_far_as_writing_down_its_epoch_has_lost_nothing() -> None:
-    """Three storms: everybody is killed, registers by the epoch it left behind, and is killed before it leaves the new one."""
+def test_start_that_did_not_write_its_epoch_keeps_eligibility() -> None:
+    """Three times, all brokers register with the epoch of their last clean start, and fail before they write the new
+    epoch.
+    """
     rig = cluster(1, 2, 3, configs=(("min.insync.replicas", "2"),))
-    left_behind = {broker_id: broker(rig, broker_id).epoch for broker_id in (1, 2, 3)}
-    for storm in (8, 9, 10):
-        for broker_id, epoch in left_behind.items():
-            rig.do(RegisterBroker(registration(broker_id, incarnation=storm, previous=epoch), 0))
+    written_epochs = {broker_id: broker(rig, broker_id).epoch for broker_id in (1, 2, 3)}
+    for incarnation in (8, 9, 10):
+        for broker_id, epoch in written_epochs.items():
+            rig.do(RegisterBroker(registration(broker_id, incarnation=incarnation, previous=epoch), 0))
         assert (partition(rig).isr, partition(rig).elr) == ((), (2, 3))
     rig.do(UnfenceBroker(3))
     assert (partition(rig).leader, partition(rig).leader_recovery_state) == (3, 0)
-    # once it was unfenced it may have acknowledged what an epoch from before does not vouch for
-    rig.do(RegisterBroker(registration(3, incarnation=11, previous=left_behind[3]), 0))
+    # After it was unfenced, broker 3 may have acknowledged records that its written epoch does not cover.
+    rig.do(RegisterBroker(registration(3, incarnation=11, previous=written_epochs[3]), 0))
     assert partition(rig).elr == (2,)
 
 
-def test_so_many_starts_in_a_row_are_remembered() -> None:
+def test_registrations_without_a_written_epoch_are_remembered_up_to_a_limit() -> None:
     rig = cluster(2)
     first = broker(rig, 2).epoch
-    for life in range(LINEAGE_MAX + 2):
-        rig.do(RegisterBroker(registration(2, incarnation=20 + life, previous=first), 0))
+    for number in range(LINEAGE_MAX + 2):
+        rig.do(RegisterBroker(registration(2, incarnation=20 + number, previous=first), 0))
         assert len(broker(rig, 2).lineage) <= LINEAGE_MAX
-    assert (partition(rig).elr, partition(rig).last_known_elr) == ((), (2,)), "what is forgotten counts as lost"
+    assert (partition(rig).elr, partition(rig).last_known_elr) == ((), (2,)), (
+        "an epoch outside the lineage counts as an unclean shutdown"
+    )
 
 
-def test_after_an_unclean_stop_the_last_known_leader_leads_for_want_of_a_better_one() -> None:
+def test_after_an_unclean_shutdown_the_last_known_leader_leads() -> None:
     rig = cluster(2, 3)
     rig.do(FenceBroker(3))
     rig.do(RegisterBroker(restarted(2, rig), 0))
@@ -184,7 +188,7 @@ def test_after_an_unclean_stop_the_last_known_leader_leads_for_want_of_a_better_
     assert (back.leader, back.isr, back.leader_recovery_state, back.last_known_elr) == (2, (2,), 1, ())
 
 
-def test_an_unclean_stop_ends_eligibility_and_the_other_eligible_replica_leads() -> None:
+def test_unclean_shutdown_ends_eligibility_and_the_other_eligible_replica_leads() -> None:
     rig = cluster(1, 2, configs=(("min.insync.replicas", "2"),))
     rig.do(FenceBroker(2))
     assert (partition(rig).isr, partition(rig).elr) == ((1,), (2,))
@@ -199,7 +203,7 @@ def test_an_unclean_stop_ends_eligibility_and_the_other_eligible_replica_leads()
     assert (back.leader, back.isr, back.elr, back.leader_recovery_state) == (2, (2,), (), 0)
 
 
-def test_without_elr_the_last_in_sync_replica_leads_whatever_its_stop_was() -> None:
+def test_without_elr_the_last_in_sync_replica_leads_after_any_shutdown() -> None:
     rig = cluster(2, elr=False)
     rig.do(RegisterBroker(restarted(2, rig), 0))
     assert (partition(rig).leader, partition(rig).isr) == (-1, (2,))
@@ -207,12 +211,12 @@ def test_without_elr_the_last_in_sync_replica_leads_whatever_its_stop_was() -> N
     assert (partition(rig).leader, partition(rig).isr, partition(rig).leader_recovery_state) == (2, (2,), 0)
 
 
-# ---- lost directories -------------------------------------------------------------------------------------------------
+# ---- lost directories ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("elr", [False, True])
 @pytest.mark.parametrize("clean", [False, True])
-def test_a_broker_that_lost_its_directory_does_not_lead_with_an_empty_log(elr: bool, clean: bool) -> None:
+def test_broker_with_a_lost_directory_does_not_lead(elr: bool, clean: bool) -> None:
     rig = cluster(2, elr=elr)
     rig.do(FenceBroker(2))
     rig.do(RegisterBroker(restarted(2, rig, clean=clean, directories=OTHER_DISK), 0))
@@ -222,13 +226,13 @@ def test_a_broker_that_lost_its_directory_does_not_lead_with_an_empty_log(elr: b
     fields = dict(notice.fields)
     assert (fields["broker"], fields["partitions"], fields["count"]) == (2, "t-0", 1)
     assert "former data directory" in str(fields["remedy"])
-    # with the former directory it leads again
+    # With the former directory, the broker leads again.
     rig.do(RegisterBroker(registration(2, incarnation=9, previous=broker(rig, 2).epoch), 20_000))
     rig.do(UnfenceBroker(2))
     assert partition(rig).leader == 2
 
 
-def test_a_lost_directory_is_named_where_records_may_be_lost() -> None:
+def test_unclean_leader_with_a_new_directory_records_it() -> None:
     rig = cluster(2, configs=(("unclean.leader.election.enable", "true"),))
     rig.do(FenceBroker(2))
     rig.do(RegisterBroker(restarted(2, rig, directories=OTHER_DISK), 0))

@@ -1,4 +1,4 @@
-"""Where new replicas go: racks first, then evenly, and never under a leader that is not there."""
+"""Placement of new replicas: spread over racks, then evenly over brokers, with an active broker as leader."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from odradek.protocol.errors import Refusal
 
 
 def image(*brokers: tuple[str | None, bool]) -> MetadataImage:
-    """One broker for each (rack, fenced), with ids from 1 on."""
-    made = {
+    """Return an image with one broker for each (rack, fenced), with ids from 1."""
+    brokers_by_id = {
         number: BrokerImage(number, number, UUID(int=number), (), {}, rack, fenced, False, (UUID(int=1000 + number),))
         for number, (rack, fenced) in enumerate(brokers, 1)
     }
-    return MetadataImage(brokers=made)
+    return MetadataImage(brokers=brokers_by_id)
 
 
 BROKERS = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), st.booleans()), min_size=1, max_size=9)
 
 
 @given(BROKERS, st.integers(1, 5), st.integers(1, 40), st.integers(0, 7), st.integers(0, 99))
-def test_what_holds_for_every_placement(
+def test_every_placement_is_valid_and_balanced(
     brokers: list[tuple[str | None, bool]], factor: int, partitions: int, first: int, seed: int
 ) -> None:
     cluster = image(*brokers)
@@ -47,12 +47,12 @@ def test_what_holds_for_every_placement(
     assert max(led.values()) - min(led[number] for number in active) <= 1
 
 
-def test_followers_of_one_leader_are_spread_over_the_others() -> None:
+def test_followers_of_one_leader_are_spread_over_all_brokers() -> None:
     rows = place(image(*[(None, False)] * 4), random.Random(1), first_partition=0, partitions=12, replication_factor=2)
     assert Counter(rows) == Counter({(a, b): 1 for a in range(1, 5) for b in range(1, 5) if a != b})
 
 
-def test_fenced_brokers_come_last_and_partitions_that_are_added_go_on_where_the_others_ended() -> None:
+def test_fenced_brokers_come_last_and_added_partitions_continue_the_order() -> None:
     cluster = image((None, False), (None, True), (None, False))
     rows = place(cluster, random.Random(0), first_partition=0, partitions=4, replication_factor=3)
     assert [row[-1] for row in rows] == [2, 2, 2, 2]

@@ -1,4 +1,4 @@
-"""Moving replicas: begin, go on, finish, take back (KIP-455, KIP-860)."""
+"""Partition reassignments: start, progress, completion and cancellation (KIP-455, KIP-860)."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def cancel(rig: ControllerRig) -> PartitionResult:
 
 
 def in_sync(rig: ControllerRig, *isr: int) -> AlteredPartition:
-    """The leader says who is in sync with it."""
+    """Send the AlterPartition request of the leader with `isr`."""
     current = partition(rig)
-    wish = PartitionIsr(
+    item = PartitionIsr(
         rig.core.state.image.topics["t"].topic_id,
         0,
         current.leader_epoch,
@@ -64,17 +64,17 @@ def in_sync(rig: ControllerRig, *isr: int) -> AlteredPartition:
         tuple((broker_id, -1) for broker_id in isr),
     )
     sender = current.leader
-    (result,) = rig.do(AlterPartition(sender, rig.core.state.image.brokers[sender].epoch, (wish,)))
+    (result,) = rig.do(AlterPartition(sender, rig.core.state.image.brokers[sender].epoch, (item,)))
     assert isinstance(result, AlteredPartition)
     return result
 
 
 def ongoing(rig: ControllerRig) -> tuple[OngoingReassignment, ...]:
-    found: tuple[OngoingReassignment, ...] = rig.do(ListReassignments(None))
-    return found
+    reassignments: tuple[OngoingReassignment, ...] = rig.do(ListReassignments(None))
+    return reassignments
 
 
-def test_replicas_are_added_first_and_taken_away_when_the_new_ones_are_in_sync() -> None:
+def test_replicas_are_added_first_and_removed_when_the_new_ones_are_in_sync() -> None:
     rig = cluster(1, 2)
     assert move(rig, 3, 4) == PartitionResult("t", 0)
     assert (partition(rig).replicas, partition(rig).isr, partition(rig).leader) == ((3, 4, 1, 2), (1, 2), 1)
@@ -82,14 +82,14 @@ def test_replicas_are_added_first_and_taken_away_when_the_new_ones_are_in_sync()
     assert rig.do(ListReassignments((("t", 1), ("nope", 0)))) == ()
     assert in_sync(rig, 1, 2, 3).error is E.NONE
     assert len(ongoing(rig)) == 1
-    # the one that says it is no replica any more
+    # The sender of this request is no longer a replica.
     assert in_sync(rig, 1, 2, 3, 4).error is E.NEW_LEADER_ELECTED
     done = partition(rig)
     assert (done.replicas, done.isr, done.leader, done.leader_epoch) == ((3, 4), (3, 4), 3, 1)
     assert ongoing(rig) == ()
 
 
-def test_a_leader_that_stays_has_a_new_epoch_when_it_loses_a_replica() -> None:
+def test_leader_that_stays_gets_a_new_epoch_when_a_replica_is_removed() -> None:
     rig = cluster(1, 2)
     move(rig, 1, 3)
     done = in_sync(rig, 1, 2, 3)
@@ -97,7 +97,7 @@ def test_a_leader_that_stays_has_a_new_epoch_when_it_loses_a_replica() -> None:
     assert partition(rig).replicas == (1, 3)
 
 
-def test_what_needs_nobody_to_catch_up_is_done_at_once() -> None:
+def test_reassignment_without_new_replicas_completes_immediately() -> None:
     rig = cluster(1, 2)
     move(rig, 2, 1)
     assert (partition(rig).replicas, partition(rig).leader, partition(rig).leader_epoch) == ((2, 1), 1, 0)
@@ -109,7 +109,7 @@ def test_what_needs_nobody_to_catch_up_is_done_at_once() -> None:
     assert len(rig.log) == before
 
 
-def test_a_move_can_be_taken_back() -> None:
+def test_reassignment_can_be_cancelled() -> None:
     rig = cluster(1, 2)
     move(rig, 3, 4)
     in_sync(rig, 1, 2, 3)
@@ -120,31 +120,31 @@ def test_a_move_can_be_taken_back() -> None:
     assert cancel(rig).error is E.NO_REASSIGNMENT_IN_PROGRESS
 
 
-def test_taking_back_must_not_lose_records_unless_the_topic_allows_it() -> None:
+def test_cancel_that_needs_an_unclean_election_is_refused() -> None:
     for allowed in ("false", "true"):
         rig = cluster(1, configs=(("unclean.leader.election.enable", allowed),))
         move(rig, 2, 3)
         in_sync(rig, 1, 2)
         rig.do(FenceBroker(1))
         assert (partition(rig).leader, partition(rig).isr) == (2, (2,))
-        refused = cancel(rig)
+        result = cancel(rig)
         if allowed == "false":
-            assert refused.error is E.INVALID_REPLICA_ASSIGNMENT
-            assert refused.message == (
+            assert result.error is E.INVALID_REPLICA_ASSIGNMENT
+            assert result.message == (
                 "Unable to revert partition assignment for t:0 because it would require an unclean leader election."
             )
             assert partition(rig).leader == 2
         else:
-            assert refused.error is E.INVALID_REPLICA_ASSIGNMENT
-            assert refused.message is not None
-            assert refused.message.endswith("none of the replicas before it is alive.")
+            assert result.error is E.INVALID_REPLICA_ASSIGNMENT
+            assert result.message is not None
+            assert result.message.endswith("none of the replicas before it is alive.")
             rig.do(UnfenceBroker(1))
             assert cancel(rig).error is E.NONE
             back = partition(rig)
             assert (back.replicas, back.isr, back.leader, back.leader_recovery_state) == ((1,), (1,), 1, 1)
 
 
-def test_a_move_can_be_led_elsewhere_and_then_taken_back_to_where_it_began() -> None:
+def test_reassignment_can_be_replaced_and_then_cancelled_to_its_original_replicas() -> None:
     rig = cluster(1, 2)
     move(rig, 3, 4)
     move(rig, 4, 5)
@@ -154,7 +154,7 @@ def test_a_move_can_be_led_elsewhere_and_then_taken_back_to_where_it_began() -> 
     assert (partition(rig).replicas, partition(rig).isr) == ((1, 2), (1, 2))
 
 
-def test_replicas_that_are_all_there_is_are_not_given_up_for_another_goal() -> None:
+def test_replaced_reassignment_keeps_the_only_in_sync_replica_until_completion() -> None:
     rig = cluster(1)
     move(rig, 2, 3)
     in_sync(rig, 1, 2)
@@ -168,7 +168,7 @@ def test_replicas_that_are_all_there_is_are_not_given_up_for_another_goal() -> N
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "message"),
+    ("change", "error", "message"),
     [
         (NewReplicas("nope", 0, (1,)), E.UNKNOWN_TOPIC_OR_PARTITION, "Unable to find a topic named nope."),
         (NewReplicas("t", 9, (1,)), E.UNKNOWN_TOPIC_OR_PARTITION, "Unable to find partition t:9."),
@@ -195,16 +195,16 @@ def test_replicas_that_are_all_there_is_are_not_given_up_for_another_goal() -> N
         (NewReplicas("t", 0, None), E.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."),
     ],
 )
-def test_moves_that_are_refused(asked: NewReplicas, error: ErrorCode, message: str) -> None:
+def test_invalid_reassignment_is_refused(change: NewReplicas, error: ErrorCode, message: str) -> None:
     rig = cluster(1, 2)
     before = len(rig.log)
-    (result, other) = rig.do(AlterReassignments((asked, NewReplicas("t", 1, (2, 1))), allow_resize=False))
+    (result, other) = rig.do(AlterReassignments((change, NewReplicas("t", 1, (2, 1))), allow_resize=False))
     assert (result.error, result.message) == (error, message)
-    assert other == PartitionResult("t", 1), "one that is refused does not keep the others from moving"
+    assert other == PartitionResult("t", 1), "a result partition does not stop other partitions"
     assert len(rig.log) == before + 1
 
 
-def test_the_size_that_counts_is_that_of_the_move_under_way() -> None:
+def test_replication_factor_is_compared_with_the_target_of_the_current_reassignment() -> None:
     rig = cluster(1, 2)
     move(rig, 1, 2, 3)
     assert move(rig, 1, 4, allow_resize=False).error is E.INVALID_REPLICATION_FACTOR

@@ -1,4 +1,4 @@
-"""CreateTopics, CreatePartitions and DeleteTopics as the controller decides them."""
+"""CreateTopics, CreatePartitions and DeleteTopics: decisions of the controller."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def create(rig: ControllerRig, *topics: NewTopic, validate_only: bool = False) -
 def outcome(rig: ControllerRig, topic: NewTopic) -> tuple[str, str | None]:
     before = len(rig.log)
     (result,) = create(rig, topic)
-    assert len(rig.log) == before, "a refused topic leaves nothing behind"
+    assert len(rig.log) == before, "a caught topic writes no record"
     return result.error.name, result.message
 
 
-def test_a_topic_with_defaults() -> None:
+def test_create_topic_with_defaults() -> None:
     rig = ControllerRig().with_brokers(1)
     (created,) = create(rig, NewTopic("orders", configs=(("retention.ms", "5"),)))
     assert (created.error, created.num_partitions, created.replication_factor) == (ErrorCode.NONE, 3, 1)
@@ -38,7 +38,7 @@ def test_a_topic_with_defaults() -> None:
         assert partition.directories == (UUID(int=(1 << 100) + 1),)
 
 
-def test_one_call_is_one_batch_and_a_bad_topic_does_not_spoil_it() -> None:
+def test_topics_of_one_request_are_one_batch_without_the_refused_topic() -> None:
     rig = ControllerRig().with_brokers(1)
     batches = len(rig.batches)
     results = create(rig, NewTopic("a", 2), NewTopic("b", 0), NewTopic("c", 1))
@@ -60,7 +60,10 @@ def test_one_call_is_one_batch_and_a_bad_topic_does_not_spoil_it() -> None:
         (
             NewTopic("ä"),
             "INVALID_TOPIC_EXCEPTION",
-            "Topic name is invalid: 'ä' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'",
+            (
+                "Topic name is invalid: 'ä' contains one or more characters"
+                " other than ASCII alphanumerics, '.', '_' and '-'"
+            ),
         ),
         (NewTopic("ta_ken"), "TOPIC_ALREADY_EXISTS", "Topic 'ta_ken' already exists."),
         (NewTopic("ta.ken"), "INVALID_TOPIC_EXCEPTION", "Topic 'ta.ken' collides with existing topic: ta_ken"),
@@ -80,8 +83,8 @@ def test_one_call_is_one_batch_and_a_bad_topic_does_not_spoil_it() -> None:
             NewTopic("t", 1, 3),
             "INVALID_REPLICATION_FACTOR",
             (
-                "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot be reached because only"
-                " 2 broker(s) are registered or some brokers have all their log directories cordoned."
+                "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot be reached"
+                " because only 2 broker(s) are registered or some brokers have all their log directories cordoned."
             ),
         ),
         (NewTopic("t", configs=(("no.such", "1"),)), "INVALID_CONFIG", "Unknown topic config name: no.such"),
@@ -129,19 +132,19 @@ def test_one_call_is_one_batch_and_a_bad_topic_does_not_spoil_it() -> None:
             NewTopic("t", assignments=((0, (1, 2)), (1, (1,)))),
             "INVALID_REPLICA_ASSIGNMENT",
             (
-                "The manual partition assignment includes a partition with 1 replica(s), but this is not consistent with"
-                " previous partitions, which have 2 replica(s)."
+                "The manual partition assignment includes a partition with 1 replica(s), but this is not consistent"
+                " with previous partitions, which have 2 replica(s)."
             ),
         ),
     ],
 )
-def test_refusals_leave_nothing_behind(topic: NewTopic, error: str, message: str) -> None:
+def test_refused_topic_writes_no_record(topic: NewTopic, error: str, message: str) -> None:
     rig = ControllerRig().with_brokers(1, 2)
     create(rig, NewTopic("ta_ken", 1))
     assert outcome(rig, topic) == (error, message)
 
 
-def test_topics_of_one_call_collide_with_each_other_too() -> None:
+def test_topics_of_one_request_collide_with_each_other() -> None:
     rig = ControllerRig().with_brokers(1)
     results = create(rig, NewTopic("a.b", 1), NewTopic("a_b", 1), NewTopic("c", 1), NewTopic("c", 2))
     assert [(r.name, r.error.name) for r in results] == [
@@ -151,7 +154,7 @@ def test_topics_of_one_call_collide_with_each_other_too() -> None:
     ]
 
 
-def test_validate_only_writes_nothing_and_gives_no_id() -> None:
+def test_validate_only_writes_no_record_and_returns_no_topic_id() -> None:
     rig = ControllerRig().with_brokers(1)
     before = len(rig.log)
     (created,) = create(rig, NewTopic("orders", 2), validate_only=True)
@@ -160,7 +163,7 @@ def test_validate_only_writes_nothing_and_gives_no_id() -> None:
     assert rig.core.state.image.topic("orders") is None
 
 
-def test_manual_assignment_is_kept_and_fenced_replicas_are_not_in_sync() -> None:
+def test_manual_assignment_is_stored_and_fenced_replicas_are_not_in_sync() -> None:
     rig = ControllerRig().with_brokers(1, 2, 3)
     rig.do(FenceBroker(2))
     (created,) = create(rig, NewTopic("t", assignments=((1, (3, 1)), (0, (2, 3)))))
@@ -169,11 +172,14 @@ def test_manual_assignment_is_kept_and_fenced_replicas_are_not_in_sync() -> None
     assert [(p.replicas, p.isr, p.leader) for p in partitions.values()] == [((2, 3), (3,), 3), ((3, 1), (3, 1), 3)]
     assert outcome(rig, NewTopic("u", assignments=((0, (2,)),))) == (
         "INVALID_REPLICA_ASSIGNMENT",
-        "All brokers specified in the manual partition assignment for partition 0 are fenced or in controlled shutdown.",
+        (
+            "All brokers specified in the manual partition assignment for partition 0 are fenced"
+            " or in controlled shutdown."
+        ),
     )
 
 
-def test_without_an_active_broker_nothing_can_be_placed() -> None:
+def test_without_an_active_broker_no_partition_is_placed() -> None:
     rig = ControllerRig().with_brokers(1)
     rig.do(FenceBroker(1))
     assert outcome(rig, NewTopic("t", 1)) == (
@@ -190,11 +196,11 @@ def test_leaders_are_spread_over_the_brokers() -> None:
     assert all(len(dict.fromkeys(p.replicas)) == 2 for p in partitions)
 
 
-def test_the_limit_of_one_call() -> None:
+def test_partitions_per_request_are_limited() -> None:
     rig = ControllerRig().with_brokers(1)
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refusal) as caught:
         create(rig, NewTopic("a", PARTITIONS_PER_CALL_MAX), NewTopic("b", 1))
-    assert refused.value.error is ErrorCode.POLICY_VIOLATION
+    assert caught.value.error is ErrorCode.POLICY_VIOLATION
     (created,) = create(rig, NewTopic("a", PARTITIONS_PER_CALL_MAX))
     assert created.num_partitions == PARTITIONS_PER_CALL_MAX
     with pytest.raises(Refusal):
@@ -204,13 +210,13 @@ def test_the_limit_of_one_call() -> None:
 # ---- more partitions ------------------------------------------------------------------------------------------------
 
 
-def grow(rig: ControllerRig, asked: NewPartitions, *, validate_only: bool = False) -> TopicResult:
-    (result,) = rig.do(CreatePartitions((asked,), validate_only))
+def grow(rig: ControllerRig, request: NewPartitions, *, validate_only: bool = False) -> TopicResult:
+    (result,) = rig.do(CreatePartitions((request,), validate_only))
     assert isinstance(result, TopicResult)
     return result
 
 
-def test_partitions_are_added_behind_the_present_ones() -> None:
+def test_create_partitions_adds_them_after_the_existing_ones() -> None:
     rig = ControllerRig().with_brokers(1, 2)
     create(rig, NewTopic("t", 2, 2))
     assert grow(rig, NewPartitions("t", 4, ((2, 1), (1, 2)))).error is ErrorCode.NONE
@@ -222,7 +228,7 @@ def test_partitions_are_added_behind_the_present_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "message"),
+    ("change", "error", "message"),
     [
         (NewPartitions("none", 3), "UNKNOWN_TOPIC_OR_PARTITION", None),
         (NewPartitions("t", 2), "INVALID_PARTITIONS", "Topic already has 2 partition(s)."),
@@ -240,17 +246,17 @@ def test_partitions_are_added_behind_the_present_ones() -> None:
             NewPartitions("t", 3, ((1, 2),)),
             "INVALID_REPLICA_ASSIGNMENT",
             (
-                "The manual partition assignment includes a partition with 2 replica(s), but this is not consistent with"
-                " previous partitions, which have 1 replica(s)."
+                "The manual partition assignment includes a partition with 2 replica(s), but this is not consistent"
+                " with previous partitions, which have 1 replica(s)."
             ),
         ),
     ],
 )
-def test_partitions_that_are_refused(asked: NewPartitions, error: str, message: str | None) -> None:
+def test_invalid_create_partitions_is_refused(change: NewPartitions, error: str, message: str | None) -> None:
     rig = ControllerRig().with_brokers(1, 2)
     create(rig, NewTopic("t", 2, 1))
     before = len(rig.log)
-    result = grow(rig, asked)
+    result = grow(rig, change)
     assert (result.error.name, result.message) == (error, message)
     assert len(rig.log) == before
 
@@ -258,19 +264,19 @@ def test_partitions_that_are_refused(asked: NewPartitions, error: str, message: 
 # ---- deletion -------------------------------------------------------------------------------------------------------
 
 
-def test_deletion_by_name_and_by_id() -> None:
+def test_topics_are_deleted_by_name_and_by_id() -> None:
     rig = ControllerRig().with_brokers(1)
     a, b = create(rig, NewTopic("a", 1, configs=(("retention.ms", "1"),)), NewTopic("b", 1))
     results = rig.do(DeleteTopics((TopicName("a"), TopicName(topic_id=b.topic_id))))
     assert results == (TopicResult("a", a.topic_id), TopicResult("b", b.topic_id))
     assert rig.core.state.image.topics == {}
     assert list(rig.core.state.image.configs) == [(RESOURCE_BROKER, "")]
-    (again,) = create(rig, NewTopic("a", 1))
-    assert again.topic_id != a.topic_id
+    (recreated,) = create(rig, NewTopic("a", 1))
+    assert recreated.topic_id != a.topic_id
     assert rig.core.state.image.topic_config("a") == {}
 
 
-def test_deletions_that_are_refused() -> None:
+def test_invalid_delete_topics_is_refused() -> None:
     rig = ControllerRig().with_brokers(1)
     a, _ = create(rig, NewTopic("a", 1), NewTopic("b", 1))
     unknown = UUID(int=12345)
@@ -297,9 +303,9 @@ def test_deletions_that_are_refused() -> None:
     assert list(rig.core.state.image.topics) == ["a", "b"]
 
 
-def test_topic_ids_are_random_and_printable() -> None:
+def test_topic_ids_are_random_and_do_not_begin_with_a_dash() -> None:
     rig = ControllerRig(seed=5).with_brokers(1)
     ids = [rig.core.state.new_uuid() for _ in range(2_000)]
     assert len(dict.fromkeys(ids)) == len(ids)
-    assert all(each.version == 4 and each.bytes[0] >> 2 != 62 for each in ids)
+    assert all(topic_id.version == 4 and topic_id.bytes[0] >> 2 != 62 for topic_id in ids)
     assert DIRECTORY_UNASSIGNED not in ids

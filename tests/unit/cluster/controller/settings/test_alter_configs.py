@@ -1,4 +1,4 @@
-"""Changes of settings as the controller decides them (KIP-339), and what they do to eligible leader replicas (KIP-966)."""
+"""AlterConfigs, IncrementalAlterConfigs (KIP-339): decisions of the controller, and their effect on ELRs (KIP-966)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def alter(
     return result.error, result.message
 
 
-def test_settings_are_set_removed_added_to_and_taken_from() -> None:
+def test_incremental_changes_set_delete_append_and_subtract() -> None:
     rig = cluster()
     assert alter(rig, 2, "t", ("retention.ms", SET, "5"), ("cleanup.policy", APPEND, "compact")) == (E.NONE, None)
     image = rig.core.state.image
@@ -50,7 +50,7 @@ def test_settings_are_set_removed_added_to_and_taken_from() -> None:
     assert rig.core.state.image.topic_config("t") == {"min.insync.replicas": "2", "cleanup.policy": "compact"}
     before = len(rig.log)
     alter(rig, 2, "t", ("cleanup.policy", SET, "compact"), ("retention.ms", DELETE, None))
-    assert len(rig.log) == before, "nothing is written for what is so already"
+    assert len(rig.log) == before, "no record without a change"
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_settings_are_set_removed_added_to_and_taken_from() -> None:
         (SUBTRACT, "delete,,", ""),
     ],
 )
-def test_lists_are_taken_apart_as_java_splits_them(operation: ConfigOperation, value: str, left: str) -> None:
-    """What has an empty item then is for the settings to refuse."""
+def test_list_values_are_split_as_java_splits_them(operation: ConfigOperation, value: str, left: str) -> None:
+    """The validation of the property refuses a list with an empty item."""
     rig = cluster()
     alter(rig, 2, "t", ("cleanup.policy", SET, "delete,"))
     alter(rig, 2, "t", ("cleanup.policy", operation, value))
@@ -105,7 +105,7 @@ def test_lists_are_taken_apart_as_java_splits_them(operation: ConfigOperation, v
         ),
     ],
 )  # fmt: skip
-def test_changes_that_are_refused(
+def test_invalid_change_is_refused(
     kind: int,
     name: str,
     changes: tuple[tuple[str, ConfigOperation, str | None], ...],
@@ -118,7 +118,7 @@ def test_changes_that_are_refused(
     assert len(rig.log) == before
 
 
-def test_a_resource_that_is_refused_does_not_keep_the_others_from_being_changed() -> None:
+def test_refused_resource_does_not_stop_changes_of_other_resources() -> None:
     rig = cluster()
     good = ConfigChange(RESOURCE_BROKER, "2", (("retention.ms", SET, "7"),))
     twice = ConfigChange(RESOURCE_TOPIC, "t", (("retention.ms", SET, "7"),))
@@ -127,7 +127,7 @@ def test_a_resource_that_is_refused_does_not_keep_the_others_from_being_changed(
     assert rig.core.state.image.config(RESOURCE_BROKER, "2") == {"retention.ms": "7"}
 
 
-def test_what_replaces_leaves_nothing_else_set() -> None:
+def test_replacing_change_removes_all_other_configs() -> None:
     rig = cluster(elr=False)
     alter(rig, 2, "t", ("retention.ms", SET, "5"))
     whole = ConfigChange(RESOURCE_TOPIC, "t", (("cleanup.policy", SET, "compact"),), replaces=True)
@@ -135,12 +135,12 @@ def test_what_replaces_leaves_nothing_else_set() -> None:
     assert rig.core.state.image.topic_config("t") == {"cleanup.policy": "compact"}
     before = len(rig.log)
     rig.do(AlterConfigs((whole,)))
-    assert len(rig.log) == before, "nothing is written for what is so already"
+    assert len(rig.log) == before, "no record without a change"
     rig.do(AlterConfigs((ConfigChange(RESOURCE_TOPIC, "t", (), replaces=True),)))
     assert rig.core.state.image.topic_config("t") == {}
 
 
-def test_what_replaces_cannot_take_back_what_has_to_be_there() -> None:
+def test_replacing_change_cannot_remove_required_configs() -> None:
     rig = cluster()
     (result,) = rig.do(AlterConfigs((ConfigChange(RESOURCE_BROKER, "", (), replaces=True),)))
     assert (result.error, result.message) == (
@@ -149,13 +149,13 @@ def test_what_replaces_cannot_take_back_what_has_to_be_there() -> None:
     )
 
 
-def test_groups_have_settings_whether_they_exist_or_not() -> None:
+def test_group_configs_need_no_existing_group() -> None:
     rig = cluster()
     assert alter(rig, 32, "g", ("consumer.session.timeout.ms", SET, "50000")) == (E.NONE, None)
     assert rig.core.state.image.config(32, "g") == {"consumer.session.timeout.ms": "50000"}
 
 
-def test_a_dry_run_changes_nothing() -> None:
+def test_validate_only_writes_no_record() -> None:
     rig = cluster()
     before = len(rig.log)
     change = ConfigChange(RESOURCE_TOPIC, "t", (("retention.ms", SET, "7"),))
@@ -166,8 +166,10 @@ def test_a_dry_run_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "eligible"), [("2", "1", False), ("2", "3", True), ("3", "2", True), ("1", "2", False)]
 )
-def test_with_a_lower_min_isr_nobody_is_eligible_by_the_old_one(before: str, after: str, eligible: bool) -> None:
-    """By the new one the leader acknowledges alone what the other has not got."""
+def test_lower_min_isr_ends_the_eligibility_of_replicas_outside_the_isr(
+    before: str, after: str, eligible: bool
+) -> None:
+    """With the lower value the leader alone acknowledges records that the eligible replica lacks."""
     for kind, name in ((RESOURCE_TOPIC, "t"), (RESOURCE_BROKER, "")):
         rig = cluster()
         alter(rig, RESOURCE_TOPIC, "t", ("min.insync.replicas", DELETE, None))
@@ -179,31 +181,31 @@ def test_with_a_lower_min_isr_nobody_is_eligible_by_the_old_one(before: str, aft
 
 
 @pytest.mark.parametrize(("kind", "name"), [(RESOURCE_TOPIC, "t"), (RESOURCE_BROKER, "")])
-def test_a_leader_that_has_not_heard_of_a_higher_min_isr_does_not_get_a_smaller_isr(kind: int, name: str) -> None:
-    """It would acknowledge alone by the old value, while who leaves is eligible by the new one."""
+def test_isr_change_of_a_leader_without_the_higher_min_isr_is_refused(kind: int, name: str) -> None:
+    """The leader would acknowledge alone with the old value, while the removed replica is eligible with the new one."""
     rig = cluster()
     alter(rig, RESOURCE_TOPIC, "t", ("min.insync.replicas", DELETE, None))
     known = rig.core.state.image.topics["t"].partitions[0]
     alter(rig, kind, name, ("min.insync.replicas", SET, "2"))
     raised = rig.core.state.image.topics["t"].partitions[0]
     assert (raised.partition_epoch, raised.leader_epoch) == (known.partition_epoch + 1, known.leader_epoch)
-    wish = PartitionIsr(
+    request = PartitionIsr(
         rig.core.state.image.topics["t"].topic_id, 0, known.leader_epoch, known.partition_epoch, ((1, -1),)
     )
     epoch = rig.core.state.image.brokers[1].epoch
-    (refused,) = rig.do(AlterPartition(1, epoch, (wish,)))
-    assert refused.error is E.INVALID_UPDATE_VERSION
+    (outdated,) = rig.do(AlterPartition(1, epoch, (request,)))
+    assert outdated.error is E.INVALID_UPDATE_VERSION
     assert rig.core.state.image.topics["t"].partitions[0] == raised
-    (granted,) = rig.do(AlterPartition(1, epoch, (replace(wish, partition_epoch=raised.partition_epoch),)))
-    assert granted.error is E.NONE
+    (accepted,) = rig.do(AlterPartition(1, epoch, (replace(request, partition_epoch=raised.partition_epoch),)))
+    assert accepted.error is E.NONE
     assert rig.core.state.image.topics["t"].partitions[0].elr == (2,)
-    # lower values, and others, are no news to leaders
+    # Leaders need no new partition epoch for lower values and for other configs.
     before = rig.core.state.image.topics["t"].partitions[0].partition_epoch
     alter(rig, RESOURCE_TOPIC, "t", ("retention.ms", SET, "5"))
     assert rig.core.state.image.topics["t"].partitions[0].partition_epoch == before
 
 
-def test_leaders_hear_of_elr_before_anybody_is_eligible() -> None:
+def test_enabling_elr_raises_the_partition_epoch_of_every_partition() -> None:
     rig = cluster(elr=False)
     before = rig.core.state.image.topics["t"].partitions[0].partition_epoch
     on = UpdateFeatures((FeatureUpdate("eligible.leader.replicas.version", 1),))
@@ -214,25 +216,25 @@ def test_leaders_hear_of_elr_before_anybody_is_eligible() -> None:
     assert len(rig.log) == length
 
 
-def test_topics_with_their_own_min_isr_do_not_follow_that_of_all_brokers() -> None:
+def test_topics_with_their_own_min_isr_ignore_the_cluster_default() -> None:
     rig = cluster()
     rig.do(FenceBroker(2))
     assert alter(rig, 4, "", ("min.insync.replicas", SET, "1")) == (E.NONE, None)
     assert rig.core.state.image.topics["t"].partitions[0].elr == (2,)
 
 
-def test_who_is_eligible_without_a_leader_stays_so_until_somebody_leads_alone() -> None:
+def test_eligible_replicas_without_a_leader_stay_eligible_until_one_leads_alone() -> None:
     rig = cluster()
     rig.do(FenceBroker(2))
     rig.do(FenceBroker(1))
     assert alter(rig, 2, "t", ("min.insync.replicas", SET, "1")) == (E.NONE, None)
-    assert rig.core.state.image.topics["t"].partitions[0].elr == (1, 2), "nothing was acknowledged since"
+    assert rig.core.state.image.topics["t"].partitions[0].elr == (1, 2), "no record was acknowledged since"
     rig.do(UnfenceBroker(1))
     back = rig.core.state.image.topics["t"].partitions[0]
-    assert (back.leader, back.isr, back.elr) == (1, (1,), ()), "1 acknowledges alone from now on"
+    assert (back.leader, back.isr, back.elr) == (1, (1,), ()), "broker 1 now acknowledges alone"
 
 
-def test_without_elr_a_broker_may_have_its_own_min_isr() -> None:
+def test_without_elr_a_broker_can_have_its_own_min_isr() -> None:
     rig = cluster(elr=False)
     assert alter(rig, 4, "1", ("min.insync.replicas", SET, "2"))[0] is E.NONE
     assert alter(rig, 4, "", ("min.insync.replicas", DELETE, None))[0] is E.NONE

@@ -1,4 +1,4 @@
-"""Quotas of clients as the controller decides on them."""
+"""AlterClientQuotas: decisions of the controller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def alter(rig: ControllerRig, *entity: Named, **changes: float | None) -> tuple[
     return result.error, result.message
 
 
-def test_quotas_are_set_changed_and_taken_away() -> None:
+def test_quotas_are_set_changed_and_removed() -> None:
     rig = ControllerRig().with_brokers(1)
     assert alter(rig, ("user", "u"), ("client-id", None), producer_byte_rate=5.0, request_percentage=0.5) == (
         E.NONE,
@@ -35,13 +35,13 @@ def test_quotas_are_set_changed_and_taken_away() -> None:
     }
     before = len(rig.log)
     alter(rig, ("user", "u"), ("client-id", None), producer_byte_rate=6.0, consumer_byte_rate=None)
-    alter(rig, ("user", "nobody"), producer_byte_rate=None)
-    assert len(rig.log) == before, "nothing is written for what is so already"
+    alter(rig, ("user", "without-quota"), producer_byte_rate=None)
+    assert len(rig.log) == before, "no record without a change"
     alter(rig, ("ip", "127.0.0.1"), connection_creation_rate=None)
     assert list(rig.core.state.image.client_quotas) == [(("client-id", None), ("user", "u"))]
 
 
-def test_a_dry_run_checks_and_changes_nothing() -> None:
+def test_validate_only_checks_and_writes_no_record() -> None:
     rig = ControllerRig().with_brokers(1)
     for value, error in ((5.0, E.NONE), (-5.0, E.INVALID_REQUEST)):
         change = QuotaChange((("user", "u"),), (("producer_byte_rate", value),))
@@ -80,24 +80,24 @@ def test_a_dry_run_checks_and_changes_nothing() -> None:
         ),
     ],
 )
-def test_quotas_that_are_refused(entity: tuple[Named, ...], changes: dict[str, float | None], message: str) -> None:
+def test_invalid_quota_is_refused(entity: tuple[Named, ...], changes: dict[str, float | None], message: str) -> None:
     rig = ControllerRig().with_brokers(1)
     before = len(rig.log)
     assert alter(rig, *entity, **changes) == (E.INVALID_REQUEST, message)
     assert len(rig.log) == before
 
 
-def test_an_entity_counts_once_and_the_others_are_changed() -> None:
+def test_duplicate_entity_is_refused_and_other_entities_are_changed() -> None:
     rig = ControllerRig().with_brokers(1)
     first = QuotaChange((("user", "u"), ("client-id", "c")), (("producer_byte_rate", 1.0),))
-    again = QuotaChange((("client-id", "c"), ("user", "u")), (("producer_byte_rate", 2.0),))
-    twice = QuotaChange((("user", "v"),), (("producer_byte_rate", 2.0), ("producer_byte_rate", 3.0)))
-    results: tuple[QuotaResult, ...] = rig.do(AlterClientQuotas((first, again, twice)))
+    duplicate_entity = QuotaChange((("client-id", "c"), ("user", "u")), (("producer_byte_rate", 2.0),))
+    duplicate_key = QuotaChange((("user", "v"),), (("producer_byte_rate", 2.0), ("producer_byte_rate", 3.0)))
+    results: tuple[QuotaResult, ...] = rig.do(AlterClientQuotas((first, duplicate_entity, duplicate_key)))
     assert [result.error for result in results] == [E.NONE, E.INVALID_REQUEST, E.INVALID_REQUEST]
     assert list(rig.core.state.image.client_quotas.values()) == [{"producer_byte_rate": 1.0}]
 
 
-def test_one_call_changes_no_more_than_fits_one_batch() -> None:
+def test_changes_per_request_are_limited() -> None:
     rig = ControllerRig().with_brokers(1)
     many = tuple(
         QuotaChange((("user", str(number)),), (("producer_byte_rate", 1.0),))

@@ -1,4 +1,4 @@
-"""A broker that registers, keeps its session and leaves, against a controller that answers by a list."""
+"""Broker lifecycle: registration, heartbeats and controlled shutdown, against a controller with prepared replies."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ACTIVE = HeartbeatReply(is_caught_up=True, is_fenced=False, should_shut_down=False)
-GO = HeartbeatReply(is_caught_up=True, is_fenced=True, should_shut_down=True)
+SHUT_DOWN = HeartbeatReply(is_caught_up=True, is_fenced=True, should_shut_down=True)
 EPOCH = 4
 
 
-class Script:
-    """`registrations` and `replies` are given in order; the last reply is repeated."""
+class ScriptedController:
+    """Controller that returns `registrations` and `replies` in order, and the last reply repeatedly."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Script:
         self.replies = list(replies)
         self.heartbeats: list[BrokerHeartbeat] = []
         self.controllers: list[ControllerRegistration] = []
-        self.told: list[tuple[int, int]] = []
+        self.registered_epochs: list[tuple[int, int]] = []
         self.without_quorum = False
         self.registered = 0
         self.gate: asyncio.Event | None = None
@@ -66,7 +66,7 @@ class Script:
             ),
             own_controller=ControllerRegistration(1, UUID(int=7), (), {}),
             without_quorum=lambda: self.without_quorum,
-            on_registered=lambda epoch: self.told.append((epoch, len(self.heartbeats))),
+            on_registered=lambda epoch: self.registered_epochs.append((epoch, len(self.heartbeats))),
         )
         self.lifecycle.start()
 
@@ -101,7 +101,7 @@ class Script:
         return reply
 
 
-async def test_it_tries_again_until_it_is_registered_and_asks_only_when_it_knows_itself() -> None:
+async def test_registration_is_repeated_and_heartbeats_wait_for_the_registration_record() -> None:
     transient: list[ErrorCode | type[OSError]] = [
         ErrorCode.NOT_CONTROLLER,
         ConnectionResetError,
@@ -109,82 +109,82 @@ async def test_it_tries_again_until_it_is_registered_and_asks_only_when_it_knows
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NONE,
     ]
-    script = Script(transient, [ErrorCode.NOT_CONTROLLER, ACTIVE])
+    script = ScriptedController(transient, [ErrorCode.NOT_CONTROLLER, ACTIVE])
     await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
     assert script.lifecycle.broker_epoch == EPOCH
-    assert [beat.metadata_offset for beat in script.heartbeats] == [EPOCH, EPOCH]
+    assert [heartbeat.metadata_offset for heartbeat in script.heartbeats] == [EPOCH, EPOCH]
     await script.tasks.cancel_all()
 
 
-async def test_a_registration_refused_for_good_stops_the_node() -> None:
-    script = Script([ErrorCode.INCONSISTENT_CLUSTER_ID], [ACTIVE])
+async def test_final_registration_error_stops_the_node() -> None:
+    script = ScriptedController([ErrorCode.INCONSISTENT_CLUSTER_ID], [ACTIVE])
     await asyncio.wait_for(script.failed.wait(), 10)
     assert [str(error).split(":")[0] for error in script.failures] == ["INCONSISTENT_CLUSTER_ID"]
     assert script.heartbeats == []
 
 
-async def test_it_leaves_when_the_controller_lets_it_go() -> None:
-    script = Script([ErrorCode.NONE], [ACTIVE, ACTIVE, ACTIVE, ACTIVE, GO])
+async def test_shutdown_ends_when_the_controller_permits_it() -> None:
+    script = ScriptedController([ErrorCode.NONE], [ACTIVE, ACTIVE, ACTIVE, ACTIVE, SHUT_DOWN])
     await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
     await asyncio.wait_for(script.lifecycle.stop(), 10)
-    assert [beat.want_shut_down for beat in script.heartbeats] == [False, True, True, True, True]
+    assert [heartbeat.want_shut_down for heartbeat in script.heartbeats] == [False, True, True, True, True]
     assert script.failures == []
 
 
-def know_of(script: Script, broker_id: int, *, fenced: bool) -> None:
-    """Another broker is in the metadata."""
+def add_broker(script: ScriptedController, broker_id: int, *, fenced: bool) -> None:
+    """Publish the registration of another broker."""
     other = RegisterBrokerRecord(broker_id=broker_id, fenced=fenced)
     offset = script.metadata.image.offset + 1
     script.metadata.on_committed([LogBatch(offset, offset, 1, ((None, encode_record(other)),))])
 
 
-async def test_it_hands_over_to_a_controller_that_is_elected_while_it_leaves() -> None:
-    """The controller may have gone for the same reason a moment ago, and a restarted broker must not cost an outage."""
-    script = Script(
-        [ErrorCode.NONE], [ACTIVE, ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, *[ACTIVE] * 3, GO]
+async def test_shutdown_continues_with_a_controller_elected_meanwhile() -> None:
+    """The controller may have failed at the same moment. A restart of a broker must still hand over its leaders."""
+    script = ScriptedController(
+        [ErrorCode.NONE], [ACTIVE, ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, *[ACTIVE] * 3, SHUT_DOWN]
     )
     await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
-    know_of(script, 2, fenced=False)
+    add_broker(script, 2, fenced=False)
     await asyncio.wait_for(script.lifecycle.stop(), 10)
-    assert [beat.want_shut_down for beat in script.heartbeats] == [False] + [True] * 6
-    assert script.replies == [GO], "which is repeated"
+    assert [heartbeat.want_shut_down for heartbeat in script.heartbeats] == [False] + [True] * 6
+    assert script.replies == [SHUT_DOWN], "the last reply is repeated"
     assert script.failures == []
 
 
-async def test_it_leaves_alone_when_the_controller_stays_away() -> None:
-    script = Script([ErrorCode.NONE], [ACTIVE, ErrorCode.NOT_CONTROLLER], hand_over_limit_ms=0)
+async def test_shutdown_without_a_controller_ends_after_its_limit() -> None:
+    script = ScriptedController([ErrorCode.NONE], [ACTIVE, ErrorCode.NOT_CONTROLLER], hand_over_limit_ms=0)
     await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
-    know_of(script, 2, fenced=False)
+    add_broker(script, 2, fenced=False)
     await asyncio.wait_for(script.lifecycle.stop(), 10)
-    assert len(script.heartbeats) > 2, "more than one try"
+    assert len(script.heartbeats) > 2, "more than one attempt"
     assert script.failures == []
 
 
 @pytest.mark.parametrize("without_quorum", [True, False])
-async def test_it_does_not_wait_for_a_controller_when_the_cluster_goes_down(without_quorum: bool) -> None:
-    """No controller can be elected, or nobody is there to take over."""
-    script = Script([ErrorCode.NONE], [ACTIVE, ErrorCode.NOT_CONTROLLER])
+async def test_shutdown_does_not_wait_for_a_controller_without_quorum_or_other_brokers(without_quorum: bool) -> None:
+    """No controller can be elected, or no other broker can take over the leaders."""
+    script = ScriptedController([ErrorCode.NONE], [ACTIVE, ErrorCode.NOT_CONTROLLER])
     await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
-    know_of(script, 2, fenced=not without_quorum)
+    add_broker(script, 2, fenced=not without_quorum)
     script.without_quorum = without_quorum
     await asyncio.wait_for(script.lifecycle.stop(), 10)
-    assert [beat.want_shut_down for beat in script.heartbeats] == [False, True]
+    assert [heartbeat.want_shut_down for heartbeat in script.heartbeats] == [False, True]
     assert script.failures == []
 
 
 @pytest.mark.parametrize("error", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
-async def test_a_broker_that_the_controller_has_forgotten_registers_again(error: ErrorCode) -> None:
-    script = Script([ErrorCode.NONE, ErrorCode.NOT_CONTROLLER, ErrorCode.NONE], [error, ACTIVE])
+async def test_stale_broker_epoch_leads_to_a_new_registration(error: ErrorCode) -> None:
+    script = ScriptedController([ErrorCode.NONE, ErrorCode.NOT_CONTROLLER, ErrorCode.NONE], [error, ACTIVE])
     await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
     assert script.lifecycle.broker_epoch == 2 * EPOCH + 1
-    assert [beat.broker_epoch for beat in script.heartbeats] == [EPOCH, 2 * EPOCH + 1]
+    assert [heartbeat.broker_epoch for heartbeat in script.heartbeats] == [EPOCH, 2 * EPOCH + 1]
     await script.tasks.cancel_all()
-    assert len(script.controllers) == 2, "once, with a second try"
-    assert script.told == [(EPOCH, 0), (2 * EPOCH + 1, 1)], "before any heartbeat of that epoch"
+    assert len(script.controllers) == 2, "one registration, with a second attempt"
+    assert script.registered_epochs == [(EPOCH, 0), (2 * EPOCH + 1, 1)], "before the first heartbeat of the epoch"
 
 
-async def test_an_id_that_stays_in_use_stops_the_node_and_says_what_to_do() -> None:
-    script = Script([ErrorCode.DUPLICATE_BROKER_REGISTRATION], [ACTIVE])
+async def test_id_in_use_stops_the_node_and_names_the_remedy() -> None:
+    script = ScriptedController([ErrorCode.DUPLICATE_BROKER_REGISTRATION], [ACTIVE])
     other = RegisterBrokerRecord(broker_id=1, end_points=[BrokerEndpoint(name="P", host="h2", port=9092)])
     script.metadata.on_committed([LogBatch(0, 0, 1, ((None, encode_record(other)),))])
     await asyncio.wait_for(script.failed.wait(), 10)
@@ -193,15 +193,15 @@ async def test_an_id_that_stays_in_use_stops_the_node_and_says_what_to_do() -> N
     ]
 
 
-async def test_a_broker_that_cannot_serve_says_so_at_once_even_when_an_answer_is_under_way() -> None:
-    script = Script([ErrorCode.NONE], [ACTIVE])
+async def test_fence_request_during_a_heartbeat_is_sent_after_its_response() -> None:
+    script = ScriptedController([ErrorCode.NONE], [ACTIVE])
     await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
     gate = script.gate = asyncio.Event()
     script.lifecycle.want_fence("/data: No space left on device")
     while len(script.heartbeats) < 2:
         await asyncio.sleep(0)
     assert script.heartbeats[1].want_fence
-    script.lifecycle._fence_requested = False  # as if it were news again, while the answer is awaited
+    script.lifecycle._fence_requested = False  # a new fence request while the response is outstanding
     script.lifecycle.want_fence("again")
     gate.set()
     while len(script.heartbeats) < 3:
@@ -209,8 +209,8 @@ async def test_a_broker_that_cannot_serve_says_so_at_once_even_when_an_answer_is
     await script.tasks.cancel_all()
 
 
-async def test_a_controller_that_does_not_answer_is_asked_again() -> None:
-    script = Script([ErrorCode.NONE], [ACTIVE])
+async def test_heartbeat_without_response_is_repeated() -> None:
+    script = ScriptedController([ErrorCode.NONE], [ACTIVE])
     script.lifecycle._config = LifecycleConfig(request_timeout_ms=1, retry_backoff_ms=1)
     script.gate = asyncio.Event()
     while len(script.heartbeats) < 3:

@@ -1,4 +1,4 @@
-"""The table of the broker lifecycle."""
+"""Transition table of the broker lifecycle."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def test_every_state_is_in_one_phase() -> None:
 
 
 @pytest.mark.parametrize("state", OVER)
-def test_no_event_occurs_after_the_end(state: State) -> None:
+def test_no_event_is_possible_after_the_end(state: State) -> None:
     assert {TRANSITIONS.cells[state, event] for event in Event} == {BUG}
 
 
-def test_a_broker_that_shuts_down_never_registers_again_and_never_fails() -> None:
+def test_broker_in_shutdown_neither_registers_nor_fails() -> None:
     for state in SHUTTING_DOWN:
         steps = [TRANSITIONS.cells[state, event] for event in Event]
         entered = {step.state for step in steps if isinstance(step, Step)}

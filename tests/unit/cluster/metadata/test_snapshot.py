@@ -211,14 +211,14 @@ async def test_a_node_far_behind_is_brought_up_by_a_snapshot_and_a_new_leader_st
     rest = [node for node in cluster.drivers if node != away]
     await cluster.make_topics(0, 1)
     await cluster.until(lambda: cluster.all_have(1, [1, 2, 3]))
-    cluster.cut = [away]
+    cluster.isolated = [away]
     for round_ in range(6):
         await cluster.make_topics(1 + 10 * round_, 10)
         await cluster.until(lambda round_=round_: cluster.all_have(11 + 10 * round_, rest))  # type: ignore[misc]
     await cluster.until(lambda: all(cluster.storages[node].start > 0 for node in rest))
     assert all(len(cluster.storages[node].files) == 2 for node in rest)
 
-    cluster.cut = []
+    cluster.isolated = []
     await cluster.until(lambda: cluster.all_have(61, [1, 2, 3]))
     assert cluster.storages[away].start > 0
     images = [cluster.caches[node].image for node in (1, 2, 3)]

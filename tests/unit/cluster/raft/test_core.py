@@ -1,4 +1,4 @@
-"""Rules of the raft core that no transcript shows by itself, and the parts it is made of."""
+"""Raft core: rules that no transcript shows separately, and the parts of the core."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fetch(core: RaftCore, source: int, offset: int, epoch: int) -> None:
     core.step(FetchRequest(source, 1, core.epoch, offset, epoch, core.high_watermark), 1_100)
 
 
-def test_copies_of_an_old_epoch_do_not_commit_it() -> None:
+def test_replicated_entries_of_an_old_epoch_are_not_committed() -> None:
     log = LogView([(1, 0)], end_offset=2)  # entries 0 and 1 of epoch 1, never committed
     core = RaftCore(1, [1, 2, 3], log, HardState(epoch=1), rng=Fixed(1))
     core.start(0)
@@ -56,12 +56,12 @@ def test_copies_of_an_old_epoch_do_not_commit_it() -> None:
     assert core.leader_state is not None
     assert (core.leader_state.epoch_start_offset, core.log.stable_end) == (2, 3)
     fetch(core, 2, 2, 1)
-    assert core.high_watermark == 0  # both old entries are on a majority, and still not committed
+    assert core.high_watermark == 0  # a majority has both old entries, and they are not committed yet
     fetch(core, 2, 3, 2)
     assert core.high_watermark == 3
 
 
-def test_the_leaders_own_copy_counts_only_when_it_is_durable() -> None:
+def test_own_copy_of_the_leader_counts_when_it_is_durable() -> None:
     core = leader_of_three()
     start = core.high_watermark
     core.propose(b"x", 1)
@@ -72,7 +72,7 @@ def test_the_leaders_own_copy_counts_only_when_it_is_durable() -> None:
     assert core.high_watermark == start + 1
 
 
-def test_only_a_leader_appends() -> None:
+def test_append_on_a_follower_is_refused() -> None:
     env = RaftInterpreter()
     env.do_nodes("3")
     with pytest.raises(NotLeader):
@@ -83,7 +83,7 @@ def test_only_a_leader_appends() -> None:
     ("epoch_ahead", "error"),
     [(-1, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )
-def test_fetches_of_another_epoch_are_refused(epoch_ahead: int, error: ErrorCode) -> None:
+def test_fetch_of_another_epoch_is_refused(epoch_ahead: int, error: ErrorCode) -> None:
     core = leader_of_three()
     core.step(FetchRequest(2, 1, core.epoch + epoch_ahead, 0, 0, 0, 77), 1_100)
     ready = core.take_ready()
@@ -93,13 +93,13 @@ def test_fetches_of_another_epoch_are_refused(epoch_ahead: int, error: ErrorCode
     assert (reply.error, reply.epoch, reply.leader_id, reply.request_id) == (error, core.epoch, 1, 77)
 
 
-def answers(core: RaftCore) -> list[tuple[int, ErrorCode]]:
-    """(request id, error) of the answers to fetches that have come out of the core since."""
-    found = []
+def fetch_replies(core: RaftCore) -> list[tuple[int, ErrorCode]]:
+    """Return (request id, error) of the fetch replies since the last call."""
+    errors = []
     while (ready := core.take_ready()) is not None:
-        found += [(m.request_id, m.error) for m in ready.early_messages if isinstance(m, FetchReply)]
+        errors += [(m.request_id, m.error) for m in ready.early_messages if isinstance(m, FetchReply)]
         core.advance(1_100)
-    return found
+    return errors
 
 
 def park(core: RaftCore, source: int, request_id: int) -> None:
@@ -107,34 +107,34 @@ def park(core: RaftCore, source: int, request_id: int) -> None:
     core.step(FetchRequest(source, 1, core.epoch, end, core.log.last_epoch, high_watermark, request_id), 1_100)
 
 
-def test_every_fetch_is_answered_also_one_whose_asker_has_asked_again() -> None:
-    """Its connection broke, perhaps, and this side has not noticed: the question must not stay open for ever.
+def test_earlier_fetches_of_a_replica_are_completed_with_an_error() -> None:
+    """A fetch must not stay open when its connection broke unnoticed and the replica fetches again.
 
-    Nor may two processes of one id drive each other round: the answer is an error, after which a follower waits.
+    The reply is an error, after which a follower waits: two processes with one id do not fetch in a loop.
     """
     core = leader_of_three()
     park(core, 2, 999)
-    answers(core)
+    fetch_replies(core)
     for request_id in (1_000, 1_001, 1_002):
         park(core, 2, request_id)
-    assert answers(core) == [(each, ErrorCode.NETWORK_EXCEPTION) for each in (999, 1_000, 1_001)]
+    assert fetch_replies(core) == [(request_id, ErrorCode.NETWORK_EXCEPTION) for request_id in (999, 1_000, 1_001)]
     core.tick(1_100 + core.config.fetch_wait_ms_max)
-    assert (1_002, ErrorCode.NONE) in answers(core)
+    assert (1_002, ErrorCode.NONE) in fetch_replies(core)
 
 
-def test_a_fetch_of_an_observer_that_is_forgotten_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_of_an_evicted_observer_gets_a_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader, "OBSERVERS_MAX", 1)
     core = leader_of_three()
-    answers(core)
+    fetch_replies(core)
     park(core, 7, 1_000)
     park(core, 8, 1_001)
     assert core.leader_state is not None
     assert 7 not in core.leader_state.progress
-    assert answers(core) == [(1_000, ErrorCode.NETWORK_EXCEPTION)]
+    assert fetch_replies(core) == [(1_000, ErrorCode.NETWORK_EXCEPTION)]
 
 
-def test_an_observer_is_not_a_preferred_successor() -> None:
-    """An observer in the list would delay the election: the voters behind it wait for their turn."""
+def test_observer_is_not_a_preferred_successor() -> None:
+    """An observer in the list would delay the election: each voter waits according to its position in the list."""
     core = leader_of_three()
     fetch(core, 7, core.log.end_offset, core.epoch)
     core.resign(1_100)
@@ -154,7 +154,7 @@ def test_an_observer_is_not_a_preferred_successor() -> None:
         (VoteRequest(2, 1, 5, 0, -1, pre_vote=False), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_bad_vote_requests_change_nothing(request_: VoteRequest, error: ErrorCode) -> None:
+def test_invalid_vote_request_changes_no_state(request_: VoteRequest, error: ErrorCode) -> None:
     core = leader_of_three()
     core.step(request_, 1_100)
     ready = core.take_ready()
@@ -163,7 +163,7 @@ def test_bad_vote_requests_change_nothing(request_: VoteRequest, error: ErrorCod
     assert (core.role, core.epoch) == (Role.LEADER, 1)
 
 
-def test_a_candidate_whose_log_is_behind_gets_no_vote_but_its_epoch_is_taken_over() -> None:
+def test_candidate_with_a_shorter_log_gets_no_vote_but_its_epoch_is_adopted() -> None:
     core = leader_of_three()
     core.step(VoteRequest(2, 1, 5, 0, 0, pre_vote=False), 1_100)
     ready = core.take_ready()
@@ -172,7 +172,7 @@ def test_a_candidate_whose_log_is_behind_gets_no_vote_but_its_epoch_is_taken_ove
     assert [m.granted for m in ready.messages if isinstance(m, VoteReply)] == [False]
 
 
-def test_a_restart_never_goes_back_to_an_epoch_that_its_log_has_passed() -> None:
+def test_restart_adopts_the_last_epoch_of_the_log() -> None:
     log = LogView([(1, 0), (7, 3)], end_offset=5)
     core = RaftCore(1, [1, 2], log, HardState(epoch=6, leader_id=2, voted_id=-1), rng=Fixed(1))
     core.start(0)
@@ -194,12 +194,12 @@ def test_a_restart_never_goes_back_to_an_epoch_that_its_log_has_passed() -> None
         (12, 4, EpochEnd(3, 10)),
     ],
 )
-def test_where_another_log_diverges(fetch_offset: int, last_epoch: int, diverging: EpochEnd | None) -> None:
+def test_divergence_of_another_log(fetch_offset: int, last_epoch: int, diverging: EpochEnd | None) -> None:
     log = LogView([(1, 0), (3, 3)], end_offset=10)
     assert log.divergence(fetch_offset, last_epoch) == diverging
 
 
-def test_what_was_cut_during_a_write_is_not_durable() -> None:
+def test_entries_truncated_during_a_write_are_not_durable() -> None:
     log = LogView()
     log.append(Entry(0, 4, 1, b"a"))
     log.append(Entry(5, 9, 1, b"b"))
@@ -212,13 +212,13 @@ def test_what_was_cut_during_a_write_is_not_durable() -> None:
 
 
 @given(st.lists(st.integers(-1, 50), min_size=1, max_size=7))
-def test_a_majority_has_what_is_committed(ends: list[int]) -> None:
+def test_committed_offset_is_on_a_majority(ends: list[int]) -> None:
     committed = committed_offset(ends)
     assert sum(end >= committed for end in ends) > len(ends) // 2
     assert sum(end > committed for end in ends) <= len(ends) // 2
 
 
-def test_successors_in_order_of_their_logs() -> None:
+def test_successors_are_ordered_by_log_end_offset() -> None:
     progress = {1: Progress(5), 2: Progress(9), 3: Progress(5), 4: Progress()}
     assert successors(progress) == (2, 1, 3, 4)
     assert [successor_wait_ms(n, 4, 1_000) for n in range(4)] == [0, 125, 250, 500]
@@ -244,12 +244,12 @@ def test_quorum_state_round_trip() -> None:
         (b"[" * 20_000, "quorum-state"),
     ],
 )
-def test_a_quorum_state_that_cannot_be_trusted_is_refused(data: bytes, message: str) -> None:
+def test_invalid_quorum_state_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(BadQuorumState, match=message):
         decode_quorum_state(data, [1])
 
 
-def test_batches_hold_what_was_put_into_them() -> None:
+def test_encoded_batches_are_decoded_unchanged() -> None:
     data = encode_records([(None, b"x"), (b"k", None)], base_offset=5, epoch=3, now_ms=1_000)
     change = encode_entry(Entry(7, 7, 4, LeaderChange(1, (1, 2), (1,))), 1_000)
     first, second = decode_batches(data + change)

@@ -1,4 +1,4 @@
-"""Three drivers over a network in memory: the loop that runs the core, with timers and disks of its own."""
+"""Raft drivers over an in-memory network, each with its own timers and in-memory disk."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ FAST = RaftConfig(election_timeout_ms=40, fetch_timeout_ms=80, election_backoff_
 
 
 class Cluster:
-    """Messages are delivered by the loop, in order; `cut` nodes neither send nor receive."""
+    """In-memory network. The event loop delivers messages in order. Nodes in `isolated` neither send nor receive."""
 
     def __init__(self) -> None:
         self.drivers: dict[int, RaftDriver] = {}
         self.storages: dict[int, MemoryRaftStorage] = {}
         self.values: dict[int, list[bytes | None]] = {}
         self.leadership: dict[int, Leadership] = {}
-        self.cut: list[int] = []
+        self.isolated: list[int] = []
         self.failures: list[BaseException] = []
         self.tasks = Tasks(lambda _, error: self.failures.append(error))
         self.changed = asyncio.Event()
@@ -75,7 +75,7 @@ class Cluster:
         await driver.start()
 
     def prepare(self, node: int) -> None:
-        """For those who build more upon a driver, before it starts."""
+        """Do nothing. Subclasses attach further components to the driver before it starts."""
 
     def committed(self, node: int, batches: Sequence[LogBatch]) -> None:
         self.values[node] += [value for batch in batches for _, value in batch.records]
@@ -89,7 +89,7 @@ class Cluster:
         asyncio.get_running_loop().call_soon(self.deliver, message)
 
     def deliver(self, message: Message) -> None:
-        if message.source not in self.cut and message.target not in self.cut:
+        if message.source not in self.isolated and message.target not in self.isolated:
             self.drivers[message.target].step(message)
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -100,7 +100,11 @@ class Cluster:
 
     async def leader(self) -> RaftDriver:
         def leaders() -> list[int]:
-            return [node for node, known in self.leadership.items() if known.is_leader and node not in self.cut]
+            return [
+                node
+                for node, leadership_of_node in self.leadership.items()
+                if leadership_of_node.is_leader and node not in self.isolated
+            ]
 
         await self.until(lambda: bool(leaders()))
         return self.drivers[max(leaders(), key=lambda node: self.leadership[node].epoch)]
@@ -112,22 +116,22 @@ class Cluster:
         assert self.failures == []
 
 
-async def test_three_nodes_agree_and_go_on_without_their_leader() -> None:
+async def test_quorum_elects_a_new_leader_after_the_partition_of_the_old_one() -> None:
     cluster = Cluster()
     await cluster.start([1, 2, 3])
     first = await cluster.leader()
     first.append([ShardRecord(None, b"a"), ShardRecord(None, b"b")], 1_000)
     await cluster.until(lambda: all(values == [b"a", b"b"] for values in cluster.values.values()))
 
-    cluster.cut = [first.node_id]
+    cluster.isolated = [first.node_id]
     first.append([ShardRecord(None, b"lost")], 1_000)
     second = await cluster.leader()
     assert second is not first
     second.append([ShardRecord(None, b"c")], 1_000)
-    rest = [node for node in cluster.drivers if node != first.node_id]
-    await cluster.until(lambda: all(cluster.values[node] == [b"a", b"b", b"c"] for node in rest))
+    majority = [node for node in cluster.drivers if node != first.node_id]
+    await cluster.until(lambda: all(cluster.values[node] == [b"a", b"b", b"c"] for node in majority))
 
-    cluster.cut = []
+    cluster.isolated = []
     await cluster.until(lambda: cluster.values[first.node_id] == [b"a", b"b", b"c"])
     with pytest.raises(Refusal) as refused:
         first.append([ShardRecord(None, b"late")], 1_000)
@@ -135,7 +139,7 @@ async def test_three_nodes_agree_and_go_on_without_their_leader() -> None:
     await cluster.stop()
 
 
-async def test_a_replica_that_comes_back_empty_handed_gets_everything() -> None:
+async def test_replica_with_an_empty_log_gets_all_entries() -> None:
     cluster = Cluster()
     await cluster.start([1, 2, 3])
     leader = await cluster.leader()
@@ -143,17 +147,17 @@ async def test_a_replica_that_comes_back_empty_handed_gets_everything() -> None:
         leader.append([ShardRecord(None, b"%d" % number)], 1_000)
     expected: list[bytes | None] = [b"%d" % number for number in range(50)]
     await cluster.until(lambda: all(values == expected for values in cluster.values.values()))
-    back = next(node for node in cluster.drivers if node != leader.node_id)
-    await cluster.drivers[back].stop()
-    cluster.storages[back] = MemoryRaftStorage(hard_state=cluster.storages[back].hard_state)
-    await cluster.start_node(back, [1, 2, 3])
-    await cluster.until(lambda: cluster.values[back] == expected)
-    assert cluster.drivers[back].log_end_offset == leader.log_end_offset
-    assert not cluster.leadership[back].is_leader
+    restarted = next(node for node in cluster.drivers if node != leader.node_id)
+    await cluster.drivers[restarted].stop()
+    cluster.storages[restarted] = MemoryRaftStorage(hard_state=cluster.storages[restarted].hard_state)
+    await cluster.start_node(restarted, [1, 2, 3])
+    await cluster.until(lambda: cluster.values[restarted] == expected)
+    assert cluster.drivers[restarted].log_end_offset == leader.log_end_offset
+    assert not cluster.leadership[restarted].is_leader
     await cluster.stop()
 
 
-async def test_a_batch_beyond_the_limit_is_refused_before_it_is_written() -> None:
+async def test_batch_above_the_limit_is_refused_before_the_write() -> None:
     cluster = Cluster()
     await cluster.start([1])
     leader = await cluster.leader()
@@ -165,11 +169,11 @@ async def test_a_batch_beyond_the_limit_is_refused_before_it_is_written() -> Non
     await cluster.stop()
 
 
-# ---- durable before it is answered -----------------------------------------------------------------------------------
+# ---- durable before the response -------------------------------------------------------------------------------------
 
 
-class Recorded:
-    """One node of three; what it sends stands between what its disk has done."""
+class RecordedNode:
+    """One of three nodes. It records the order of its disk operations and sent messages."""
 
     def __init__(self, node_id: int = 1, voters: Sequence[int] = (1, 2, 3)) -> None:
         self.failures: list[BaseException] = []
@@ -205,8 +209,8 @@ class Recorded:
         assert self.failures == []
 
 
-async def test_a_vote_is_on_the_disk_before_it_is_answered() -> None:
-    node = Recorded()
+async def test_vote_is_durable_before_the_response() -> None:
+    node = RecordedNode()
     await node.driver.start()
     await node.rest()
     node.storage.done.clear()
@@ -222,16 +226,16 @@ async def test_a_vote_is_on_the_disk_before_it_is_answered() -> None:
     await node.end()
 
 
-async def test_entries_are_synced_before_they_are_acknowledged() -> None:
-    node = Recorded()
+async def test_entries_are_synced_before_the_acknowledgment() -> None:
+    node = RecordedNode()
     await node.driver.start()
     node.driver.step(BeginQuorumEpochRequest(2, 1, 3))
     await node.rest()
-    asked = next(message for message in node.messages if isinstance(message, FetchRequest))
+    fetch = next(message for message in node.messages if isinstance(message, FetchRequest))
     node.storage.done.clear()
     node.storage.gate = asyncio.Event()
     data = encode_records([(None, b"b")], base_offset=1, epoch=3, now_ms=1)
-    node.driver.step(FetchReply(2, 1, 3, 2, 1, 1, 0, (Entry(1, 1, 3, data),), request_id=asked.request_id))
+    node.driver.step(FetchReply(2, 1, 3, 2, 1, 1, 0, (Entry(1, 1, 3, data),), request_id=fetch.request_id))
     await node.rest()
     assert node.storage.done == ["written"]
     node.storage.gate.set()
@@ -241,14 +245,14 @@ async def test_entries_are_synced_before_they_are_acknowledged() -> None:
     await node.end()
 
 
-async def test_a_leader_that_counts_other_voters_ends_the_node() -> None:
-    node = Recorded()
+async def test_leader_with_different_voters_ends_the_node() -> None:
+    node = RecordedNode()
     await node.driver.start()
     node.driver.step(BeginQuorumEpochRequest(2, 1, 3))
     await node.rest()
-    asked = next(message for message in node.messages if isinstance(message, FetchRequest))
+    fetch = next(message for message in node.messages if isinstance(message, FetchRequest))
     data = encode_entry(Entry(1, 1, 3, LeaderChange(2, (1, 2, 4), (2, 4))), 1)
-    node.driver.step(FetchReply(2, 1, 3, 2, 1, 0, 0, (Entry(1, 1, 3, data),), request_id=asked.request_id))
+    node.driver.step(FetchReply(2, 1, 3, 2, 1, 0, 0, (Entry(1, 1, 3, data),), request_id=fetch.request_id))
     await node.rest()
     (failure,) = node.failures
     assert isinstance(failure, DifferentVoters)
@@ -258,34 +262,34 @@ async def test_a_leader_that_counts_other_voters_ends_the_node() -> None:
     await node.tasks.cancel_all()
 
 
-async def test_a_leader_that_is_no_voter_by_the_own_list_ends_the_node() -> None:
-    node = Recorded(4, [1, 2])
+async def test_leader_outside_the_configured_voters_ends_the_node() -> None:
+    node = RecordedNode(4, [1, 2])
     await node.driver.start()
     await node.rest()
-    [asked] = [message for message in node.messages if isinstance(message, FetchRequest)]
+    [fetch] = [message for message in node.messages if isinstance(message, FetchRequest)]
     refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    node.driver.step(FetchReply(asked.target, 4, 3, 3, 1, error=refused, request_id=asked.request_id))
+    node.driver.step(FetchReply(fetch.target, 4, 3, 3, 1, error=refused, request_id=fetch.request_id))
     await node.rest()
     (failure,) = node.failures
     assert isinstance(failure, DifferentVoters)
     assert str(failure) == (
-        "node 3 leads the metadata log, but the voters of this node are [1, 2]: set controller.quorum.voters to the same"
-        " value on every node"
+        "node 3 leads the metadata log, but the voters of this node are [1, 2]: set controller.quorum.voters to the"
+        " same value on every node"
     )
     await node.driver.stop()
     await node.tasks.cancel_all()
 
 
-async def test_a_leader_without_what_is_committed_ends_the_node() -> None:
-    node = Recorded()
+async def test_leader_that_lacks_committed_entries_ends_the_node() -> None:
+    node = RecordedNode()
     await node.driver.start()
     node.driver.step(BeginQuorumEpochRequest(2, 1, 3))
     await node.rest()
-    asked = next(message for message in node.messages if isinstance(message, FetchRequest))
-    node.driver.step(FetchReply(2, 1, 3, 2, 1, 1, request_id=asked.request_id))
+    fetch = next(message for message in node.messages if isinstance(message, FetchRequest))
+    node.driver.step(FetchReply(2, 1, 3, 2, 1, 1, request_id=fetch.request_id))
     await node.rest()
-    asked = [message for message in node.messages if isinstance(message, FetchRequest)][-1]
-    node.driver.step(FetchReply(2, 1, 3, 2, 1, 0, diverging=EpochEnd(0, 0), request_id=asked.request_id))
+    fetch = [message for message in node.messages if isinstance(message, FetchRequest)][-1]
+    node.driver.step(FetchReply(2, 1, 3, 2, 1, 0, diverging=EpochEnd(0, 0), request_id=fetch.request_id))
     await node.rest()
     (failure,) = node.failures
     assert isinstance(failure, LostCommitted)
@@ -293,16 +297,18 @@ async def test_a_leader_without_what_is_committed_ends_the_node() -> None:
     await node.tasks.cancel_all()
 
 
-async def test_suspicion_elects_without_waiting_for_a_time_out() -> None:
-    """With time-outs of minutes, whatever happens here happens at once."""
+async def test_suspicion_starts_an_election_before_the_timeout() -> None:
+    """Time-outs are minutes, so every election within this test follows from the suspicion."""
     cluster = Cluster()
     cluster.config = RaftConfig(election_timeout_ms=100_000, fetch_timeout_ms=200_000)
     await cluster.start([1, 2, 3])
     first = await cluster.leader()
-    await cluster.until(lambda: all(known.leader_id == first.node_id for known in cluster.leadership.values()))
+    await cluster.until(
+        lambda: all(leadership_of_node.leader_id == first.node_id for leadership_of_node in cluster.leadership.values())
+    )
     first.append([ShardRecord(None, b"a")], 1_000)
     await cluster.until(lambda: all(values == [b"a"] for values in cluster.values.values()))
-    cluster.cut = [first.node_id]
+    cluster.isolated = [first.node_id]
     for node, driver in cluster.drivers.items():
         if node != first.node_id:
             driver.suspect(first.node_id)

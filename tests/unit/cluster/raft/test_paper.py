@@ -1,6 +1,8 @@
-"""One test for each claim of the Raft paper that applies (Ongaro, Ousterhout: In Search of an Understandable Consensus Algorithm,
-extended version): basics and elections. Sections are the paper's. "Term" there is "epoch" here; followers fetch instead of being sent entries,
-so AppendEntries of a new leader is BeginQuorumEpoch, and a fetch is the acknowledgment.
+"""Claims of the Raft paper about terms and elections, one test for each claim that applies.
+
+Ongaro, Ousterhout: In Search of an Understandable Consensus Algorithm (extended version). Sections are the paper's.
+Its "term" is "epoch" here. Followers fetch, so AppendEntries of a new leader is BeginQuorumEpoch, and a fetch is the
+acknowledgment.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ from tests.support.transcripts.raft import Fixed
 
 
 @pytest.mark.parametrize("role", [Role.LEADER, Role.CANDIDATE, Role.FOLLOWER])
-def test_a_larger_term_is_taken_over_and_ends_leaderships_and_candidacies(role: Role) -> None:
-    """5.1: "If one server's current term is smaller than the other's, then it updates its current term to the larger value. If a
-    candidate or leader discovers that its term is out of date, it immediately reverts to follower state."
+def test_larger_term_is_adopted_and_ends_leader_and_candidate_roles(role: Role) -> None:
+    """5.1: "If one server's current term is smaller than the other's, then it updates its current term to the larger
+    value. If a candidate or leader discovers that its term is out of date, it immediately reverts to follower state."
     """
     core = a_node(1, epoch=2)
     if role is Role.LEADER:
@@ -43,7 +45,7 @@ def test_a_larger_term_is_taken_over_and_ends_leaderships_and_candidacies(role: 
     assert (core.epoch, core.role) == (9, Role.UNATTACHED)
 
 
-def test_a_request_of_an_old_term_is_rejected() -> None:
+def test_request_of_an_old_term_is_rejected() -> None:
     """5.1: "If a server receives a request with a stale term number, it rejects the request." """
     core = a_node(1, epoch=5)
     core.step(VoteRequest(2, 1, 4, 1, 9, pre_vote=False), NOW)
@@ -56,9 +58,9 @@ def test_a_request_of_an_old_term_is_rejected() -> None:
 # ---- 5.2 Leader election ---------------------------------------------------------------------------------------------
 
 
-def test_a_follower_that_hears_nothing_begins_an_election() -> None:
-    """5.2: "If a follower receives no communication over a period of time called the election timeout, then it assumes there is
-    no viable leader and begins an election". Here it first asks whether it could win (Ongaro's thesis, 9.6: pre-vote).
+def test_follower_without_messages_begins_an_election() -> None:
+    """5.2: "If a follower receives no communication over a period of time called the election timeout, then it assumes
+    there is no viable leader and begins an election". Here a pre-vote comes first (Ongaro's thesis, 9.6).
     """
     core = a_node(1, epoch=2)
     follow(core, 2)
@@ -68,37 +70,37 @@ def test_a_follower_that_hears_nothing_begins_an_election() -> None:
     assert (core.role, core.epoch) == (Role.PROSPECTIVE, 2)
 
 
-def test_an_election_raises_the_term_votes_for_itself_and_asks_everybody() -> None:
-    """5.2: "a follower increments its current term and transitions to candidate state. It then votes for itself and issues
-    RequestVote RPCs in parallel to each of the other servers".
+def test_candidate_raises_the_term_votes_for_itself_and_requests_all_votes() -> None:
+    """5.2: "a follower increments its current term and transitions to candidate state. It then votes for itself and
+    issues RequestVote RPCs in parallel to each of the other servers".
     """
     core = a_node(1, 1, 2, voters=5)
     core.become_candidate(NOW)
     ready = core.take_ready()
     assert ready is not None
     assert ready.hard_state == HardState(3, -1, 1)
-    asked = [m for m in ready.messages if isinstance(m, VoteRequest)]
-    assert [(m.target, m.epoch, m.last_epoch, m.last_offset) for m in asked] == [(n, 3, 2, 3) for n in (2, 3, 4, 5)]
+    requests = [m for m in ready.messages if isinstance(m, VoteRequest)]
+    assert [(m.target, m.epoch, m.last_epoch, m.last_offset) for m in requests] == [(n, 3, 2, 3) for n in (2, 3, 4, 5)]
 
 
-def test_a_majority_for_the_same_term_wins() -> None:
-    """5.2: "A candidate wins an election if it receives votes from a majority of the servers in the full cluster for the same
-    term."
+def test_majority_of_votes_for_the_same_term_wins() -> None:
+    """5.2: "A candidate wins an election if it receives votes from a majority of the servers in the full cluster for
+    the same term."
     """
     core = a_node(1, voters=5)
     core.become_candidate(NOW)
     sent(core)
     core.step(VoteReply(2, 1, core.epoch, -1, True, False), NOW)
-    core.step(VoteReply(2, 1, core.epoch, -1, True, False), NOW)  # the same vote again counts once
-    core.step(VoteReply(3, 1, core.epoch - 1, -1, True, False), NOW)  # of an earlier term
-    core.step(VoteReply(4, 1, core.epoch, -1, True, True), NOW)  # a pre-vote is no vote
-    core.step(VoteReply(9, 1, core.epoch, -1, True, False), NOW)  # no voter
+    core.step(VoteReply(2, 1, core.epoch, -1, True, False), NOW)  # a repeated vote counts once
+    core.step(VoteReply(3, 1, core.epoch - 1, -1, True, False), NOW)  # a vote of an earlier term
+    core.step(VoteReply(4, 1, core.epoch, -1, True, True), NOW)  # a pre-vote
+    core.step(VoteReply(9, 1, core.epoch, -1, True, False), NOW)  # a node that is no voter
     assert (core.role, core.epoch) == (Role.CANDIDATE, 2)
     core.step(VoteReply(5, 1, core.epoch, -1, True, False), NOW)
     assert (core.role, core.epoch) == (Role.LEADER, 2)
 
 
-def test_one_vote_a_term_first_come_first_served() -> None:
+def test_one_vote_per_term_first_come_first_served() -> None:
     """5.2: "Each server will vote for at most one candidate in a given term, on a first-come-first-served basis"."""
     core = a_node(1, epoch=2)
     for candidate in (2, 3, 2):
@@ -107,28 +109,27 @@ def test_one_vote_a_term_first_come_first_served() -> None:
     assert granted == [(2, True), (3, False), (2, True)]
 
 
-def test_a_vote_survives_a_restart() -> None:
-    """Figure 2: "Persistent state on all servers (updated on stable storage before responding to RPCs): currentTerm, votedFor,
-    log[]".
+def test_vote_survives_a_restart() -> None:
+    """Figure 2: "Persistent state on all servers (updated on stable storage before responding to RPCs): currentTerm,
+    votedFor, log[]".
     """
     core = a_node(1, epoch=2)
     core.step(VoteRequest(2, 1, 3, 1, 1, pre_vote=False), NOW)
     ready = core.take_ready()
     assert ready is not None
     assert ready.hard_state is not None
-    assert [m.granted for m in ready.messages if isinstance(m, VoteReply)] == [
-        True
-    ]  # goes out after the state is durable
+    replies = [m.granted for m in ready.messages if isinstance(m, VoteReply)]
+    assert replies == [True], "sent after the state is durable"
     assert not ready.early_messages
-    again = RaftCore(1, [1, 2, 3], a_log(1), ready.hard_state, rng=Fixed(1))
-    again.start(NOW)
-    again.step(VoteRequest(3, 1, 3, 1, 1, pre_vote=False), NOW)
-    assert [m.granted for m in sent(again) if isinstance(m, VoteReply)] == [False]
+    restarted = RaftCore(1, [1, 2, 3], a_log(1), ready.hard_state, rng=Fixed(1))
+    restarted.start(NOW)
+    restarted.step(VoteRequest(3, 1, 3, 1, 1, pre_vote=False), NOW)
+    assert [m.granted for m in sent(restarted) if isinstance(m, VoteReply)] == [False]
 
 
-def test_the_winner_tells_everybody_at_once() -> None:
-    """5.2: "Once a candidate wins an election, it becomes leader. It then sends heartbeat messages to all of the other servers to
-    establish its authority and prevent new elections."
+def test_elected_leader_sends_begin_quorum_epoch_to_all_voters_immediately() -> None:
+    """5.2: "Once a candidate wins an election, it becomes leader. It then sends heartbeat messages to all of the other
+    servers to establish its authority and prevent new elections."
     """
     core = a_node(1)
     core.become_candidate(NOW)
@@ -138,9 +139,9 @@ def test_the_winner_tells_everybody_at_once() -> None:
 
 
 @pytest.mark.parametrize("pre_vote", [True, False])
-def test_a_candidate_that_hears_of_a_leader_follows_it(pre_vote: bool) -> None:
-    """5.2: "If the leader's term is at least as large as the candidate's current term, then the candidate recognizes the leader as
-    legitimate and returns to follower state."
+def test_candidate_follows_a_leader_of_its_term(pre_vote: bool) -> None:
+    """5.2: "If the leader's term is at least as large as the candidate's current term, then the candidate recognizes
+    the leader as legitimate and returns to follower state."
     """
     core = a_node(1, epoch=2)
     if pre_vote:
@@ -151,9 +152,9 @@ def test_a_candidate_that_hears_of_a_leader_follows_it(pre_vote: bool) -> None:
     assert (core.role, core.leader_id) == (Role.FOLLOWER, 3)
 
 
-def test_a_candidate_is_not_moved_by_an_old_leader() -> None:
-    """5.2: "If the term in the RPC is smaller than the candidate's current term, then the candidate rejects the RPC and continues
-    in candidate state."
+def test_candidate_rejects_a_leader_of_an_older_term() -> None:
+    """5.2: "If the term in the RPC is smaller than the candidate's current term, then the candidate rejects the RPC
+    and continues in candidate state."
     """
     core = a_node(1, epoch=2)
     core.become_candidate(NOW)
@@ -163,8 +164,10 @@ def test_a_candidate_is_not_moved_by_an_old_leader() -> None:
     assert core.role is Role.CANDIDATE
 
 
-def test_a_split_vote_is_followed_by_an_election_in_a_new_term() -> None:
-    """5.2: "each candidate will time out and start a new election by incrementing its term and initiating another round"."""
+def test_split_vote_is_followed_by_an_election_in_a_new_term() -> None:
+    """5.2: "each candidate will time out and start a new election by incrementing its term and initiating another
+    round".
+    """
     core = a_node(1, epoch=2)
     core.become_candidate(NOW)
     sent(core)
@@ -172,13 +175,15 @@ def test_a_split_vote_is_followed_by_an_election_in_a_new_term() -> None:
         core.step(VoteReply(voter, 1, 3, -1, False, False), NOW)
     assert core.next_deadline_ms is not None
     core.tick(core.next_deadline_ms)
-    for asked in votes(core, pre_vote=True):
-        core.step(VoteReply(asked.target, 1, 3, -1, True, True), NOW)
+    for request in votes(core, pre_vote=True):
+        core.step(VoteReply(request.target, 1, 3, -1, True, True), NOW)
     assert (core.role, core.epoch) == (Role.CANDIDATE, 4)
 
 
-def test_timeouts_are_spread_so_that_split_votes_are_rare() -> None:
-    """5.2: "Raft uses randomized election timeouts to ensure that split votes are rare and that they are resolved quickly"."""
+def test_election_timeouts_are_randomized() -> None:
+    """5.2: "Raft uses randomized election timeouts to ensure that split votes are rare and that they are resolved
+    quickly".
+    """
     rng = random.Random(1)
     core = RaftCore(1, [1, 2, 3], a_log(1), HardState(1), rng=rng)
     base = core.config.election_timeout_ms

@@ -1,6 +1,8 @@
-"""One test for each claim of the Raft paper that applies (Ongaro, Ousterhout: In Search of an Understandable Consensus Algorithm,
-extended version): the log, safety, snapshots. Sections are the paper's. "Term" there is "epoch" here; followers fetch instead of being sent entries,
-so AppendEntries of a new leader is BeginQuorumEpoch, and a fetch is the acknowledgment.
+"""Claims of the Raft paper about logs, safety and snapshots, one test for each claim that applies.
+
+Ongaro, Ousterhout: In Search of an Understandable Consensus Algorithm (extended version). Sections are the paper's.
+Its "term" is "epoch" here. Followers fetch, so AppendEntries of a new leader is BeginQuorumEpoch, and a fetch is the
+acknowledgment.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ from tests.support.raft_node import NOW, a_log, a_node, answer, elect, fetch_of,
 # ---- 5.3 Log replication ---------------------------------------------------------------------------------------------
 
 
-def test_an_entry_is_committed_when_a_majority_has_it_and_everything_before_is_with_it() -> None:
-    """5.3: "A log entry is committed once the leader that created the entry has replicated it on a majority of the servers. This
-    also commits all preceding entries in the leader's log, including entries created by previous leaders."
+def test_entry_on_a_majority_is_committed_with_all_preceding_entries() -> None:
+    """5.3: "A log entry is committed once the leader that created the entry has replicated it on a majority of the
+    servers. This also commits all preceding entries in the leader's log, including entries created by previous
+    leaders."
     """
     core = elect(a_node(1, 1, voters=5))
     core.propose(b"x", 1)
@@ -39,9 +42,9 @@ def test_an_entry_is_committed_when_a_majority_has_it_and_everything_before_is_w
     assert core.high_watermark == end
 
 
-def test_the_leader_says_how_far_is_committed() -> None:
-    """5.3: "The leader keeps track of the highest index it knows to be committed, and it includes that index in future AppendEntries
-    RPCs so that the other servers eventually find out."
+def test_leader_sends_the_committed_offset() -> None:
+    """5.3: "The leader keeps track of the highest index it knows to be committed, and it includes that index in future
+    AppendEntries RPCs so that the other servers eventually find out."
     """
     core = elect(a_node(1))
     fetch_of(core, 2, 2, core.epoch)
@@ -53,7 +56,7 @@ def test_the_leader_says_how_far_is_committed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("leaders", "asked", "cut"),
+    ("leaders", "fetched", "diverging"),
     [
         ((1, 1, 1, 4, 4, 5, 5, 6, 6, 6), (9, 6), None),  # figure 7 (a): one entry is missing
         ((1, 1, 1, 4, 4, 5, 5, 6, 6, 6), (4, 4), None),  # (b)
@@ -63,18 +66,18 @@ def test_the_leader_says_how_far_is_committed() -> None:
         ((1, 1, 1, 4, 4, 5, 5, 6, 6, 6), (11, 3), EpochEnd(1, 3)),  # (f)
     ],
 )
-def test_a_log_that_does_not_fit_is_refused(
-    leaders: tuple[int, ...], asked: tuple[int, int], cut: EpochEnd | None
+def test_fetch_that_does_not_match_the_log_gets_the_divergence(
+    leaders: tuple[int, ...], fetched: tuple[int, int], diverging: EpochEnd | None
 ) -> None:
-    """5.3, the consistency check, with the logs of figure 7: "If the follower does not find an entry in its log with the same index
-    and term, then it refuses the new entries."
+    """5.3, the consistency check, with the logs of figure 7: "If the follower does not find an entry in its log with
+    the same index and term, then it refuses the new entries."
     """
     core = a_node(*leaders, epoch=7)
     core.become_candidate(NOW)
     core.become_leader(NOW)
     sent(core)
-    replies = [m for m in fetch_of(core, 2, *asked) if isinstance(m, FetchReply)]
-    assert [m.diverging for m in replies] == [cut]
+    replies = [m for m in fetch_of(core, 2, *fetched) if isinstance(m, FetchReply)]
+    assert [m.diverging for m in replies] == [diverging]
 
 
 @pytest.mark.parametrize(
@@ -88,9 +91,10 @@ def test_a_log_that_does_not_fit_is_refused(
         ((1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3), 2),  # (f)
     ],
 )
-def test_every_log_of_figure_7_is_made_the_leaders(mine: tuple[int, ...], rounds: int) -> None:
-    """5.3: "the leader must find the latest log entry where the two logs agree, delete any entries in the follower's log after that
-    point, and send the follower all of the leader's entries after that point." Here in one round, whatever the difference.
+def test_every_follower_log_of_figure_7_becomes_the_log_of_the_leader(mine: tuple[int, ...], rounds: int) -> None:
+    """5.3: "the leader must find the latest log entry where the two logs agree, delete any entries in the follower's
+    log after that point, and send the follower all of the leader's entries after that point." Here this takes few
+    rounds, for any difference.
     """
     leader = a_log(1, 1, 1, 4, 4, 5, 5, 6, 6, 6)
     core = a_node(*mine)
@@ -104,7 +108,7 @@ def test_every_log_of_figure_7_is_made_the_leaders(mine: tuple[int, ...], rounds
     assert core.log.end_offset == 10
 
 
-def test_a_leader_never_overwrites_its_own_log() -> None:
+def test_leader_ignores_replies_that_would_change_its_log() -> None:
     """5.3: "A leader never overwrites or deletes entries in its own log" (Leader Append-Only)."""
     core = elect(a_node(1, 1))
     before = core.log.end_offset
@@ -133,11 +137,11 @@ def test_a_leader_never_overwrites_its_own_log() -> None:
         ((1, 1, 3), 3, 3, True),
     ],
 )
-def test_a_vote_is_denied_to_whoever_lacks_something(
+def test_vote_is_denied_to_a_candidate_with_a_less_up_to_date_log(
     mine: tuple[int, ...], last_epoch: int, last_offset: int, granted: bool, pre_vote: bool
 ) -> None:
-    """5.4.1: "the voter denies its vote if its own log is more up-to-date than that of the candidate. Raft determines which of two
-    logs is more up-to-date by comparing the index and term of the last entries in the logs."
+    """5.4.1: "the voter denies its vote if its own log is more up-to-date than that of the candidate. Raft determines
+    which of two logs is more up-to-date by comparing the index and term of the last entries in the logs."
     """
     core = a_node(*mine)
     core.step(VoteRequest(2, 1, 5, last_epoch, last_offset, pre_vote=pre_vote), NOW)
@@ -145,8 +149,8 @@ def test_a_vote_is_denied_to_whoever_lacks_something(
 
 
 def test_entries_of_earlier_terms_are_not_committed_by_counting() -> None:
-    """5.4.2: "Raft never commits log entries from previous terms by counting replicas. Only log entries from the leader's current
-    term are committed by counting replicas". Figure 8 as a whole is scenarios/raft/old_epoch_overwritten.txt.
+    """5.4.2: "Raft never commits log entries from previous terms by counting replicas. Only log entries from the
+    leader's current term are committed by counting replicas". Figure 8 is scenarios/raft/old_epoch_overwritten.txt.
     """
     core = a_node(1, 2, voters=5)
     core.become_candidate(NOW)
@@ -163,7 +167,7 @@ def test_entries_of_earlier_terms_are_not_committed_by_counting() -> None:
 # ---- 5.5, 6, 7, 8 ----------------------------------------------------------------------------------------------------
 
 
-def test_a_repeated_message_does_no_harm() -> None:
+def test_repeated_messages_have_no_effect() -> None:
     """5.5: "Raft RPCs are idempotent, so this causes no harm." """
     core = a_node(1, epoch=1)
     fetch = follow(core, 2)
@@ -175,9 +179,9 @@ def test_a_repeated_message_does_no_harm() -> None:
     assert (core.log.end_offset, core.high_watermark, core.role) == (2, 2, Role.FOLLOWER)
 
 
-def test_whoever_hears_a_leader_disregards_those_who_want_to_replace_it() -> None:
-    """6: "servers disregard RequestVote RPCs when they believe a current leader exists", so that a server that was cut off does not
-    disrupt the others. Here it is the pre-vote that is refused, and without a won pre-vote nobody raises its term.
+def test_follower_of_an_active_leader_refuses_pre_votes() -> None:
+    """6: "servers disregard RequestVote RPCs when they believe a current leader exists", so that a partitioned server
+    does not disrupt the cluster. Here the pre-vote is refused, and no server raises its term without a won pre-vote.
     """
     core = a_node(1, epoch=1)
     answer(core, follow(core, 2), Entry(1, 1, 2, b"l"))
@@ -188,18 +192,18 @@ def test_whoever_hears_a_leader_disregards_those_who_want_to_replace_it() -> Non
     assert [m.granted for m in sent(core) if isinstance(m, VoteReply)] == [True]
 
 
-def test_a_snapshot_replaces_the_log_of_a_follower_that_is_too_far_behind() -> None:
-    """7: "the leader must occasionally send snapshots to followers that lag behind (...) the follower discards its entire log; it is
-    all superseded by the snapshot".
+def test_snapshot_replaces_the_log_of_a_follower_that_is_too_far_behind() -> None:
+    """7: "the leader must occasionally send snapshots to followers that lag behind (...) the follower discards its
+    entire log; it is all superseded by the snapshot".
     """
     core = a_node(1, 1, epoch=1)
     fetch = follow(core, 6)
     snapshot = EpochEnd(5, 100)
     core.step(FetchReply(2, 1, 6, 2, 2, 0, snapshot=snapshot, request_id=fetch.request_id), NOW)
     for position, data in ((0, b"abc"), (3, b"de")):
-        (asked,) = [m for m in sent(core) if isinstance(m, FetchSnapshotRequest)]
-        assert (asked.snapshot, asked.position) == (snapshot, position)
-        reply = FetchSnapshotReply(2, 1, 6, 2, snapshot, position, 9, 5, data, request_id=asked.request_id)
+        (request,) = [m for m in sent(core) if isinstance(m, FetchSnapshotRequest)]
+        assert (request.snapshot, request.position) == (snapshot, position)
+        reply = FetchSnapshotReply(2, 1, 6, 2, snapshot, position, 9, 5, data, request_id=request.request_id)
         core.step(reply, NOW)
     assert (core.log.start_offset, core.log.end_offset, core.log.last_epoch) == (100, 100, 5)
     assert core.high_watermark == 100
@@ -207,8 +211,8 @@ def test_a_snapshot_replaces_the_log_of_a_follower_that_is_too_far_behind() -> N
     assert (fetch.fetch_offset, fetch.last_fetched_epoch) == (100, 5)
 
 
-def test_a_leader_begins_its_term_with_an_entry_of_its_own() -> None:
-    """8: "Raft handles this by having each leader commit a blank no-op entry into the log at the start of its term." """
+def test_leader_begins_its_term_with_an_entry() -> None:
+    """8: "having each leader commit a blank no-op entry into the log at the start of its term"."""
     core = a_node(1, 1)
     core.become_candidate(NOW)
     sent(core)

@@ -1,4 +1,4 @@
-"""Hundreds of short lives of a quorum, and the proof that the checks would see it if a rule of agreement were missing."""
+"""Simulated quorums: random short runs keep the agreement, and the checks detect each removed rule."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 
     from odradek.cluster.raft.messages import Ready
 
-LIFE_MS = 3_000
+RUN_MS = 3_000
 SEEDS = 200
 SEEDS_TO_FIND_A_BUG = 300
 
 
 RARE = (Role.LEADER, Event.LEADER_DISCOVERED), (Role.PROSPECTIVE, Event.VOTE_GRANTED)
-"""Transitions that a few hundred runs need not contain; test_roles.py takes them."""
+"""Transitions that a few hundred runs may not contain. test_roles.py covers them."""
 
 
-def live(seed: int, voters: int) -> RaftSim:
+def simulate(seed: int, voters: int) -> RaftSim:
     sim = RaftSim(seed, voters, observers=seed % 2)
-    sim.run(LIFE_MS)
+    sim.run(RUN_MS)
     sim.settle()
     return sim
 
 
 @pytest.mark.parametrize("voters", [1, 2, 3, 4, 5])
-def test_what_is_agreed_stays_agreed(voters: int) -> None:
+def test_committed_entries_stay_committed(voters: int) -> None:
     counts = count(TRANSITIONS)
-    lives = [live(seed, voters).watch for seed in range(SEEDS)]
-    assert sum(len(life.leaders) for life in lives) > SEEDS
-    assert sum(len(life.committed) for life in lives) > 10 * SEEDS
-    assert sum(life.lost for life in lives) > SEEDS // 10
+    watches = [simulate(seed, voters).watch for seed in range(SEEDS)]
+    assert sum(len(watch.leaders) for watch in watches) > SEEDS
+    assert sum(len(watch.committed) for watch in watches) > 10 * SEEDS
+    assert sum(watch.lost for watch in watches) > SEEDS // 10
     if voters >= 3:
-        assert sum(life.truncations for life in lives) > 10
-        assert sum(life.installed for life in lives) > 2
-        assert sum(life.replaced for life in lives) > 10
+        assert sum(watch.truncations for watch in watches) > 10
+        assert sum(watch.installed for watch in watches) > 2
+        assert sum(watch.replaced for watch in watches) > 10
         cells = [cell for cell in counts.possible if cell not in RARE]
         assert (
             note(TRANSITIONS.name, ((event.name, role.name, counts.visits[role, event]) for role, event in cells)) == []
@@ -58,48 +58,48 @@ def test_what_is_agreed_stays_agreed(voters: int) -> None:
 # ---- rules taken away -----------------------------------------------------------------------------------------------
 
 
-def votes_without_looking_at_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def plant_votes_without_log_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogView, "is_at_most", lambda *_: True)
 
 
-def answers_before_its_vote_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+def plant_response_before_the_vote_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     take = RaftCore.take_ready
 
-    def forgetful(core: RaftCore) -> Ready | None:
+    def without_vote(core: RaftCore) -> Ready | None:
         ready = take(core)
         state = None if ready is None else ready.hard_state
         if ready is not None and state is not None and state.voted_id not in {-1, core.node_id}:
             return replace(ready, hard_state=None)
         return ready
 
-    monkeypatch.setattr(RaftCore, "take_ready", forgetful)
+    monkeypatch.setattr(RaftCore, "take_ready", without_vote)
 
 
-def acknowledges_before_it_has_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+def plant_acknowledgment_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     append = LogView.append
 
-    def at_once(log: LogView, entry: object) -> None:
+    def durable_immediately(log: LogView, entry: object) -> None:
         append(log, entry)  # type: ignore[arg-type]
         log.stable_end = log.end_offset
 
-    monkeypatch.setattr(LogView, "append", at_once)
+    monkeypatch.setattr(LogView, "append", durable_immediately)
 
 
-def counts_votes_of_voters_that_have_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def plant_votes_of_voters_with_lost_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Election, "_counted", lambda self: len(self.granted))
 
 
 PLANTED = [
-    votes_without_looking_at_the_log,
-    answers_before_its_vote_is_durable,
-    acknowledges_before_it_has_synced,
-    counts_votes_of_voters_that_have_forgotten,
+    plant_votes_without_log_check,
+    plant_response_before_the_vote_is_durable,
+    plant_acknowledgment_before_the_sync,
+    plant_votes_of_voters_with_lost_logs,
 ]
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
-def test_a_missing_rule_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises((Violated, AssertionError, LostCommitted)):
         for seed in range(SEEDS_TO_FIND_A_BUG):
-            live(seed, 3)
+            simulate(seed, 3)

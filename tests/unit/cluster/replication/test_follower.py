@@ -1,4 +1,4 @@
-"""A followed partition: the table, and the arithmetic of truncation."""
+"""Fetch state of a followed partition: the transition table, and the offset of a truncation."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.runtime.machine import BUG, TransitionBug
 from odradek.storage.files.leader_epochs import LeaderEpochs
 
-ROADS = [
+PATHS = [
     ("data", [Event.DATA, Event.DATA], State.FETCHING),
     ("divergence", [Event.DIVERGED, Event.TRUNCATED, Event.DATA], State.FETCHING),
     ("out of range", [Event.OUT_OF_RANGE, Event.LOCATED, Event.TRUNCATED], State.FETCHING),
@@ -30,15 +30,15 @@ ROADS = [
 ]
 
 
-@pytest.mark.parametrize(("events", "ends"), [row[1:] for row in ROADS], ids=[row[0] for row in ROADS])
-def test_roads(events: list[Event], ends: State) -> None:
+@pytest.mark.parametrize(("events", "ends"), [row[1:] for row in PATHS], ids=[row[0] for row in PATHS])
+def test_events_lead_to_the_expected_state(events: list[Event], ends: State) -> None:
     fetch_state = PartitionFetchState(2, 7)
     for event in events:
         fetch_state.step(event)
     assert fetch_state.state is ends
 
 
-def test_every_state_is_reached_and_what_cannot_be_is_a_bug() -> None:
+def test_every_state_is_reachable_and_impossible_events_are_bugs() -> None:
     assert {new for new in TRANSITIONS.cells.values() if new is not BUG} == set(State)
     for (state, event), new in TRANSITIONS.cells.items():
         fetch_state = PartitionFetchState(2, 7)
@@ -51,7 +51,7 @@ def test_every_state_is_reached_and_what_cannot_be_is_a_bug() -> None:
             assert fetch_state.step(event) is new
 
 
-def test_an_answer_counts_only_for_the_question_asked_last() -> None:
+def test_fetch_offset_is_kept_with_data_and_reset_by_truncation() -> None:
     fetch_state = PartitionFetchState(2, 7)
     fetch_state.fetch_offset = 10
     fetch_state.step(Event.DATA)
@@ -72,11 +72,11 @@ def test_an_answer_counts_only_for_the_question_asked_last() -> None:
         (ErrorCode.KAFKA_STORAGE_ERROR, Event.RETRIABLE_ERROR),
     ],
 )
-def test_errors(error: ErrorCode, event: Event) -> None:
+def test_event_of_error_code(error: ErrorCode, event: Event) -> None:
     assert event_of(error) is event
 
 
-def test_pauses_double_up_to_the_longest_and_end_with_data() -> None:
+def test_pauses_double_up_to_the_maximum_and_end_with_data() -> None:
     assert [pause_ms(failures, 20, 1_000) for failures in (1, 2, 3, 6, 7, 99)] == [20, 40, 80, 640, 1_000, 1_000]
     fetch_state = PartitionFetchState(2, 7)
     fetch_state.step(Event.RETRIABLE_ERROR)
@@ -87,20 +87,23 @@ def test_pauses_double_up_to_the_longest_and_end_with_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "own_end", "answer", "cut"),
+    ("own", "own_end", "leader_end", "truncate_to"),
     [
-        ([(0, 0)], 10, (0, 7), 7),  # same epoch: the leader has less of it
-        ([(0, 0), (2, 6)], 10, (1, 8), 6),  # own epoch 2 is not the leader's; what is before it comes next
+        ([(0, 0)], 10, (0, 7), 7),  # same epoch: the leader has fewer records of it
+        ([(0, 0), (2, 6)], 10, (1, 8), 6),  # the leader lacks epoch 2: truncate it, then compare the epoch before
         ([(0, 0), (2, 6)], 10, (0, 5), 5),
-        ([(3, 0)], 10, (1, 4), 0),  # everything here is of a later epoch than anything the leader knows
-        ([(0, 0)], 3, (0, 7), 3),  # cut meanwhile
-        ([(0, 0), (1, 10)], 10, (0, 10), 10),  # an epoch that has written nothing: only its entry goes
+        ([(3, 0)], 10, (1, 4), 0),  # all records are of a later epoch than any that the leader knows
+        ([(0, 0)], 3, (0, 7), 3),  # the log became shorter meanwhile
+        ([(0, 0), (1, 10)], 10, (0, 10), 10),  # an epoch without records: only its entry is removed
         ([], 10, (0, 4), 4),
     ],
 )
-def test_cuts(own: list[tuple[int, int]], own_end: int, answer: tuple[int, int], cut: int) -> None:
+def test_truncation_for(
+    own: list[tuple[int, int]], own_end: int, leader_end: tuple[int, int], truncate_to: int
+) -> None:
     epochs = LeaderEpochs(own)
-    assert truncation_for(*answer, lambda epoch: epochs.end_offset_for(epoch, own_end), own_end).offset == cut
+    truncation = truncation_for(*leader_end, lambda epoch: epochs.end_offset_for(epoch, own_end), own_end)
+    assert truncation.offset == truncate_to
 
 
 @pytest.mark.parametrize(
@@ -112,7 +115,7 @@ def test_cuts(own: list[tuple[int, int]], own_end: int, answer: tuple[int, int],
         (10, 10, 10, Remedy.FETCH_AGAIN, 10),
     ],
 )
-def test_remedies_for_an_offset_out_of_range(
+def test_remedy_for_an_offset_out_of_range(
     log_end: int, leader_start: int, leader_end: int, remedy: Remedy, offset: int
 ) -> None:
     assert remedy_for(log_end, leader_start, leader_end) == (remedy, offset)

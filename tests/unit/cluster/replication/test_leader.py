@@ -1,4 +1,4 @@
-"""The replicas of a partition as its leader counts them (kafka-facts 8.1, 8.2)."""
+"""Replicas of a partition at its leader: committed offset, ISR membership and pending ISR changes."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Session:
     last_fetch_ms: int = 0
 
 
-def led(
+def leader_replicas(
     isr: tuple[int, ...] = (1, 2, 3),
     *,
     end: int = 10,
@@ -26,7 +26,7 @@ def led(
     epoch_start: int = 0,
     registered: tuple[int, ...] = (1, 2, 3),
 ) -> LeaderReplicas:
-    """Broker 1 leads replicas 1, 2, 3, and has 10 records."""
+    """Make the state of broker 1, which leads the replicas 1, 2 and 3 and has 10 records."""
     replicas = LeaderReplicas(1, EPOCH, epoch_start, lag_max_ms=LAG_MS)
     replicas.commit((1, 2, 3), isr, 7, now_ms=0)
     replicas.register(lambda broker_id: BROKER_EPOCH if broker_id in registered else None)
@@ -42,42 +42,42 @@ def fetched(replicas: LeaderReplicas, broker_id: int, offset: int, now_ms: int =
     return replica
 
 
-# ---- what is committed
+# ---- committed offset
 
 
 @pytest.mark.parametrize(
     ("isr", "ends", "registered", "min_isr", "committed"),
     [
-        ((1, 2, 3), (9, 8), (1, 2, 3), 2, 8),  # the lowest of all that are in sync
-        ((1, 2, 3), (10, 10), (1, 2, 3), 2, 10),  # never above the own copy
-        ((1, 2, 3), (9, -1), (1, 2, 3), 2, -1),  # one that has not fetched yet may have nothing
-        ((1, 2), (9, 3), (1, 2), 2, 9),  # who is not in sync and may not join does not count
-        ((1,), (9, 9), (1,), 2, -1),  # too few in sync: nothing is committed (KIP-966)
+        ((1, 2, 3), (9, 8), (1, 2, 3), 2, 8),  # The lowest end of the ISR.
+        ((1, 2, 3), (10, 10), (1, 2, 3), 2, 10),  # Never above the end of the leader.
+        ((1, 2, 3), (9, -1), (1, 2, 3), 2, -1),  # A replica without a fetch may have no records.
+        ((1, 2), (9, 3), (1, 2), 2, 9),  # A replica outside the ISR that may not join does not count.
+        ((1,), (9, 9), (1,), 2, -1),  # Below min ISR no record is committed (KIP-966).
         ((1,), (9, 9), (1,), 1, 10),
-        ((1, 2), (9, 8), (1, 2, 3), 2, 8),  # 3 keeps up and may join: the watermark must not run away from it
+        ((1, 2), (9, 8), (1, 2, 3), 2, 8),  # Broker 3 may join: the high watermark waits for it.
         ((1, 2), (9, 8), (1, 2, 3), 3, -1),
     ],
 )
-def test_committed_is_what_all_have_who_might_be_in_sync(
+def test_committed_offset_is_the_lowest_end_of_the_isr_and_possible_members(
     isr: tuple[int, ...], ends: tuple[int, int], registered: tuple[int, ...], min_isr: int, committed: int
 ) -> None:
-    replicas = led(isr, registered=registered, min_isr=min_isr)
+    replicas = leader_replicas(isr, registered=registered, min_isr=min_isr)
     fetched(replicas, 2, ends[0], end=ends[0])
     if ends[1] >= 0:
         fetched(replicas, 3, ends[1], end=ends[1])
     assert replicas.committed(10, now_ms=1) == committed
 
 
-def test_one_that_lags_and_is_not_in_sync_is_waited_for_no_more() -> None:
-    replicas = led((1, 2))
+def test_lagging_replica_outside_the_isr_does_not_hold_the_high_watermark() -> None:
+    replicas = leader_replicas((1, 2))
     fetched(replicas, 2, 10)
     fetched(replicas, 3, 4, end=4)
     assert replicas.committed(10, now_ms=LAG_MS) == 4
     assert replicas.committed(10, now_ms=LAG_MS + 1) == 10
 
 
-def test_a_wish_to_grow_counts_before_it_is_granted_and_one_to_shrink_only_after() -> None:
-    replicas = led((1, 2), registered=(1, 2, 3))
+def test_pending_expansion_counts_before_and_pending_shrink_only_after_the_commit() -> None:
+    replicas = leader_replicas((1, 2), registered=(1, 2, 3))
     fetched(replicas, 2, 10)
     joining = fetched(replicas, 3, 10)
     change = replicas.expansion(joining, 5)
@@ -86,20 +86,21 @@ def test_a_wish_to_grow_counts_before_it_is_granted_and_one_to_shrink_only_after
     assert replicas.committed(12, now_ms=10 * LAG_MS) == 10
     replicas.own_end = 12
     fetched(replicas, 2, 12, end=12)
-    assert replicas.committed(12, now_ms=10 * LAG_MS) == 10, "3 has 10, and may be elected"
-    assert replicas.complete(replicas.pending_change, E.NONE) is IsrChangeResult.COMMITTED  # type: ignore[arg-type]  # it is there
+    assert replicas.committed(12, now_ms=10 * LAG_MS) == 10, "broker 3 has 10 records, and may be elected"
+    assert replicas.pending_change is not None
+    assert replicas.complete(replicas.pending_change, E.NONE) is IsrChangeResult.COMMITTED
     replicas.commit((1, 2, 3), (1, 2, 3), 8, now_ms=0)
     late = replicas.shrinkage(12, now_ms=10 * LAG_MS)
     assert late == PendingIsrChange((1, 2), EPOCH, 8)
-    assert replicas.committed(12, now_ms=10 * LAG_MS) == 10, "still in the committed ISR"
+    assert replicas.committed(12, now_ms=10 * LAG_MS) == 10, "broker 3 is in the committed ISR"
     replicas.commit((1, 2, 3), (1, 2), 9, now_ms=0)
     assert replicas.committed(12, now_ms=10 * LAG_MS) == 12
 
 
-# ---- keeping up
+# ---- caught-up time
 
 
-def test_caught_up_is_now_at_the_end_and_then_where_the_end_was_at_the_last_fetch() -> None:
+def test_caught_up_time_is_that_of_the_last_fetch_that_reached_the_end() -> None:
     replica = Replica(2)
     replica.fetched(10, leader_end=10, now_ms=100)
     assert replica.caught_up_ms == 100
@@ -108,24 +109,24 @@ def test_caught_up_is_now_at_the_end_and_then_where_the_end_was_at_the_last_fetc
     replica.fetched(15, leader_end=30, now_ms=300)
     assert replica.caught_up_ms == 100
     replica.fetched(30, leader_end=40, now_ms=400)
-    assert replica.caught_up_ms == 300, "it has all that there was then"
+    assert replica.caught_up_ms == 300, "it has all records of the time of its last fetch"
 
 
-def test_a_follower_with_nothing_to_fetch_keeps_up_as_long_as_its_session_is_heard_of() -> None:
-    replicas = led()
+def test_idle_follower_is_caught_up_while_its_session_fetches() -> None:
+    replicas = leader_replicas()
     replica = fetched(replicas, 2, 10)
     fetched(replicas, 3, 10)
     replica.activity = session = Session(last_fetch_ms=5 * LAG_MS)
-    assert replicas.shrinkage(10, now_ms=9 * LAG_MS) is None, "it has everything"
+    assert replicas.shrinkage(10, now_ms=9 * LAG_MS) is None, "it has all records"
     replica.leader_advanced()
     assert replica.caught_up_ms == session.last_fetch_ms
     late = replicas.shrinkage(11, now_ms=6 * LAG_MS)
     assert late is not None
-    assert late.isr == (1, 2), "3 was never heard of again, 2 in time"
+    assert late.isr == (1, 2), "broker 3 has not fetched since, broker 2 has"
 
 
-def test_in_sync_at_the_election_counts_as_caught_up_then() -> None:
-    replicas = led((1, 2))
+def test_isr_member_at_the_election_counts_as_caught_up_then() -> None:
+    replicas = leader_replicas((1, 2))
     assert replicas.shrinkage(10, now_ms=LAG_MS) is None
     late = replicas.shrinkage(10, now_ms=LAG_MS + 1)
     assert late is not None
@@ -136,25 +137,25 @@ def test_in_sync_at_the_election_counts_as_caught_up_then() -> None:
     ("log_end", "watermark", "epoch_start", "broker_epoch", "registered", "joins"),
     [
         (8, 8, 0, BROKER_EPOCH, True, True),
-        (8, 8, 0, -1, True, True),  # an old version that knows no broker epochs
-        (7, 8, 0, BROKER_EPOCH, True, False),  # below the watermark
-        (8, 8, 9, BROKER_EPOCH, True, False),  # not yet in this leader's epoch
+        (8, 8, 0, -1, True, True),  # an old version without broker epochs in fetches
+        (7, 8, 0, BROKER_EPOCH, True, False),  # below the high watermark
+        (8, 8, 9, BROKER_EPOCH, True, False),  # below the start of the leader epoch
         (9, 8, 9, BROKER_EPOCH, True, True),
-        (8, 8, 0, BROKER_EPOCH - 1, True, False),  # of an earlier life: what it had may be lost (KIP-903)
+        (8, 8, 0, BROKER_EPOCH - 1, True, False),  # an earlier incarnation, which may have lost records (KIP-903)
         (8, 8, 0, BROKER_EPOCH, False, False),  # fenced, shutting down or unknown
     ],
 )
-def test_who_may_join(
+def test_conditions_of_an_isr_expansion(
     log_end: int, watermark: int, epoch_start: int, broker_epoch: int, registered: bool, joins: bool
 ) -> None:
-    replicas = led((1, 2), epoch_start=epoch_start, registered=(1, 2, 3) if registered else (1, 2))
+    replicas = leader_replicas((1, 2), epoch_start=epoch_start, registered=(1, 2, 3) if registered else (1, 2))
     replica = fetched(replicas, 3, log_end)
     replica.broker_epoch = broker_epoch
     assert (replicas.expansion(replica, watermark) is not None) is joins
 
 
-def test_who_is_refused_and_idle_is_asked_for_again_while_it_is_heard_of() -> None:
-    replicas = led((1, 2))
+def test_idle_replica_outside_the_isr_is_proposed_again_while_it_fetches() -> None:
+    replicas = leader_replicas((1, 2))
     replica = fetched(replicas, 3, 10)
     assert replicas.out_of_sync(now_ms=0) == []
     replica.activity = Session(last_fetch_ms=5 * LAG_MS)
@@ -162,44 +163,44 @@ def test_who_is_refused_and_idle_is_asked_for_again_while_it_is_heard_of() -> No
     assert replicas.out_of_sync(now_ms=6 * LAG_MS + 1) == []
 
 
-# ---- one change at a time, and what becomes of it
+# ---- pending ISR changes
 
 
-def test_there_is_one_wish_at_a_time() -> None:
-    replicas = led((1,), min_isr=1)
+def test_one_isr_change_is_pending_at_a_time() -> None:
+    replicas = leader_replicas((1,), min_isr=1)
     assert replicas.expansion(fetched(replicas, 2, 10), 0) is not None
     assert replicas.expansion(fetched(replicas, 3, 10), 0) is None
     assert replicas.shrinkage(99, now_ms=9 * LAG_MS) is None
 
 
 @pytest.mark.parametrize("error", list(ErrorCode))
-def test_outcomes(error: ErrorCode) -> None:
-    replicas = led((1, 2))
+def test_result_of_each_error_code(error: ErrorCode) -> None:
+    replicas = leader_replicas((1, 2))
     change = replicas.expansion(fetched(replicas, 3, 10), 0)
     assert change is not None
-    settled = replicas.complete(change, error)
-    assert settled is RESULTS.get(error, IsrChangeResult.RETRY)
-    kept = settled in {IsrChangeResult.RETRY, IsrChangeResult.SUPERSEDED}
+    result = replicas.complete(change, error)
+    assert result is RESULTS.get(error, IsrChangeResult.RETRY)
+    kept = result in {IsrChangeResult.RETRY, IsrChangeResult.SUPERSEDED}
     assert (replicas.pending_change is change) is kept
-    assert replicas.followers[3].maybe_in_sync is kept, "what may have been carried out still counts"
+    assert replicas.followers[3].maybe_in_sync is kept, "a change that may be committed still counts"
     assert replicas.complete(PendingIsrChange((1,), EPOCH, 7), E.NONE) is IsrChangeResult.SUPERSEDED
 
 
-def test_newer_metadata_voids_a_wish_and_older_metadata_is_ignored() -> None:
-    replicas = led((1, 2))
+def test_newer_metadata_voids_a_pending_change_and_older_metadata_is_ignored() -> None:
+    replicas = leader_replicas((1, 2))
     replicas.expansion(fetched(replicas, 3, 10), 0)
     assert not replicas.commit((1, 2, 3), (1,), 6, now_ms=0)
     assert replicas.isr == (1, 2)
     assert replicas.commit((1, 2, 3), (1, 2), 7, now_ms=0)
-    assert replicas.pending_change is not None, "the state it was formed on"
+    assert replicas.pending_change is not None, "metadata of the epoch that the change was based on"
     assert replicas.commit((1, 2), (1, 2), 8, now_ms=0)
     assert not replicas.followers[2].maybe_in_sync or replicas.followers[2].in_sync
     assert replicas.maximal_size == 2, "the change is void"
-    assert list(replicas.followers) == [2], "reassigned away"
+    assert list(replicas.followers) == [2], "a reassignment removed broker 3"
 
 
-def test_members_are_named_with_the_broker_epochs_they_fetched_with() -> None:
-    replicas = led((1, 2))
+def test_isr_members_are_sent_with_the_broker_epochs_of_their_fetches() -> None:
+    replicas = leader_replicas((1, 2))
     change = replicas.expansion(fetched(replicas, 3, 10), 0)
     assert change is not None
     assert replicas.isr_with_epochs(change, 77) == ((1, 77), (2, -1), (3, BROKER_EPOCH))

@@ -1,4 +1,4 @@
-"""Tests of this folder run in virtual time: elections of a few tens of milliseconds must not depend on how busy a machine is."""
+"""Run the tests of this folder in virtual time: short election time-outs must not depend on the load of the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver on real UDP sockets, on asyncio's loop and on uvloop. Events are waited for; no time is judged."""
+"""Failure-detector driver over real UDP sockets, on asyncio's loop and on uvloop. Tests wait for events."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Callable[[Coroutine[Any, Any
 
 
 class Cluster:
-    """Drivers of one process on real sockets."""
+    """Drivers in one process over real sockets."""
 
     def __init__(self, count: int, host: str = HOST) -> None:
         self.host = host
@@ -64,18 +64,18 @@ class Cluster:
             self.drivers[node_id] = driver
             await driver.start(HOST, self.ports[node_id - 1])
 
-    async def until(self, *wanted: tuple[int, int, State]) -> None:
-        """Until each (who, of whom) has come to that state."""
-        missing = list(wanted)
+    async def until(self, *expected: tuple[int, int, State]) -> None:
+        """Wait until each (observer, subject) has reached its state."""
+        missing = list(expected)
         while missing:
             node_id, change = await self.changes.get()
-            missing = [each for each in missing if each != (node_id, change.node_id, change.state)]
+            missing = [row for row in missing if row != (node_id, change.node_id, change.state)]
 
     async def end(self) -> None:
         for driver in self.drivers.values():
             driver.close()
         await self.tasks.cancel_all()
-        await turns(3)  # transports end in a later turn
+        await turns(3)  # transports close in a later iteration of the loop
         assert self.errors == []
 
 
@@ -84,22 +84,22 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-def test_who_answers_lives_and_who_is_silent_dies_and_may_come_back(run: Any) -> None:
-    async def story() -> None:
+def test_silent_member_fails_and_a_started_one_is_alive_again(run: Any) -> None:
+    async def scenario() -> None:
         cluster = Cluster(3)
         await cluster.start(1, 2)
         await cluster.until((1, 3, State.FAILED), (2, 3, State.FAILED))
         await cluster.start(3)
         await cluster.until((1, 3, State.ALIVE), (2, 3, State.ALIVE))
-        states = {each.node_id: each.state for each in cluster.drivers[1].view()}
+        states = {row.node_id: row.state for row in cluster.drivers[1].view()}
         assert states == {2: State.ALIVE, 3: State.ALIVE}
         await cluster.end()
 
-    run(story())
+    run(scenario())
 
 
-def test_names_are_looked_up(run: Any) -> None:
-    async def story() -> None:
+def test_host_names_are_resolved(run: Any) -> None:
+    async def scenario() -> None:
         cluster = Cluster(3, "localhost")
         await cluster.start(1, 2)
         await cluster.until((1, 3, State.FAILED))
@@ -107,11 +107,11 @@ def test_names_are_looked_up(run: Any) -> None:
         assert cluster.drivers[2].traffic.received > 0
         await cluster.end()
 
-    run(story())
+    run(scenario())
 
 
-def test_another_clusters_datagrams_are_dropped_and_counted(run: Any) -> None:
-    async def story() -> None:
+def test_datagrams_of_another_cluster_are_dropped_and_counted(run: Any) -> None:
+    async def scenario() -> None:
         cluster = Cluster(2)
         await cluster.start(1)
         await cluster.start(2, cluster="another")
@@ -121,34 +121,34 @@ def test_another_clusters_datagrams_are_dropped_and_counted(run: Any) -> None:
             assert driver.traffic.rejected > 0
         await cluster.end()
 
-    run(story())
+    run(scenario())
 
 
-def test_a_node_without_an_address_is_not_sent_to_and_a_stranger_is_answered_where_it_asks(run: Any) -> None:
-    async def story() -> None:
+def test_ping_of_an_unknown_node_is_acknowledged_at_its_source_address(run: Any) -> None:
+    async def scenario() -> None:
         cluster = Cluster(1)
         await cluster.start(1)
         loop = asyncio.get_running_loop()
-        answered = loop.create_future()
+        received = loop.create_future()
 
-        class Stranger(asyncio.DatagramProtocol):
+        class UnknownNode(asyncio.DatagramProtocol):
             def datagram_received(self, data: bytes, addr: Any) -> None:
-                if not answered.done():
-                    answered.set_result(data)
+                if not received.done():
+                    received.set_result(data)
 
-        transport, _ = await loop.create_datagram_endpoint(Stranger, remote_addr=(HOST, cluster.ports[0]))
+        transport, _ = await loop.create_datagram_endpoint(UnknownNode, remote_addr=(HOST, cluster.ports[0]))
         transport.sendto(Codec("a cluster").encode(Ping(9, 1, 9, 0, 1), 0))
-        assert await answered
+        assert await received
         transport.close()
         await cluster.end()
 
-    run(story())
+    run(scenario())
 
 
-def test_a_flood_is_dropped_unread_in_the_turn_in_which_it_comes() -> None:
-    """asyncio-dgram queues without a limit: what lies in its queue must go at once, and only a part of it is worked on."""
+def test_datagrams_above_the_limit_of_one_iteration_are_dropped() -> None:
+    """asyncio-dgram has an unbounded queue. One iteration of the loop empties it and processes a bounded part."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         cluster = Cluster(1)
         await cluster.start(1)
         driver = cluster.drivers[1]
@@ -164,11 +164,11 @@ def test_a_flood_is_dropped_unread_in_the_turn_in_which_it_comes() -> None:
         assert driver.traffic.rejected == DATAGRAMS_PER_TURN + 1
         await cluster.end()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_answers_that_cannot_be_sent_do_not_pile_up() -> None:
-    async def story() -> None:
+def test_acknowledgments_that_cannot_be_sent_are_bounded() -> None:
+    async def scenario() -> None:
         cluster = Cluster(1)
         await cluster.start(1)
         driver = cluster.drivers[1]
@@ -177,13 +177,13 @@ def test_answers_that_cannot_be_sent_do_not_pile_up() -> None:
         assert driver.traffic.overflow == 10
         await cluster.end()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_the_error_of_one_datagram_does_not_cost_the_next() -> None:
-    """asyncio-dgram raises an error of an earlier datagram in place of sending the next one, to whomever."""
+def test_error_of_one_datagram_does_not_stop_the_next() -> None:
+    """asyncio-dgram raises the error of an earlier datagram in place of sending the next one to any target."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         cluster = Cluster(2)
         await cluster.start(1, 2)
         driver = cluster.drivers[1]
@@ -196,11 +196,11 @@ def test_the_error_of_one_datagram_does_not_cost_the_next() -> None:
         assert driver.traffic.sent > before
         await cluster.end()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_taken_port_is_an_error() -> None:
-    async def story() -> None:
+def test_port_in_use_raises_os_error() -> None:
+    async def scenario() -> None:
         cluster = Cluster(2)
         await cluster.start(1)
         cluster.ports[1] = cluster.ports[0]
@@ -208,11 +208,11 @@ def test_a_taken_port_is_an_error() -> None:
             await cluster.start(2)
         await cluster.end()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_processes_find_out_about_one_another() -> None:
-    """kill -9, SIGSTOP and SIGCONT of real processes on uvloop."""
+def test_processes_detect_kill_stop_and_continue() -> None:
+    """Sends SIGKILL, SIGSTOP and SIGCONT to real processes on uvloop."""
     ports = free_ports(3)
     arguments = [str(port) for port in ports]
     processes = {
@@ -230,11 +230,11 @@ def test_processes_find_out_about_one_another() -> None:
     def until(node_id: int, line: str) -> list[str]:
         out = processes[node_id].stdout
         assert out is not None
-        seen: list[str] = []
-        while not seen or not seen[-1].startswith(line):
-            seen.append(out.readline().strip())
-            assert seen[-1], f"{node_id} has ended without {line!r}: {seen}"
-        return seen
+        lines: list[str] = []
+        while not lines or not lines[-1].startswith(line):
+            lines.append(out.readline().strip())
+            assert lines[-1], f"{node_id} has ended without {line!r}: {lines}"
+        return lines
 
     try:
         for node_id in processes:

@@ -1,4 +1,4 @@
-"""Datagrams: every message survives its bytes, and no bytes do any harm."""
+"""Datagrams of the failure detector: encoding, decoding, and rejected bytes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ from odradek.runtime.machine import BUG
 
 U32 = st.integers(0, 2**32 - 1)
 U64 = st.integers(0, 2**64 - 1)
-RUMOURS = st.lists(st.builds(GossipEntry, U32, U64, U32, st.sampled_from(State)), max_size=GOSSIP_ENTRIES_MAX).map(
-    tuple
-)
+GOSSIP = st.lists(st.builds(GossipEntry, U32, U64, U32, st.sampled_from(State)), max_size=GOSSIP_ENTRIES_MAX).map(tuple)
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
-    st.builds(Ping, U32, U32, U64, U32, U32, RUMOURS),
-    st.builds(PingRequest, U32, U32, U64, U32, U32, U32, RUMOURS),
-    st.builds(Ack, U32, U32, U64, U32, U32, U32, U64, U32, RUMOURS),
+    st.builds(Ping, U32, U32, U64, U32, U32, GOSSIP),
+    st.builds(PingRequest, U32, U32, U64, U32, U32, U32, GOSSIP),
+    st.builds(Ack, U32, U32, U64, U32, U32, U32, U64, U32, GOSSIP),
 )
 TIMES = st.integers(-(2**63), 2**63 - 1)
 CODEC = Codec("MkU3OEVBNTcwNTJENDM2Qk")
@@ -41,34 +39,34 @@ FULL = Ack(1, 2, 3, 4, 5, 6, 7, 8, tuple(GossipEntry(node, 1, 2, State.FAILED) f
 
 
 @given(MESSAGES, TIMES)
-def test_every_message_survives_its_bytes(message: Message, sent_ms: int) -> None:
+def test_encoded_message_is_decoded_unchanged(message: Message, sent_ms: int) -> None:
     data = CODEC.encode(message, sent_ms)
     assert len(data) <= DATAGRAM_BYTES_MAX
     assert CODEC.decode(data) == Datagram(sent_ms, message)
 
 
-def test_the_longest_datagram_is_below_the_limit_and_not_far_below() -> None:
+def test_longest_datagram_is_just_below_the_limit() -> None:
     assert DATAGRAM_BYTES_MAX - 20 < len(CODEC.encode(FULL, 0)) <= DATAGRAM_BYTES_MAX
 
 
-def test_the_bytes_of_a_ping() -> None:
+def test_bytes_of_a_ping() -> None:
     data = CODEC.encode(Ping(1, 2, 3, 4, 5, (GossipEntry(6, 7, 8, State.SUSPECT),)), 9)
     head = "02 01 0000000000000009 00000001 00000002 0000000000000003 00000004 00000005"
     assert data[:-TAG_BYTES].hex() == (head + "01 00000006 0000000000000007 00000008 01").replace(" ", "")
 
 
-def test_the_datagrams_of_another_cluster_are_refused() -> None:
+def test_datagram_of_another_cluster_is_rejected() -> None:
     assert Codec("another").decode(CODEC.encode(Ping(1, 2, 3, 4, 5), 0)) is Rejected.FOREIGN
 
 
 @given(st.binary(max_size=DATAGRAM_BYTES_MAX + 10))
-def test_garbage_is_refused(data: bytes) -> None:
+def test_random_bytes_are_rejected(data: bytes) -> None:
     assert isinstance(CODEC.decode(data), Rejected)
 
 
 @given(st.binary(max_size=DATAGRAM_BYTES_MAX - TAG_BYTES))
-def test_authentic_garbage_is_a_message_or_refused(body: bytes) -> None:
-    """Whoever knows the cluster's id can make the tag; what lies before it may still be anything."""
+def test_random_bytes_with_a_valid_tag_are_decoded_or_rejected(body: bytes) -> None:
+    """A node that knows the cluster id can make the tag. The bytes before the tag can be anything."""
     body = b"\x02" + body[1:]
     decoded = CODEC.decode(body + CODEC._tag(body))
     if not isinstance(decoded, Rejected):
@@ -76,7 +74,7 @@ def test_authentic_garbage_is_a_message_or_refused(body: bytes) -> None:
 
 
 @given(MESSAGES, st.data())
-def test_a_changed_byte_is_noticed(message: Message, data: st.DataObject) -> None:
+def test_changed_byte_is_detected(message: Message, data: st.DataObject) -> None:
     encoded = bytearray(CODEC.encode(message, 0))
     position = data.draw(st.integers(0, len(encoded) - 1))
     encoded[position] ^= data.draw(st.integers(1, 255))
@@ -96,16 +94,17 @@ def test_a_changed_byte_is_noticed(message: Message, data: st.DataObject) -> Non
     ],
     ids=["version", "kind", "count", "more than the count says", "too short", "too long", "state"],
 )
-def test_what_cannot_be_understood_says_so(change: object, reason: Rejected) -> None:
+def test_invalid_content_is_rejected_with_its_reason(change: object, reason: Rejected) -> None:
     assert callable(change)
     body = change(CODEC.encode(Ping(1, 2, 3, 4, 5), 0)[:-TAG_BYTES])
     assert CODEC.decode(body + CODEC._tag(body)) is reason
 
 
-def test_the_documented_table_is_the_one_that_is_obeyed() -> None:
+def test_documented_table_matches_the_transitions() -> None:
     document = (Path(__file__).resolve().parents[4] / "docs" / "membership.md").read_text()
     rows = []
     for event in Event:
         outcomes = [TRANSITIONS.cells[state, event] for state in State]
-        rows.append(f"| {event.value} | " + " | ".join("-" if each is BUG else each.value for each in outcomes) + " |")
+        cells = ("-" if outcome is BUG else outcome.value for outcome in outcomes)
+        rows.append(f"| {event.value} | " + " | ".join(cells) + " |")
     assert [line for line in document.splitlines() if line.count("|") == 5][2:][: len(rows)] == rows

@@ -1,6 +1,6 @@
-"""Clusters of cores in bad weather: who is gone is found by all, and who is not is not.
+"""Simulated clusters of failure-detector cores with lossy networks: every node detects failures, and only failures.
 
-Time is the rig's own, so bounds on it are facts of the run and not of the machine.
+Time is virtual, so bounds on it do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -18,66 +18,66 @@ if TYPE_CHECKING:
 
 SIZES = (3, 5, 9)
 SEEDS = range(6)
-ROUGH = Weather(delay_ms=(1, 20), loss=0.2, duplication=0.02)
-FOUND_WITHIN_MS = 2_500
+LOSSY = Weather(delay_ms=(1, 20), loss=0.2, duplication=0.02)
+DETECTED_WITHIN_MS = 2_500
 
 
-class Watched:
-    def __init__(self, size: int, seed: int, weather: Weather = ROUGH) -> None:
+class ObservedCluster:
+    def __init__(self, size: int, seed: int, weather: Weather = LOSSY) -> None:
         self.failures: list[tuple[int, int, Change]] = []
-        self.rig = Rig(seed=seed, weather=weather, on_change=self.hear)
+        self.rig = Rig(seed=seed, weather=weather, on_change=self.on_change)
         for node_id in range(1, size + 1):
             self.rig.start(node_id)
 
-    def hear(self, node_id: int, change: Change) -> None:
+    def on_change(self, node_id: int, change: Change) -> None:
         if change.is_failure_declaration:
             self.failures.append((self.rig.now_ms, node_id, change))
 
-    def without_tcp(self) -> Watched:
-        """Knocks come to nothing: UDP alone has to do."""
+    def without_tcp(self) -> ObservedCluster:
+        """Let TCP probes time out, so that detection uses UDP only."""
         self.rig.replies_to_tcp_probes = False
         return self
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_node_that_falls_silent_is_found_by_all(size: int, seed: int) -> None:
-    watched = Watched(size, seed).without_tcp()
-    rig = watched.rig
+def test_silent_node_is_detected_by_every_node(size: int, seed: int) -> None:
+    cluster = ObservedCluster(size, seed).without_tcp()
+    rig = cluster.rig
     rig.run(1_000 + 37 * seed)
     rig.stop(size)
-    rig.run(FOUND_WITHIN_MS)
+    rig.run(DETECTED_WITHIN_MS)
     assert {node: rig.states(node)[size] for node in rig.running_nodes()} == dict.fromkeys(range(1, size), State.FAILED)
-    assert {change.node_id for _, _, change in watched.failures} == {size}
+    assert {change.node_id for _, _, change in cluster.failures} == {size}
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_process_that_is_killed_is_found_by_all_and_nobody_else_is(size: int, seed: int) -> None:
-    watched = Watched(size, seed)
-    rig = watched.rig
+def test_killed_process_is_detected_by_every_node_and_no_other_fails(size: int, seed: int) -> None:
+    cluster = ObservedCluster(size, seed)
+    rig = cluster.rig
     rig.run(1_000 + 37 * seed)
     rig.crash(1 + seed % size, resets=bool(seed % 2))
-    rig.run(FOUND_WITHIN_MS // 2)
-    gone = 1 + seed % size
-    assert {rig.states(node)[gone] for node in rig.running_nodes()} == {State.FAILED}
-    assert {change.node_id for _, _, change in watched.failures} == {gone}
+    rig.run(DETECTED_WITHIN_MS // 2)
+    failed = 1 + seed % size
+    assert {rig.states(node)[failed] for node in rig.running_nodes()} == {State.FAILED}
+    assert {change.node_id for _, _, change in cluster.failures} == {failed}
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_one_datagram_in_five_lost_condemns_nobody(size: int, seed: int) -> None:
-    watched = Watched(size, seed).without_tcp()
-    watched.rig.run(20_000)
-    assert watched.failures == []
-    assert any(watched.rig.nodes[node].core.counters.suspicions for node in watched.rig.nodes)
+def test_loss_of_one_datagram_in_five_causes_no_failure_declaration(size: int, seed: int) -> None:
+    cluster = ObservedCluster(size, seed).without_tcp()
+    cluster.rig.run(20_000)
+    assert cluster.failures == []
+    assert any(cluster.rig.nodes[node].core.counters.suspicions for node in cluster.rig.nodes)
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_partition_is_seen_from_both_sides_and_heals(size: int, seed: int) -> None:
-    watched = Watched(size, seed)
-    rig = watched.rig
+def test_partition_is_detected_on_both_sides_and_heals(size: int, seed: int) -> None:
+    cluster = ObservedCluster(size, seed)
+    rig = cluster.rig
     rig.run(1_000)
     minority = range(1, (size + 1) // 2)
     majority = range((size + 1) // 2, size + 1)
@@ -85,12 +85,12 @@ def test_a_partition_is_seen_from_both_sides_and_heals(size: int, seed: int) -> 
         for b in majority:
             rig.partition(a, b)
             rig.partition(b, a)
-    rig.run(FOUND_WITHIN_MS)
+    rig.run(DETECTED_WITHIN_MS)
     for side, other in ((minority, majority), (majority, minority)):
         for node in side:
             states = rig.states(node)
-            assert all(states[each] is State.FAILED for each in other)
-            assert all(states[each] is not State.FAILED for each in side if each != node)
+            assert all(states[node_id] is State.FAILED for node_id in other)
+            assert all(states[node_id] is not State.FAILED for node_id in side if node_id != node)
     rig.heal()
     rig.run(4_000)
     for node in rig.nodes:
@@ -99,59 +99,59 @@ def test_a_partition_is_seen_from_both_sides_and_heals(size: int, seed: int) -> 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_one_way_that_is_cut_between_two_nodes_harms_nobody(size: int, seed: int) -> None:
-    watched = Watched(size, seed, Weather(delay_ms=(1, 20), loss=0.05)).without_tcp()
-    watched.rig.partition(1, 2)
-    watched.rig.run(15_000)
-    assert watched.failures == []
+def test_one_way_partition_between_two_nodes_causes_no_failure_declaration(size: int, seed: int) -> None:
+    cluster = ObservedCluster(size, seed, Weather(delay_ms=(1, 20), loss=0.05)).without_tcp()
+    cluster.rig.partition(1, 2)
+    cluster.rig.run(15_000)
+    assert cluster.failures == []
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nodes_that_get_no_processor_accuse_nobody(size: int, seed: int) -> None:
-    """Everybody's timers are late, by up to three seconds, again and again; datagrams are read when the node runs."""
-    watched = Watched(size, seed, Weather(delay_ms=(1, 5))).without_tcp()
-    rig = watched.rig
+def test_late_timers_cause_no_failure_declaration(size: int, seed: int) -> None:
+    """The timers of every node are late by up to three seconds, repeatedly. A node reads its datagrams when it runs."""
+    cluster = ObservedCluster(size, seed, Weather(delay_ms=(1, 5))).without_tcp()
+    rig = cluster.rig
     for node_id in rig.nodes:
         for _ in range(20):
             rig.at(rig.rng.randrange(20_000), partial(setattr, rig.nodes[node_id], "late_ms", rig.rng.randrange(3_000)))
     rig.run(25_000)
-    assert watched.failures == []
+    assert cluster.failures == []
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_node_that_was_stopped_is_condemned_and_condemns_nobody(size: int, seed: int) -> None:
-    watched = Watched(size, seed, Weather(delay_ms=(1, 5)))
-    rig = watched.rig
+def test_stopped_node_is_declared_failed_and_declares_no_other_failed(size: int, seed: int) -> None:
+    cluster = ObservedCluster(size, seed, Weather(delay_ms=(1, 5)))
+    rig = cluster.rig
     rig.run(1_000 + 37 * seed)
     rig.stop(1)
     rig.run(5_000)
-    assert {change.node_id for _, _, change in watched.failures} == {1}
+    assert {change.node_id for _, _, change in cluster.failures} == {1}
     rig.resume(1)
     rig.run(3_000)
-    assert {change.node_id for _, _, change in watched.failures} == {1}
+    assert {change.node_id for _, _, change in cluster.failures} == {1}
     assert {rig.states(node)[1] for node in rig.nodes if node != 1} == {State.ALIVE}
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_short_stop_is_forgiven(size: int, seed: int) -> None:
-    watched = Watched(size, seed, Weather(delay_ms=(1, 5)))
-    rig = watched.rig
+def test_short_stop_causes_no_failure_declaration(size: int, seed: int) -> None:
+    cluster = ObservedCluster(size, seed, Weather(delay_ms=(1, 5)))
+    rig = cluster.rig
     rig.run(1_000 + 37 * seed)
     for node_id in range(1, size + 1):
         rig.stop(node_id)
         rig.run(600)
         rig.resume(node_id)
         rig.run(400)
-    assert watched.failures == []
+    assert cluster.failures == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_verdict_names_the_life_that_is_over(seed: int) -> None:
-    watched = Watched(3, seed)
-    rig = watched.rig
+def test_failure_declaration_names_the_failed_incarnation(seed: int) -> None:
+    cluster = ObservedCluster(3, seed)
+    rig = cluster.rig
     rig.run(1_000)
     epoch = rig.nodes[2].epoch
     rig.crash(2, resets=True)
@@ -159,16 +159,16 @@ def test_a_verdict_names_the_life_that_is_over(seed: int) -> None:
     rig.run(2_000)
     rig.register(2)
     rig.run(5_000)
-    assert {(change.node_id, change.broker_epoch) for _, _, change in watched.failures} == {(2, epoch)}
-    assert {change.event for _, _, change in watched.failures} <= {Event.REPLACED, Event.NOT_LISTENING}
+    assert {(change.node_id, change.broker_epoch) for _, _, change in cluster.failures} == {(2, epoch)}
+    assert {change.event for _, _, change in cluster.failures} <= {Event.REPLACED, Event.NOT_LISTENING}
     assert {rig.states(node)[2] for node in (1, 3)} != {State.FAILED}
 
 
-def test_a_seed_is_a_run() -> None:
+def test_same_seed_gives_the_same_run() -> None:
     def run() -> list[tuple[int, int, Change]]:
-        watched = Watched(5, 11)
-        watched.rig.stop(3)
-        watched.rig.run(4_000)
-        return watched.failures
+        cluster = ObservedCluster(5, 11)
+        cluster.rig.stop(3)
+        cluster.rig.run(4_000)
+        return cluster.failures
 
     assert run() == run()

@@ -1,4 +1,4 @@
-"""Whose clock is ahead is told once, and once more when it is right again."""
+"""Wall clocks: a node whose clock is ahead is reported once, and once more when it is correct again."""
 
 from odradek.cluster.membership.wall_clocks import AHEAD_MS_MAX, WallClocks
 
@@ -6,21 +6,23 @@ NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 
 
-def test_an_hour_ahead_is_told_once_and_so_is_its_end() -> None:
+def test_clock_an_hour_ahead_and_its_correction_are_reported_once() -> None:
     clocks = WallClocks()
-    told = [clocks.received(2, sent_ms=NOW_MS + ahead_ms, now_ms=NOW_MS) for ahead_ms in (HOUR_MS, HOUR_MS + 5, 10, 0)]
-    assert told == [HOUR_MS, None, 0, None]
+    reports = [
+        clocks.received(2, sent_ms=NOW_MS + ahead_ms, now_ms=NOW_MS) for ahead_ms in (HOUR_MS, HOUR_MS + 5, 10, 0)
+    ]
+    assert reports == [HOUR_MS, None, 0, None]
 
 
-def test_what_has_been_on_its_way_for_an_hour_says_nothing_of_a_clock() -> None:
+def test_delayed_datagram_does_not_report_a_clock() -> None:
     assert WallClocks().received(2, sent_ms=NOW_MS - HOUR_MS, now_ms=NOW_MS) is None
 
 
-def test_what_clocks_differ_by_anyway_is_no_news() -> None:
+def test_usual_clock_difference_is_not_reported() -> None:
     assert WallClocks().received(2, sent_ms=NOW_MS + AHEAD_MS_MAX, now_ms=NOW_MS) is None
 
 
-def test_each_node_is_told_of_for_itself() -> None:
+def test_each_node_is_reported_separately() -> None:
     clocks = WallClocks()
     assert [clocks.received(node, sent_ms=NOW_MS + HOUR_MS, now_ms=NOW_MS) for node in (2, 3, 2)] == [
         HOUR_MS,

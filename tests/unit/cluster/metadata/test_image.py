@@ -1,4 +1,4 @@
-"""Images, deltas and records: what is replayed is what is seen, what is not understood is refused."""
+"""Metadata images, deltas and records: replay of the metadata log, subscriptions, and refused records."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def replayed(rig: ControllerRig, *, batch_size: int) -> MetadataImage:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(COMMANDS, max_size=12), st.integers(0, 3))
-def test_the_state_is_the_replay_of_the_log(commands: list[Command], seed: int) -> None:
+def test_state_of_the_controller_is_the_replay_of_the_log(commands: list[Command], seed: int) -> None:
     rig = run(commands, seed)
     live = rig.core.state.image
-    # whole log at once, as after a restart; in pieces is only fair outside of the bootstrap's transaction
+    # One batch, as after a restart: smaller batches would split the metadata transaction of the bootstrap.
     assert replayed(rig, batch_size=max(len(rig.log), 1)) == live
     assert {t.topic_id: t for t in live.topics.values()} == live.topics_by_id
     for topic in live.topics.values():
@@ -97,13 +97,13 @@ def test_the_state_is_the_replay_of_the_log(commands: list[Command], seed: int) 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(COMMANDS, max_size=12), st.integers(0, 3))
-def test_the_same_commands_and_seed_give_the_same_bytes(commands: list[Command], seed: int) -> None:
+def test_same_commands_and_seed_give_the_same_bytes(commands: list[Command], seed: int) -> None:
     assert run(commands, seed).log == run(commands, seed).log
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(COMMANDS, max_size=12))
-def test_subscribers_are_told_exactly_what_differs(commands: list[Command]) -> None:
+def test_subscribers_receive_exactly_the_changes(commands: list[Command]) -> None:
     rig = run(commands, 1)
     cache = MetadataCache()
     steps: list[tuple[MetadataDelta, MetadataImage]] = []
@@ -124,10 +124,10 @@ def test_subscribers_are_told_exactly_what_differs(commands: list[Command]) -> N
         assert list(delta.created_topics()) == [t for t in image.topics_by_id if t not in delta.base.topics_by_id]
 
 
-def test_a_metadata_transaction_is_seen_as_a_whole_or_not_at_all() -> None:
+def test_metadata_transaction_is_published_as_a_whole_or_not() -> None:
     cache = MetadataCache()
-    seen: list[int] = []
-    cache.subscribe(lambda _, image: seen.append(image.offset))
+    published: list[int] = []
+    cache.subscribe(lambda _, image: published.append(image.offset))
     rows: list[r.MetadataRecord] = [
         r.BeginTransactionRecord(name="x"),
         r.TopicRecord(name="a", topic_id=UUID(int=500)),
@@ -139,7 +139,7 @@ def test_a_metadata_transaction_is_seen_as_a_whole_or_not_at_all() -> None:
     for offset, record in enumerate(rows):
         cache.on_committed([LogBatch(offset, offset, 1, ((None, r.encode_record(record)),))])
     assert list(cache.image.topics) == ["b"]
-    assert seen == [2, 5]
+    assert published == [2, 5]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_metadata_transaction_is_seen_as_a_whole_or_not_at_all() -> None:
         (b"\x02\x03\x00", r"metadata frame version 2 is not supported \(only 1\)"),
     ],
 )
-def test_what_is_not_understood_is_refused_by_name(value: bytes, message: str) -> None:
+def test_unknown_type_or_version_is_refused_by_name(value: bytes, message: str) -> None:
     with pytest.raises(UnsupportedMetadata, match=message):
         r.decode_record(value)
 
@@ -159,7 +159,7 @@ def test_what_is_not_understood_is_refused_by_name(value: bytes, message: str) -
 @pytest.mark.parametrize(
     "value", [None, b"", b"\x01", b"\x01\x02\x00\xff", b"\x01\x80\x80\x80\x80\x80\x80", b"\x01\x14\x00\x00\x00"]
 )
-def test_damaged_records_are_malformed(value: bytes | None) -> None:
+def test_damaged_record_is_malformed(value: bytes | None) -> None:
     with pytest.raises(Malformed):
         r.decode_record(value)
 
@@ -177,20 +177,20 @@ def test_damaged_records_are_malformed(value: bytes | None) -> None:
     ],
     ids=lambda record: record.NAME,
 )
-def test_a_record_that_cannot_be_stops_the_replay_with_its_offset(record: r.MetadataRecord) -> None:
+def test_inconsistent_record_stops_the_replay_with_its_offset(record: r.MetadataRecord) -> None:
     delta = MetadataDelta(EMPTY_IMAGE)
     with pytest.raises(InconsistentMetadata, match="metadata log, offset 17: "):
         delta.replay(17, 1, record)
 
 
-def test_a_log_of_another_version_is_refused_at_load() -> None:
+def test_log_of_another_metadata_version_is_refused_at_load() -> None:
     delta = MetadataDelta(EMPTY_IMAGE)
     delta.replay(0, 1, r.FeatureLevelRecord(name="metadata.version", feature_level=33))
     with pytest.raises(UnsupportedMetadata, match=r"metadata\.version is finalized at level 33"):
         check_supported(delta.build())
 
 
-def test_old_record_forms_are_still_read() -> None:
+def test_old_record_versions_are_read() -> None:
     delta = MetadataDelta(EMPTY_IMAGE)
     topic = UUID(int=500)
     delta.replay(0, 1, r.TopicRecord(name="t", topic_id=topic))

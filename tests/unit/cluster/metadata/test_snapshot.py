@@ -1,4 +1,4 @@
-"""Snapshots of the metadata: what they hold, how they come into being, how a node starts from one or is brought up by one."""
+"""Metadata snapshots: their records, creation, and use at a start or by a replica that is far behind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def replayed(image: MetadataImage) -> MetadataImage:
 
 
 def rich_image() -> MetadataImage:
-    """Something in every field, the ones included that this version sets seldom or never."""
+    """Return an image with a value in every field, including fields that this version rarely sets."""
     delta = MetadataDelta(EMPTY_IMAGE)
     topic_id, directory = UUID(int=700), UUID(int=1_000)
     records: list[r.MetadataRecord] = [
@@ -84,13 +84,13 @@ def rich_image() -> MetadataImage:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(COMMANDS, max_size=12), st.integers(0, 5))
-def test_the_records_of_an_image_make_the_same_image(commands: list[object], seed: int) -> None:
+def test_records_of_an_image_give_the_same_image(commands: list[object], seed: int) -> None:
     image = run(commands, seed).core.state.image  # type: ignore[arg-type]
     assert replayed(image) == image
     assert list(replayed(image).topics) == list(image.topics)
 
 
-def test_nothing_of_an_image_is_left_out() -> None:
+def test_records_of_an_image_cover_every_field() -> None:
     image = rich_image()
     assert replayed(image) == image
     for name in MetadataImage.__dataclass_fields__:
@@ -101,7 +101,7 @@ def test_nothing_of_an_image_is_left_out() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(COMMANDS, max_size=8), st.lists(COMMANDS, max_size=8))
-def test_a_delta_between_two_images_leads_from_one_to_the_other(first: list[object], more: list[object]) -> None:
+def test_delta_between_two_images_leads_from_one_to_the_other(first: list[object], more: list[object]) -> None:
     base = run(first, 1).core.state.image  # type: ignore[arg-type]
     image = replace(run(more, 2).core.state.image, offset=base.offset + 5)  # type: ignore[arg-type]
     delta = delta_between(base, image)
@@ -113,7 +113,7 @@ def test_a_delta_between_two_images_leads_from_one_to_the_other(first: list[obje
 # ---- bytes -----------------------------------------------------------------------------------------------------------
 
 
-def written(image: MetadataImage) -> bytes:
+def encoded_snapshot(image: MetadataImage) -> bytes:
     return b"".join(snapshot_batches(image, SNAPSHOT, last_contained_ms=5, now_ms=6))
 
 
@@ -122,35 +122,35 @@ async def read(data: bytes) -> list[LogBatch]:
     return [batch async for batches in read_snapshot(storage, SNAPSHOT) for batch in batches]
 
 
-async def test_written_bytes_are_read() -> None:
+async def test_snapshot_bytes_are_read_back() -> None:
     image = rich_image()
-    batches = await read(written(image))
+    batches = await read(encoded_snapshot(image))
     values = [value for batch in batches for _, value in batch.records]
     assert values == [r.encode_record(record) for record in image_records(image)]
     assert {batch.epoch for batch in batches} == {SNAPSHOT.epoch}
 
 
-async def test_a_large_image_is_written_in_small_batches() -> None:
+async def test_large_image_is_written_in_small_batches() -> None:
     features = {f"f{number}": 1 for number in range(3 * RECORDS_PER_BATCH_MAX)}
-    batches = await read(written(replace(EMPTY_IMAGE, features=features)))
+    batches = await read(encoded_snapshot(replace(EMPTY_IMAGE, features=features)))
     assert [len(batch.records) for batch in batches] == [RECORDS_PER_BATCH_MAX] * 3
     assert [batch.base_offset for batch in batches] == [1, 1 + RECORDS_PER_BATCH_MAX, 1 + 2 * RECORDS_PER_BATCH_MAX]
 
 
-@pytest.mark.parametrize("cut", [1, 40, 75, 76, 77, -1, -40, -76])
-async def test_a_snapshot_that_is_not_whole_is_refused(cut: int) -> None:
+@pytest.mark.parametrize("length", [1, 40, 75, 76, 77, -1, -40, -76])
+async def test_truncated_snapshot_is_refused(length: int) -> None:
     with pytest.raises(Malformed):
-        await read(written(rich_image())[:cut])
+        await read(encoded_snapshot(rich_image())[:length])
 
 
-async def test_a_snapshot_with_something_behind_its_end_is_refused() -> None:
-    data = written(rich_image())
+async def test_snapshot_with_data_after_its_end_is_refused() -> None:
+    data = encoded_snapshot(rich_image())
     with pytest.raises(Malformed):
         await read(data + data)
 
 
-async def test_any_flipped_bit_is_noticed() -> None:
-    image, data = rich_image(), written(rich_image())
+async def test_flipped_bit_is_detected_or_harmless() -> None:
+    image, data = rich_image(), encoded_snapshot(rich_image())
     for position in range(0, len(data), 7):
         damaged = bytearray(data)
         damaged[position] ^= 0x10
@@ -176,7 +176,7 @@ class SetClock(LoopClock):
 
 
 class Replicas(Cluster):
-    """Drivers with metadata caches and snapshotters on top."""
+    """Raft drivers with metadata caches and snapshotters."""
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__()
@@ -203,41 +203,41 @@ class Replicas(Cluster):
         return all(len(self.caches[node].image.topics) == count for node in nodes)
 
 
-async def test_a_node_far_behind_is_brought_up_by_a_snapshot_and_a_new_leader_starts_from_one() -> None:
+async def test_snapshot_restores_a_replica_far_behind_and_a_restarted_node() -> None:
     cluster = Replicas(bytes_max=600)
     await cluster.start([1, 2, 3])
     leader = await cluster.leader()
-    away = next(node for node in cluster.drivers if node != leader.node_id)
-    rest = [node for node in cluster.drivers if node != away]
+    lagging = next(node for node in cluster.drivers if node != leader.node_id)
+    current_nodes = [node for node in cluster.drivers if node != lagging]
     await cluster.make_topics(0, 1)
     await cluster.until(lambda: cluster.all_have(1, [1, 2, 3]))
-    cluster.isolated = [away]
+    cluster.isolated = [lagging]
     for round_ in range(6):
         await cluster.make_topics(1 + 10 * round_, 10)
-        await cluster.until(lambda round_=round_: cluster.all_have(11 + 10 * round_, rest))  # type: ignore[misc]
-    await cluster.until(lambda: all(cluster.storages[node].start > 0 for node in rest))
-    assert all(len(cluster.storages[node].files) == 2 for node in rest)
+        await cluster.until(lambda round_=round_: cluster.all_have(11 + 10 * round_, current_nodes))  # type: ignore[misc]
+    await cluster.until(lambda: all(cluster.storages[node].start > 0 for node in current_nodes))
+    assert all(len(cluster.storages[node].files) == 2 for node in current_nodes)
 
     cluster.isolated = []
     await cluster.until(lambda: cluster.all_have(61, [1, 2, 3]))
-    assert cluster.storages[away].start > 0
+    assert cluster.storages[lagging].start > 0
     images = [cluster.caches[node].image for node in (1, 2, 3)]
     assert images[0].topics == images[1].topics == images[2].topics
 
-    storage = cluster.storages[away]
-    await cluster.drivers[away].stop()
-    cluster.storages[away] = storage.crash()
-    await cluster.start_node(away, [1, 2, 3])
-    await cluster.until(lambda: cluster.all_have(61, [away]))
-    found: list[tuple[int, bytes | None]] = []
-    await cluster.drivers[away].replay(lambda offset, entry, _: found.append((offset, entry.value)))  # type: ignore[union-attr]
-    names = [r.decode_record(value) for _, value in found]
+    storage = cluster.storages[lagging]
+    await cluster.drivers[lagging].stop()
+    cluster.storages[lagging] = storage.crash()
+    await cluster.start_node(lagging, [1, 2, 3])
+    await cluster.until(lambda: cluster.all_have(61, [lagging]))
+    replayed_records: list[tuple[int, bytes | None]] = []
+    await cluster.drivers[lagging].replay(lambda offset, entry, _: replayed_records.append((offset, entry.value)))  # type: ignore[union-attr]
+    names = [r.decode_record(value) for _, value in replayed_records]
     assert len([name for name in names if isinstance(name, r.TopicRecord)]) == 61
-    assert [offset for offset, _ in found] == sorted(offset for offset, _ in found)
+    assert [offset for offset, _ in replayed_records] == sorted(offset for offset, _ in replayed_records)
     await cluster.stop()
 
 
-async def test_a_snapshot_that_cannot_be_written_is_given_up_and_tried_again() -> None:
+async def test_failed_snapshot_is_repeated() -> None:
     cluster = Replicas(bytes_max=600)
     await cluster.start([1])
     storage = cluster.storages[1]
@@ -254,7 +254,7 @@ async def test_a_snapshot_that_cannot_be_written_is_given_up_and_tried_again() -
     await cluster.stop()
 
 
-async def test_a_snapshot_is_made_when_the_last_one_is_old_and_something_is_new() -> None:
+async def test_snapshot_is_written_after_the_interval_if_there_are_new_records() -> None:
     cluster = Replicas(bytes_max=2**40)
     cluster.limits = SnapshotConfig(2**40, interval_ms=1_000)
     clock = cluster.clock = SetClock()

@@ -70,12 +70,7 @@ TEXT_PENDING = (
     "tests/machines/",
     "tests/scenarios/",
     "tests/support/",
-    "tests/unit/broker/coordinators/",
-    "tests/unit/broker/fetch/",
-    "tests/unit/broker/partition/",
-    "tests/unit/broker/replication/",
     "tests/unit/chaos/",
-    "tests/unit/cluster/",
     "tests/unit/sim/",
 )
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")

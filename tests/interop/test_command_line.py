@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from odradek import BrokerFailed, BrokerNotRunning, LocalCluster
 from odradek.local.launch import BROKERS_DEFAULT
 from odradek.local.processes import ProcessId
-from tests.support.command_line import ODRADEK, TIMEOUT_S, answer, odradek, terminal, without_progress
+from tests.support.command_line import ODRADEK, TIMEOUT_S, json_output, odradek, terminal, without_progress
 from tests.support.ports import one_taken
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_up_detach_starts_a_broker_and_down_stops_it(tmp_path: Path) -> None:
         producer.begin_transaction()
         producer.produce("greetings", b"hello")
         producer.commit_transaction(TIMEOUT_S)
-        state = answer("status", "--dir", str(tmp_path))
+        state = json_output("status", "--dir", str(tmp_path))
         assert [broker["running"] for broker in state["brokers"]] == [True]
         assert [row["high_watermark"] for row in state["partitions"] if row["topic"] == "greetings"] == [2]
         repeated = odradek("up", "--dir", str(tmp_path), "--port", "0")
@@ -173,17 +173,17 @@ def test_topics_are_created_listed_described_and_deleted(cluster: LocalCluster) 
     sizes = ("--partitions", "3", "--replication-factor", "1")
     refused = odradek("topics", "create", name, "--replication-factor", "2", *bootstrap_options)
     assert (refused.returncode, "INVALID_REPLICATION_FACTOR" in refused.stderr) == (1, True)
-    created = answer("topics", "create", name, *sizes, "--config", "retention.ms=1000", *bootstrap_options)
+    created = json_output("topics", "create", name, *sizes, "--config", "retention.ms=1000", *bootstrap_options)
     assert (created["partitions"], created["replication_factor"]) == (3, 1)
     assert (name, 3, 1) in [
         (row["name"], row["partitions"], row["replication_factor"])
-        for row in answer("topics", "list", *bootstrap_options)
+        for row in json_output("topics", "list", *bootstrap_options)
     ]
-    assert [row["partition"] for row in answer("topics", "describe", name, *bootstrap_options)] == [0, 1, 2]
+    assert [row["partition"] for row in json_output("topics", "describe", name, *bootstrap_options)] == [0, 1, 2]
     repeated = odradek("topics", "create", name, *bootstrap_options)
     assert (repeated.returncode, "TOPIC_ALREADY_EXISTS" in repeated.stderr) == (1, True)
     assert name in odradek("topics", "list", *bootstrap_options).stdout
-    answer("topics", "delete", name, *bootstrap_options)
+    json_output("topics", "delete", name, *bootstrap_options)
     deleted = odradek("topics", "describe", name, *bootstrap_options)
     assert (deleted.returncode, deleted.stderr.startswith(f"topic {name} does not exist")) == (1, True)
 
@@ -232,15 +232,15 @@ def open_transaction(cluster: LocalCluster, topic: str) -> Producer:
 def test_txns_blocking_shows_the_open_transaction_and_abort_ends_it(cluster: LocalCluster) -> None:
     topic = f"open-{time.time_ns():x}"
     bootstrap_options = ("--bootstrap", cluster.bootstrap)
-    answer("topics", "create", topic, "--partitions", "2", *bootstrap_options)
+    json_output("topics", "create", topic, "--partitions", "2", *bootstrap_options)
     producer = open_transaction(cluster, topic)
-    [row] = answer("txns", "blocking", "--topic", topic, *bootstrap_options)
+    [row] = json_output("txns", "blocking", "--topic", topic, *bootstrap_options)
     assert (row["topic"], row["partition"], row["condition"]) == (topic, 1, "open")
     assert (row["transactional_id"], row["client_id"], row["state"]) == (f"{topic}-id", f"{topic}-client", "Ongoing")
     assert (row["last_stable_offset"], row["held_back"]) == (0, 1)
     assert row["since"] < row["times_out"]
     assert f"{topic}-id" in odradek("txns", *bootstrap_options).stdout
-    described = answer("txns", "describe", f"{topic}-id", *bootstrap_options)
+    described = json_output("txns", "describe", f"{topic}-id", *bootstrap_options)
     assert described["partitions"] == [f"{topic}-1"]
     refused = odradek(
         "txns",
@@ -254,9 +254,9 @@ def test_txns_blocking_shows_the_open_transaction_and_abort_ends_it(cluster: Loc
         str(row["producer_id"]),
     )
     assert (refused.returncode, f"odradek txns abort {topic}-id" in refused.stderr) == (1, True)
-    assert "is aborted" in answer("txns", "abort", f"{topic}-id", *bootstrap_options)["message"]
-    assert answer("txns", "blocking", "--topic", topic, *bootstrap_options) == []
-    states = {row["transactional_id"]: row["state"] for row in answer("txns", "list", *bootstrap_options)}
+    assert "is aborted" in json_output("txns", "abort", f"{topic}-id", *bootstrap_options)["message"]
+    assert json_output("txns", "blocking", "--topic", topic, *bootstrap_options) == []
+    states = {row["transactional_id"]: row["state"] for row in json_output("txns", "list", *bootstrap_options)}
     assert states[f"{topic}-id"] in {"CompleteAbort", "Empty"}
     del producer
 
@@ -271,7 +271,7 @@ def test_dump_decodes_all_files_of_a_partition(cluster: LocalCluster) -> None:
     producer.abort_transaction(TIMEOUT_S)
     directory = cluster.directory.data(1) / f"{topic}-0"
     files = sorted(str(path) for path in directory.iterdir() if path.stat().st_size)
-    dumped = answer("dump", *files, "--records")
+    dumped = json_output("dump", *files, "--records")
     by_name = {Path(file["file"]).suffix: file["entries"] for file in dumped}
     assert len(by_name[".log"]) >= 1
     assert "payload" in json.dumps(by_name[".log"]) or "cGF5bG9hZA" in json.dumps(by_name[".log"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.support.command_line import ODRADEK, TIMEOUT_S, answer, odradek, terminal
+from tests.support.command_line import ODRADEK, TIMEOUT_S, json_output, odradek, terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.interop
 def topic(bootstrap_options: tuple[str, str]) -> str:
     """Create a topic with three partitions, and return its name."""
     name = f"records-{time.time_ns():x}"
-    answer("topics", "create", name, "--partitions", "3", *bootstrap_options)
+    json_output("topics", "create", name, "--partitions", "3", *bootstrap_options)
     return name
 
 
@@ -43,7 +43,7 @@ def consumed(*arguments: str) -> list[dict[str, Any]]:
 
 def test_produced_records_are_consumed(topic: str, bootstrap_options: tuple[str, str]) -> None:
     header = ("--header", "source=shell", "--header", "empty")
-    sent = answer("produce", topic, "hello", "--key", "k", "--partition", "1", *header, *bootstrap_options)
+    sent = json_output("produce", topic, "hello", "--key", "k", "--partition", "1", *header, *bootstrap_options)
     assert sent["records"] == 1
     assert sent["partitions"] == [{"partition": 1, "first_offset": 0, "records": 1}]
     [record] = consumed(topic, *bootstrap_options)
@@ -82,7 +82,7 @@ def test_aborted_transaction_is_not_consumed_without_uncommitted(
     assert json.loads(committed.stdout)["transaction"] == "committed", committed.stderr
     assert sorted(row["value"] for row in consumed(topic, *bootstrap_options)) == ["one", "three", "two"]
     assert len(consumed(topic, "--uncommitted", *bootstrap_options)) == 2503
-    assert answer("txns", "blocking", "--topic", topic, *bootstrap_options) == []
+    assert json_output("txns", "blocking", "--topic", topic, *bootstrap_options) == []
 
 
 def test_copy_from_consume_to_produce_preserves_all_bytes(
@@ -150,7 +150,7 @@ def test_interrupted_produce_aborts_its_transaction(topic: str, bootstrap_option
     sending.wait(TIMEOUT_S)
     sending.communicate()
     assert sending.returncode == 130
-    assert answer("txns", "describe", identity, *bootstrap_options)["state"] in {"CompleteAbort", "PrepareAbort"}
+    assert json_output("txns", "describe", identity, *bootstrap_options)["state"] in {"CompleteAbort", "PrepareAbort"}
     assert consumed(topic, *bootstrap_options) == []
 
 
@@ -221,9 +221,9 @@ def test_groups_are_listed_described_reset_and_deleted(
     open_one.produce(topic, b"open", partition=1)
     open_one.flush(TIMEOUT_S)
     consumer = member(cluster, group, topic, protocol)
-    rows = {row["group"]: row for row in answer("groups", "list", *bootstrap_options)}
+    rows = {row["group"]: row for row in json_output("groups", "list", *bootstrap_options)}
     assert (rows[group]["type"], rows[group]["state"]) == (protocol, "Stable")
-    described = answer("groups", "describe", group, *bootstrap_options)
+    described = json_output("groups", "describe", group, *bootstrap_options)
     [member_row] = described["members"]
     assert member_row["client_id"] == f"{group}-client"
     assert member_row["assignment"] == {topic: [0, 1, 2]}
@@ -231,7 +231,7 @@ def test_groups_are_listed_described_reset_and_deleted(
     assert (row["committed"], row["lag"], row["stable_lag"]) == (1, 5, 4)
     assert row["member_id"] == member_row["member_id"]
     assert next(row for row in described["partitions"] if row["partition"] == 0)["committed"] is None
-    lags = {row["group"]: row for row in answer("status", "--dir", str(cluster.directory.path))["groups"]}
+    lags = {row["group"]: row for row in json_output("status", "--dir", str(cluster.directory.path))["groups"]}
     assert (lags[group]["lag"], lags[group]["stable_lag"]) == (5, 4)
     refused = odradek("groups", "reset", group, "--topic", topic, "--to-earliest", "--execute", *bootstrap_options)
     assert (refused.returncode, "stop its consumers first" in refused.stderr) == (1, True)
@@ -240,15 +240,15 @@ def test_groups_are_listed_described_reset_and_deleted(
     consumer.close()
     open_one.abort_transaction(TIMEOUT_S)
     assert "lag to LSO" in odradek("groups", "describe", group, *bootstrap_options).stdout
-    planned = answer("groups", "reset", group, "--topic", f"{topic}:1", "--shift-by", "2", *bootstrap_options)
+    planned = json_output("groups", "reset", group, "--topic", f"{topic}:1", "--shift-by", "2", *bootstrap_options)
     assert planned["partitions"] == [{"topic": topic, "partition": 1, "committed": 1, "new": 3}]
     committed = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
     assert committed.committed([TopicPartition(topic, 1)], TIMEOUT_S)[0].offset == 1
-    answer("groups", "reset", group, "--topic", f"{topic}:1", "--shift-by", "2", "--execute", *bootstrap_options)
+    json_output("groups", "reset", group, "--topic", f"{topic}:1", "--shift-by", "2", "--execute", *bootstrap_options)
     assert committed.committed([TopicPartition(topic, 1)], TIMEOUT_S)[0].offset == 3
     committed.close()
-    assert answer("groups", "delete", group, *bootstrap_options) == {"group": group, "deleted": True}
-    assert group not in [row["group"] for row in answer("groups", "list", *bootstrap_options)]
+    assert json_output("groups", "delete", group, *bootstrap_options) == {"group": group, "deleted": True}
+    assert group not in [row["group"] for row in json_output("groups", "list", *bootstrap_options)]
 
 
 @pytest.mark.parametrize(
@@ -272,22 +272,22 @@ def test_reset_accepts_each_specification(
         piped("a\nb\nc\nd\n", "produce", topic, "--partition", partition, *bootstrap_options)
     group = f"{topic}-reset"
     scope = ("--topic", f"{topic}:0,1")
-    answer("groups", "reset", group, *scope, "--to-offset", "1", "--execute", *bootstrap_options)
+    json_output("groups", "reset", group, *scope, "--to-offset", "1", "--execute", *bootstrap_options)
     if specification == ("--from-file",):
         plan = tmp_path / "plan.csv"
         plan.write_text(f"{topic},0,2\n{topic},1,7\n")
-        answer("groups", "reset", group, "--from-file", str(plan), "--execute", *bootstrap_options)
+        json_output("groups", "reset", group, "--from-file", str(plan), "--execute", *bootstrap_options)
     else:
-        answer("groups", "reset", group, "--all-topics", *specification, "--execute", *bootstrap_options)
-    rows = answer("groups", "describe", group, *bootstrap_options)["partitions"]
+        json_output("groups", "reset", group, "--all-topics", *specification, "--execute", *bootstrap_options)
+    rows = json_output("groups", "describe", group, *bootstrap_options)["partitions"]
     assert [row["committed"] for row in rows] == expected
     assert [row["lag"] for row in rows] == [4 - offset for offset in expected]
 
 
 def test_topic_configurations_are_described_and_altered(topic: str, bootstrap_options: tuple[str, str]) -> None:
-    rows = answer("configs", "describe", "topic", topic, *bootstrap_options)
+    rows = json_output("configs", "describe", "topic", topic, *bootstrap_options)
     assert [row["name"] for row in rows if row["source"] == "topic"] == []
-    changed = answer(
+    changed = json_output(
         "configs",
         "alter",
         "topic",
@@ -299,7 +299,7 @@ def test_topic_configurations_are_described_and_altered(topic: str, bootstrap_op
         *bootstrap_options,
     )
     assert changed["changed"] == ["retention.ms", "cleanup.policy"]
-    rows = {row["name"]: row for row in answer("configs", "describe", "topic", topic, *bootstrap_options)}
+    rows = {row["name"]: row for row in json_output("configs", "describe", "topic", topic, *bootstrap_options)}
     assert {name: row["value"] for name, row in rows.items() if row["source"] == "topic"} == {
         "cleanup.policy": "delete,compact",
         "retention.ms": "1000",
@@ -307,43 +307,43 @@ def test_topic_configurations_are_described_and_altered(topic: str, bootstrap_op
     assert rows["retention.ms"]["source"] == "topic"
     refused = odradek("configs", "alter", "topic", topic, "--set", "retention.ms=soon", *bootstrap_options)
     assert (refused.returncode, "retention.ms" in refused.stderr) == (1, True)
-    answer("configs", "alter", "topic", topic, "--delete", "retention.ms", "--dry-run", *bootstrap_options)
+    json_output("configs", "alter", "topic", topic, "--delete", "retention.ms", "--dry-run", *bootstrap_options)
     assert "retention.ms" in odradek("configs", "describe", "topic", topic, *bootstrap_options).stdout
-    answer("configs", "alter", "topic", topic, "--delete", "retention.ms", *bootstrap_options)
+    json_output("configs", "alter", "topic", topic, "--delete", "retention.ms", *bootstrap_options)
     assert "retention.ms" not in odradek("configs", "describe", "topic", topic, *bootstrap_options).stdout
-    everything = answer("configs", "describe", "topic", topic, "--all", *bootstrap_options)
+    everything = json_output("configs", "describe", "topic", topic, "--all", *bootstrap_options)
     assert next(row for row in everything if row["name"] == "retention.ms")["source"] == "default"
 
 
 def test_broker_configurations_are_described_and_altered(
     bootstrap_options: tuple[str, str], cluster: LocalCluster
 ) -> None:
-    answer("configs", "alter", "broker", "--set", "log.retention.ms=86400000", *bootstrap_options)
+    json_output("configs", "alter", "broker", "--set", "log.retention.ms=86400000", *bootstrap_options)
     try:
-        rows = {row["name"]: row for row in answer("configs", "describe", "broker", "1", *bootstrap_options)}
+        rows = {row["name"]: row for row in json_output("configs", "describe", "broker", "1", *bootstrap_options)}
         assert (rows["log.retention.ms"]["value"], rows["log.retention.ms"]["source"]) == (
             "86400000",
             "all brokers, dynamic",
         )
         assert rows["node.id"]["source"] == "broker, static"
     finally:
-        answer("configs", "alter", "broker", "--delete", "log.retention.ms", *bootstrap_options)
+        json_output("configs", "alter", "broker", "--delete", "log.retention.ms", *bootstrap_options)
 
 
 def test_commands_work_with_apache_kafka(kafka_broker: KafkaBroker) -> None:
     bootstrap_options = ("--bootstrap", kafka_broker.bootstrap)
     topic = f"kafka-{time.time_ns():x}"
-    answer("topics", "create", topic, "--partitions", "1", *bootstrap_options)
+    json_output("topics", "create", topic, "--partitions", "1", *bootstrap_options)
     sent = piped("a\nb\n", "produce", topic, "--transaction", "--json", *bootstrap_options)
     assert json.loads(sent.stdout)["transaction"] == "committed", sent.stderr
     assert piped("c\n", "produce", topic, "--abort", *bootstrap_options).returncode == 0
     assert [row["value"] for row in consumed(topic, *bootstrap_options)] == ["a", "b"]
     group = f"{topic}-group"
-    answer("groups", "reset", group, "--topic", topic, "--to-earliest", "--execute", *bootstrap_options)
-    described = answer("groups", "describe", group, *bootstrap_options)
+    json_output("groups", "reset", group, "--topic", topic, "--to-earliest", "--execute", *bootstrap_options)
+    described = json_output("groups", "describe", group, *bootstrap_options)
     assert (described["type"], described["state"]) == ("classic", "Empty")
     assert [(row["committed"], row["lag"]) for row in described["partitions"]] == [(0, 5)]
-    assert group in [row["group"] for row in answer("groups", "list", *bootstrap_options)]
-    answer("groups", "delete", group, *bootstrap_options)
-    answer("configs", "alter", "topic", topic, "--set", "retention.ms=1000", *bootstrap_options)
+    assert group in [row["group"] for row in json_output("groups", "list", *bootstrap_options)]
+    json_output("groups", "delete", group, *bootstrap_options)
+    json_output("configs", "alter", "topic", topic, "--set", "retention.ms=1000", *bootstrap_options)
     assert "retention.ms" in odradek("configs", "describe", "topic", topic, *bootstrap_options).stdout

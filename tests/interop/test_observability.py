@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.interop.test_command_line_records import piped
-from tests.support.command_line import ODRADEK, TIMEOUT_S, answer, odradek, terminal
+from tests.support.command_line import ODRADEK, TIMEOUT_S, json_output, odradek, terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.interop
 def topic(bootstrap_options: tuple[str, str]) -> str:
     """Create a topic with three partitions, and return its name."""
     name = f"observed-{time.time_ns():x}"
-    answer("topics", "create", name, "--partitions", "3", *bootstrap_options)
+    json_output("topics", "create", name, "--partitions", "3", *bootstrap_options)
     return name
 
 
@@ -44,7 +44,7 @@ def test_metrics_url_of_status_exports_transactions_and_groups(
     piped("a\nb\n", "produce", topic, "--partition", "0", "--transaction", *bootstrap_options)
     piped("c\n", "produce", topic, "--partition", "0", "--abort", *bootstrap_options)
     group = f"{topic}-group"
-    answer("groups", "reset", group, "--topic", f"{topic}:0", "--to-earliest", "--execute", *bootstrap_options)
+    json_output("groups", "reset", group, "--topic", f"{topic}:0", "--to-earliest", "--execute", *bootstrap_options)
     open_one = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": f"{topic}-open"})
     open_one.init_transactions(TIMEOUT_S)
     open_one.begin_transaction()
@@ -83,7 +83,7 @@ def test_metrics_count_refusals_and_fenced_producers(
 
 
 def urls(cluster: LocalCluster) -> list[str]:
-    state = answer("status", "--dir", str(cluster.directory.path))
+    state = json_output("status", "--dir", str(cluster.directory.path))
     return [str(broker["metrics"]) for broker in state["brokers"]]
 
 
@@ -103,7 +103,7 @@ def test_live_view_of_status_shows_changes(
     group = f"{topic}-later"
     output = read_until(controller, "groups:")
     assert group not in output
-    answer("groups", "reset", group, "--topic", f"{topic}:0", "--to-earliest", "--execute", *bootstrap_options)
+    json_output("groups", "reset", group, "--topic", f"{topic}:0", "--to-earliest", "--execute", *bootstrap_options)
     read_until(controller, group)
     os.killpg(watching.pid, signal.SIGINT)
     remaining_output = read_until(controller, None)
@@ -134,7 +134,7 @@ def test_up_with_profile_writes_a_flame_graph(tmp_path: Path) -> None:
         lines = "".join(f"{number}\n" for number in range(5_000))
         finished = piped(lines, "produce", "profiled", "--bootstrap", bootstrap)
         assert "odradek topics create" in finished.stderr
-        answer("topics", "create", "profiled", "--bootstrap", bootstrap)
+        json_output("topics", "create", "profiled", "--bootstrap", bootstrap)
         assert piped(lines, "produce", "profiled", "--bootstrap", bootstrap).returncode == 0
     finally:
         odradek("down", "--dir", str(tmp_path))

@@ -195,7 +195,7 @@ class OffsetsMachine(RuleBasedStateMachine):
     def replay_of_compacted_log_gives_the_same_state(self) -> None:
         replayed = self.rig.replayed(cleaned(self.rig.log, self.rig.end, self.rng))
         assert replayed.offsets == self.rig.store
-        # A group without offsets exists until its records are compacted. Its removal is known until its tombstone is compacted.
+        # A group without offsets exists until its records are compacted, its removal is known until its tombstone is.
         # The next sweep makes both states equal.
         store, groups_, replayed_groups = self.rig.store, self.rig.state.groups, replayed.groups
         for group in groups_.keys() - replayed_groups.keys():

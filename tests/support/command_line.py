@@ -1,7 +1,7 @@
 """Run `odradek` as a user does, and read what it prints.
 
-`odradek` and `answer` run a command to its end in a fork of one prepared process (command_line_server.py). A test that
-needs a real start, a signal or a terminal starts ODRADEK itself.
+`odradek` and `json_output` run a command to its end in a fork of one prepared process (command_line_server.py). A test
+that needs a real start, a signal or a terminal starts ODRADEK itself.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def odradek(
     return command_line().run(list(arguments), terminal(columns), stdin, timeout)
 
 
-def answer(*arguments: str) -> Any:
+def json_output(*arguments: str) -> Any:
     """Run a command with --json, which must succeed, and return what it printed."""
     finished = odradek(*arguments, "--json")
     assert finished.returncode == 0, finished.stderr

@@ -39,7 +39,7 @@ def heartbeat(name: str, generation: int = 0) -> HeartbeatRequest:
 
 
 def numbered_response(number: int) -> HeartbeatResponse:
-    """Return a response that contains `number` as a negative throttle time. A positive one would mute the connection."""
+    """Return a response that contains `number` as a negative throttle time. A positive one mutes the connection."""
     return HeartbeatResponse(throttle_time_ms=THROTTLE_BASE_MS - number)
 
 

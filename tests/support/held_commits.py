@@ -27,7 +27,7 @@ class Gate(Protocol):
 
 
 def held_by(make_gate: Callable[[str, int, Advance], Gate]) -> type[LeaderTerm]:
-    """Return a class of leader terms that commit what their gate, `make_gate(topic, partition, advance)`, advances to."""
+    """Return a class of leader terms that commit up to the offset of their `make_gate(topic, partition, advance)`."""
 
     class HeldLeaderTerm(LeaderTerm):
         __slots__ = ("_gate",)

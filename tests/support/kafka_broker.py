@@ -46,7 +46,7 @@ class Usage:
 
 
 def process_usage(pid: int) -> Usage:
-    """Read a process's memory and processor time from /proc; FileNotFoundError or ProcessLookupError once it is gone."""
+    """Read memory and CPU time of a process from /proc. Raise FileNotFoundError or ProcessLookupError at its end."""
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     resident_pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
     ticks = int(stat[11]) + int(stat[12])

@@ -1,4 +1,4 @@
-"""Transactional producers that write while brokers restart, and checks of the records that consumers read afterwards."""
+"""Transactional producers that write while brokers restart, and checks of the records that consumers read."""
 
 from __future__ import annotations
 

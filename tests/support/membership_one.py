@@ -24,13 +24,13 @@ class One:
 
     def __init__(self, *others: int) -> None:
         self.now_ms = 5_000
-        self.heard: dict[int, int] = {}
+        self.last_contacts: dict[int, int] = {}
         self.changes: list[Change] = []
         self.core = MembershipCore(
             1,
             INCARNATION + 1,
             rng=Random(7),
-            last_contact_ms=lambda node: self.heard.get(node, -(10**9)),
+            last_contact_ms=lambda node: self.last_contacts.get(node, -(10**9)),
             now_ms=self.now_ms,
         )
         self.core.set_members(specs(1, *others), self.now_ms)
@@ -50,7 +50,7 @@ class One:
         self.now_ms = until_ms
         return taken
 
-    def hear(self, entry: GossipEntry, *, source: int = 2) -> Ready:
+    def receive_gossip(self, entry: GossipEntry, *, source: int = 2) -> Ready:
         self.core.step(Ping(source, 1, INCARNATION + source, 0, 99, (entry,)), self.now_ms)
         return self.take()
 

@@ -12,7 +12,7 @@ QUERY_SECONDS_MAX = 240
 
 
 def ended(query: StreamingQuery) -> StreamingQuery:
-    """The query, once it has read what there was. Raises AssertionError with where it stands, StreamingQueryException."""
+    """Wait until the query processed all available data. Raise AssertionError with its progress on a timeout."""
     over = query.awaitTermination(QUERY_SECONDS_MAX)
     if not over:
         stands = f"{query.status} after {[progress.json for progress in query.recentProgress]}"

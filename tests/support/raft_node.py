@@ -68,7 +68,7 @@ def follow(core: RaftCore, epoch: int, leader: int = 2) -> FetchRequest:
     return fetch
 
 
-def answer(
+def reply_to_fetch(
     core: RaftCore, fetch: FetchRequest, *entries: Entry, committed: int = 0, diverging: EpochEnd | None = None
 ) -> list[Message]:
     offset, request_id = fetch.fetch_offset, fetch.request_id

@@ -93,7 +93,7 @@ class RaftSim:
         self.at(PROPOSE_EVERY_MS, self.propose)
         self.at(100, self.inject_fault)
 
-    # ---- time --------------------------------------------------------------------------------------------------------
+    # ---- time -------------------------------------------------------------------------------------------------------
 
     def at(self, delay_ms: int, action: Callable[[], None]) -> None:
         self.number += 1
@@ -139,7 +139,7 @@ class RaftSim:
         ]
         return f"nodes {behind} have not caught up" if behind else None
 
-    # ---- nodes -------------------------------------------------------------------------------------------------------
+    # ---- nodes ------------------------------------------------------------------------------------------------------
 
     def restart(self, node: int) -> None:
         disk = self.disks[node]
@@ -233,7 +233,7 @@ class RaftSim:
         member.core.advance(self.now_ms)
         self.work(node)
 
-    # ---- network -----------------------------------------------------------------------------------------------------
+    # ---- network ----------------------------------------------------------------------------------------------------
 
     def send(self, message: Message) -> None:
         disk = self.disks[message.source]
@@ -259,7 +259,7 @@ class RaftSim:
         if (message.source, message.target) not in self.partitioned and self.disks[message.source] is disk:
             self.step(message.target, lambda core: core.step(message, self.now_ms))
 
-    # ---- proposals and faults ------------------------------------------------------------------------------------------------
+    # ---- proposals and faults ---------------------------------------------------------------------------------------
 
     def propose(self) -> None:
         self.at(PROPOSE_EVERY_MS, self.propose)

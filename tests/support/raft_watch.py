@@ -96,7 +96,7 @@ class Watch:
                 self._check_committed(node, core)
 
     def _check_committed(self, node: int, core: RaftCore) -> None:
-        """Check that all nodes commit equal entries, and that a majority has each entry durably when it is committed."""
+        """Check that all nodes commit equal entries, and that a majority stores each committed entry durably."""
         known = self.committed_end
         before = {entry.base_offset: entry for entry, _ in self.committed[-COMPARED_ENTRIES:]}
         written = [entry for entry in self.disks[node].written if entry.base_offset >= core.log.start_offset]

@@ -1,20 +1,20 @@
 """Commands of the golden transcripts of classic groups. The output follows after `----`.
 
-    new delay=3000 size=2  a coordinator on an empty log (group.initial.rebalance.delay.ms, group.max.size)
-    join NAME [words]      JoinGroup of client NAME with its member id (`anew`: without one); omitted words keep their
+    * new delay=3000 size=2  a coordinator on an empty log (group.initial.rebalance.delay.ms, group.max.size)
+    * join NAME [words]      JoinGroup of client NAME with its member id (`anew`: without one); omitted words keep their
                            last value
         v=9 instance=i protocols=range,sticky type=consumer meta=x session=10000 rebalance=60000 id=...
-    sync NAME [NAME:assignment ...]    SyncGroup with the last generation; v= instance= gen= type= name=
-    heartbeat NAME [gen= instance=]
-    leave NAME ... [v=]    NAME, NAME/instance or /instance
-    commit NAME [gen= txn instance=]   check of OffsetCommit; `nobody` is not a member
-    delete                 checks of DeleteGroups and OffsetDelete
-    describe [v=6]
-    wait ms                advance the time and fire due timers
-    lag | catch-up         the high watermark stops | reaches the log end
-    refuse ERROR | accept  the log refuses appends | accepts them
-    crash                  load the log into a new coordinator
-    state                  show the state of the group
+    * sync NAME [NAME:assignment ...]    SyncGroup with the last generation; v= instance= gen= type= name=
+    * heartbeat NAME [gen= instance=]
+    * leave NAME ... [v=]    NAME, NAME/instance or /instance
+    * commit NAME [gen= txn instance=]   check of OffsetCommit; `nobody` is not a member
+    * delete                 checks of DeleteGroups and OffsetDelete
+    * describe [v=6]
+    * wait ms                advance the time and fire due timers
+    * lag | catch-up         the high watermark stops | reaches the log end
+    * refuse ERROR | accept  the log refuses appends | accepts them
+    * crash                  load the log into a new coordinator
+    * state                  show the state of the group
 
 Below `----`: `log` is a record decoded from its bytes, `#n` the response to the n-th request.
 
@@ -57,7 +57,8 @@ def shown_record(record: ShardRecord) -> str:
         for member in value.members
     )
     leader = f" led by {value.leader}" if value.leader else ""
-    return f"log {entry.key.group} {value.protocol_type or '-'}/{value.protocol or '-'} gen={value.generation}{leader} [{members}]"
+    protocol = f"{value.protocol_type or '-'}/{value.protocol or '-'}"
+    return f"log {entry.key.group} {protocol} gen={value.generation}{leader} [{members}]"
 
 
 def shown_reply(reply: Any) -> str:

@@ -19,8 +19,8 @@
     crash                  load the log into a new coordinator
     refuse-appends | accept-appends
 
-Below `----`: `log` is a record decoded from its bytes (`gone`: a tombstone), `#n` the response to the n-th request. After
-each command the rig checks that no partition has two owners and that the replay of the log gives the same state.
+Below `----`: `log` is a record decoded from its bytes (`gone`: a tombstone), `#n` the response to the n-th request.
+After each command the rig checks that no partition has two owners and that the replay of the log gives the same state.
 
 See harness.py for the format of a transcript, and for how to update one.
 """

@@ -1,13 +1,14 @@
 """Replay golden transcripts: text files of commands and of the output that the commands produce.
 
-A transcript consists of blocks, separated by one blank line. A block holds comments (lines that begin with `#`) and commands, one
-per line; then a line `----`; then the output of these commands. A block of comments alone has neither separator nor output.
+A transcript consists of blocks, separated by one blank line. A block holds comments (lines that begin with `#`) and
+commands, one per line; then a line `----`; then the output of these commands. A block of comments alone has neither
+separator nor output.
 
-Each kind of transcript has an `Interpreter`, which implements every command as a method `do_<command>`. The kinds are listed
-in `tests/scenarios/test_transcripts.py`.
+Each kind of transcript has an `Interpreter`, which implements every command as a method `do_<command>`. The kinds are
+listed in `tests/scenarios/test_transcripts.py`.
 
-`pytest tests/scenarios --update-transcripts` replaces the output in the files by the actual output. Review the difference line by
-line against the rules of the protocol before you commit it.
+`pytest tests/scenarios --update-transcripts` replaces the output in the files by the actual output. Review the
+difference line by line against the rules of the protocol before you commit it.
 """
 
 from __future__ import annotations

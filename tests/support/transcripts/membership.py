@@ -1,17 +1,17 @@
 """Commands of the golden transcripts of the failure detector.
 
-    nodes N [M]              N registered nodes, and voters N+1..M that have not registered.
-    run MS                   Advance the time.
-    watch / quiet            Show each datagram from now on / only state changes.
-    crash N / kill N         Stop the process of N without / with resets of its connections.
-    stop N / continue N      SIGSTOP, SIGCONT.
-    restart N / register N   Start a new, unregistered process of N / register it.
-    partition A->B [udp]     Drop all data from A to B; udp: TCP still works.
-    heal                     End all partitions.
-    talk A->B MS FOR         A sends to B by TCP every MS milliseconds, for FOR milliseconds.
-    lost A->B                A sees a connection to B end.
-    late N MS                Delay the next timer of node N.
-    status [N]               Show the states that all nodes (or N) hold, with the time of the last change.
+    * nodes N [M]              N registered nodes, and voters N+1..M that have not registered.
+    * run MS                   Advance the time.
+    * watch / quiet            Show each datagram from now on / only state changes.
+    * crash N / kill N         Stop the process of N without / with resets of its connections.
+    * stop N / continue N      SIGSTOP, SIGCONT.
+    * restart N / register N   Start a new, unregistered process of N / register it.
+    * partition A->B [udp]     Drop all data from A to B; udp: TCP still works.
+    * heal                     End all partitions.
+    * talk A->B MS FOR         A sends to B by TCP every MS milliseconds, for FOR milliseconds.
+    * lost A->B                A sees a connection to B end.
+    * late N MS                Delay the next timer of node N.
+    * status [N]               Show the states that all nodes (or N) hold, with the time of the last change.
 
 A state change has these fields: time, observer, node, states, cause, and milliseconds without contact.
 
@@ -100,7 +100,8 @@ class MembershipInterpreter(Interpreter):
     def do_status(self, node: str = "") -> None:
         for node_id in [int(node)] if node else self.rig.running_nodes():
             seen = [
-                f"{member.node_id} {member.state.value} ({member.broker_epoch},{member.counter}) since {member.since_ms}"
+                f"{member.node_id} {member.state.value} ({member.broker_epoch},{member.counter})"
+                f" since {member.since_ms}"
                 for member in self.rig.nodes[node_id].core.view()
             ]
             self.lines.append(f"{node_id}: {', '.join(seen)}")

@@ -1,26 +1,26 @@
 """Commands of the golden transcripts of Raft: several Raft cores, their disks and a network in memory.
 
-    nodes 3 [voters=1,2,3]   Make and start nodes 1..n.
-    tick MS                  Advance the time; tick each node at its deadlines and deliver all messages
+    * nodes 3 [voters=1,2,3]   Make and start nodes 1..n.
+    * tick MS                  Advance the time; tick each node at its deadlines and deliver all messages
                              (empty fetches are not shown).
-    pass MS / wake N         Advance the time without ticks / tick node N.
-    stabilize                Run all cores and deliver messages until nothing is left.
-    ready N                  Run the pending work of node N; its messages stay on the network.
-    deliver [A->B] [n]       Deliver (the first n) queued messages, of one direction or of all.
-    drop [A->B]              Lose the queued messages.
-    propose N TEXT           Append a batch with TEXT at node N.
-    partition N[,N] / heal   Separate these nodes from the others / end the partition.
-    crash N / restart N      Power failure: entries that were not synced are lost.
-    blank N                  Replace the disk of N, which is down, by an empty one.
-    suspect N L              Report to N that node L is suspected.
-    disk N EPOCH E:TEXT ...  Start N in EPOCH with these entries, of epochs E, on its disk.
-    parts COUNT              Limit the entries per fetch response.
-    lead N                   Let N win an election in the next epoch; its messages stay on the network.
-    snapshot N               Let N make a snapshot of its committed entries.
-    slow N / fast N          Block / finish the disk operations of N.
-    resign N                 Let node N resign its leadership.
-    status                   Show one line per node.
-    log N                    Show the entries on the disk of N.
+    * pass MS / wake N         Advance the time without ticks / tick node N.
+    * stabilize                Run all cores and deliver messages until nothing is left.
+    * ready N                  Run the pending work of node N; its messages stay on the network.
+    * deliver [A->B] [n]       Deliver (the first n) queued messages, of one direction or of all.
+    * drop [A->B]              Lose the queued messages.
+    * propose N TEXT           Append a batch with TEXT at node N.
+    * partition N[,N] / heal   Separate these nodes from the others / end the partition.
+    * crash N / restart N      Power failure: entries that were not synced are lost.
+    * blank N                  Replace the disk of N, which is down, by an empty one.
+    * suspect N L              Report to N that node L is suspected.
+    * disk N EPOCH E:TEXT ...  Start N in EPOCH with these entries, of epochs E, on its disk.
+    * parts COUNT              Limit the entries per fetch response.
+    * lead N                   Let N win an election in the next epoch; its messages stay on the network.
+    * snapshot N               Let N make a snapshot of its committed entries.
+    * slow N / fast N          Block / finish the disk operations of N.
+    * resign N                 Let node N resign its leadership.
+    * status                   Show one line per node.
+    * log N                    Show the entries on the disk of N.
 
 The random numbers of node n are always n tenths of the range, so that node 1 has the shortest timeouts.
 
@@ -299,9 +299,8 @@ class RaftInterpreter(Interpreter):
     def begin(self, node: int, ready: Ready) -> None:
         disk = self.disks[node]
         if ready.leadership is not None:
-            self.lines.append(
-                f"{node}: {self.cores[node].role.value} epoch={ready.leadership.epoch} leader={ready.leadership.leader_id}"
-            )
+            role, leadership = self.cores[node].role.value, ready.leadership
+            self.lines.append(f"{node}: {role} epoch={leadership.epoch} leader={leadership.leader_id}")
         if ready.high_watermark is not None:
             self.lines.append(f"{node}: committed {ready.high_watermark}")
         if ready.hard_state is not None:

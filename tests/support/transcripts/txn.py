@@ -13,7 +13,7 @@
     found id State pid/epoch t-0    a record that the next `crash` finds in the log
     state id               show the state of an id
 
-Below `----`: `log` a record as its bytes read back, `send` markers to be written, `#n` the response to the n-th request.
+Below `----`: `log` is a decoded record, `send` markers to be written, `#n` the response to the n-th request.
 
 See harness.py for the format of a transcript, and for how to update one.
 """

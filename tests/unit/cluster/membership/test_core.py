@@ -52,7 +52,7 @@ def test_first_member_after_a_long_time_is_no_standstill() -> None:
 
 def test_removed_member_is_forgotten() -> None:
     node = One(2, 3)
-    node.hear(GossipEntry(3, INCARNATION + 3, 0, State.SUSPECT))
+    node.receive_gossip(GossipEntry(3, INCARNATION + 3, 0, State.SUSPECT))
     node.core.set_members(specs(1, 2), node.now_ms)
     assert [member.node_id for member in node.core.view()] == [2]
     sent = [message for ready in node.run(200) for message in ready.messages]
@@ -150,7 +150,7 @@ def test_tcp_contact_of_the_replacement_does_not_revive_the_former_incarnation()
     node = One(2)
     (ping,) = node.run(0)[0].messages
     node.core.step(Ack(2, 1, 666, 0, ping.sequence, 2, 666, 0), node.now_ms)
-    node.heard[2] = node.now_ms + 5_000
+    node.last_contacts[2] = node.now_ms + 5_000
     node.run(6_000)
     assert node.state(2) is State.FAILED
 
@@ -160,7 +160,7 @@ def test_replacement_of_a_failed_process_is_no_second_failure() -> None:
     node = One(2)
     node.core.lost(2, node.now_ms, refused=True)
     node.run(2_000)
-    node.heard[2] = node.now_ms
+    node.last_contacts[2] = node.now_ms
     pings = [message for ready in node.run(2_000) for message in ready.messages]
     node.core.step(Ack(2, 1, 666, 0, pings[-1].sequence, 2, 666, 0), node.now_ms)
     node.take()
@@ -172,7 +172,7 @@ def test_unregistered_voter_is_alive_again_after_tcp_contact() -> None:
     node.core.set_members([MemberSpec(2, UNREGISTERED, UNKNOWN_INCARNATION)], node.now_ms)
     node.core.lost(2, node.now_ms, refused=True)
     node.run(2_000)
-    node.heard[2] = node.now_ms
+    node.last_contacts[2] = node.now_ms
     node.run(200)
     assert [change.event for change in node.changes] == [Event.CONNECTION_LOST, Event.NOT_LISTENING, Event.TCP_CONTACT]
 
@@ -210,7 +210,7 @@ def test_tcp_contact_after_a_refused_connection_keeps_the_suspicion() -> None:
     """The listener was closed for a moment, and the process runs."""
     node = One(2)
     node.core.lost(2, node.now_ms, refused=True)
-    node.heard[2] = node.now_ms + 1
+    node.last_contacts[2] = node.now_ms + 1
     node.run(CONFIG.suspicion_timeout_ms - 1)
     assert node.state(2) is State.SUSPECT
 
@@ -245,7 +245,7 @@ def test_unknown_node_cannot_be_lost() -> None:
 
 def test_accusation_is_refuted_with_a_higher_counter() -> None:
     node = One(2)
-    (ack,) = node.hear(GossipEntry(1, INCARNATION + 1, 6, State.FAILED)).messages
+    (ack,) = node.receive_gossip(GossipEntry(1, INCARNATION + 1, 6, State.FAILED)).messages
     assert ack.counter == 7
     assert GossipEntry(1, INCARNATION + 1, 7, State.ALIVE) in ack.gossip
     assert node.core.counters.refutations == 1
@@ -253,32 +253,32 @@ def test_accusation_is_refuted_with_a_higher_counter() -> None:
 
 def test_accusation_with_an_older_counter_needs_no_refutation() -> None:
     node = One(2)
-    node.hear(GossipEntry(1, INCARNATION + 1, 6, State.SUSPECT))
-    node.hear(GossipEntry(1, INCARNATION + 1, 5, State.SUSPECT))
+    node.receive_gossip(GossipEntry(1, INCARNATION + 1, 6, State.SUSPECT))
+    node.receive_gossip(GossipEntry(1, INCARNATION + 1, 5, State.SUSPECT))
     assert node.core.counter == 7
 
 
 def test_accusation_of_an_earlier_incarnation_is_not_refuted() -> None:
     node = One(2)
-    node.hear(GossipEntry(1, 4711, 6, State.FAILED))
+    node.receive_gossip(GossipEntry(1, 4711, 6, State.FAILED))
     assert node.core.counter == 0
 
 
 def test_counter_does_not_exceed_its_maximum() -> None:
     node = One(2)
-    node.hear(GossipEntry(1, INCARNATION + 1, COUNTER_MAX, State.SUSPECT))
+    node.receive_gossip(GossipEntry(1, INCARNATION + 1, COUNTER_MAX, State.SUSPECT))
     assert node.core.counter == 0
 
 
 def test_gossip_about_another_incarnation_is_ignored() -> None:
     node = One(2, 3)
-    node.hear(GossipEntry(3, 4711, 9, State.FAILED))
+    node.receive_gossip(GossipEntry(3, 4711, 9, State.FAILED))
     assert node.state(3) is State.ALIVE
 
 
 def test_received_failure_starts_a_tcp_probe_and_shortens_the_suspicion() -> None:
     node = One(2, 3)
-    assert 3 in node.hear(GossipEntry(3, INCARNATION + 3, 0, State.FAILED)).tcp_probes
+    assert 3 in node.receive_gossip(GossipEntry(3, INCARNATION + 3, 0, State.FAILED)).tcp_probes
     assert node.state(3) is State.SUSPECT
     node.run(CONFIG.suspicion_timeout_ms // 2 - 1)
     assert node.state(3) is State.SUSPECT
@@ -288,16 +288,16 @@ def test_received_failure_starts_a_tcp_probe_and_shortens_the_suspicion() -> Non
 
 def test_gossip_with_a_lower_counter_is_ignored() -> None:
     node = One(2, 3)
-    node.hear(GossipEntry(3, INCARNATION + 3, 5, State.ALIVE))
-    node.hear(GossipEntry(3, INCARNATION + 3, 4, State.SUSPECT))
+    node.receive_gossip(GossipEntry(3, INCARNATION + 3, 5, State.ALIVE))
+    node.receive_gossip(GossipEntry(3, INCARNATION + 3, 4, State.SUSPECT))
     assert node.state(3) is State.ALIVE
-    node.hear(GossipEntry(3, INCARNATION + 3, 5, State.SUSPECT))
+    node.receive_gossip(GossipEntry(3, INCARNATION + 3, 5, State.SUSPECT))
     assert node.state(3) is State.SUSPECT
 
 
 def test_suspect_receives_its_suspicion_with_every_ping() -> None:
     node = One(2, 3)
-    node.hear(GossipEntry(3, INCARNATION + 3, 0, State.SUSPECT))
+    node.receive_gossip(GossipEntry(3, INCARNATION + 3, 0, State.SUSPECT))
     pings = [m for ready in node.run(700) for m in ready.messages if isinstance(m, Ping) and m.target == 3]
     assert len(pings) >= 6
     assert all(GossipEntry(3, INCARNATION + 3, 0, State.SUSPECT) in message.gossip for message in pings)

@@ -22,7 +22,7 @@ from odradek.cluster.raft.messages import (
     VoteRequest,
 )
 from odradek.cluster.raft.roles.transitions import Role
-from tests.support.raft_node import NOW, a_log, a_node, answer, elect, fetch_of, follow, sent
+from tests.support.raft_node import NOW, a_log, a_node, elect, fetch_of, follow, reply_to_fetch, sent
 
 # ---- 5.3 Log replication ---------------------------------------------------------------------------------------------
 
@@ -51,7 +51,7 @@ def test_leader_sends_the_committed_offset() -> None:
     replies = [m for m in fetch_of(core, 3, 1, 1) if isinstance(m, FetchReply)]
     assert [m.high_watermark for m in replies] == [2]
     fetch = follow(a := a_node(1, epoch=1), 2)
-    answer(a, fetch, Entry(1, 1, 2, b"l"), committed=2)
+    reply_to_fetch(a, fetch, Entry(1, 1, 2, b"l"), committed=2)
     assert a.high_watermark == 2
 
 
@@ -102,7 +102,7 @@ def test_every_follower_log_of_figure_7_becomes_the_log_of_the_leader(mine: tupl
     for _ in range(rounds):
         diverging = leader.divergence(fetch.fetch_offset, fetch.last_fetched_epoch)
         entries = [] if diverging else [Entry(n, n, leader.epoch_of(n), b"e") for n in range(fetch.fetch_offset, 10)]
-        out = answer(core, fetch, *entries, diverging=diverging)
+        out = reply_to_fetch(core, fetch, *entries, diverging=diverging)
         (fetch,) = [m for m in out if isinstance(m, FetchRequest)]
     assert [core.log.epoch_of(n) for n in range(10)] == [1, 1, 1, 4, 4, 5, 5, 6, 6, 6]
     assert core.log.end_offset == 10
@@ -184,7 +184,7 @@ def test_follower_of_an_active_leader_refuses_pre_votes() -> None:
     does not disrupt the cluster. Here the pre-vote is refused, and no server raises its term without a won pre-vote.
     """
     core = a_node(1, epoch=1)
-    answer(core, follow(core, 2), Entry(1, 1, 2, b"l"))
+    reply_to_fetch(core, follow(core, 2), Entry(1, 1, 2, b"l"))
     core.step(VoteRequest(3, 1, 2, 2, 9, pre_vote=True), NOW)
     assert [m.granted for m in sent(core) if isinstance(m, VoteReply)] == [False]
     core.suspect(2, NOW)

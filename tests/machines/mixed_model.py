@@ -65,7 +65,7 @@ class Model(ConsumerModel):
     def upgrade(self) -> str | None:
         """Convert the classic group to a consumer group. Return the error if the migration policy does not allow it."""
         group = self.classic
-        if not group.members:
+        if group.state == "Empty":  # without members, but with a member id that has not joined yet, it is not Empty
             group.forget()
             group.log = None
             self.start(1)

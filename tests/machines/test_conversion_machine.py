@@ -319,6 +319,20 @@ class ConversionMachine(RuleBasedStateMachine):
         self.rig.check()
 
 
+def test_heartbeat_to_a_classic_group_with_only_a_pending_member_id_is_refused() -> None:
+    """The last member leaves while a new member has its id but has not joined: the group is PreparingRebalance, not Empty."""
+    machine = ConversionMachine()
+    machine.start(policy="downgrade")
+    machine.classic_joins(keeps=False, name="X", topics=("t",), without_id=False)
+    machine.classic_joins(keeps=False, name="X", topics=("t",), without_id=True)
+    machine.classic_joins(keeps=False, name="P", topics=("t",), without_id=False)
+    machine.time_passes(ms=0)
+    machine.classic_leaves(by_instance=False, name="X")
+    machine.classic_leaves(by_instance=False, name="P")
+    machine.consumer_joins(name="A", subscription=("t",))
+    machine.core_matches_model()
+
+
 def test_group_conversions_match_the_model() -> None:
     run_machine(ConversionMachine, examples=50, steps=50)
 

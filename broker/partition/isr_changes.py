@@ -1,7 +1,7 @@
 """Send the pending ISR changes of this broker's partitions to the controller (AlterPartition, KIP-497).
 
-At most one request is in flight, as in Kafka's AlterPartitionManager. Changes that arrive while it is in flight go into the next
-request.
+At most one request is in flight, as in Kafka's AlterPartitionManager. Changes that arrive while it is in flight
+go into the next request.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """Detect replicas that lost a prefix of their log in an unclean restart. Leader epochs do not show such a loss.
 
 1. A machine fails, and loses an old segment that was never flushed, but keeps a newer one.
-2. The recovered log starts at the newer segment. It cannot be distinguished from a log whose prefix was deleted by retention.
+2. The recovered log starts at the newer segment. It cannot be distinguished from a log whose prefix was deleted by
+   retention.
 3. So after a start that may have lost records, a replica whose log does not start at 0 requests the log start offset of
    its leader, before its first fetch acknowledges any record.
 4. If the leader's log starts earlier, the replica discards its log and replicates from the leader's log start.

@@ -63,6 +63,12 @@ async def served(respond: Respond) -> AsyncIterator[Rig]:
         yield rig
     finally:
         rig.peers.close()
+        # Connections are accepted in order: when this one has ended, none that Peers opened is still unaccepted.
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write_eof()
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
         server.close()
         await server.wait_closed()
         for task in rig.serving:

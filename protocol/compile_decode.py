@@ -82,7 +82,7 @@ class _Decoder:
         self.out.emit(f"return {result}, p")
         return self.out.compile("b, p, e")
 
-    # -- fixed runs
+    # ---- fixed runs -------------------------------------------------------------------------------------------------
 
     def _fixed(self, layout: str, target: str, after: str | None = None) -> None:
         if not self.targets:
@@ -114,7 +114,7 @@ class _Decoder:
         self._flush()
         self.out.emit(f"if {target} > 127: {target}, p = uv(b, p - 1)")
 
-    # -- structs
+    # ---- structs ----------------------------------------------------------------------------------------------------
 
     def _struct(self, cls: type[Struct], *, flexible: bool) -> str:
         """Emit the code that decodes one struct. Return the expression that creates it."""
@@ -175,7 +175,7 @@ class _Decoder:
         self.out.emit(f"{target} = {self._struct(cls, flexible=flexible)}")
         self.out.depth -= 1
 
-    # -- variable length
+    # ---- variable length --------------------------------------------------------------------------------------------
 
     def _blob(self, kind: str, target: str, *, nullable: bool, flexible: bool) -> None:
         """Emit the code for a string, bytes or records field. In compact form, the length is the size plus one."""
@@ -241,7 +241,7 @@ class _Decoder:
         out.emit(f"{target}.append({element})")
         out.depth -= 1
 
-    # -- tagged fields
+    # ---- tagged fields ----------------------------------------------------------------------------------------------
 
     def _tags(self, tagged: list[tuple[FieldRow, str]]) -> str:
         """Emit the code for the tagged fields. Return the variable with the tuple of unknown tagged fields."""

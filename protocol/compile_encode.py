@@ -91,7 +91,7 @@ class _Encoder:
         self.out.emit("return pieces, large")
         return self.out.compile("m")
 
-    # -- fixed runs
+    # ---- fixed runs -------------------------------------------------------------------------------------------------
 
     def _fixed(self, layout: str, *values: str) -> None:
         if not self.layout:
@@ -127,7 +127,7 @@ class _Encoder:
         self.out.emit(f"{self.write}(uv({length}))")
         self.out.depth -= 1
 
-    # -- structs
+    # ---- structs ----------------------------------------------------------------------------------------------------
 
     def _struct(self, cls: type[Struct], source: str, *, flexible: bool) -> None:
         rows = field_rows(cls)
@@ -209,7 +209,7 @@ class _Encoder:
         self._flush()
         self.out.depth -= 1
 
-    # -- variable length
+    # ---- variable length --------------------------------------------------------------------------------------------
 
     def _blob(self, kind: str, source: str, *, nullable: bool, flexible: bool) -> None:
         """Emit the code for a string, bytes or records field."""
@@ -271,7 +271,7 @@ class _Encoder:
         out.emit("pass")
         out.depth -= 1
 
-    # -- tagged fields
+    # ---- tagged fields ----------------------------------------------------------------------------------------------
 
     def _tags(self, tagged: list[FieldRow], source: str) -> None:
         out, tags = self.out, self.out.fresh("t")

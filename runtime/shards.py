@@ -165,7 +165,7 @@ class LedShards(Generic[S]):
             raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return [led for led in self._led.values() if led.engine.state is EngineState.ACTIVE]
 
-    # ---- engines ------------------------------------------------------------------------------------------
+    # ---- engines ----------------------------------------------------------------------------------------------------
 
     def _new_engine(self, shard: int, core: S, log: ShardLog) -> Engine[Any, Any]:
         def on_effect(effect: Effect) -> None:

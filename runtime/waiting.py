@@ -34,7 +34,7 @@ class WaitingCalls:
         """Iterate over the calls that wait for another command, without those that wait for the load."""
         return iter([call for queue in self._queues.values() for call in queue])
 
-    # ---- for the load -----------------------------------------------------------------------------------------------
+    # ---- calls that wait for the load -------------------------------------------------------------------------------
 
     def hold(self, call: Call, loop: AbstractEventLoop) -> None:
         """Keep a call until the shard is loaded. Most loads take less time than the retry back-off of a client."""
@@ -53,7 +53,7 @@ class WaitingCalls:
         self._held.pop(call, None)
         call.reply(Refusal(self._loading))
 
-    # ---- for another command ----------------------------------------------------------------------------------------
+    # ---- calls that wait for another command ------------------------------------------------------------------------
 
     def wait(self, call: Call, again: Again, loop: AbstractEventLoop) -> None:
         """Keep a call until a record with its key is appended or committed."""

@@ -66,6 +66,9 @@ FIRST_CHECKED_COMMIT = "f4ce67d"
 SUBJECT = re.compile(r"[a-z][a-z0-9 ,/._-]*: [a-z`_.].*")
 SUBJECT_CHARACTERS_MAX = 72
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+RULED_COMMENT = re.compile(r"\s*#\s*[-=*#~]{2,}")
+SECTION = re.compile(r" *# ---- [^-](.*[^-])? -+")
+SECTION_COLUMNS = 119
 
 # path -> lines, and path:function -> lines. These lists may only shrink.
 LONG_FILES: dict[str, int] = {}
@@ -179,6 +182,16 @@ def test_no_leftovers() -> None:
         if LEFTOVERS.search(line)
     ]
     assert leftovers == []
+
+
+def test_section_comments_have_one_style() -> None:
+    unlike = [
+        f"{name}:{number}: {line.strip()}"
+        for name in SOURCES
+        for number, line in enumerate((ROOT / name).read_text().splitlines(), 1)
+        if RULED_COMMENT.match(line) and not (len(line) == SECTION_COLUMNS and SECTION.fullmatch(line))
+    ]
+    assert unlike == []
 
 
 def test_text_follows_the_glossary() -> None:

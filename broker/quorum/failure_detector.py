@@ -127,7 +127,7 @@ class FailureDetector:
         self._controller.on_active(self._fence_failed_members)
         return self._driver.close
 
-    # -- state for status and metrics
+    # ---- state for status and metrics -------------------------------------------------------------------------------
 
     def view(self) -> list[MemberView]:
         """Return the other nodes and their states, by ascending node id."""
@@ -141,7 +141,7 @@ class FailureDetector:
     def traffic(self) -> "Traffic":
         return self._driver.traffic
 
-    # -- members
+    # ---- members ----------------------------------------------------------------------------------------------------
 
     def _on_metadata(self, delta: "MetadataDelta", image: MetadataImage) -> None:
         self._driver.set_members(self._specs(image))
@@ -159,7 +159,7 @@ class FailureDetector:
         address = self._address_by_channel(node_id, Channel.PROBE)
         return (address[0], self._port or address[1]) if address is not None else None
 
-    # -- evidence from TCP connections
+    # ---- evidence from TCP connections ------------------------------------------------------------------------------
 
     def _on_lost(self, node_id: int, refused: bool) -> None:
         self._driver.lost(node_id, refused=refused)
@@ -174,7 +174,7 @@ class FailureDetector:
         except OSError as error:
             _logger.debug("TCP probe failed", member=node_id, reason=str(error))
 
-    # -- failure declarations
+    # ---- failure declarations ---------------------------------------------------------------------------------------
 
     def _on_change(self, change: Change) -> None:
         self._suspected_leaders.recheck()

@@ -220,7 +220,7 @@ class _Connection(BufferedProtocol):
             while waiting:
                 waiting.popleft().finish(reason)
 
-    # -- transport events
+    # ---- transport events -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: BaseTransport) -> None:
         self._transport = cast("Transport", transport)
@@ -246,7 +246,7 @@ class _Connection(BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost(ConnectionError(f"the connection to node {self._node_id} was lost: {exc or 'closed by that node'}"))
 
-    # -- requests and end
+    # ---- requests and end -------------------------------------------------------------------------------------------
 
     def _send(self, pending: _PendingRequest) -> None:
         assert self._transport is not None

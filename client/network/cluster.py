@@ -88,7 +88,7 @@ class Cluster:
         """Return the attempts of a new operation under the retry policy of this cluster."""
         return Attempts(self.settings.retry)
 
-    # ---- metadata
+    # ---- metadata ---------------------------------------------------------------------------------------------------
 
     async def fetch_metadata(self, topics: Sequence[str] | None) -> Metadata:
         """Fetch the brokers and the named topics, or all topics if `topics` is None. Missing topics have an error code.
@@ -130,7 +130,7 @@ class Cluster:
             if await attempts.prepare(found.error_code) is None:
                 raise refused(found.error_code, f"coordinator of {key}", found.error_message)
 
-    # ---- requests
+    # ---- requests ---------------------------------------------------------------------------------------------------
 
     async def request(self, node_id: int, request: Message, *, version_max: int = VERSION_MAX) -> Any:
         """Send a request to one broker and return its response. See `Connection.call` for the exceptions."""
@@ -174,7 +174,7 @@ class Cluster:
                     raise failure
                 return response
 
-    # ---- connections
+    # ---- connections ------------------------------------------------------------------------------------------------
 
     async def connection(self, node_id: int, purpose: Purpose = Purpose.REQUESTS) -> Connection:
         """Return an open connection to a broker.

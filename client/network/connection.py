@@ -146,7 +146,7 @@ class Connection(asyncio.BufferedProtocol):
         kind, problem = self._ended
         return kind(problem)
 
-    # ---- asyncio.BufferedProtocol
+    # ---- asyncio.BufferedProtocol -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

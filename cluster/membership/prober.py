@@ -114,7 +114,7 @@ class Prober:
         """Return gossip that includes the suspicion of `member`, so that the member can refute it."""
         return self._gossip.take(None if member.state is State.ALIVE else member.gossip_entry)
 
-    # ---- acknowledgments -------------------------------------------------------------------------------------------
+    # ---- acknowledgments --------------------------------------------------------------------------------------------
 
     def acknowledge(self, ping: Ping) -> None:
         """Acknowledge a ping of this node."""

@@ -132,7 +132,7 @@ class TransactionShard:
         """Return the error for the client if the log refuses a batch with `error`."""
         return APPEND_ERRORS.get(error, error)
 
-    # ---- state in memory only ----------------------------------------------------------------------------------------
+    # ---- state in memory only ---------------------------------------------------------------------------------------
 
     def stop_completion(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
         """Note that a partition leader has refused a marker: a newer producer epoch or coordinator exists.

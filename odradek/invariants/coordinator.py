@@ -6,30 +6,31 @@ from typing import Final
 
 from odradek.invariants.invariant import Cost, Invariant
 
-# -- transactions -------------------------------------------------------------------------------------------------------------
+# ---- transactions ---------------------------------------------------------------------------------------------------
 
 TXN_IDENTITY: Final = Invariant(
     "txn-identity",
     "Transaction",
-    "Producer id and epoch are unchanged, except that InitProducerId and Prepare raise the epoch by one, InitProducerId can begin at"
-    " epoch 0, and Complete applies the new producer id of an exhausted epoch.",
+    "Producer id and epoch are unchanged, except that InitProducerId and Prepare raise the epoch by one, InitProducerId"
+    " can begin at epoch 0, and Complete applies the new producer id of an exhausted epoch.",
     "KIP-98, KIP-360, KIP-890",
 )
 TXN_PARTITIONS: Final = Invariant(
     "txn-partitions",
     "Transaction",
-    "An ongoing transaction loses no partition. Prepare keeps its partitions. An empty or complete transaction has none.",
+    "An ongoing transaction loses no partition. Prepare keeps its partitions. An empty or complete transaction has"
+    " none.",
     "KIP-98, Kafka's TransactionMetadata.completeTransitionTo",
 )
 TXN_TIMES: Final = Invariant(
     "txn-times",
     "Transaction",
-    "An empty transaction has no start time. Any other state has one, and keeps it until the transaction is complete. Only"
-    " InitProducerId changes the time-out.",
+    "An empty transaction has no start time. Any other state has one, and keeps it until the transaction is complete."
+    " Only InitProducerId changes the time-out.",
     "KIP-98, Kafka's TransactionMetadata.completeTransitionTo",
 )
 
-# -- classic groups -----------------------------------------------------------------------------------------------------------
+# ---- classic groups -------------------------------------------------------------------------------------------------
 
 CLASSIC_GROUP_STATE: Final = Invariant(
     "classic-group-state",

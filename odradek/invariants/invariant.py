@@ -24,7 +24,10 @@ class Cost(Enum):
 
 
 class InvariantViolation(AssertionError):
-    """An invariant does not hold: the program has a bug, or its memory is damaged. The object must not be changed any more."""
+    """An invariant does not hold: the program has a bug, or its memory is damaged.
+
+    The object must not be changed any more.
+    """
 
     def __init__(self, invariant: Invariant, values: dict[str, Any]) -> None:
         self.invariant = invariant
@@ -34,7 +37,7 @@ class InvariantViolation(AssertionError):
 
 
 class LogViolation(InvariantViolation, OSError):
-    """An invariant of a log does not hold. It is an OSError: callers handle it as a failed disk operation of the log."""
+    """An invariant of a log does not hold. It is an OSError: callers treat it as a failed disk operation of the log."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Final
 
 from odradek.invariants.invariant import Cost, Invariant
 
-# -- epoch, vote and leader ---------------------------------------------------------------------------------------------------
+# ---- epoch, vote and leader -----------------------------------------------------------------------------------------
 
 RAFT_EPOCH: Final = Invariant(
     "raft-epoch",
@@ -45,7 +45,7 @@ RAFT_MESSAGE_TARGET: Final = Invariant(
     "KIP-595",
 )
 
-# -- log and commit -----------------------------------------------------------------------------------------------------------
+# ---- log and commit -------------------------------------------------------------------------------------------------
 
 RAFT_LOG_APPEND: Final = Invariant(
     "raft-log-append",
@@ -68,7 +68,8 @@ RAFT_COMMITTED: Final = Invariant(
 RAFT_COMMIT_DURABLE: Final = Invariant(
     "raft-commit-durable",
     "LeaderState",
-    "A leader commits an offset only if a majority of the voters has it durably, and only together with an entry of its own epoch.",
+    "A leader commits an offset only if a majority of the voters has it durably, and only together with an entry of its"
+    " own epoch.",
     "Raft paper 5.4.2",
     Cost.EXPENSIVE,
 )
@@ -91,7 +92,7 @@ RAFT_FETCH_POSITION: Final = Invariant(
     "KIP-595",
 )
 
-# -- output -------------------------------------------------------------------------------------------------------------------
+# ---- output ---------------------------------------------------------------------------------------------------------
 
 RAFT_READY_ORDER: Final = Invariant(
     "raft-ready-order",

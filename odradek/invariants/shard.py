@@ -21,7 +21,8 @@ ENGINE_NOT_REENTERED: Final = Invariant(
 ENGINE_APPEND_ORDER: Final = Invariant(
     "engine-append-order",
     "Engine",
-    "Records and markers are applied in the order of their offsets: an append begins at or above the end of the previous one.",
+    "Records and markers are applied in the order of their offsets: an append begins at or above the end of the"
+    " previous one.",
     "Kafka's CoordinatorRuntime (SnapshottableCoordinator.updateLastWrittenOffset)",
 )
 ENGINE_COMMITTED: Final = Invariant(

@@ -6,7 +6,7 @@ from typing import Final
 
 from odradek.invariants.invariant import Cost, LogInvariant
 
-# -- offsets of a log ---------------------------------------------------------------------------------------------------------
+# ---- offsets of a log -----------------------------------------------------------------------------------------------
 
 LOG_OFFSETS: Final = LogInvariant(
     "log-offsets",
@@ -29,7 +29,8 @@ RECOVERY_POINT: Final = LogInvariant(
 READ_RANGE: Final = LogInvariant(
     "read-range",
     "PartitionLog",
-    "A read returns batches in the order of their offsets. No batch ends below the requested offset, and none begins at or above the limit.",
+    "A read returns batches in the order of their offsets. No batch ends below the requested offset, and none begins"
+    " at or above the limit.",
     "Kafka's LogSegment.read",
     Cost.EXPENSIVE,
 )
@@ -40,12 +41,13 @@ FILE_WITHOUT_HOLES: Final = LogInvariant(
     "Kafka's FileRecords",
 )
 
-# -- segments and indexes -----------------------------------------------------------------------------------------------------
+# ---- segments and indexes -------------------------------------------------------------------------------------------
 
 SEGMENT_ORDER: Final = LogInvariant(
     "segment-order",
     "Segments",
-    "Base offsets of segments increase. The indexed offsets of a segment are below the base offset of the next segment.",
+    "Base offsets of segments increase. The indexed offsets of a segment are below the base offset of the next"
+    " segment.",
     "Kafka's LogSegments",
 )
 SEGMENT_CONTIGUOUS: Final = LogInvariant(
@@ -86,7 +88,7 @@ COMPACTION_BOUND: Final = LogInvariant(
     "Kafka's LogCleanerManager.cleanableOffsets",
 )
 
-# -- producers ----------------------------------------------------------------------------------------------------------------
+# ---- producers ------------------------------------------------------------------------------------------------------
 
 PRODUCER_EPOCH: Final = LogInvariant(
     "producer-epoch",
@@ -116,7 +118,8 @@ OPEN_TRANSACTION_ORDER: Final = LogInvariant(
 COMPLETED_TRANSACTION_ORDER: Final = LogInvariant(
     "completed-transaction-order",
     "ProducerState",
-    "Transactions are completed in the order of their markers. A marker has a higher offset than the first record of its transaction.",
+    "Transactions are completed in the order of their markers. A marker has a higher offset than the first record of"
+    " its transaction.",
     "Kafka's ProducerStateManager.completeTxn",
 )
 FIRST_UNSTABLE_OFFSET: Final = LogInvariant(
@@ -128,7 +131,7 @@ FIRST_UNSTABLE_OFFSET: Final = LogInvariant(
     Cost.EXPENSIVE,
 )
 
-# -- leader epochs ------------------------------------------------------------------------------------------------------------
+# ---- leader epochs --------------------------------------------------------------------------------------------------
 
 LEADER_EPOCH_ORDER: Final = LogInvariant(
     "leader-epoch-order",

@@ -239,7 +239,7 @@ class Cleaning:
         if log.closed or log.failed or (log.local.truncation.count, log.cleaned_to) != self._initial_state:
             raise CleaningInterrupted
 
-    # -- generators of steps (see `odradek.storage.compaction.batch_filter`) -----------------------------------------
+    # ---- generators of steps (see `odradek.storage.compaction.batch_filter`) ----------------------------------------
 
     def _map_offsets(self, sources: list[Segment], aborted: list[AbortedTransaction]) -> Steps[None]:
         """Map each key in the dirty part to its newest offset. Stop if the map is full."""

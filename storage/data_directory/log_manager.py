@@ -54,7 +54,7 @@ class LogManager:
         self._checkpoints = Checkpoints(disk, self.directory, self._logs)
         self._durable_at_stop: dict[TopicPartition, int] = {}
 
-    # -- start -------------------------------------------------------------------------------------------------------
+    # ---- start ------------------------------------------------------------------------------------------------------
 
     def load_all(
         self, now_ms: int, config_for: ConfigFor | None = None, *, refuse_loss: Sequence[str] = FLUSHED_TOPICS
@@ -128,7 +128,7 @@ class LogManager:
             log.warning("damaged topic id ignored", path=path, reason=str(error))
             return ZERO_UUID
 
-    # -- logs --------------------------------------------------------------------------------------------------------
+    # ---- logs -------------------------------------------------------------------------------------------------------
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         """Return the open log of the partition; None if there is none."""
@@ -246,7 +246,7 @@ class LogManager:
             partition_log.remove_deleted(now_ms)
         await self._deleted_and_stray.remove_deleted(now_ms)
 
-    # -- upkeep ------------------------------------------------------------------------------------------------------
+    # ---- upkeep -----------------------------------------------------------------------------------------------------
 
     async def flush_sealed(self) -> list[tuple[PartitionLog, OSError]]:
         """Flush the sealed segments of all logs. Return (log, error) of each log whose flush failed.

@@ -62,7 +62,7 @@ class LocalLog:
         """Write `partition.metadata` unless it has the topic id. The next flush makes it durable."""
         self._files.write_topic_id(topic_id)
 
-    # -- append ------------------------------------------------------------------------------------------------------
+    # ---- append -----------------------------------------------------------------------------------------------------
 
     def check_writable(self) -> None:
         """Make the last truncation durable before an append. Wait for the disk.
@@ -138,7 +138,7 @@ class LocalLog:
         """Note in a marker file that offsets may be missing between batches. See `PartitionDirectory.note_gaps`."""
         self._files.note_gaps()
 
-    # -- flush -------------------------------------------------------------------------------------------------------
+    # ---- flush ------------------------------------------------------------------------------------------------------
 
     @property
     def flushed_offset(self) -> int:
@@ -170,7 +170,7 @@ class LocalLog:
         """Count nothing from `offset` on as flushed."""
         self._flusher.lower_to(offset)
 
-    # -- remove segments ---------------------------------------------------------------------------------------------
+    # ---- remove segments --------------------------------------------------------------------------------------------
 
     def hold(self) -> Hold:
         """Protect all files that the log has now from removal, as long as the returned object is referenced."""
@@ -205,7 +205,7 @@ class LocalLog:
         self.segments.note_index_use(cleaned)
         return True
 
-    # -- truncate ----------------------------------------------------------------------------------------------------
+    # ---- truncate ---------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, *, index_interval_bytes: int) -> int:
         """Truncate before the batch that holds `offset`, and return the new end offset. Wait for the disk.
@@ -249,7 +249,7 @@ class LocalLog:
                 self.failed = True
                 raise
 
-    # -- close -------------------------------------------------------------------------------------------------------
+    # ---- close ------------------------------------------------------------------------------------------------------
 
     def flush_and_close(self, end_offset: int, producers: Iterable[ProducerEntry]) -> None:
         """Write a snapshot of `producers` at the log end, make all files durable and close them. Wait for the disk.

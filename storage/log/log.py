@@ -119,7 +119,7 @@ class PartitionLog:
         """Replace the configuration."""
         self.config = config
 
-    # -- append ------------------------------------------------------------------------------------------------------
+    # ---- append -----------------------------------------------------------------------------------------------------
 
     def append_as_leader(
         self,
@@ -238,7 +238,7 @@ class PartitionLog:
             return self.segments.active
         return self.local.roll(base_offset, self.producers.entries.values(), now_ms)
 
-    # -- offsets and epochs ------------------------------------------------------------------------------------------
+    # ---- offsets and epochs -----------------------------------------------------------------------------------------
 
     def update_high_watermark(self, offset: int) -> None:
         """Advance the high watermark to `offset`, at most to the log end. It never moves back.
@@ -302,7 +302,7 @@ class PartitionLog:
         """Remove expired producers. Return their number."""
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
-    # -- read --------------------------------------------------------------------------------------------------------
+    # ---- read -------------------------------------------------------------------------------------------------------
 
     def read(
         self, offset: int, *, max_bytes: int, limit: int | None = None, min_one_batch: bool = True
@@ -352,7 +352,7 @@ class PartitionLog:
         """
         return await self._reader.newest(interval=self.config.index_interval_bytes)
 
-    # -- files -------------------------------------------------------------------------------------------------------
+    # ---- files ------------------------------------------------------------------------------------------------------
 
     @property
     def failed(self) -> bool:
@@ -429,7 +429,7 @@ class PartitionLog:
         if self.cleaned_to is not None:
             self.cleaned_to = min(self.cleaned_to, offset)
 
-    # -- truncate ----------------------------------------------------------------------------------------------------
+    # ---- truncate ---------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
         """Truncate the log to `offset`, or to the start of the batch that holds it. Wait for the disk.

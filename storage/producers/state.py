@@ -92,7 +92,7 @@ class ProducerState:
         self._ongoing: dict[int, int] = {}
         self._unreplicated: dict[int, int] = {}
 
-    # -- one append --------------------------------------------------------------------------------------------------
+    # ---- one append -------------------------------------------------------------------------------------------------
 
     def duplicate_of(self, batch: BatchHeader) -> CachedBatch | None:
         """Return the cached batch that `batch` duplicates: same producer, epoch, first and last sequence."""
@@ -212,7 +212,7 @@ class ProducerState:
         for producer_id, epoch, is_marker in plan.verified:
             self._forget_verification(producer_id, epoch, is_marker=is_marker)
 
-    # -- capacity ----------------------------------------------------------------------------------------------------
+    # ---- capacity ---------------------------------------------------------------------------------------------------
     # An evicted producer has no state: its next batch is accepted, even if it is a duplicate. So only a producer that
     # was idle for EVICTION_IDLE_MS_MIN is evicted: no duplicate arrives later. Without one, a new producer is refused.
 
@@ -278,7 +278,7 @@ class ProducerState:
         self._ongoing.pop(completed.first_offset, None)
         self._unreplicated[completed.first_offset] = completed.marker_offset
 
-    # -- last stable offset ------------------------------------------------------------------------------------------
+    # ---- last stable offset -----------------------------------------------------------------------------------------
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -318,7 +318,7 @@ class ProducerState:
             del self._unreplicated[first_offset]
         return bool(done)
 
-    # -- descriptions ------------------------------------------------------------------------------------------------
+    # ---- descriptions -----------------------------------------------------------------------------------------------
 
     def active(self) -> list[ActiveProducer]:
         """Return all producers, for DescribeProducers."""
@@ -341,7 +341,7 @@ class ProducerState:
             for first_offset, producer_id in self._ongoing.items()
         ]
 
-    # -- verification (KIP-890 part 1) -------------------------------------------------------------------------------
+    # ---- verification (KIP-890 part 1) ------------------------------------------------------------------------------
 
     def start_verification(self, producer_id: int, epoch: int, sequence: int, *, supports_epoch_bump: bool) -> int:
         """Begin the verification of a transaction, and return the guard for the append after it (KIP-890).
@@ -393,7 +393,7 @@ class ProducerState:
             return
         del self._verifications[producer_id]
 
-    # -- expiry, snapshots, truncation -------------------------------------------------------------------------------
+    # ---- expiry, snapshots, truncation ------------------------------------------------------------------------------
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Remove expired producers and verifications. Return the number of producers removed."""

@@ -79,7 +79,7 @@ class Segment:
         """Largest timestamp of the records in ms; the time the segment was opened if they have none."""
         return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
 
-    # -- write -----------------------------------------------------------------------------------------------------
+    # ---- write ------------------------------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[BatchHeader], buffers: Sequence[Buffer], index_interval_bytes: int) -> None:
         """Write the batches at the end of the log file, and add them to the indexes.
@@ -221,7 +221,7 @@ class Segment:
                 file.sync_now()
                 file.close()
 
-    # -- open -----------------------------------------------------------------------------------------------------
+    # ---- open -------------------------------------------------------------------------------------------------------
 
     def open_sealed(self) -> None:
         """Check the last entries of the index files of a sealed segment. `load_indexes` reads the rest when needed.
@@ -312,7 +312,7 @@ class Segment:
         if offsets and times and offsets.persisted == len(offsets) and times.persisted == len(times):
             self.offset_index = self.time_index = None
 
-    # -- truncate, remove ----------------------------------------------------------------------------------------
+    # ---- truncate, remove -------------------------------------------------------------------------------------------
 
     def truncate(self, position: int, offset: int) -> None:
         """Truncate the log file and the indexes to `offset`. `position` is the position of the batch that holds it."""

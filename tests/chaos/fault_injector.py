@@ -133,7 +133,7 @@ class FaultInjector:
         self.paused_clients.clear()
         self.journal.write("healed", "info")
 
-    # -- processes
+    # ---- processes --------------------------------------------------------------------------------------------------
 
     async def choose(self, fault: Fault) -> int:
         """Return the target broker of a fault.
@@ -227,7 +227,7 @@ class FaultInjector:
             await self.start(node)
             await asyncio.to_thread(self.system.wait_ready)
 
-    # -- links
+    # ---- links ------------------------------------------------------------------------------------------------------
 
     async def block(self, links: list[tuple[int, int]], directions: tuple[str, ...], fault: Fault) -> None:
         """Block `links` for the duration of the fault. For half of the faults, reset the connections at the end."""
@@ -264,7 +264,7 @@ class FaultInjector:
     async def do_reset(self, fault: Fault) -> None:
         self.proxy.send("reset", source=fault.other, target=fault.node)
 
-    # -- clients
+    # ---- clients ----------------------------------------------------------------------------------------------------
 
     async def inject_into_client(self, fault: Fault) -> None:
         producers = self.fleet.producers()

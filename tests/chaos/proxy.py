@@ -254,7 +254,7 @@ class Proxy:
                 details = {"client": request.client_id, "api": request.api_key, "version": request.version}
                 self.journal.write("late", "info", **details, **span)
 
-    # -- commands
+    # ---- commands ---------------------------------------------------------------------------------------------------
 
     def command(self, line: dict[str, Any]) -> None:
         match line["command"]:

@@ -92,7 +92,7 @@ class ClassicMachine(RuleBasedStateMachine):
         current = [member["id"] for member in self.model.members] + self.model.pending
         self.ids = [member_id for member_id in self.ids if member_id not in current] + current
 
-    # ---- requests ----------------------------------------------------------------------------------------------------
+    # ---- requests ---------------------------------------------------------------------------------------------------
 
     @rule(
         client=st.sampled_from(CLIENTS),
@@ -276,7 +276,7 @@ class ClassicMachine(RuleBasedStateMachine):
             self.model.forget()
             self.model.log = None
 
-    # ---- time, log and limits ----------------------------------------------------------------------------------------
+    # ---- time, log and limits ---------------------------------------------------------------------------------------
 
     @rule(ms=st.sampled_from(WAITS_MS))
     def time_passes(self, ms: int) -> None:
@@ -310,7 +310,7 @@ class ClassicMachine(RuleBasedStateMachine):
             self.rig.crash()
             self.model.crash()
 
-    # ---- invariants --------------------------------------------------------------------------------------------------
+    # ---- invariants -------------------------------------------------------------------------------------------------
 
     @invariant()
     def core_matches_model(self) -> None:

@@ -41,7 +41,7 @@ class Phases:
         self.timers: dict[str, tuple[int, Any]] = {}
         self.wrote = ""
 
-    # ---- operations --------------------------------------------------------------------------------------------------
+    # ---- operations -------------------------------------------------------------------------------------------------
 
     def step(self, operation: str, *args: Any) -> Any:
         """Run one request or timer.
@@ -104,7 +104,7 @@ class Phases:
         if len(self.members) > self.size:
             self.rebalance()
 
-    # ---- members -----------------------------------------------------------------------------------------------------
+    # ---- members ----------------------------------------------------------------------------------------------------
 
     def find(self, member_id: str) -> dict[str, Any] | None:
         return next((member for member in self.members if member["id"] == member_id), None)
@@ -162,7 +162,7 @@ class Phases:
     def enter(self, state: str) -> None:
         self.before, self.state = self.state, state
 
-    # ---- rebalances --------------------------------------------------------------------------------------------------
+    # ---- rebalances -------------------------------------------------------------------------------------------------
 
     def rebalance(self) -> None:
         if self.state == "CompletingRebalance":

@@ -60,7 +60,7 @@ class Model(ConsumerModel):
         self.classic.generated_ids += 1
         return str(self.classic.generated_ids)
 
-    # ---- conversion --------------------------------------------------------------------------------------------------
+    # ---- conversion -------------------------------------------------------------------------------------------------
 
     def upgrade(self) -> str | None:
         """Convert the classic group to a consumer group. Return the error if the migration policy does not allow it."""
@@ -140,7 +140,7 @@ class Model(ConsumerModel):
         remaining = [self.members[name] for name in staying]
         return bool(remaining) and all(member.classic for member in remaining) and self.policy in DOWNGRADES
 
-    # ---- the consumer protocol ---------------------------------------------------------------------------------------
+    # ---- the consumer protocol --------------------------------------------------------------------------------------
 
     def join(
         self,
@@ -196,7 +196,7 @@ class Model(ConsumerModel):
         self.epoch += 1
         self.known_topics = self.subscribed()
 
-    # ---- the classic protocol ----------------------------------------------------------------------------------------
+    # ---- the classic protocol ---------------------------------------------------------------------------------------
 
     def classic_join(
         self, waiter: int, request: dict[str, Any], new_targets: Callable[[], dict[str, set[Partition]]]
@@ -324,7 +324,7 @@ class Model(ConsumerModel):
             self.remove(name)
         return error or "NONE"
 
-    # ---- time --------------------------------------------------------------------------------------------------------
+    # ---- time -------------------------------------------------------------------------------------------------------
 
     def wait(self, ms: int) -> None:
         until = self.now_ms + ms

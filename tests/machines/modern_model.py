@@ -59,7 +59,7 @@ class Model:
     known_topics: dict[str, int] = field(default_factory=dict)
     """Subscribed topics at the last bump of the group epoch, with their number of partitions."""
 
-    # ---- requests ----------------------------------------------------------------------------------------------------
+    # ---- requests ---------------------------------------------------------------------------------------------------
 
     def join(
         self,
@@ -172,7 +172,7 @@ class Model:
         since = member.assigned.get(partition, member.revoking.get(partition))
         return None if since is not None and since <= epoch < member.epoch else "STALE_MEMBER_EPOCH"
 
-    # ---- reconciliation and timers -----------------------------------------------------------------------------------
+    # ---- reconciliation and timers ----------------------------------------------------------------------------------
 
     def subscribed(self) -> dict[str, int]:
         wanted = {topic for member in self.members.values() for topic in member.topics}

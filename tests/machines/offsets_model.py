@@ -42,7 +42,7 @@ class Model:
     groups: dict[str, Members | None] = field(default_factory=dict)
     """Group -> its metadata, or None if only offset commits created the group."""
 
-    # ---- queries -----------------------------------------------------------------------------------------------------
+    # ---- queries ----------------------------------------------------------------------------------------------------
 
     def is_pending(self, partition: GroupPartition) -> bool:
         return any(partition in offsets for offsets in self.pending.values())
@@ -86,7 +86,7 @@ class Model:
             counts_from = members.since_ms
         return now_ms - counts_from >= WEEK_MS
 
-    # ---- what happens ------------------------------------------------------------------------------------------------
+    # ---- changes ----------------------------------------------------------------------------------------------------
 
     def commit(self, partition: GroupPartition, offset: Offset) -> None:
         self.committed[partition] = offset

@@ -33,7 +33,7 @@ class Replicas:
     def log(self, broker_id: int) -> list[int]:
         return self.logs.setdefault(broker_id, [])
 
-    # ---- replication -------------------------------------------------------------------------------------------------
+    # ---- replication ------------------------------------------------------------------------------------------------
 
     def append(self, partition: PartitionImage, value: int) -> None:
         self.log(partition.leader).append(value)
@@ -69,7 +69,7 @@ class Replicas:
         """Truncate the log to `kept` values, as an unclean stop does."""
         self.logs[broker_id] = self.log(broker_id)[:kept]
 
-    # ---- checks of decisions -----------------------------------------------------------------------------------------
+    # ---- checks of decisions ----------------------------------------------------------------------------------------
 
     def check_change(self, partition: PartitionImage) -> None:
         """Check a new partition state: epochs increase, each epoch has one leader, and a new leader has all

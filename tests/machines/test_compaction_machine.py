@@ -119,7 +119,7 @@ class Compacted(RuleBasedStateMachine):
         if hasattr(self, "loop"):
             self.loop.close()
 
-    # -- writing
+    # ---- writing ----------------------------------------------------------------------------------------------------
 
     def write(self, pairs: list[tuple[bytes, bytes | None]], producer_id: int = -1, **fields: Any) -> None:
         if producer_id >= 0:
@@ -167,7 +167,7 @@ class Compacted(RuleBasedStateMachine):
     def wait(self, by_ms: int) -> None:
         self.now_ms += by_ms
 
-    # -- cleaning, crashes, restarts
+    # ---- cleaning, crashes, restarts --------------------------------------------------------------------------------
 
     async def clean_once(self, entries: int) -> None:
         log = self.log
@@ -211,7 +211,7 @@ class Compacted(RuleBasedStateMachine):
                     self.disk.remove(path)
         self.start()
 
-    # -- invariants
+    # ---- invariants -------------------------------------------------------------------------------------------------
 
     @invariant()
     def check(self) -> None:

@@ -62,7 +62,7 @@ class ControllerMachine(RuleBasedStateMachine):
             self.rig.do(c.CreateTopics((NewTopic(name, assignments=((0, replicas),), configs=tuple(configs)),)))
         self.check_models()
 
-    # ---- state and commands ------------------------------------------------------------------------------------------
+    # ---- state and commands -----------------------------------------------------------------------------------------
 
     def partition(self, name: str) -> PartitionImage:
         return self.rig.core.state.image.topics[name].partitions[0]
@@ -83,7 +83,7 @@ class ControllerMachine(RuleBasedStateMachine):
         self.check_models()
         return reply
 
-    # ---- replication -------------------------------------------------------------------------------------------------
+    # ---- replication ------------------------------------------------------------------------------------------------
 
     @rule(name=topics)
     def write(self, name: str) -> None:
@@ -198,7 +198,7 @@ class ControllerMachine(RuleBasedStateMachine):
         error: ErrorCode = result.error
         return error
 
-    # ---- registration and failures -----------------------------------------------------------------------------------
+    # ---- registration and failures ----------------------------------------------------------------------------------
 
     @rule(broker_id=brokers, clean=st.booleans(), lost=rarely, data=st.data())
     def restart(self, broker_id: int, clean: bool, lost: bool, data: st.DataObject) -> None:
@@ -253,7 +253,7 @@ class ControllerMachine(RuleBasedStateMachine):
         if really:
             self.do(c.UnregisterBroker(broker_id))
 
-    # ---- operators and background jobs -------------------------------------------------------------------------------
+    # ---- operators and background jobs ------------------------------------------------------------------------------
 
     @rule(name=topics, replicas=st.none() | broker_lists)
     def move(self, name: str, replicas: list[int] | None) -> None:
@@ -295,7 +295,7 @@ class ControllerMachine(RuleBasedStateMachine):
         self.rig.core = core
         self.do(c.Bootstrap(at_ms=1_000))
 
-    # ---- invariants --------------------------------------------------------------------------------------------------
+    # ---- invariants -------------------------------------------------------------------------------------------------
 
     @invariant()
     def partitions_are_well_formed(self) -> None:

@@ -90,7 +90,7 @@ class ConversionMachine(RuleBasedStateMachine):
             self.rig.topics.make(topic, 2)
             self.model.topics[topic] = 2
 
-    # ---- comparison with the core ------------------------------------------------------------------------------------
+    # ---- comparison with the core -----------------------------------------------------------------------------------
 
     def new_targets(self) -> dict[str, set[Partition]]:
         members = self.model.members
@@ -107,7 +107,7 @@ class ConversionMachine(RuleBasedStateMachine):
         else:
             assert plain(got) == comparable(expected)
 
-    # ---- the consumer protocol ---------------------------------------------------------------------------------------
+    # ---- the consumer protocol --------------------------------------------------------------------------------------
 
     @rule(name=consumers, subscription=subscriptions)
     def consumer_joins(self, name: str, subscription: tuple[str, ...]) -> None:
@@ -158,7 +158,7 @@ class ConversionMachine(RuleBasedStateMachine):
         error = self.model.leave_static(name, instance) if is_static_leave else self.model.leave(name, instance)
         assert (reply if isinstance(reply, str) else None) == error
 
-    # ---- the classic protocol ----------------------------------------------------------------------------------------
+    # ---- the classic protocol ---------------------------------------------------------------------------------------
 
     @rule(name=classics, topics=subscriptions, keeps=st.booleans(), without_id=rarely)
     def classic_joins(self, name: str, topics: tuple[str, ...], keeps: bool, without_id: bool) -> None:
@@ -257,7 +257,7 @@ class ConversionMachine(RuleBasedStateMachine):
         (got,) = self.rig.leave((member_id, client.instance))
         assert got == self.model.classic_leave(member_id, client.instance)
 
-    # ---- topics, time and failures -----------------------------------------------------------------------------------
+    # ---- topics, time and failures ----------------------------------------------------------------------------------
 
     @rule(topic=st.sampled_from(TOPICS))
     def partitions_are_added(self, topic: str) -> None:
@@ -278,7 +278,7 @@ class ConversionMachine(RuleBasedStateMachine):
             for client in self.clients.values():
                 client.waiter = None
 
-    # ---- invariants --------------------------------------------------------------------------------------------------
+    # ---- invariants -------------------------------------------------------------------------------------------------
 
     @invariant()
     def core_matches_model(self) -> None:
@@ -320,7 +320,10 @@ class ConversionMachine(RuleBasedStateMachine):
 
 
 def test_heartbeat_to_a_classic_group_with_only_a_pending_member_id_is_refused() -> None:
-    """The last member leaves while a new member has its id but has not joined: the group is PreparingRebalance, not Empty."""
+    """The last member leaves while a new member has its id but has not joined.
+
+    The group is PreparingRebalance, not Empty.
+    """
     machine = ConversionMachine()
     machine.start(policy="downgrade")
     machine.classic_joins(keeps=False, name="X", topics=("t",), without_id=False)

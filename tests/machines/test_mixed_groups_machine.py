@@ -82,7 +82,7 @@ class MixedMachine(RuleBasedStateMachine):
         self.classics = {name: Classic(instance, eager=(name == "X") == eager) for name, instance in CLASSICS.items()}
         self.epoch = 0
 
-    # ---- the consumer protocol ---------------------------------------------------------------------------------------
+    # ---- the consumer protocol --------------------------------------------------------------------------------------
 
     @rule(name=st.sampled_from(list(CONSUMERS)), subscription=st.sampled_from(SUBSCRIPTIONS))
     def consumer_joins(self, name: str, subscription: tuple[tuple[str, ...], str | None]) -> None:
@@ -113,7 +113,7 @@ class MixedMachine(RuleBasedStateMachine):
             self.rig.send_leave(name, -2 if stays_static and CONSUMERS[name] else -1)
             del self.rig.clients[name]
 
-    # ---- the classic protocol ----------------------------------------------------------------------------------------
+    # ---- the classic protocol ---------------------------------------------------------------------------------------
 
     @rule(name=st.sampled_from(list(CLASSICS)), topics=st.sampled_from([("t-1",), ("t-1", "u"), ("t-2", "u")]))
     def classic_starts(self, name: str, topics: tuple[str, ...]) -> None:
@@ -220,7 +220,7 @@ class MixedMachine(RuleBasedStateMachine):
             self.rig.leave((client.member_id, client.instance))
             client.drop()
 
-    # ---- topics, time and failures -----------------------------------------------------------------------------------
+    # ---- topics, time and failures ----------------------------------------------------------------------------------
 
     @rule(topic=st.sampled_from(TOPICS))
     def partitions_are_added(self, topic: str) -> None:
@@ -275,7 +275,7 @@ class MixedMachine(RuleBasedStateMachine):
             assert group.state_name == "Stable", (group, self.classics)
             assert self.owned() == self.wanted()
 
-    # ---- invariants --------------------------------------------------------------------------------------------------
+    # ---- invariants -------------------------------------------------------------------------------------------------
 
     def client_partitions(self) -> dict[str, set[Partition]]:
         assignments = {

@@ -62,7 +62,7 @@ class ModernMachine(RuleBasedStateMachine):
         self.assignments: dict[str, set[Partition]] = {}
         self.epochs = (1, 1)
 
-    # ---- comparison with the core ------------------------------------------------------------------------------------
+    # ---- comparison with the core -----------------------------------------------------------------------------------
 
     def new_targets(self) -> dict[str, set[Partition]]:
         members = self.model.members
@@ -80,7 +80,7 @@ class ModernMachine(RuleBasedStateMachine):
         if reply_partitions is not None:
             self.assignments[name] = reply_partitions
 
-    # ---- requests ----------------------------------------------------------------------------------------------------
+    # ---- requests ---------------------------------------------------------------------------------------------------
 
     @rule(name=names, subscription=subscriptions)
     def join(self, name: str, subscription: frozenset[str]) -> None:
@@ -156,7 +156,7 @@ class ModernMachine(RuleBasedStateMachine):
             reply_partitions = refusal.error.name
         assert reply_partitions == self.model.commit(name, epoch, (topic, number))
 
-    # ---- topics, time and failures -----------------------------------------------------------------------------------
+    # ---- topics, time and failures ----------------------------------------------------------------------------------
 
     @rule(topic=topics, count=st.integers(0, 4))
     def topic_changes(self, topic: str, count: int) -> None:
@@ -220,7 +220,7 @@ class ModernMachine(RuleBasedStateMachine):
             assert self.rig.modern.state_name == "Stable"
             assert {part for member in self.model.members.values() for part in member.assigned} == self.model.wanted()
 
-    # ---- invariants --------------------------------------------------------------------------------------------------
+    # ---- invariants -------------------------------------------------------------------------------------------------
 
     @invariant()
     def core_matches_model(self) -> None:

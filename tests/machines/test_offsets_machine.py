@@ -68,7 +68,7 @@ class OffsetsMachine(RuleBasedStateMachine):
         self.next_value += len(partition_ids)
         return {(topic, partition_id): self.next_value - index for index, partition_id in enumerate(partition_ids)}
 
-    # ---- requests ----------------------------------------------------------------------------------------------------
+    # ---- requests ---------------------------------------------------------------------------------------------------
 
     @rule(
         group=groups,
@@ -134,7 +134,7 @@ class OffsetsMachine(RuleBasedStateMachine):
             self.rig.do(c.TopicsDeleted((c.DeletedTopic(UUID(int=topic_id).bytes, topic),)))
             self.model.topic_deleted(topic, topic_id)
 
-    # ---- time, groups and tombstones ---------------------------------------------------------------------------------
+    # ---- time, groups and tombstones --------------------------------------------------------------------------------
 
     @rule(leap_ms=st.sampled_from(LEAPS_MS), sweeps=st.booleans())
     def time_passes(self, leap_ms: int, sweeps: bool) -> None:
@@ -162,7 +162,7 @@ class OffsetsMachine(RuleBasedStateMachine):
             self.rig.append(to_record(GroupMetadataKey(group), None))
             self.model.groups.pop(group, None)
 
-    # ---- invariants --------------------------------------------------------------------------------------------------
+    # ---- invariants -------------------------------------------------------------------------------------------------
 
     @invariant()
     def store_matches_model(self) -> None:

@@ -65,7 +65,7 @@ class ReplicationMachine(RuleBasedStateMachine):
 
         self.run(make())
 
-    # ---- state of the controller
+    # ---- state of the controller ------------------------------------------------------------------------------------
 
     @property
     def state(self) -> Any:
@@ -77,7 +77,7 @@ class ReplicationMachine(RuleBasedStateMachine):
         newest = max((self.brokers[broker_id].metadata.image for broker_id in NODES), key=lambda image: image.offset)
         return bool(newest.brokers[node].fenced)
 
-    # ---- rules
+    # ---- rules ------------------------------------------------------------------------------------------------------
 
     @rule(rounds=ROUNDS)
     def time_passes(self, rounds: int) -> None:
@@ -174,7 +174,7 @@ class ReplicationMachine(RuleBasedStateMachine):
         self.run(check())
         self.check_leaders()
 
-    # ---- invariants
+    # ---- invariants -------------------------------------------------------------------------------------------------
 
     def check_leaders(self) -> None:
         """Compare the committed batches of each leader with those of earlier leaders, and record new ones."""

@@ -57,7 +57,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.model = Model()
         self.expired = False
 
-    # ---- requests ----------------------------------------------------------------------------------------------------
+    # ---- requests ---------------------------------------------------------------------------------------------------
 
     def producer(self, producer_id: str) -> int:
         model = self.model
@@ -119,7 +119,7 @@ class TransactionMachine(RuleBasedStateMachine):
             response = check_reply(pid, epoch, commit, self.rig.now_ms)
         self.check_reply(command, response, before)
 
-    # ---- coordinator -------------------------------------------------------------------------------------------------
+    # ---- coordinator ------------------------------------------------------------------------------------------------
 
     @rule(stale=st.booleans())
     def markers_complete(self, stale: bool) -> None:
@@ -168,7 +168,7 @@ class TransactionMachine(RuleBasedStateMachine):
             self.expired, self.model.committed = True, False
             self.commit()
 
-    # ---- the log -----------------------------------------------------------------------------------------------------
+    # ---- the log ----------------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
         if self.rig.lag:
@@ -219,7 +219,7 @@ class TransactionMachine(RuleBasedStateMachine):
         model.timeout_ms, model.start_ms, model.update_ms = stored.timeout_ms, stored.start_ms, stored.update_ms
         model.committed, model.given_up = True, model.prepared
 
-    # ---- invariants --------------------------------------------------------------------------------------------------
+    # ---- invariants -------------------------------------------------------------------------------------------------
 
     @invariant()
     def core_matches_model(self) -> None:

@@ -180,7 +180,7 @@ class Run:
         self.session_reader = SessionReader(self.world, "session", self.rng.choice((READ_COMMITTED, READ_UNCOMMITTED)))
         self.findings: list[str] = []
 
-    # -- phases
+    # ---- phases -----------------------------------------------------------------------------------------------------
 
     async def main(self) -> list[str]:
         self._create_producers()

@@ -119,7 +119,7 @@ class ClassicRig:
         self._replica.on_committed(self._replicated)
         return self._replica
 
-    # ---- decisions ---------------------------------------------------------------------------------------------------
+    # ---- decisions --------------------------------------------------------------------------------------------------
 
     def do(self, command: Any) -> Any:
         """Return the reply of a decision, or the name of its error."""
@@ -178,7 +178,7 @@ class ClassicRig:
             if isinstance(timer.key, tuple) and timer.key[0].startswith("classic"):
                 self._set(timer)
 
-    # ---- requests ----------------------------------------------------------------------------------------------------
+    # ---- requests ---------------------------------------------------------------------------------------------------
 
     def join(self, member_id: str = "", *, version: int = LATEST_JOIN, client: str = "c", **fields: Any) -> Any:
         """Return the response, or the number of the waiter if the response comes later."""
@@ -221,7 +221,7 @@ class ClassicRig:
     def describe(self, group: str = GROUP, version: int = 6) -> Any:
         return self.do(c.DescribeClassic(group, version))
 
-    # ---- state -------------------------------------------------------------------------------------------------------
+    # ---- state ------------------------------------------------------------------------------------------------------
 
     @property
     def group(self) -> ClassicGroup:
@@ -234,7 +234,7 @@ class ClassicRig:
         group = self.core.state.groups.get(GROUP)
         return "Dead" if group is None else group.state_name
 
-    # ---- set-up ------------------------------------------------------------------------------------------------------
+    # ---- set-up -----------------------------------------------------------------------------------------------------
 
     def stable(self, *instances: str | None, version: int = LATEST_JOIN, **fields: Any) -> list[str]:
         """Make a stable group with one member per instance id (None: a dynamic member). The first member leads."""

@@ -82,7 +82,7 @@ class World:
         self.next_block += 1_000
         return self.next_block, 1_000
 
-    # ---- ports of the coordinator --------------------------------------------------------------------------------
+    # ---- ports of the coordinator -----------------------------------------------------------------------------------
 
     def leader_of(self, topic: str, partition: int) -> int | None:
         return LEADER
@@ -92,7 +92,7 @@ class World:
         self.held.append((markers, future))
         return future
 
-    # ---- steps -------------------------------------------------------------------------------------------------------
+    # ---- steps ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         await self.coordinator.on_leadership(SHARD, 0, self.log)
@@ -136,7 +136,7 @@ class World:
             results = self.data.services.markers.write(markers).result()
             self.late_errors += [error for result in results for error in result.values()]
 
-    # ---- the producer ------------------------------------------------------------------------------------------------
+    # ---- the producer -----------------------------------------------------------------------------------------------
 
     async def call(self, request: Callable[[TransactionCoordinator], asyncio.Future[Any]]) -> Any:
         """Call the current coordinator until it responds, and retry as a client does."""

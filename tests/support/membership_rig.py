@@ -73,7 +73,7 @@ class Rig:
         self._epoch = 10
         self._seen: dict[tuple[int, int, int], int] = {}
 
-    # ---- processes ---------------------------------------------------------------------------------------------------
+    # ---- processes --------------------------------------------------------------------------------------------------
 
     def start(self, node_id: int, *, register: bool = True) -> None:
         """Start a new process of the node. Without `register`, its previous registration, if any, stays."""
@@ -138,7 +138,7 @@ class Rig:
         node = self.nodes.get(node_id)
         return node is not None and node.running and not node.stopped
 
-    # ---- the network -------------------------------------------------------------------------------------------------
+    # ---- the network ------------------------------------------------------------------------------------------------
 
     def partition(self, a: int, b: int, *, tcp: bool = True) -> None:
         """Drop all datagrams, and with `tcp` all TCP data, from `a` to `b`."""
@@ -217,7 +217,7 @@ class Rig:
 
         self._later(2, outcome)
 
-    # ---- time --------------------------------------------------------------------------------------------------------
+    # ---- time -------------------------------------------------------------------------------------------------------
 
     def run(self, ms: int) -> None:
         until_ms = self.now_ms + ms
@@ -259,7 +259,7 @@ class Rig:
             node.core.tick(self.now_ms)
             self._work(node_id)
 
-    # ---- state ------------------------------------------------------------------------------------------------
+    # ---- state ------------------------------------------------------------------------------------------------------
 
     def states(self, node_id: int) -> dict[int, State]:
         return {member.node_id: member.state for member in self.nodes[node_id].core.view()}

@@ -90,7 +90,7 @@ class ModernRig(ClassicRig):
         """Fire the timers that are due now."""
         self.wait(0)
 
-    # ---- the consumer protocol ---------------------------------------------------------------------------------------
+    # ---- the consumer protocol --------------------------------------------------------------------------------------
 
     def beat(
         self,
@@ -176,7 +176,7 @@ class ModernRig(ClassicRig):
         client = self.clients[member_id]
         return self.beat(client.member_id, epoch, instance_id=client.instance)
 
-    # ---- the classic protocol in a consumer group --------------------------------------------------------------------
+    # ---- the classic protocol in a consumer group -------------------------------------------------------------------
 
     def join_classic(
         self, member_id: str, *topics: str, owned: Held | None = None, instance: str | None = None, **fields: Any
@@ -196,7 +196,7 @@ class ModernRig(ClassicRig):
         reply = self.sync(member_id, generation, protocol_type="consumer", protocol_name="range", **fields)
         return assignment(bytes(reply.assignment)) if isinstance(reply, SyncGroupResponse) else reply
 
-    # ---- state -------------------------------------------------------------------------------------------------------
+    # ---- state ------------------------------------------------------------------------------------------------------
 
     @property
     def modern(self) -> ConsumerGroup:

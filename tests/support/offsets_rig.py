@@ -140,7 +140,7 @@ class OffsetsRig:
     def store(self) -> OffsetStore:
         return self.state.offsets
 
-    # ---- commands ----------------------------------------------------------------------------------------------------
+    # ---- commands ---------------------------------------------------------------------------------------------------
 
     def do(self, command: Any) -> Any:
         """Return the reply, or the name of the error."""
@@ -230,7 +230,7 @@ def group_record(group_id: str, *, members: bool, topics: Iterable[str] = (), si
     return to_record(GroupMetadataKey(group_id), value, 3)
 
 
-# ---- commands as clients send them -----------------------------------------------------------------------------------
+# ---- commands of clients --------------------------------------------------------------------------------------------
 
 
 def caller(api_version: int) -> c.Caller:

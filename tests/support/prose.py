@@ -1,6 +1,7 @@
 """Checks of hand-written text against the rules of docs/glossary.md: banned words, openings, lengths.
 
-`python -m tests.support.prose [PATH ...]` prints the findings of the files or folders; without a path, of the repository.
+`python -m tests.support.prose [PATH ...]` prints the findings of the files or folders. Without a path, it reads the
+repository.
 """
 
 from __future__ import annotations
@@ -106,7 +107,10 @@ BANNED_OPENINGS: Final = frozenset(
         "such",
     ]
 )
-"""First words of a docstring that make it an ellipsis or a question. A docstring begins with a verb or with a noun phrase."""
+"""First words of a docstring that make it an ellipsis or a question.
+
+A docstring begins with a verb or with a noun phrase.
+"""
 BANNED_IDENTIFIERS: Final = frozenset(
     [
         "answer",
@@ -212,7 +216,7 @@ def sentences(text: str) -> Iterator[str]:
             yield " ".join(sentence.split())
 
 
-# ---- texts of a Python file ------------------------------------------------------------------------------------------
+# ---- texts of a Python file -----------------------------------------------------------------------------------------
 
 
 def texts_of_python(source: str) -> Iterator[Text]:
@@ -303,7 +307,7 @@ def identifiers(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.id
 
 
-# ---- rules -----------------------------------------------------------------------------------------------------------
+# ---- rules ----------------------------------------------------------------------------------------------------------
 
 
 def banned_words(text: str) -> Iterator[str]:

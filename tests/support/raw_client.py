@@ -88,7 +88,7 @@ class RawClient(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # -- asyncio.Protocol
+    # ---- asyncio.Protocol -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name

@@ -117,7 +117,7 @@ def test_error_contains_field_path_and_position() -> None:
         decode(ProduceRequest, 9, fields("00 ffff 00000000 02 08 666c6967687473 02 00000000 64 00"))
 
 
-# -- memory
+# ---- memory ---------------------------------------------------------------------------------------------------------
 
 
 def minimal(cls: type[Struct], version: int, flexible: bool, path: tuple[FieldRow, ...], count: int) -> bytes:
@@ -239,7 +239,7 @@ def test_frame_size_allocates_no_memory_before_its_bytes_arrive() -> None:
     assert peak < 8 * received  # a growing buffer has up to four times its content, and coexists with the old one
 
 
-# -- mutated messages
+# ---- mutated messages -----------------------------------------------------------------------------------------------
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:

@@ -103,7 +103,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
             if (aio := self.producers.pop(partition, None)) is not None and aio.producer is not None:
                 await aio.drop()
 
-    # -- rebalances
+    # ---- rebalances -------------------------------------------------------------------------------------------------
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         async with self.busy:
@@ -136,7 +136,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
         self.consumer.seek(partition, offset or 0)
         self.producers[partition] = aio  # records that were read before the seek have no producer and are skipped
 
-    # -- transactions
+    # ---- transactions -----------------------------------------------------------------------------------------------
 
     async def transform(self, partition: TopicPartition, aio: Aio, offsets: list[int]) -> None:
         assert aio.producer is not None

@@ -126,7 +126,7 @@ class Member:
             return  # the next commit includes these offsets
         self.notes.committed(self.ends())
 
-    # -- transactions
+    # ---- transactions -----------------------------------------------------------------------------------------------
 
     def new_producer(self) -> bool:
         number = self.client.new_incarnation()

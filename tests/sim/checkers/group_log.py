@@ -133,7 +133,7 @@ class GroupModel:
         for group in touched:
             self.findings += self._owned_twice(group, batch.base_offset)
 
-    # -- offsets
+    # ---- offsets ----------------------------------------------------------------------------------------------------
 
     def _offset(self, batch: Batch, record: int, key: bytes, value: bytes | None) -> None:
         place, offset = read_offset(key, value)
@@ -159,7 +159,7 @@ class GroupModel:
         else:
             self.committed[change.place] = change
 
-    # -- groups
+    # ---- groups -----------------------------------------------------------------------------------------------------
 
     def _group(self, group: str, kind: int, value: bytes | None) -> None:
         if value is None:

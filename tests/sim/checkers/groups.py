@@ -104,7 +104,7 @@ def group_of(transactional_id: str | None) -> str:
     return "" if transactional_id is None else transactional_id.partition("/")[0]
 
 
-# -- offsets
+# ---- offsets --------------------------------------------------------------------------------------------------------
 
 
 def check_final_offsets(evidence: Evidence) -> Iterator[str]:
@@ -251,7 +251,7 @@ def _commits_known_complete(operations: list[Operation]) -> Iterator[tuple[Opera
             offsets.append(operation)
 
 
-# -- members
+# ---- members --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

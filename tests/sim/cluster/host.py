@@ -289,7 +289,7 @@ class Machine:
             self._violation(f"tasks of {name} still run after its end: {leaked}")
         self.loop.remove_node(name)
 
-    # -- faults
+    # ---- faults -----------------------------------------------------------------------------------------------------
 
     def crash_at_disk_operation(self, operations: int, *, power: bool, downtime: float) -> None:
         """End the process in the middle of a disk operation, `operations` from now."""

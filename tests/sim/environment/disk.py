@@ -147,7 +147,7 @@ class SimDisk:
             return latency.slow_sync_seconds * self.rng.random()
         return latency.sync_seconds_max * self.rng.random()
 
-    # -- names
+    # ---- names ------------------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool) -> "SimFile":
         self.check()
@@ -243,7 +243,7 @@ class SimDisk:
             directory, name = self.medium.parent(path)
             directory.change((name, None))
 
-    # -- small files
+    # ---- small files ------------------------------------------------------------------------------------------------
 
     def read_file(self, path: str) -> bytes:
         self.check()

@@ -47,7 +47,7 @@ class Links:
         assert self._loop is not None
         return self._loop
 
-    # -- faults
+    # ---- faults -----------------------------------------------------------------------------------------------------
 
     def partition(self, source: str, destination: str, seconds: float) -> None:
         """Partition the link for `seconds` (math.inf: permanently)."""
@@ -103,7 +103,7 @@ class Links:
         until, by = self.slow_until.get((source, destination), (0.0, 0.0))
         return by if until > self.loop.time() else 0.0
 
-    # -- waiting
+    # ---- waiting ----------------------------------------------------------------------------------------------------
 
     def when_open(self, link: Link, callback: Callable[[], None]) -> None:
         """Call `callback` once the link is open."""

@@ -91,7 +91,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._queues.clear()
         self._tasks.clear()
 
-    # -- time and scheduling
+    # ---- time and scheduling ----------------------------------------------------------------------------------------
 
     def time(self) -> float:
         return self._now
@@ -190,7 +190,7 @@ class SimLoop(asyncio.BaseEventLoop):
         if self._now > self._virtual_seconds_max:
             raise Livelock(f"virtual second {self._now:.3f} reached\n{self.describe_tasks()}")
 
-    # -- nodes
+    # ---- nodes ------------------------------------------------------------------------------------------------------
 
     def context_of(self, node: str) -> Context:
         """Return a context in which code belongs to `node`."""
@@ -242,7 +242,7 @@ class SimLoop(asyncio.BaseEventLoop):
         tasks[task] = None
         return task
 
-    # -- failures
+    # ---- failures ---------------------------------------------------------------------------------------------------
 
     def _collect_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.failures.append({**context, "node": NODE.get(), "step": self.steps})
@@ -264,7 +264,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 task.print_stack(file=out)
         return out.getvalue()
 
-    # -- network
+    # ---- network ----------------------------------------------------------------------------------------------------
 
     async def create_connection(  # type: ignore[override]
         self,

@@ -159,7 +159,7 @@ class Medium:
     def __init__(self) -> None:
         self.root = Directory()
 
-    # -- look-up
+    # ---- look-up ----------------------------------------------------------------------------------------------------
 
     def entry(self, path: str) -> Inode | Directory | None:
         node: Inode | Directory = self.root
@@ -206,7 +206,7 @@ class Medium:
     def contents(self, path: str) -> bytes:
         return bytes(self.file(path).live)
 
-    # -- crashes
+    # ---- crashes ----------------------------------------------------------------------------------------------------
 
     def lose_power(self, rng: Random) -> PowerLoss:
         """Keep, drop or tear all unflushed operations, by a mix generated for this power cut."""

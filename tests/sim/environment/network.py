@@ -109,7 +109,7 @@ class Network:
         assert self._loop is not None
         return self._loop
 
-    # -- listening and connecting
+    # ---- listening and connecting -----------------------------------------------------------------------------------
 
     def listen(self, factory: Callable[[], asyncio.BaseProtocol], hosts: list[str], port: int) -> SimServer:
         """Start a listener. All interfaces of a simulated host are its host name."""
@@ -181,7 +181,7 @@ class Network:
     def forget(self, connection: int) -> None:
         self._connections.pop(connection, None)
 
-    # -- datagrams
+    # ---- datagrams --------------------------------------------------------------------------------------------------
 
     def open_datagrams(
         self, protocol: asyncio.DatagramProtocol, local: Address | None, peer: Address | None
@@ -214,7 +214,7 @@ class Network:
             self.loop.trace.add(self.loop.steps, self.loop.time(), "datagram", source[0], target[0], len(data))
             self.loop.call_soon(receiver.receive, data, source, context=receiver.context)
 
-    # -- faults
+    # ---- faults -----------------------------------------------------------------------------------------------------
 
     def reset_all(self, *, refuse_seconds: float = 0.0) -> int:
         """Reset all connections, and refuse new ones for `refuse_seconds`. Return the number of connections."""

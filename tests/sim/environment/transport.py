@@ -276,7 +276,7 @@ class SimTransport(asyncio.Transport):
             self._protocol.connection_made(self)
             self.deliver()
 
-    # -- reading
+    # ---- reading ----------------------------------------------------------------------------------------------------
 
     def deliver(self) -> None:
         """Pass received data to the protocol while it reads."""
@@ -317,7 +317,7 @@ class SimTransport(asyncio.Transport):
     def is_reading(self) -> bool:
         return self._reading and not self._closing
 
-    # -- writing
+    # ---- writing ----------------------------------------------------------------------------------------------------
 
     def write(self, data: Buffer) -> None:
         if self.gone or self._closing or self._end_sent:
@@ -353,7 +353,7 @@ class SimTransport(asyncio.Transport):
             self._end_sent = True
             self.out.end()
 
-    # -- ending
+    # ---- ending -----------------------------------------------------------------------------------------------------
 
     def is_closing(self) -> bool:
         return self._closing or self.gone

@@ -86,7 +86,7 @@ class ClusterFaults:
     def _groups_place(self, fault: Fault) -> tuple[str, int]:
         return CONSUMER_OFFSETS, fault.number % self.world.monitor.groups.partitions
 
-    # -- processes and machines
+    # ---- processes and machines -------------------------------------------------------------------------------------
 
     def _kill(self, fault: Fault, machine: "Machine") -> None:
         machine.crash(
@@ -214,7 +214,7 @@ class ClusterFaults:
     def _reset(self, fault: Fault, machine: "Machine") -> None:
         self.world.loop.network.reset_one()
 
-    # -- clocks and disks
+    # ---- clocks and disks -------------------------------------------------------------------------------------------
 
     def _clock(self, fault: Fault, machine: "Machine") -> None:
         machine.clock.jump(int(fault.seconds * 1000))

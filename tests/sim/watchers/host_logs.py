@@ -82,7 +82,7 @@ class HostLogs:
         """Return the log, or the last state of a log that was just removed: late responses may still refer to it."""
         return self.logs.get(partition) or self._removed.get(partition) or self.log(partition)
 
-    # -- disk.DiskWatcher
+    # ---- disk.DiskWatcher -------------------------------------------------------------------------------------------
 
     def on_write(self, path: str, offset: int, data: bytes) -> None:
         if path.endswith(ABORTED_ENDING):
@@ -161,7 +161,7 @@ class HostLogs:
             if partition in self.logs:
                 self._removed[partition] = self.logs.pop(partition)
 
-    # -- compaction
+    # ---- compaction -------------------------------------------------------------------------------------------------
 
     def on_renamed(self, old: str, new: str) -> None:
         """Handle the steps of a segment swap.
@@ -265,7 +265,7 @@ class HostLogs:
             ends.append(log.placed[-1].batch.last_offset + 1)
         log.end = min(log.end, max(ends, default=log.end))
 
-    # -- after a crash
+    # ---- after a crash ----------------------------------------------------------------------------------------------
 
     def reload(self, medium: Medium) -> None:
         """Read all logs again from the files that a crash left."""

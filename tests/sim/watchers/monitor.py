@@ -80,7 +80,7 @@ class Monitor:
     def count(self, name: str, by: int = 1) -> None:
         self.counters[name] = self.counters.get(name, 0) + by
 
-    # -- hosts
+    # ---- hosts ------------------------------------------------------------------------------------------------------
 
     def watcher(self, number: int, medium: Medium) -> HostLogs:
         """Return the watcher of the disk of a host."""
@@ -273,7 +273,7 @@ class Monitor:
         if self._brokers > 1:
             self.count("metadata log truncated" if partition[0] == METADATA else "log truncated")
 
-    # -- I11, I12
+    # ---- I11, I12 ---------------------------------------------------------------------------------------------------
 
     def on_metadata(self) -> None:
         """Apply records of the metadata log after a flush on some voter."""
@@ -325,7 +325,7 @@ class Monitor:
                 f"{missing.leader_epoch}), which was committed"
             )
 
-    # -- I16
+    # ---- I16 --------------------------------------------------------------------------------------------------------
 
     def differences(self, number: int, node: str, partitions: "Partitions") -> list[str]:
         """Compare the state in memory of a broker that has just started with a replay of its files.

@@ -201,7 +201,7 @@ class Copier(TransactionalProducer):
             self.turns.producer_fenced = True
         return super().settle(operation, error, **details)
 
-    # -- one transaction
+    # ---- one transaction --------------------------------------------------------------------------------------------
 
     async def _copy(self) -> None:
         places = [place for place in self.turns.positions if self.rng.random() < 0.7]
@@ -297,7 +297,7 @@ class Copier(TransactionalProducer):
         )
         return Pending(target, sequence, values, data)
 
-    # -- offsets in the transaction
+    # ---- offsets in the transaction ---------------------------------------------------------------------------------
 
     async def _commit_offsets(self, inputs: list[tuple[Partition, int]], ends: "Mapping[Partition, int]") -> bool:
         if self.dialect.generation == 1 and not await self._repeat(self._add_offsets):

@@ -79,7 +79,7 @@ class Producer(Client):
         self.sequences: dict[Partition, int] = {}
         self.transaction = -1
 
-    # -- InitProducerId
+    # ---- InitProducerId ---------------------------------------------------------------------------------------------
 
     async def initialize(self, *, recover: bool = False) -> bool:
         """Call InitProducerId; with `recover`, with the current id and epoch (KIP-360). Return False if it fails."""
@@ -121,7 +121,7 @@ class Producer(Client):
             result_producer_epoch=response.producer_epoch,
         )
 
-    # -- Produce
+    # ---- Produce ----------------------------------------------------------------------------------------------------
 
     def batch(self, partition: Partition, count: int) -> Pending:
         sequence = self.sequences.get(partition, 0)

@@ -134,7 +134,7 @@ class ClassicGroupInterpreter(Interpreter):
             self.generations[name] = reply.generation_id
         return shown_reply(reply)
 
-    # ---- requests ----------------------------------------------------------------------------------------------------
+    # ---- requests ---------------------------------------------------------------------------------------------------
 
     def _submit(self, name: str, command: Callable[[int], Any]) -> None:
         self.numbered += 1
@@ -229,7 +229,7 @@ class ClassicGroupInterpreter(Interpreter):
             ),
         ]
 
-    # ---- what happens around -----------------------------------------------------------------------------------------
+    # ---- environment of the coordinator -----------------------------------------------------------------------------
 
     async def do_new(self, *words: str) -> None:
         fields = named(words)

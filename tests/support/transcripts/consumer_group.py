@@ -110,7 +110,7 @@ class ConsumerGroupInterpreter(Interpreter):
         self.rig.check()
         return output
 
-    # ---- the coordinator ---------------------------------------------------------------------------------------------
+    # ---- the coordinator --------------------------------------------------------------------------------------------
 
     def do_new(self, *words: str) -> None:
         said = options(words)
@@ -138,7 +138,7 @@ class ConsumerGroupInterpreter(Interpreter):
     def do_accept_appends(self, *words: str) -> None:
         self.rig.refuse_appends = False
 
-    # ---- members of the consumer protocol ----------------------------------------------------------------------------
+    # ---- members of the consumer protocol ---------------------------------------------------------------------------
 
     def do_join(self, *words: str) -> str:
         name, topics, *rest = words
@@ -202,7 +202,7 @@ class ConsumerGroupInterpreter(Interpreter):
         reply = self.rig.send_leave(name, epoch)
         return f"{name} {reply}" if isinstance(reply, str) else f"{name} epoch={reply.member_epoch}"
 
-    # ---- members of the classic protocol -----------------------------------------------------------------------------
+    # ---- members of the classic protocol ----------------------------------------------------------------------------
 
     def do_join_classic(self, *words: str) -> str:
         name, topics, *rest = words
@@ -268,7 +268,7 @@ class ConsumerGroupInterpreter(Interpreter):
         known = self.generations[name][0] if name in self.generations else name
         return (known, instance) if slash else known
 
-    # ---- questions ---------------------------------------------------------------------------------------------------
+    # ---- offsets and descriptions -----------------------------------------------------------------------------------
 
     def do_commit(self, *words: str) -> str:
         name, epoch, partition, *rest = words
@@ -312,7 +312,7 @@ class ConsumerGroupInterpreter(Interpreter):
         group = self.rig.core.state.groups.get(GROUP)
         return "no group" if group is None else f"{group.kind.value} {group.state_name}"
 
-    # ---- the log -----------------------------------------------------------------------------------------------------
+    # ---- the log ----------------------------------------------------------------------------------------------------
 
     def log(self) -> list[str]:
         new, self.logged = self.rig.log[self.logged :], len(self.rig.log)

@@ -113,7 +113,7 @@ class RaftInterpreter(Interpreter):
         output, self.lines = folded(self.lines), []
         return output
 
-    # ---- commands ----------------------------------------------------------------------------------------------------
+    # ---- commands ---------------------------------------------------------------------------------------------------
 
     def do_nodes(self, count: str, voters: str = "") -> None:
         self.voters = tuple(int(v) for v in voters.removeprefix("voters=").split(",")) if voters else ()
@@ -281,7 +281,7 @@ class RaftInterpreter(Interpreter):
     def do_log(self, node: str) -> None:
         self.lines.append(" ".join(describe_entry(entry) for entry in self.disks[int(node)].entries))
 
-    # ---- what a driver does ------------------------------------------------------------------------------------------
+    # ---- work of the driver -----------------------------------------------------------------------------------------
 
     def work_all(self) -> None:
         for node in list(self.cores):

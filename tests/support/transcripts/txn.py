@@ -86,7 +86,7 @@ class TxnInterpreter(Interpreter):
     def collect(self, result: str | None) -> list[str]:
         return [*self.news(), *([] if result is None else [result])]
 
-    # ---- requests ----------------------------------------------------------------------------------------------------
+    # ---- requests ---------------------------------------------------------------------------------------------------
 
     def do_init(self, *words: str) -> None:
         options = named(words)
@@ -114,7 +114,7 @@ class TxnInterpreter(Interpreter):
         self.numbered += 1
         self.requests.append((self.numbered, self.rig.submit(command, WAIT_MS)))
 
-    # ---- what happens around -----------------------------------------------------------------------------------------
+    # ---- environment of the coordinator -----------------------------------------------------------------------------
 
     async def do_new(self, *words: str) -> None:
         self.level = int(named(words).get("level", "2"))
@@ -181,7 +181,7 @@ class TxnInterpreter(Interpreter):
         txn = self.rig.core.transactions.get(words[0])
         return "unknown" if txn is None else shown_txn(txn)
 
-    # ---- what is said ------------------------------------------------------------------------------------------------
+    # ---- output -----------------------------------------------------------------------------------------------------
 
     def news(self) -> list[str]:
         out = []

@@ -60,7 +60,7 @@ class ScriptedRun:
         self.read(0, 0, 3, (0, A), (2, C))
         return self
 
-    # -- clients
+    # ---- clients ----------------------------------------------------------------------------------------------------
 
     def init_producer(self, incarnation: int) -> None:
         number = self.producer.invoke(INIT, incarnation=incarnation, tid=TID, generation=2)
@@ -82,7 +82,7 @@ class ScriptedRun:
         number = self.reader.invoke(LIST, topic=TOPIC, partition=0, isolation=0)
         self.reader.complete(LIST, number, OK, offset=offset)
 
-    # -- files
+    # ---- files ------------------------------------------------------------------------------------------------------
 
     def write(self, partition: int, name: str, *, pid: int = PID, epoch: int = 0, sequence: int = 0) -> int:
         offset = self.ends[partition]

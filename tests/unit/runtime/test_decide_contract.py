@@ -148,7 +148,7 @@ def test_check_of_all_shards_ends_with_its_context() -> None:
     assert type(rig.core).decide is decide
 
 
-# ---- the engine ------------------------------------------------------------------------------------------------------
+# ---- the engine -----------------------------------------------------------------------------------------------------
 
 
 def softly(cells: Cells, records: int, *, survives: bool = False) -> Decision[int]:

@@ -61,7 +61,7 @@ def log(disk: OsDisk, tmp_path: Path) -> PartitionLog:
     return open_log(disk, str(tmp_path), SMALL)
 
 
-# -- offsets of a log
+# ---- offsets of a log -----------------------------------------------------------------------------------------------
 
 
 @breaks(LOG_OFFSETS)
@@ -101,7 +101,7 @@ def test_write_behind_the_end_of_a_file(disk: OsDisk, tmp_path: Path) -> None:
     disk.open(f"{tmp_path}/file", create=True).write(10, b"x")
 
 
-# -- segments and indexes
+# ---- segments and indexes -------------------------------------------------------------------------------------------
 
 
 @breaks(SEGMENT_ORDER)
@@ -160,7 +160,7 @@ async def test_compaction_that_reaches_into_the_active_segment(disk: OsDisk, tmp
     await Cleaning(log, plan, LIMITS, no_pause, now_ms=NOW_MS).run()
 
 
-# -- producers
+# ---- producers ------------------------------------------------------------------------------------------------------
 
 
 @breaks(PRODUCER_EPOCH)
@@ -203,7 +203,7 @@ def test_open_transaction_below_the_first_unstable_offset(log: PartitionLog) -> 
     log.update_high_watermark(1)
 
 
-# -- leader epochs
+# ---- leader epochs --------------------------------------------------------------------------------------------------
 
 
 @breaks(LEADER_EPOCH_ORDER)
@@ -213,7 +213,7 @@ def test_leader_epoch_that_begins_below_an_earlier_one() -> None:
     epochs.assign(4, 15)
 
 
-# -- after a violation
+# ---- after a violation ----------------------------------------------------------------------------------------------
 
 
 def test_log_with_a_violated_invariant_takes_no_more_appends(log: PartitionLog) -> None:

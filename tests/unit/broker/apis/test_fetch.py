@@ -20,7 +20,7 @@ from tests.support.fetching import VERSION, append, errors, offsets, partition_r
 E = ErrorCode
 
 
-# ---- reads
+# ---- reads ----------------------------------------------------------------------------------------------------------
 
 
 async def test_read_from_memory_is_complete_in_stage_one(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ async def test_failed_read_takes_the_partition_offline(tmp_path: Path, operation
     assert errors(await read(rig, request(("t", 0, 0), ("t", 1, 0)))) == [E.KAFKA_STORAGE_ERROR, E.NONE]
 
 
-# ---- sessions
+# ---- sessions -------------------------------------------------------------------------------------------------------
 
 
 async def test_incremental_fetch_session_returns_only_changed_partitions(tmp_path: Path) -> None:

@@ -265,7 +265,7 @@ async def test_topic_without_write_permission_is_refused_alone(tmp_path: Path) -
     assert errors(response) == [E.TOPIC_AUTHORIZATION_FAILED, E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-# ---- transactions
+# ---- transactions ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("transactional_id", [None, "denied"])
@@ -342,7 +342,7 @@ async def test_marker_between_verification_and_append_invalidates_the_guard(tmp_
     assert rig.partition().log.last_stable_offset == rig.partition().log.high_watermark == 1
 
 
-# ---- disk
+# ---- disk -----------------------------------------------------------------------------------------------------------
 
 
 async def test_flush_messages_one_acknowledges_only_after_the_flush(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ async def test_describe_quorum_returns_the_leaders_state_from_every_node(tmp_pat
     await nodes.stop()
 
 
-# ---- wire format
+# ---- wire format ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("standing", list(core.Standing))

@@ -110,7 +110,7 @@ def partition_errors(topics: Any) -> dict[str, str]:
     }
 
 
-# ---- InitProducerId
+# ---- InitProducerId -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -159,7 +159,7 @@ async def test_init_producer_id_during_a_transaction_completes_after_its_abort()
     assert (response.error_code, response.producer_id, response.producer_epoch) == (0, producer_id, epoch + 2)
 
 
-# ---- AddPartitionsToTxn
+# ---- AddPartitionsToTxn ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -258,7 +258,7 @@ async def test_batched_response_waits_for_all_transactions() -> None:
     ]
 
 
-# ---- EndTxn
+# ---- EndTxn ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("version", "identity"), [*((v, (-1, -1)) for v in range(5)), (5, (0, 1))])
@@ -294,7 +294,7 @@ async def test_retried_end_txn_waits_for_the_first_attempt() -> None:
         assert (response.error_code, response.producer_epoch) == (0, epoch + 1)
 
 
-# ---- Describe and list
+# ---- Describe and list ----------------------------------------------------------------------------------------------
 
 
 async def test_describe_transactions_returns_states_and_errors() -> None:

@@ -88,7 +88,7 @@ async def test_fetch_before_v11_gets_no_preferred_replica(tmp_path: Path) -> Non
     assert offsets(response) == [0]
 
 
-# ---- fetches from a follower
+# ---- fetches from a follower ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

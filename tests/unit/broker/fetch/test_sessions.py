@@ -272,7 +272,7 @@ def test_client_that_applies_each_incremental_response_has_every_watermark(
         assert {index: known[index] for index in held} == {row.partition_index: row.high_watermark for row in current}
 
 
-# ---- limits ----------------------------------------------------------------------------------------------------------
+# ---- limits ---------------------------------------------------------------------------------------------------------
 
 
 def test_session_with_too_many_partitions_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,7 +188,7 @@ def test_connection_creation_rate_of_an_address() -> None:
     assert client_quotas.connection_rate("10.0.0.2") == 7.0
 
 
-# ---- controller mutations
+# ---- controller mutations -------------------------------------------------------------------------------------------
 
 
 def test_one_request_may_exceed_the_mutation_quota_and_the_next_is_throttled() -> None:
@@ -266,7 +266,7 @@ async def test_delete_topics_above_the_mutation_quota_is_refused() -> None:
     assert controller.calls[-1][0] == (TopicName("unknown"),)
 
 
-# ---- quota APIs
+# ---- quota APIs -----------------------------------------------------------------------------------------------------
 
 
 async def test_alter_client_quotas_reaches_the_controller() -> None:

@@ -168,7 +168,7 @@ def test_unclean_leader_without_its_directory_records_the_new_one() -> None:
     assert after.directories == (UUID(int=2001), UUID(int=1002), UUID(int=1003))
 
 
-# ---- reassignment ----------------------------------------------------------------------------------------------------
+# ---- reassignment ---------------------------------------------------------------------------------------------------
 
 MOVES = [
     ("not all new replicas are in sync", part(1, "1", replicas="341", adding="34", removing="1"), "13", None),

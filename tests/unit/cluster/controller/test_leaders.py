@@ -79,7 +79,7 @@ def set_config(rig: ControllerRig, kind: int, name: str, key: str, value: str) -
     rig.log.append(ShardRecord(None, encode_record(record)))
 
 
-# ---- ElectLeaders ----------------------------------------------------------------------------------------------------
+# ---- ElectLeaders ---------------------------------------------------------------------------------------------------
 
 
 def test_preferred_election_on_request() -> None:
@@ -123,7 +123,7 @@ def test_unclean_election_needs_a_partition_without_a_leader() -> None:
     assert dict(rig.notices[-1].fields) == {"partitions": "t-0 (broker 1)"}
 
 
-# ---- jobs ------------------------------------------------------------------------------------------------------------
+# ---- jobs -----------------------------------------------------------------------------------------------------------
 
 
 def job(rig: ControllerRig, command: BalanceLeaders | ElectUnclean) -> Timer:
@@ -183,7 +183,7 @@ def test_jobs_start_with_the_controller_unless_disabled() -> None:
     assert [timer.command for timer in rig.core.on_loaded(1, 0).timers] == [ElectUnclean()]
 
 
-# ---- enabling ELR ----------------------------------------------------------------------------------------------------
+# ---- enabling ELR ---------------------------------------------------------------------------------------------------
 
 
 def test_enabling_elr_sets_one_min_isr_for_all_brokers() -> None:

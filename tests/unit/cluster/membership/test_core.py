@@ -31,7 +31,7 @@ def test_received_failure_makes_a_node_suspect_only() -> None:
     assert TRANSITIONS.look_up(State.SUSPECT, Event.FAILURE_RECEIVED) is State.SUSPECT
 
 
-# ---- members ---------------------------------------------------------------------------------------------------------
+# ---- members --------------------------------------------------------------------------------------------------------
 
 
 def test_single_member_has_no_deadline() -> None:
@@ -333,7 +333,7 @@ def test_datagrams_stay_small_with_gossip_about_a_hundred_nodes() -> None:
     assert set(rig.states(1).values()) == {State.FAILED}
 
 
-# ---- local time ------------------------------------------------------------------------------------------------------
+# ---- local time -----------------------------------------------------------------------------------------------------
 
 
 def test_small_lateness_counts_as_time() -> None:

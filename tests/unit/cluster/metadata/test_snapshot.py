@@ -110,7 +110,7 @@ def test_delta_between_two_images_leads_from_one_to_the_other(first: list[object
     assert set(delta.created_topics()) == set(image.topics_by_id) - set(base.topics_by_id)
 
 
-# ---- bytes -----------------------------------------------------------------------------------------------------------
+# ---- bytes ----------------------------------------------------------------------------------------------------------
 
 
 def encoded_snapshot(image: MetadataImage) -> bytes:
@@ -162,7 +162,7 @@ async def test_flipped_bit_is_detected_or_harmless() -> None:
         assert values == [r.encode_record(record) for record in image_records(image)]
 
 
-# ---- three nodes -----------------------------------------------------------------------------------------------------
+# ---- three nodes ----------------------------------------------------------------------------------------------------
 
 
 class SetClock(LoopClock):

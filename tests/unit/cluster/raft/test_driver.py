@@ -169,7 +169,7 @@ async def test_batch_above_the_limit_is_refused_before_the_write() -> None:
     await cluster.stop()
 
 
-# ---- durable before the response -------------------------------------------------------------------------------------
+# ---- durable before the response ------------------------------------------------------------------------------------
 
 
 class RecordedNode:

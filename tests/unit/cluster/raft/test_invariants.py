@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 NO_NODE = -1
 
 
-# -- epoch, vote and leader
+# ---- epoch, vote and leader -----------------------------------------------------------------------------------------
 
 
 @breaks(RAFT_EPOCH)
@@ -75,7 +75,7 @@ def test_message_to_another_replica() -> None:
     a_node(1, epoch=2).step(EndQuorumEpochReply(2, 3, 2, NO_NODE), NOW)
 
 
-# -- log and commit
+# ---- log and commit -------------------------------------------------------------------------------------------------
 
 
 @breaks(RAFT_LOG_APPEND)
@@ -124,7 +124,7 @@ def test_fetch_response_for_another_offset() -> None:
     core.state._append(replace(reply, fetch_offset=reply.fetch_offset + 1))
 
 
-# -- output
+# ---- output ---------------------------------------------------------------------------------------------------------
 
 
 @breaks(RAFT_READY_ORDER)

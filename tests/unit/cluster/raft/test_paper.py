@@ -25,7 +25,7 @@ from odradek.protocol.errors import ErrorCode
 from tests.support.raft_node import NOW, a_log, a_node, elect, follow, sent, votes
 from tests.support.transcripts.raft import Fixed
 
-# ---- 5.1 Raft basics -------------------------------------------------------------------------------------------------
+# ---- 5.1 Raft basics ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("role", [Role.LEADER, Role.CANDIDATE, Role.FOLLOWER])
@@ -55,7 +55,7 @@ def test_request_of_an_old_term_is_rejected() -> None:
     assert core.epoch == 5
 
 
-# ---- 5.2 Leader election ---------------------------------------------------------------------------------------------
+# ---- 5.2 Leader election --------------------------------------------------------------------------------------------
 
 
 def test_follower_without_messages_begins_an_election() -> None:

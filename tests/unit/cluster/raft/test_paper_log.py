@@ -24,7 +24,7 @@ from odradek.cluster.raft.messages import (
 from odradek.cluster.raft.roles.transitions import Role
 from tests.support.raft_node import NOW, a_log, a_node, elect, fetch_of, follow, reply_to_fetch, sent
 
-# ---- 5.3 Log replication ---------------------------------------------------------------------------------------------
+# ---- 5.3 Log replication --------------------------------------------------------------------------------------------
 
 
 def test_entry_on_a_majority_is_committed_with_all_preceding_entries() -> None:
@@ -122,7 +122,7 @@ def test_leader_ignores_replies_that_would_change_its_log() -> None:
     assert (core.role, core.log.end_offset) == (Role.LEADER, before)
 
 
-# ---- 5.4 Safety ------------------------------------------------------------------------------------------------------
+# ---- 5.4 Safety -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pre_vote", [True, False])
@@ -164,7 +164,7 @@ def test_entries_of_earlier_terms_are_not_committed_by_counting() -> None:
     assert core.high_watermark == 3
 
 
-# ---- 5.5, 6, 7, 8 ----------------------------------------------------------------------------------------------------
+# ---- 5.5, 6, 7, 8 ---------------------------------------------------------------------------------------------------
 
 
 def test_repeated_messages_have_no_effect() -> None:

@@ -55,7 +55,7 @@ def test_committed_entries_stay_committed(voters: int) -> None:
         )
 
 
-# ---- rules taken away -----------------------------------------------------------------------------------------------
+# ---- planted bugs ---------------------------------------------------------------------------------------------------
 
 
 def plant_votes_without_log_check(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def fetched(replicas: LeaderReplicas, broker_id: int, offset: int, now_ms: int =
     return replica
 
 
-# ---- committed offset
+# ---- committed offset -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_pending_expansion_counts_before_and_pending_shrink_only_after_the_commi
     assert replicas.committed(12, now_ms=10 * LAG_MS) == 12
 
 
-# ---- caught-up time
+# ---- caught-up time -------------------------------------------------------------------------------------------------
 
 
 def test_caught_up_time_is_that_of_the_last_fetch_that_reached_the_end() -> None:
@@ -163,7 +163,7 @@ def test_idle_replica_outside_the_isr_is_proposed_again_while_it_fetches() -> No
     assert replicas.out_of_sync(now_ms=6 * LAG_MS + 1) == []
 
 
-# ---- pending ISR changes
+# ---- pending ISR changes --------------------------------------------------------------------------------------------
 
 
 def test_one_isr_change_is_pending_at_a_time() -> None:

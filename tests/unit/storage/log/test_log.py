@@ -44,7 +44,7 @@ def refused(code: ErrorCode, log: PartitionLog, data: bytes, **options: Any) -> 
     assert before == (log.log_end_offset, log.segments.active.size, log.producers.active())
 
 
-# -- append
+# ---- append ---------------------------------------------------------------------------------------------------------
 
 
 def test_append_sets_offsets_and_epoch_without_changing_the_buffer(disk: FaultyDisk, root: str) -> None:
@@ -145,7 +145,7 @@ def test_marker_keeps_the_guard_of_the_next_transaction(disk: FaultyDisk, root: 
     assert log.producers.verification_guard(7) == 0
 
 
-# -- roll
+# ---- roll -----------------------------------------------------------------------------------------------------------
 
 
 def test_segments_roll_by_size_time_and_index(disk: FaultyDisk, root: str) -> None:
@@ -173,7 +173,7 @@ def test_roll_writes_a_producer_snapshot(disk: FaultyDisk, root: str) -> None:
     assert log.local.snapshots.offsets == [segment.base_offset for segment in log.segments][1:]
 
 
-# -- read
+# ---- read -----------------------------------------------------------------------------------------------------------
 
 
 def test_reads_are_bounded_by_offsets_limit_and_bytes(disk: FaultyDisk, root: str) -> None:
@@ -280,7 +280,7 @@ async def test_damaged_indexes_of_sealed_segments_are_rebuilt(disk: FaultyDisk, 
     assert disk.read_file(path) != data
 
 
-# -- watermarks
+# ---- watermarks -----------------------------------------------------------------------------------------------------
 
 
 def test_high_watermark_stays_within_the_log_and_never_decreases(disk: FaultyDisk, root: str) -> None:
@@ -310,7 +310,7 @@ def test_empty_transaction_changes_neither_index_nor_stable_offset(disk: FaultyD
     assert not disk.exists(log.segments.active.path(".txnindex"))
 
 
-# -- the disk refuses
+# ---- failed writes --------------------------------------------------------------------------------------------------
 
 
 def test_failed_write_of_batches_changes_no_offset(disk: FaultyDisk, root: str) -> None:
@@ -355,7 +355,7 @@ def test_failed_roll_marks_the_log_as_failed(disk: FaultyDisk, root: str) -> Non
     assert log.log_end_offset == 1
 
 
-# -- others than clients
+# ---- appends of followers, Raft and coordinators --------------------------------------------------------------------
 
 
 def test_follower_writes_the_batches_of_the_leader_unchanged(disk: FaultyDisk, root: str) -> None:

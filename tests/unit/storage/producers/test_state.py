@@ -127,7 +127,7 @@ def test_first_unstable_offset_equals_a_model(steps: list[tuple[int, str]]) -> N
         assert state.first_unstable_offset == min(unstable, default=None)
 
 
-# ---- floods of producers ---------------------------------------------------------------------------------------------
+# ---- floods of producers --------------------------------------------------------------------------------------------
 
 
 def append(

@@ -120,7 +120,7 @@ def test_invalid_registration_is_refused(change: dict[str, object], error: Error
     assert refusal(rig, replace(registration(2), **change)) is error  # type: ignore[arg-type]  # fields of a registration
 
 
-# ---- leaders after a restart -----------------------------------------------------------------------------------------
+# ---- leaders after a restart ----------------------------------------------------------------------------------------
 
 
 def test_new_incarnation_loses_the_leaders_of_the_former_one() -> None:
@@ -211,7 +211,7 @@ def test_without_elr_the_last_in_sync_replica_leads_after_any_shutdown() -> None
     assert (partition(rig).leader, partition(rig).isr, partition(rig).leader_recovery_state) == (2, (2,), 0)
 
 
-# ---- lost directories ------------------------------------------------------------------------------------------------
+# ---- lost directories -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("elr", [False, True])

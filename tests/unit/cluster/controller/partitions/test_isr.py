@@ -66,7 +66,7 @@ def error_of(rig: ControllerRig, item: PartitionIsr, sender: int = 1) -> ErrorCo
     return result.error
 
 
-# ---- changes ---------------------------------------------------------------------------------------------------------
+# ---- changes --------------------------------------------------------------------------------------------------------
 
 
 def test_shrink_and_expansion_raise_the_partition_epoch_only() -> None:
@@ -108,7 +108,7 @@ def test_second_item_for_a_partition_sees_the_change_of_the_first() -> None:
     assert partition(rig).isr == (1, 2)
 
 
-# ---- checks ----------------------------------------------------------------------------------------------------------
+# ---- checks ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_isr_member_that_is_inactive_or_restarted_is_ineligible(member: str) -> 
     assert error_of(rig, outdated) is E.INELIGIBLE_REPLICA
 
 
-# ---- recovery from an unclean election -------------------------------------------------------------------------------
+# ---- recovery from an unclean election ------------------------------------------------------------------------------
 
 
 def cluster_in_recovery() -> ControllerRig:
@@ -202,7 +202,7 @@ def test_recovering_leader_stays_alone_in_the_isr() -> None:
     assert error_of(rig, isr_request(rig, 2, recovering=True), sender=2) is E.INVALID_REQUEST
 
 
-# ---- eligible leader replicas and lost directories -------------------------------------------------------------------
+# ---- eligible leader replicas and lost directories ------------------------------------------------------------------
 
 
 def test_replicas_that_leave_an_isr_below_min_isr_become_eligible_leaders() -> None:

@@ -37,7 +37,6 @@ from odradek.runtime.calls import Call, Parked
 from odradek.runtime.clock import Clock
 from odradek.runtime.log_port import ShardLog
 from odradek.runtime.shard import (
-    Again,
     Decision,
     EffectHandler,
     EngineLimits,
@@ -45,6 +44,7 @@ from odradek.runtime.shard import (
     FailureHandler,
     Loaded,
     Marker,
+    RetryAfter,
     Shard,
     ShardRecord,
     Timer,
@@ -258,13 +258,13 @@ class Engine(Generic[C, R]):
     # ---- decide, append, apply --------------------------------------------------------------------------------------
 
     def _start(self, call: Call) -> None:
-        again = self._decide(call)
-        if again is not None:
+        retry = self._decide(call)
+        if retry is not None:
             assert self._loop is not None
-            self._waiting.wait(call, again, self._loop)
+            self._waiting.wait(call, retry, self._loop)
         self._release()
 
-    def _decide(self, call: Call) -> Again | None:
+    def _decide(self, call: Call) -> RetryAfter | None:
         # The scenario that the check excludes:
         # 1. The log runs a callback while it appends records.
         # 2. The callback submits a command.
@@ -281,7 +281,7 @@ class Engine(Generic[C, R]):
             self._on_failure(self.name, bug)
             self._park(call, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR), None)
             return None
-        if isinstance(decision, Again):
+        if isinstance(decision, RetryAfter):
             return decision
         if decision.records or decision.soft:
             if not self._append_and_apply(call, decision, now_ms):
@@ -290,7 +290,7 @@ class Engine(Generic[C, R]):
                 self._written.extend(decision.keys)
         for timer in decision.timers:
             self._timers.set(timer)
-        if isinstance(decision.reply, Again):
+        if isinstance(decision.reply, RetryAfter):
             self._parked.append(Parked(self._end, None, None, decision))
             return decision.reply
         self._park(call, decision.reply, decision)
@@ -318,7 +318,7 @@ class Engine(Generic[C, R]):
             if decision.soft_survives:
                 for change in decision.soft:
                     change()
-            self._timers.again(Timer(call.timer, command=call.command, delay_ms=TIMER_RETRY_MS))
+            self._timers.restore(Timer(call.timer, command=call.command, delay_ms=TIMER_RETRY_MS))
             self._park(call, Refusal(self.shard.append_refusal(refusal.error)), None)
             return False
         except Exception as broken:  # noqa: BLE001  OSError, or a bug of the core: log and memory can differ

@@ -77,11 +77,11 @@ class Timer:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """Result of `decide`: the command must wait for `key`.
+class RetryAfter:
+    """Result of `decide`: the command waits for `key`, and then the engine retries it.
 
-    It is decided again when a record with this key is appended or committed. If that takes too long, it is refused with
-    `refusal`.
+    The engine decides it again when a record with this key is appended or committed. If that takes too long, the engine
+    refuses the command with `refusal`.
     """
 
     key: Hashable
@@ -93,7 +93,7 @@ class Decision(Generic[R_co]):
     """Result of `decide`: the reply and the changes of one command.
 
     - `reply` is given, and `effects` are issued, when all records that the decision depends on are committed. A reply
-      of `Again` means: write these records first, then decide the same command again when its key is committed.
+      of `RetryAfter` means: write these records first, then decide the same command again when its key is committed.
     - `records` are appended as one atomic batch.
     - `timers` are set or cancelled.
     - `keys`: the commands that wait for these keys are decided again when the batch is appended, and when it is
@@ -103,7 +103,7 @@ class Decision(Generic[R_co]):
       are made only with `soft_survives`.
     """
 
-    reply: "R_co | Refusal | Again"
+    reply: "R_co | Refusal | RetryAfter"
     records: tuple[ShardRecord, ...] = ()
     effects: tuple[Effect, ...] = ()
     timers: tuple[Timer, ...] = ()
@@ -124,7 +124,7 @@ class Loaded:
 class Shard(Protocol[C_contra, R_co]):
     """Core of a replicated shard. See the docstring of the module for its contract."""
 
-    def decide(self, command: C_contra, now_ms: int) -> "Decision[R_co] | Again":
+    def decide(self, command: C_contra, now_ms: int) -> "Decision[R_co] | RetryAfter":
         """Decide `command` on the state, without changing it. Raise Refusal if it is refused."""
 
     def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:

@@ -45,7 +45,7 @@ class TimerQueue:
         else:
             self._live.pop(timer.key, None)
 
-    def again(self, timer: Timer) -> None:
+    def restore(self, timer: Timer) -> None:
         """Set a fired timer again, unless its key has a timer. Ignore the key None, which no timer has."""
         if timer.key is not None and timer.key not in self._live:
             self.set(timer)

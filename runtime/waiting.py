@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from odradek.protocol.errors import ErrorCode
     from odradek.runtime.calls import Call
-    from odradek.runtime.shard import Again, EngineLimits
+    from odradek.runtime.shard import EngineLimits, RetryAfter
 
 
 class WaitingCalls:
@@ -55,15 +55,15 @@ class WaitingCalls:
 
     # ---- calls that wait for another command ------------------------------------------------------------------------
 
-    def wait(self, call: Call, again: Again, loop: AbstractEventLoop) -> None:
+    def wait(self, call: Call, retry: RetryAfter, loop: AbstractEventLoop) -> None:
         """Keep a call until a record with its key is appended or committed."""
-        queue = self._queues.setdefault(again.key, deque())
+        queue = self._queues.setdefault(retry.key, deque())
         if len(queue) >= self._limits.waiting_max:
-            call.reply(again.refusal)
+            call.reply(retry.refusal)
             return
         queue.append(call)
         until_s = min(call.deadline_s, loop.time() + call.wait_s_max)
-        call.set_deadline(loop, until_s, lambda waiting: self._wait_expired(waiting, again))
+        call.set_deadline(loop, until_s, lambda waiting: self._wait_expired(waiting, retry))
 
     def wake(self, key: Hashable, must_wait: Callable[[Call], bool]) -> None:
         """Decide the calls that wait for `key` in their order, up to the first for which `must_wait` returns True."""
@@ -78,14 +78,14 @@ class WaitingCalls:
             queue.popleft()
         self._queues.pop(key, None)
 
-    def _wait_expired(self, call: Call, again: Again) -> None:
+    def _wait_expired(self, call: Call, retry: RetryAfter) -> None:
         # The refusal does not wait for a commit: an uncommitted transaction is a concurrent one, too.
-        queue = self._queues.get(again.key)
+        queue = self._queues.get(retry.key)
         if queue is not None and call in queue:
             queue.remove(call)
             if not queue:
-                del self._queues[again.key]
-        call.reply(again.refusal)
+                del self._queues[retry.key]
+        call.reply(retry.refusal)
 
     def take_all(self) -> list[Call]:
         """Remove all calls from all queues, and return them."""

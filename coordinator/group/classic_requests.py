@@ -15,7 +15,7 @@ from odradek.coordinator.group.modern import classic_members
 from odradek.coordinator.group.state import State
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from odradek.runtime.shard import Again, Decision
+from odradek.runtime.shard import Decision, RetryAfter
 
 REBALANCE_TIMEOUT_MIN: Final = 1
 """First version of JoinGroup with a rebalance time-out. Earlier versions use the session time-out for both."""
@@ -23,7 +23,7 @@ BATCHES_MIN: Final = 3
 """First version of LeaveGroup that names several members (KIP-345)."""
 
 
-def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any] | Again:
+def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any] | RetryAfter:
     """Reply: JoinGroupResponse, also for most errors, or WAITING.
 
     Raise Refusal if a consumer group refuses the member.
@@ -48,7 +48,7 @@ def _with_rebalance_timeout(command: JoinGroup) -> JoinGroup:
     return replace(command, request=replace(request, rebalance_timeout_ms=request.session_timeout_ms))
 
 
-def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any] | Again:
+def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any] | RetryAfter:
     """Reply: SyncGroupResponse or WAITING. Raise Refusal."""
     if not command.request.group_id:
         raise Refusal(ErrorCode.INVALID_GROUP_ID)
@@ -58,7 +58,7 @@ def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any] 
     return sync.decide_sync(state, command, now_ms)
 
 
-def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[Any] | Again:
+def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[Any] | RetryAfter:
     """Reply: HeartbeatResponse. Raise Refusal."""
     if not command.request.group_id:
         raise Refusal(ErrorCode.INVALID_GROUP_ID)
@@ -68,7 +68,7 @@ def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[
     return classic_members.decide_heartbeat(state, command, now_ms)
 
 
-def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any] | Again:
+def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any] | RetryAfter:
     """Reply: LeaveGroupResponse, with an error for each member. Raise Refusal."""
     if not command.request.group_id:
         raise Refusal(ErrorCode.INVALID_GROUP_ID)
@@ -78,13 +78,13 @@ def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any
         group_id=command.request.group_id, members=[MemberIdentity(member_id=command.request.member_id)]
     )
     decision = _leave(state, replace(command, request=request), now_ms)
-    if isinstance(decision, Again) or not isinstance(decision.reply, LeaveGroupResponse):
+    if isinstance(decision, RetryAfter) or not isinstance(decision.reply, LeaveGroupResponse):
         return decision
     error = decision.reply.error_code or decision.reply.members[0].error_code
     return replace(decision, reply=LeaveGroupResponse(error_code=error))
 
 
-def _leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any] | Again:
+def _leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any] | RetryAfter:
     group = state.groups.get(command.request.group_id)
     if group is None or isinstance(group, ClassicGroup):
         return membership.decide_leave(state, command, now_ms)

@@ -18,7 +18,7 @@ from odradek.coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
 from odradek.coordinator.group.records import Entry, from_record
 from odradek.coordinator.group.state import State
 from odradek.protocol.errors import ErrorCode
-from odradek.runtime.shard import Again, Decision, Loaded, Marker, ShardRecord
+from odradek.runtime.shard import Decision, Loaded, Marker, RetryAfter, ShardRecord
 
 _PARTS: Final = (offsets, classic, modern)
 _APPEND_ERRORS: Final = {**APPEND_ERRORS, ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR}
@@ -27,7 +27,7 @@ _APPEND_ERRORS: Final = {**APPEND_ERRORS, ErrorCode.INVALID_FETCH_SIZE: ErrorCod
 An error that is not a key stays unchanged.
 """
 
-Decide = Callable[[State, Any, int], Decision[Any] | Again]
+Decide = Callable[[State, Any, int], Decision[Any] | RetryAfter]
 Apply = Callable[[State, int, Entry, int], None]
 
 
@@ -53,7 +53,7 @@ class GroupShard:
         """`new_id` generates member ids."""
         self.state = State(configs, topics, features, new_id, OffsetStore())
 
-    def decide(self, command: Any, now_ms: int) -> Decision[Any] | Again:
+    def decide(self, command: Any, now_ms: int) -> Decision[Any] | RetryAfter:
         """Decide on one command, without changing the state. Raise Refusal if the command is refused."""
         return _DECISIONS[type(command)](self.state, command, now_ms)
 

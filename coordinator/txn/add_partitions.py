@@ -1,15 +1,21 @@
 """Decide AddPartitionsToTxn: add partitions to a transaction, or verify that they belong to it (KIP-890)."""
 
 from odradek.coordinator.txn.changes import to_ongoing
-from odradek.coordinator.txn.commands import AddPartitions, DecisionContext, PartitionErrors, VerifyPartitions, again
+from odradek.coordinator.txn.commands import (
+    AddPartitions,
+    DecisionContext,
+    PartitionErrors,
+    VerifyPartitions,
+    retry_after,
+)
 from odradek.coordinator.txn.records import to_record
 from odradek.coordinator.txn.state import Transaction, TxnState
 from odradek.coordinator.txn.transitions import Event, Outcome, look_up
 from odradek.protocol.errors import ErrorCode, Refusal
-from odradek.runtime.shard import Again, Decision
+from odradek.runtime.shard import Decision, RetryAfter
 
 
-def decide_add(command: AddPartitions, context: DecisionContext) -> Decision[PartitionErrors] | Again:
+def decide_add(command: AddPartitions, context: DecisionContext) -> Decision[PartitionErrors] | RetryAfter:
     """Add `partitions` to the ongoing transaction, or begin one with them.
 
     Pending changes of the id are checked before the identity. A TV2 producer receives its next identity at Prepare,
@@ -25,10 +31,10 @@ def decide_add(command: AddPartitions, context: DecisionContext) -> Decision[Par
     if txn is None:
         raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if context.completing or (context.uncommitted and not (txn.state is TxnState.ONGOING or txn.state.is_complete)):
-        return again(command.transactional_id)
+        return retry_after(command.transactional_id)
     _check_identity(txn, command.producer_id, command.producer_epoch)
-    if look_up(txn.state, Event.ADD) is Outcome.AGAIN:
-        return again(command.transactional_id)
+    if look_up(txn.state, Event.ADD) is Outcome.RETRY:
+        return retry_after(command.transactional_id)
     if txn.state is TxnState.ONGOING and all(partition in txn.partitions for partition in command.partitions):
         return Decision(_all_added(command))
     after = to_ongoing(
@@ -42,7 +48,7 @@ def decide_add(command: AddPartitions, context: DecisionContext) -> Decision[Par
     return Decision(_all_added(command), records=(record,), keys=(command.transactional_id,))
 
 
-def decide_verify(command: VerifyPartitions, context: DecisionContext) -> Decision[PartitionErrors] | Again:
+def decide_verify(command: VerifyPartitions, context: DecisionContext) -> Decision[PartitionErrors] | RetryAfter:
     """Return NONE for each partition that belongs to the ongoing transaction, TRANSACTION_ABORTABLE for the others.
 
     Pending changes of the id do not matter (KAFKA-14904): the verification guard is checked at the append.
@@ -54,8 +60,8 @@ def decide_verify(command: VerifyPartitions, context: DecisionContext) -> Decisi
     if txn is None:
         raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     _check_identity(txn, command.producer_id, command.producer_epoch)
-    if look_up(txn.state, Event.VERIFY) is Outcome.AGAIN:
-        return again(command.transactional_id)
+    if look_up(txn.state, Event.VERIFY) is Outcome.RETRY:
+        return retry_after(command.transactional_id)
     return Decision(
         {
             partition: ErrorCode.NONE if partition in txn.partitions else ErrorCode.TRANSACTION_ABORTABLE

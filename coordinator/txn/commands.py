@@ -8,7 +8,7 @@ from odradek.coordinator.bounded_ids import BoundedIdDict
 from odradek.coordinator.txn.ports import Marker, TopicPartition, TxnConfig
 from odradek.coordinator.txn.state import Transaction
 from odradek.protocol.errors import ErrorCode, Refusal
-from odradek.runtime.shard import Again
+from odradek.runtime.shard import RetryAfter
 
 TV2: Final = 2
 """Transaction version of clients whose producer epoch rises at each end of a transaction (KIP-890)."""
@@ -180,9 +180,12 @@ class DecisionContext:
         return self.uncommitted or self.completing
 
 
-def again(transactional_id: str) -> Again:
-    """Return the reply that lets a command wait for the id. After a bounded time it gets CONCURRENT_TRANSACTIONS."""
-    return Again(transactional_id, Refusal(ErrorCode.CONCURRENT_TRANSACTIONS))
+def retry_after(transactional_id: str) -> RetryAfter:
+    """Return the result that makes a command wait for a record of the id.
+
+    The engine refuses the command with CONCURRENT_TRANSACTIONS after a bounded time.
+    """
+    return RetryAfter(transactional_id, Refusal(ErrorCode.CONCURRENT_TRANSACTIONS))
 
 
 Reply = Any

@@ -21,7 +21,7 @@ from odradek.coordinator.txn.records import decode_key, decode_value, tombstone
 from odradek.coordinator.txn.state import Transaction, TxnState
 from odradek.coordinator.txn.stats import TxnStats
 from odradek.protocol.errors import ErrorCode, Refusal
-from odradek.runtime.shard import Again, Decision, Loaded, Marker, ShardRecord, Timer
+from odradek.runtime.shard import Decision, Loaded, Marker, RetryAfter, ShardRecord, Timer
 
 _SWEEP_TIMED_OUT: Final = "sweep for timed-out transactions"
 _SWEEP_EXPIRED: Final = "sweep for expired ids"
@@ -55,7 +55,7 @@ class TransactionShard:
         self._ongoing: dict[str, None] = {}
         self._tombstones: deque[tuple[int, str]] = deque()
         self._stopped_completions: dict[str, c.ProducerIdentity] = {}
-        self._decisions: dict[type[Any], Callable[[Any, int], Decision[Any] | Again]] = {
+        self._decisions: dict[type[Any], Callable[[Any, int], Decision[Any] | RetryAfter]] = {
             c.InitProducerId: lambda command, now_ms: decide_init(command, self._context(command, now_ms)),
             c.AddPartitions: lambda command, now_ms: decide_add(command, self._context(command, now_ms)),
             c.VerifyPartitions: lambda command, now_ms: decide_verify(command, self._context(command, now_ms)),
@@ -71,7 +71,7 @@ class TransactionShard:
 
     # ---- the contract of a shard ------------------------------------------------------------------------------------
 
-    def decide(self, command: c.Command, now_ms: int) -> Decision[Any] | Again:
+    def decide(self, command: c.Command, now_ms: int) -> Decision[Any] | RetryAfter:
         """Decide one command without a change of state. Raise Refusal if it is refused."""
         decision = self._decisions[type(command)](command, now_ms)
         if isinstance(decision, Decision):

@@ -14,7 +14,7 @@ from odradek.coordinator.txn.commands import (
     ProducerIdentity,
     Reply,
     SendMarkers,
-    again,
+    retry_after,
 )
 from odradek.coordinator.txn.epochs import is_highest, last_client_epoch
 from odradek.coordinator.txn.ports import Marker
@@ -23,10 +23,10 @@ from odradek.coordinator.txn.state import Transaction, TxnState
 from odradek.coordinator.txn.transitions import Event, Outcome, look_up
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.machine import Refuse, To
-from odradek.runtime.shard import Again, Decision
+from odradek.runtime.shard import Decision, RetryAfter
 
 
-def decide_end(command: EndTransaction, context: DecisionContext) -> Decision[ProducerIdentity] | Again:
+def decide_end(command: EndTransaction, context: DecisionContext) -> Decision[ProducerIdentity] | RetryAfter:
     """Prepare the commit or abort of a transaction. The reply is the next identity of the producer.
 
     Raises:
@@ -42,7 +42,7 @@ def decide_end(command: EndTransaction, context: DecisionContext) -> Decision[Pr
         # 2. It aborts an empty transaction with that identity, before the Complete record is written.
         # 3. The stored identity is still the former one, so an identity check would fence the producer.
         if context.pending:
-            return again(command.transactional_id)
+            return retry_after(command.transactional_id)
         event = _tv2_event(command, txn)
     else:
         if command.producer_id != txn.producer_id:
@@ -50,11 +50,11 @@ def decide_end(command: EndTransaction, context: DecisionContext) -> Decision[Pr
         if command.producer_epoch != txn.producer_epoch:  # a higher epoch is refused, too (KAFKA-9600)
             raise Refusal(ErrorCode.PRODUCER_FENCED)
         if context.pending:
-            return again(command.transactional_id)
+            return retry_after(command.transactional_id)
         event = Event.COMMIT if command.commit else Event.ABORT
     action = look_up(txn.state, event)
-    if action is Outcome.AGAIN:
-        return again(command.transactional_id)
+    if action is Outcome.RETRY:
+        return retry_after(command.transactional_id)
     if isinstance(action, Refuse):
         raise Refusal(action.error)
     if not isinstance(action, To):

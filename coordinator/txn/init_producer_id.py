@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.coordinator.txn.changes import to_empty
-from odradek.coordinator.txn.commands import DecisionContext, InitProducerId, ProducerIdentity, again
+from odradek.coordinator.txn.commands import DecisionContext, InitProducerId, ProducerIdentity, retry_after
 from odradek.coordinator.txn.end_txn import abort_by_broker
 from odradek.coordinator.txn.epochs import NO_EPOCH, is_exhausted
 from odradek.coordinator.txn.records import to_record
@@ -12,7 +12,7 @@ from odradek.coordinator.txn.state import Transaction, TxnState
 from odradek.coordinator.txn.transitions import Event, Outcome, look_up
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.machine import To
-from odradek.runtime.shard import Again, Decision
+from odradek.runtime.shard import Decision, RetryAfter
 
 TRANSACTIONAL_IDS_MAX: Final = 20_000
 """Maximum transactional ids per partition of `__transaction_state`. Beyond, new ids are refused. Kafka has no limit.
@@ -21,7 +21,7 @@ No id is evicted: its producer may be alive, and would be fenced. Ids leave by `
 """
 
 
-def decide_init(command: InitProducerId, context: DecisionContext) -> Decision[ProducerIdentity] | Again:
+def decide_init(command: InitProducerId, context: DecisionContext) -> Decision[ProducerIdentity] | RetryAfter:
     """Decide the next identity of a producer. An ongoing transaction is aborted first.
 
     After the abort, Kafka responds with CONCURRENT_TRANSACTIONS, and the client sends the request again. Odradek lets
@@ -42,16 +42,16 @@ def decide_init(command: InitProducerId, context: DecisionContext) -> Decision[P
             )
         txn = Transaction(command.transactional_id)
     if context.pending:
-        return again(command.transactional_id)
+        return retry_after(command.transactional_id)
     expected = command.expected
     if expected is not None and not _may_be_current(txn, expected):
         raise Refusal(ErrorCode.PRODUCER_FENCED)
     action = look_up(txn.state, Event.INIT)
-    if action is Outcome.AGAIN:
-        return again(command.transactional_id)
+    if action is Outcome.RETRY:
+        return retry_after(command.transactional_id)
     assert isinstance(action, To)
     if action.state is TxnState.PREPARE_ABORT:
-        return abort_by_broker(txn, context, again(command.transactional_id))
+        return abort_by_broker(txn, context, retry_after(command.transactional_id))
     identity, last_epoch = _identity(
         txn, None if expected is None else expected.producer_epoch, context.take_producer_id
     )

@@ -47,7 +47,7 @@ class Outcome(Enum):
 
     RESPOND = "response from the state"
     """No record is written: a retry of a completed request, a read, or a broker command that is no longer needed."""
-    AGAIN = "CONCURRENT_TRANSACTIONS"
+    RETRY = "CONCURRENT_TRANSACTIONS"
     """The command waits until a record of the id is appended or committed; after a bounded time it is refused."""
 
 
@@ -55,7 +55,7 @@ Action: TypeAlias = To[TxnState] | Refuse | Outcome
 """Outcome of an event. `To` writes a record with its state."""
 
 _S = TxnState
-_RESPOND, _AGAIN, _BUG = Outcome.RESPOND, Outcome.AGAIN, BUG
+_RESPOND, _RETRY, _BUG = Outcome.RESPOND, Outcome.RETRY, BUG
 _INVALID = Refuse(ErrorCode.INVALID_TXN_STATE)
 _FENCED = Refuse(ErrorCode.PRODUCER_FENCED)
 _EMPTY, _ONGOING = To(_S.EMPTY), To(_S.ONGOING)
@@ -66,15 +66,15 @@ _COMPLETE_COMMIT, _COMPLETE_ABORT, _DEAD = To(_S.COMPLETE_COMMIT), To(_S.COMPLET
 # Columns: one per state, in the order of their values in the log.
 _ROWS: Final[dict[Event, tuple[Action | Bug, ...]]] = {
     # Empty Ongoing PrepareCommit PrepareAbort CompleteCommit CompleteAbort Dead PrepareEpochFence
-    Event.INIT:             (_EMPTY,         _PREPARE_ABORT,  _AGAIN,           _AGAIN,          _EMPTY,         _EMPTY,         _AGAIN,   _BUG),
-    Event.ADD:              (_ONGOING,       _ONGOING,        _AGAIN,           _AGAIN,          _ONGOING,       _ONGOING,       _AGAIN,   _BUG),
-    Event.VERIFY:           (_RESPOND,       _RESPOND,        _AGAIN,           _AGAIN,          _RESPOND,       _RESPOND,       _RESPOND, _BUG),
-    Event.COMMIT:           (_INVALID,       _PREPARE_COMMIT, _AGAIN,           _INVALID,        _RESPOND,       _INVALID,       _AGAIN,   _BUG),
-    Event.ABORT:            (_INVALID,       _PREPARE_ABORT,  _INVALID,         _AGAIN,          _INVALID,       _RESPOND,       _AGAIN,   _BUG),
-    Event.COMMIT_TV2:       (_INVALID,       _PREPARE_COMMIT, _FENCED,          _FENCED,         _INVALID,       _INVALID,       _AGAIN,   _BUG),
-    Event.COMMIT_TV2_RETRY: (_FENCED,        _FENCED,         _AGAIN,           _INVALID,        _RESPOND,       _INVALID,       _AGAIN,   _BUG),
-    Event.ABORT_TV2:        (_PREPARE_ABORT, _PREPARE_ABORT,  _FENCED,          _FENCED,         _PREPARE_ABORT, _PREPARE_ABORT, _AGAIN,   _BUG),
-    Event.ABORT_TV2_RETRY:  (_FENCED,        _FENCED,         _INVALID,         _AGAIN,          _INVALID,       _RESPOND,       _AGAIN,   _BUG),
+    Event.INIT:             (_EMPTY,         _PREPARE_ABORT,  _RETRY,           _RETRY,          _EMPTY,         _EMPTY,         _RETRY,   _BUG),
+    Event.ADD:              (_ONGOING,       _ONGOING,        _RETRY,           _RETRY,          _ONGOING,       _ONGOING,       _RETRY,   _BUG),
+    Event.VERIFY:           (_RESPOND,       _RESPOND,        _RETRY,           _RETRY,          _RESPOND,       _RESPOND,       _RESPOND, _BUG),
+    Event.COMMIT:           (_INVALID,       _PREPARE_COMMIT, _RETRY,           _INVALID,        _RESPOND,       _INVALID,       _RETRY,   _BUG),
+    Event.ABORT:            (_INVALID,       _PREPARE_ABORT,  _INVALID,         _RETRY,          _INVALID,       _RESPOND,       _RETRY,   _BUG),
+    Event.COMMIT_TV2:       (_INVALID,       _PREPARE_COMMIT, _FENCED,          _FENCED,         _INVALID,       _INVALID,       _RETRY,   _BUG),
+    Event.COMMIT_TV2_RETRY: (_FENCED,        _FENCED,         _RETRY,           _INVALID,        _RESPOND,       _INVALID,       _RETRY,   _BUG),
+    Event.ABORT_TV2:        (_PREPARE_ABORT, _PREPARE_ABORT,  _FENCED,          _FENCED,         _PREPARE_ABORT, _PREPARE_ABORT, _RETRY,   _BUG),
+    Event.ABORT_TV2_RETRY:  (_FENCED,        _FENCED,         _INVALID,         _RETRY,          _INVALID,       _RESPOND,       _RETRY,   _BUG),
     Event.TIME_OUT:         (_RESPOND,       _PREPARE_ABORT,  _RESPOND,         _RESPOND,        _RESPOND,       _RESPOND,       _RESPOND, _BUG),
     Event.MARKERS_DONE:     (_RESPOND,       _RESPOND,        _COMPLETE_COMMIT, _COMPLETE_ABORT, _RESPOND,       _RESPOND,       _RESPOND, _BUG),
     Event.EXPIRE:           (_DEAD,          _RESPOND,        _RESPOND,         _RESPOND,        _DEAD,          _DEAD,          _RESPOND, _BUG),

@@ -57,7 +57,7 @@ def _cell(state: TxnState, event: Event) -> str:
         return action.error.name
     if action is BUG:
         return "-"
-    return {Outcome.RESPOND: "response", Outcome.AGAIN: "waits"}[action]
+    return {Outcome.RESPOND: "response", Outcome.RETRY: "waits"}[action]
 
 
 if __name__ == "__main__":

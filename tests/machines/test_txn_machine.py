@@ -19,7 +19,7 @@ from odradek.coordinator.txn.ports import TopicPartition, TxnConfig
 from odradek.coordinator.txn.state import TxnState
 from odradek.coordinator.txn.transitions import TRANSITIONS, Event
 from tests.machines.transition_visits import note
-from tests.machines.txn_model import AGAIN, WEEK_MS, Model
+from tests.machines.txn_model import RETRY, WEEK_MS, Model
 from tests.support.cell_counts import count
 from tests.support.effort import effort, run_machine
 from tests.support.txn_rig import ID, NOW_MS, CoreRig, transaction
@@ -73,7 +73,7 @@ class TransactionMachine(RuleBasedStateMachine):
         """Run a command and compare its reply with the model's. `before` is the log size before the command."""
         reply = plain(self.rig.do(command))
         if self.expired:
-            assert reply == AGAIN or isinstance(command, c.VerifyPartitions | c.EndTransaction), (command, reply)
+            assert reply == RETRY or isinstance(command, c.VerifyPartitions | c.EndTransaction), (command, reply)
             assert len(self.rig.log) == before
             return
         assert reply == expected, (command, reply, expected, self.model)
@@ -91,7 +91,7 @@ class TransactionMachine(RuleBasedStateMachine):
         identity = None if expected is None else c.ProducerIdentity(*expected)
         command = c.InitProducerId(ID, timeout_ms, identity)
         before = len(self.rig.log)
-        response = AGAIN if self.expired else self.model.init(expected, timeout_ms, self.level, self.rig.now_ms)
+        response = RETRY if self.expired else self.model.init(expected, timeout_ms, self.level, self.rig.now_ms)
         self.check_reply(command, response, before)
 
     @rule(producer_id=producers, epoch_choice=epochs, names=parts, version=st.sampled_from([0, 2]))
@@ -99,7 +99,7 @@ class TransactionMachine(RuleBasedStateMachine):
         pid, epoch = self.producer(producer_id), self.epoch(epoch_choice)
         command = c.AddPartitions(ID, pid, epoch, topic_partitions(names), version)
         before = len(self.rig.log)
-        response = AGAIN if self.expired else self.model.add(pid, epoch, names, version, self.rig.now_ms)
+        response = RETRY if self.expired else self.model.add(pid, epoch, names, version, self.rig.now_ms)
         self.check_reply(command, response, before)
 
     @rule(epoch_choice=epochs, names=parts)
@@ -113,7 +113,7 @@ class TransactionMachine(RuleBasedStateMachine):
         pid, epoch = self.producer(producer_id), self.epoch(epoch_choice)
         command = c.EndTransaction(ID, pid, epoch, commit, c.TV2 if tv2 else 0)
         before = len(self.rig.log)
-        response: object = AGAIN
+        response: object = RETRY
         if not self.expired:
             check_reply = self.model.end_tv2 if tv2 else self.model.end_classic
             response = check_reply(pid, epoch, commit, self.rig.now_ms)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-AGAIN = "AGAIN"
+RETRY = "RETRY"
 MAPPING = "INVALID_PRODUCER_ID_MAPPING"
 FENCED = "PRODUCER_FENCED"
 INVALID = "INVALID_TXN_STATE"
@@ -53,14 +53,14 @@ class Model:
             self._empty(0, -1, timeout_ms, now_ms)
             return self.pid, 0
         if self.busy:
-            return AGAIN
+            return RETRY
         if expected and expected[0] != self.pid and not (expected[0] == self.prev and expected[1] >= 32_766):
             return FENCED
         if self.prepared:
-            return AGAIN
+            return RETRY
         if self.state == "Ongoing":
             self.abort_by_broker(level, now_ms)
-            return AGAIN
+            return RETRY
         if self.epoch >= 32_766:
             if expected and expected[1] != self.epoch:
                 return "UNKNOWN_SERVER_ERROR"
@@ -86,13 +86,13 @@ class Model:
         if not self.exists:
             return MAPPING
         if self.busy and (self.prepared or self.state == "Empty"):
-            return AGAIN
+            return RETRY
         if pid != self.pid:
             return MAPPING
         if epoch != self.epoch:
             return FENCED
         if self.prepared:
-            return AGAIN
+            return RETRY
         missing = [part for part in parts if part not in self.parts]
         if self.state == "Ongoing" and not missing:
             return dict.fromkeys(parts, "NONE")
@@ -108,7 +108,7 @@ class Model:
         if epoch != self.epoch:
             return FENCED
         if self.prepared:
-            return AGAIN
+            return RETRY
         return {part: "NONE" if part in self.parts else "TRANSACTION_ABORTABLE" for part in parts}
 
     def end_classic(self, pid: int, epoch: int, commit: bool, now_ms: int) -> object:
@@ -117,12 +117,12 @@ class Model:
         if epoch != self.epoch:
             return FENCED
         if self.busy:
-            return AGAIN
+            return RETRY
         result = "Commit" if commit else "Abort"
         if self.state == "Ongoing":
             self._prepare(result, 0, now_ms)
         elif self.state == f"Prepare{result}":
-            return AGAIN
+            return RETRY
         elif self.state != f"Complete{result}":
             return INVALID
         return self.pid, self.epoch
@@ -131,7 +131,7 @@ class Model:
         if not self.exists:
             return MAPPING
         if self.busy:
-            return AGAIN
+            return RETRY
         ended_classic = self.state.startswith("Complete") and self.version < 2
         bump_retry = self.epoch == epoch + 1 and not ended_classic
         overflow_retry = self.prev == pid and epoch == 32_766 and self.epoch == 0
@@ -146,7 +146,7 @@ class Model:
         elif self.prepared:
             if not bump_retry:
                 return FENCED
-            return AGAIN if self.state == f"Prepare{result}" else INVALID
+            return RETRY if self.state == f"Prepare{result}" else INVALID
         elif (bump_retry and self.version == 2) or overflow_retry:
             return (self.pid, self.epoch) if self.state == f"Complete{result}" else INVALID
         elif not epoch_matches:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.engine import Engine
-from odradek.runtime.shard import Again, Decision, EngineLimits, Loaded, Marker, ShardRecord, Timer
+from odradek.runtime.shard import Decision, EngineLimits, Loaded, Marker, RetryAfter, ShardRecord, Timer
 from tests.support.fake_shard_log import FakeClock, FakeShardLog
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ class Cells:
     committed: int = 0
     decided_on: list[int] = field(default_factory=list)
 
-    def decide(self, command: Put | Get | Add, now_ms: int) -> Decision[int] | Again:
+    def decide(self, command: Put | Get | Add, now_ms: int) -> Decision[int] | RetryAfter:
         if isinstance(command, Get):
             return Decision(self.values.get(command.key, 0))
         if isinstance(command, Add):
             if self.values.get(command.key, 0) < 20:
-                return Again(command.key, Refusal(ErrorCode.CONCURRENT_TRANSACTIONS))
+                return RetryAfter(command.key, Refusal(ErrorCode.CONCURRENT_TRANSACTIONS))
             total = self.values[command.key] + command.value
             return Decision(total, records=(ShardRecord(command.key.encode(), str(total).encode()),))
         if command.value == 0:
@@ -68,11 +68,11 @@ class Cells:
         if command.value == 13:
             raise ZeroDivisionError
         if self.offsets.get(command.key, -1) >= self.committed:
-            return Again(command.key, Refusal(ErrorCode.CONCURRENT_TRANSACTIONS))
+            return RetryAfter(command.key, Refusal(ErrorCode.CONCURRENT_TRANSACTIONS))
         record = ShardRecord(command.key.encode(), str(command.value).encode())
         if command.value == 50 and self.values.get(command.key) != 50:
-            again = Again(command.key, Refusal(ErrorCode.CONCURRENT_TRANSACTIONS))
-            return Decision(again, records=(record,), keys=(command.key,), effects=(Mark(command.key, 49),))
+            retry = RetryAfter(command.key, Refusal(ErrorCode.CONCURRENT_TRANSACTIONS))
+            return Decision(retry, records=(record,), keys=(command.key,), effects=(Mark(command.key, 49),))
         timers = (Timer(command.key, now_ms + 1_000, Put(command.key, 8)),) if command.value == 7 else ()
         return Decision(
             command.value,

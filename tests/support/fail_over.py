@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LEADER = 1
-AGAIN = (
+RETRIABLE = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -147,7 +147,7 @@ class World:
                     await self.step()
                 return future.result()
             except Refusal as refusal:
-                if refusal.error not in AGAIN:
+                if refusal.error not in RETRIABLE:
                     raise
             await self.step()
         raise AssertionError(f"no response after {TURNS_MAX} steps")

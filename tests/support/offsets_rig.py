@@ -31,7 +31,7 @@ from odradek.protocol.messages.txn_offset_commit import (
 )
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
-from odradek.runtime.shard import Again, Decision, Marker, ShardRecord, Timer
+from odradek.runtime.shard import Decision, Marker, RetryAfter, ShardRecord, Timer
 from tests.support.group_ports import FakeConfigs, FakeFeatures, FakeTopics, NewIds
 from tests.support.pure_decisions import PureDecisions
 
@@ -150,7 +150,7 @@ class OffsetsRig:
             except Refusal as refusal:
                 return refusal.error.name
             self.take(decision)
-            if not isinstance(decision.reply, Again):
+            if not isinstance(decision.reply, RetryAfter):
                 return decision.reply
         raise AssertionError(f"no reply after {ATTEMPTS_MAX} attempts")
 

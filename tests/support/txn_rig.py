@@ -12,7 +12,7 @@ from odradek.coordinator.txn.records import decode_key, decode_value, to_record
 from odradek.coordinator.txn.state import Transaction, TxnState
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.engine import Engine
-from odradek.runtime.shard import Again, Decision, EngineLimits
+from odradek.runtime.shard import Decision, EngineLimits, RetryAfter
 from tests.support.fake_shard_log import FakeClock, FakeShardLog
 from tests.support.pure_decisions import PureDecisions, PureShard
 
@@ -95,15 +95,15 @@ class CoreRig:
         self.core.on_committed(self.offset)
 
     def do(self, command: c.Command) -> Any:
-        """The reply, the name of the error, or "AGAIN" (with whatever was written first)."""
+        """The reply, the name of the error, or "RETRY" (with whatever was written first)."""
         try:
             decision = self.pure.decide(self.core, command, self.now_ms)
         except Refusal as refusal:
             return refusal.error.name
-        if isinstance(decision, Again):
-            return "AGAIN"
+        if isinstance(decision, RetryAfter):
+            return "RETRY"
         self.take(decision)
-        return "AGAIN" if isinstance(decision.reply, Again) else decision.reply
+        return "RETRY" if isinstance(decision.reply, RetryAfter) else decision.reply
 
     def take(self, decision: Decision[Any]) -> None:
         for change in decision.soft:

@@ -20,7 +20,7 @@ from odradek.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from odradek.runtime.shard import Again, Decision, ShardRecord, Timer
+from odradek.runtime.shard import Decision, RetryAfter, ShardRecord, Timer
 
 _E: Final = ErrorCode
 
@@ -130,9 +130,9 @@ def _offset_keys(store: OffsetStore, group_id: str) -> Iterator[OffsetKey]:
 
 def _delete_later(group_id: str, batch: Batch) -> Decision[None]:
     """Write the collected records, and decide on the DeleteGroup command again when they are committed."""
-    again = Again(_key(group_id), Refusal(_E.COORDINATOR_LOAD_IN_PROGRESS))
+    retry = RetryAfter(_key(group_id), Refusal(_E.COORDINATOR_LOAD_IN_PROGRESS))
     timer = Timer(_key(group_id), command=ContinueDeletion(group_id), delay_ms=0)
-    return Decision(again, tuple(batch.records), timers=(timer,))
+    return Decision(retry, tuple(batch.records), timers=(timer,))
 
 
 def _key(group_id: str) -> tuple[str, str]:

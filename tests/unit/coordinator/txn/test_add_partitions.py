@@ -55,10 +55,10 @@ def test_add_partitions_with_a_wrong_producer_identity_is_refused() -> None:
 def test_pending_check_comes_before_the_identity_check(state: TxnState) -> None:
     """After an epoch overflow, a TV2 producer may use its new id before the Complete record (KAFKA-18464)."""
     rig = CoreRig(transaction(state))
-    assert rig.do(add(T0, pid=1)) == "AGAIN"
+    assert rig.do(add(T0, pid=1)) == "RETRY"
     rig.core.stop_completion(ID, PID, 5)
     assert rig.do(add(T0, pid=1)) == "INVALID_PRODUCER_ID_MAPPING"
-    assert rig.do(add(T0)) == "AGAIN"
+    assert rig.do(add(T0)) == "RETRY"
 
 
 def test_partitions_are_added_while_the_complete_record_is_uncommitted() -> None:
@@ -80,7 +80,7 @@ def test_add_waits_for_an_uncommitted_identity() -> None:
     rig = CoreRig(transaction())
     rig.lag = True
     rig.do(c.InitProducerId(ID, 60_000))
-    assert (rig.do(add(T0)), rig.do(add(T0, epoch=6))) == ("AGAIN", "AGAIN")
+    assert (rig.do(add(T0)), rig.do(add(T0, epoch=6))) == ("RETRY", "RETRY")
     rig.commit()
     assert (rig.do(add(T0)), rig.do(add(T0, epoch=6))) == ("PRODUCER_FENCED", {T0: NONE})
 
@@ -96,4 +96,4 @@ def test_verification_with_a_wrong_identity_or_of_a_prepared_transaction_is_refu
         rig = CoreRig(transaction(state))
         assert rig.do(verify(T0, pid=1)) == "INVALID_PRODUCER_ID_MAPPING"
         assert rig.do(verify(T0, epoch=4)) == "PRODUCER_FENCED"
-        assert rig.do(verify(T0)) == "AGAIN"
+        assert rig.do(verify(T0)) == "RETRY"

@@ -36,8 +36,8 @@ def rig_with_stopped_completion(txn: Transaction) -> CoreRig:
 
 CLASSIC = {  # state: (commit, abort)
     S.ONGOING: (PC, PA),
-    S.PREPARE_COMMIT: ("AGAIN", "INVALID_TXN_STATE"),
-    S.PREPARE_ABORT: ("INVALID_TXN_STATE", "AGAIN"),
+    S.PREPARE_COMMIT: ("RETRY", "INVALID_TXN_STATE"),
+    S.PREPARE_ABORT: ("INVALID_TXN_STATE", "RETRY"),
     S.COMPLETE_COMMIT: ("NONE 1000/5", "INVALID_TXN_STATE"),
     S.COMPLETE_ABORT: ("INVALID_TXN_STATE", "NONE 1000/5"),
     S.EMPTY: ("INVALID_TXN_STATE", "INVALID_TXN_STATE"),
@@ -55,8 +55,8 @@ TV2 = {  # state: commit, retry of a commit, abort, retry of an abort
     S.EMPTY: ("INVALID_TXN_STATE", "PRODUCER_FENCED", PA, "PRODUCER_FENCED"),
     S.COMPLETE_COMMIT: ("INVALID_TXN_STATE", "NONE 1000/5", PA, "INVALID_TXN_STATE"),
     S.COMPLETE_ABORT: ("INVALID_TXN_STATE", "INVALID_TXN_STATE", PA, "NONE 1000/5"),
-    S.PREPARE_COMMIT: ("PRODUCER_FENCED", "AGAIN", "PRODUCER_FENCED", "INVALID_TXN_STATE"),
-    S.PREPARE_ABORT: ("PRODUCER_FENCED", "INVALID_TXN_STATE", "PRODUCER_FENCED", "AGAIN"),
+    S.PREPARE_COMMIT: ("PRODUCER_FENCED", "RETRY", "PRODUCER_FENCED", "INVALID_TXN_STATE"),
+    S.PREPARE_ABORT: ("PRODUCER_FENCED", "INVALID_TXN_STATE", "PRODUCER_FENCED", "RETRY"),
 }
 
 
@@ -94,18 +94,18 @@ def test_pending_check_is_after_the_identity_check_in_classic_and_before_it_in_t
     rig = CoreRig(transaction(state))
     assert rig.do(end(commit=True, pid=1)) == "INVALID_PRODUCER_ID_MAPPING"
     assert rig.do(end(commit=True, epoch=4)) == "PRODUCER_FENCED"
-    assert rig.do(end(commit=True)) == "AGAIN"
-    assert rig.do(end(commit=False)) == "AGAIN"
+    assert rig.do(end(commit=True)) == "RETRY"
+    assert rig.do(end(commit=False)) == "RETRY"
     for pid, epoch in ((1, 5), (PID, 3), (PID, 5), (PID, 4)):
-        assert rig.do(end(commit=False, pid=pid, epoch=epoch, version=2)) == "AGAIN"
+        assert rig.do(end(commit=False, pid=pid, epoch=epoch, version=2)) == "RETRY"
 
 
 def test_uncommitted_record_is_pending() -> None:
     rig = CoreRig(transaction())
     rig.lag = True
     rig.do(c.AddPartitions(ID, PID, 5, (T0,)))
-    assert rig.do(end(commit=True)) == "AGAIN"
-    assert rig.do(end(commit=True, version=2)) == "AGAIN"
+    assert rig.do(end(commit=True)) == "RETRY"
+    assert rig.do(end(commit=True, version=2)) == "RETRY"
     rig.commit()
     assert rig.do(end(commit=True)) == (PID, 5)
 
@@ -149,10 +149,10 @@ def test_tv2_epoch_overflow_sets_a_new_producer_id(commit: bool) -> None:
     assert rig.do(last) == (FRESH_PID, 0)
     assert (rig.txn.producer_id, rig.txn.producer_epoch, rig.txn.next_producer_id) == (PID, EPOCH_MAX, FRESH_PID)
     assert rig.effects[0].marker.producer_epoch == EPOCH_MAX
-    assert rig.do(last) == "AGAIN"
+    assert rig.do(last) == "RETRY"
     # The producer uses its new identity before the Complete record applies it: its request waits (KAFKA-18660).
-    assert rig.do(end(commit=False, pid=FRESH_PID, epoch=0, version=2)) == "AGAIN"
-    assert rig.do(c.AddPartitions(ID, FRESH_PID, 0, (T0,), 2)) == "AGAIN"
+    assert rig.do(end(commit=False, pid=FRESH_PID, epoch=0, version=2)) == "RETRY"
+    assert rig.do(c.AddPartitions(ID, FRESH_PID, 0, (T0,), 2)) == "RETRY"
     rig.do(c.CompleteTransaction(ID, PID, EPOCH_MAX))
     txn = rig.txn
     assert (txn.producer_id, txn.producer_epoch, txn.next_producer_id) == (FRESH_PID, 0, -1)
@@ -192,7 +192,7 @@ def test_time_out_aborts_under_the_feature_level_and_fences_the_producer(level: 
     rig.do(rig.effects[0].command)
     txn = rig.txn
     assert (txn.state, txn.producer_epoch, txn.client_version) == (S.PREPARE_ABORT, 6, version)
-    assert rig.do(c.AddPartitions(ID, PID, 5, (U0,))) == "AGAIN"
+    assert rig.do(c.AddPartitions(ID, PID, 5, (U0,))) == "RETRY"
     rig.do(c.CompleteTransaction(ID, PID, 6))
     assert rig.do(c.AddPartitions(ID, PID, 5, (U0,))) == "PRODUCER_FENCED"  # KAFKA-6119
     assert rig.do(end(commit=True)) == "PRODUCER_FENCED"

@@ -42,7 +42,7 @@ def test_expired_id_is_dead_until_its_tombstone_is_committed() -> None:
     assert rig.log[-1] == tombstone(ID)
     assert rig.txn.state is S.DEAD
     # A new leader may lack an uncommitted tombstone, so the id must not get a new producer id yet.
-    assert rig.do(c.InitProducerId(ID, 1_000)) == "AGAIN"
+    assert rig.do(c.InitProducerId(ID, 1_000)) == "RETRY"
     assert rig.do(c.Describe(ID)) == "TRANSACTIONAL_ID_NOT_FOUND"
     assert rig.do(c.ListAll()) == ()
     rig.commit()

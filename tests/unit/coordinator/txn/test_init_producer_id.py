@@ -84,17 +84,17 @@ def test_producer_with_the_previous_id_is_accepted_after_a_lost_response() -> No
 @pytest.mark.parametrize("state", [TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT])
 def test_init_producer_id_of_a_prepared_transaction_waits_after_the_identity_check(state: TxnState) -> None:
     rig = CoreRig(transaction(state))
-    assert rig.do(init((OTHER, 3))) == "AGAIN"  # the check of pending records comes first
+    assert rig.do(init((OTHER, 3))) == "RETRY"  # the check of pending records comes first
     rig.core.stop_completion(ID, PID, 5)
     assert rig.do(init((OTHER, 3))) == "PRODUCER_FENCED"
-    assert rig.do(init()) == "AGAIN"
+    assert rig.do(init()) == "RETRY"
 
 
 def test_pending_check_comes_before_fencing() -> None:
     rig = CoreRig(transaction())
     rig.lag = True
     assert rig.do(init()) == (PID, 6)
-    assert rig.do(init((OTHER, 1))) == "AGAIN"
+    assert rig.do(init((OTHER, 1))) == "RETRY"
     rig.commit()
     assert rig.do(init((OTHER, 1))) == "PRODUCER_FENCED"
 
@@ -111,7 +111,7 @@ def test_wrong_producer_does_not_abort_the_ongoing_transaction() -> None:
 )
 def test_ongoing_transaction_is_aborted_and_its_producer_fenced(level: int, epoch: int, last: int) -> None:
     rig = CoreRig(transaction(TxnState.ONGOING), level=level)
-    assert rig.do(init()) == "AGAIN"
+    assert rig.do(init()) == "RETRY"
     txn = rig.txn
     assert (txn.state, txn.producer_epoch, txn.last_producer_epoch) == (TxnState.PREPARE_ABORT, epoch, last)
     assert txn.client_version == (2 if level == 2 else 0)
@@ -126,7 +126,7 @@ def test_ongoing_transaction_is_aborted_and_its_producer_fenced(level: int, epoc
 @pytest.mark.parametrize("stored", [LAST_CLIENT_EPOCH, EPOCH_MAX])
 def test_last_epoch_is_reserved_for_an_abort_by_the_broker(level: int, epoch: int, stored: int) -> None:
     rig = CoreRig(transaction(TxnState.ONGOING, epoch=stored), level=level)
-    assert rig.do(init()) == "AGAIN"
+    assert rig.do(init()) == "RETRY"
     assert rig.txn.producer_epoch == epoch
     assert rig.txn.next_producer_id == (FRESH_PID if level == 2 else -1)
     rig.do(c.CompleteTransaction(ID, PID, epoch))

@@ -106,11 +106,11 @@ def test_each_cell_decides_the_result_of_its_command(state: TxnState, event: Eve
     elif action is BUG:
         with pytest.raises(TransitionBug):
             rig.do(command)
-    elif action is Outcome.AGAIN:
-        assert rig.do(command) == "AGAIN"
+    elif action is Outcome.RETRY:
+        assert rig.do(command) == "RETRY"
         assert len(rig.log) == 1
     elif action is Outcome.RESPOND:
-        assert rig.do(command) != "AGAIN"
+        assert rig.do(command) != "RETRY"
         assert len(rig.log) == 1
     else:
         rig.do(command)

@@ -40,7 +40,7 @@ from odradek.source_commit import source_commit
 from odradek.storage.disk.os_disk import OsDisk
 from odradek.version import __version__
 
-_logger = structlog.get_logger("broker")
+_logger = structlog.get_logger(__name__)
 
 EXIT_CONFIGURATION: Final = 2
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")

@@ -45,7 +45,7 @@ from odradek.storage.data_directory.log_manager import LogManager
 if TYPE_CHECKING:
     from odradek.broker.metrics.endpoint import Endpoint as MetricsEndpoint
 
-_logger = structlog.get_logger("broker.node")
+_logger = structlog.get_logger(__name__)
 
 
 class CannotStartError(Exception):
@@ -154,7 +154,7 @@ class Node:
         if self._fatal is not None:
             return
         self._fatal = f"{where}: {failure}"
-        _logger.error("fatal failure, node stops", where=where, reason=str(failure))
+        _logger.error("node stopping after a fatal failure", where=where, reason=str(failure))
         if self._starting is not None:
             self._starting.cancel()
         elif self._on_fatal is not None:

@@ -25,7 +25,7 @@ RELOAD_BACKOFF_S_MAX: Final = 60.0
 
 S = TypeVar("S", bound=Shard[Any, Any])
 
-_log = structlog.get_logger(__name__)
+_logger = structlog.get_logger(__name__)
 
 
 @dataclass(eq=False, slots=True)
@@ -192,7 +192,7 @@ class LedShards(Generic[S]):
         except LoadCancelled:
             return
         except Refusal as refusal:  # the log cannot be read now; the load is tried again
-            _log.info("shard not loaded", shard=engine.name, reason=str(refusal))
+            _logger.info("shard not loaded", shard=engine.name, reason=str(refusal))
             self._schedule_reload(led)
             return
         except Exception as failure:  # noqa: BLE001  a failed disk, a damaged log, or a bug: the load is tried again
@@ -200,7 +200,7 @@ class LedShards(Generic[S]):
             self._on_dropped(led.shard, engine)
             return
         led.failed_loads = 0
-        _log.debug("shard loaded", shard=engine.name, leader_epoch=led.leader_epoch)
+        _logger.debug("shard loaded", shard=engine.name, leader_epoch=led.leader_epoch)
 
     def _on_dropped(self, shard: int, engine: Engine[Any, Any]) -> None:
         """Handle that the engine has dropped its shard."""

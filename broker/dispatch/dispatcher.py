@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asyncio import Future
 
 API_VERSIONS_KEY: Final = ApiVersionsRequest.API_KEY
-_logger = structlog.get_logger("broker.dispatch")
+_logger = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)

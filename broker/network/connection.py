@@ -57,7 +57,7 @@ HOLD: Final = IntakeEvent.HOLD
 RELEASE: Final = IntakeEvent.RELEASE
 READ: Final = Reading.ON
 BELOW_LIMITS: Final = ReadingEvent.BELOW_LIMITS
-_logger = structlog.get_logger("broker.listener")
+_logger = structlog.get_logger(__name__)
 
 
 class Connection(BufferedProtocol):

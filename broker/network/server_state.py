@@ -14,7 +14,7 @@ from odradek.broker.requests.session import Session
 from odradek.runtime.tasks import Tasks
 
 C = TypeVar("C")
-_logger = structlog.get_logger("broker.listener")
+_logger = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)

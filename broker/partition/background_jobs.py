@@ -140,7 +140,7 @@ class BackgroundJobs:
             try:
                 await work()
             except OSError as error:
-                _logger.warning("checkpoint failed", error=str(error))
+                _logger.warning("checkpoint failed", reason=str(error))
 
         return checkpoint
 

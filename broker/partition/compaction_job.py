@@ -75,7 +75,7 @@ class CompactionJob:
             try:
                 await read_first_timestamps(log)
             except OSError as error:
-                _logger.warning("compaction failed to read a log", directory=log.directory, error=str(error))
+                _logger.warning("log not read for compaction", directory=log.directory, reason=str(error))
                 continue
             plan = cleanable(log, self._clock.wall_ms())
             if plan.due(log.config) and (best is None or plan.ratio > ratio):
@@ -106,7 +106,7 @@ class CompactionJob:
             return False
         except Malformed as error:
             # The reason names the damage; a traceback adds nothing to it.
-            _logger.error("log is damaged and is not compacted", directory=log.directory, reason=str(error))  # noqa: TRY400
+            _logger.error("damaged log not compacted", directory=log.directory, reason=str(error))  # noqa: TRY400
             self._damaged[log] = None
             return False
         except OSError as error:
@@ -114,7 +114,7 @@ class CompactionJob:
                 return False
             if log.failed:
                 partition.take_offline(error)
-            _logger.warning("compaction failed", directory=log.directory, error=str(error))
+            _logger.warning("compaction failed", directory=log.directory, reason=str(error))
             return False
         _logger.debug(
             "log compacted",

@@ -82,7 +82,7 @@ class IsrChanges:
         try:
             results = await self._controller.alter_partition(self._node_id, epoch, requested)
         except Refusal as refusal:
-            _logger.info("AlterPartition request failed", partitions=len(sent), error=refusal.error.name)
+            _logger.info("AlterPartition request failed", partitions=len(sent), reason=refusal.error.name)
             for partition, change in sent:
                 self._pending.setdefault(partition, change)
             return False
@@ -104,7 +104,7 @@ class IsrChanges:
                 topic=partition.topic,
                 partition=partition.index,
                 proposed_isr=list(change.isr),
-                error=result.error.name,
+                reason=result.error.name,
             )
         if outcome is IsrChangeResult.RETRY:
             self._pending.setdefault(partition, change)

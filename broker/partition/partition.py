@@ -36,7 +36,7 @@ NO_EPOCH: Final = -1
 
 def log_offline(topic: str, index: int, error: OSError) -> None:
     """Log that the disk failed an operation of the partition."""
-    _logger.error("partition offline", topic=topic, partition=index, error=str(error))
+    _logger.error("partition offline", topic=topic, partition=index, reason=str(error))
 
 
 class Role(Enum):

@@ -40,7 +40,7 @@ PROBE_VERSION: Final = 0
 """Version of the ApiVersions request of a TCP probe. A node responds to version 0 in every state."""
 INCARNATION_BITS: Final = 64
 """Bits of the incarnation id in a datagram, enough to distinguish the incarnations of one node."""
-_logger = structlog.get_logger("broker.membership")
+_logger = structlog.get_logger(__name__)
 
 
 class CannotBindError(OSError):

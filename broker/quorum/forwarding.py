@@ -27,7 +27,7 @@ GRACE_MS: Final = 1_000
 
 
 class Forwarding:
-    """Sends requests to the active controller on another node."""
+    """Send requests to the active controller on another node."""
 
     def __init__(self, leader_id: Callable[[], int], peers: Peers, *, request_timeout_ms: int) -> None:
         """`leader_id()` returns the leader of the metadata log that this node knows, or NO_NODE."""

@@ -53,7 +53,7 @@ For a moment they follow the previous incarnation of this node. After 10 s there
 """
 PENDING_REQUESTS_MAX: Final = 10_000
 """Maximum requests of other nodes without a reply of the core, per node. Further ones are refused."""
-_logger = structlog.get_logger("broker.raft")
+_logger = structlog.get_logger(__name__)
 
 
 class DuplicateNodeId(Exception):
@@ -65,7 +65,7 @@ class InconsistentClusterId(Exception):
 
 
 class PeerRaftNetwork:
-    """Connects the Raft core with the other nodes. Implements `odradek.cluster.raft.ports.RaftNetwork`.
+    """Connection of the Raft core with the other nodes: an `odradek.cluster.raft.ports.RaftNetwork`.
 
     `send` sends the messages of the core; `receive` is for the handlers of other nodes' requests.
     """
@@ -152,7 +152,7 @@ class PeerRaftNetwork:
             self._check_duplicate(request.target, reply.leader_id)
         reply = reply or _failed_reply(request)
         if isinstance(reply, core.VoteReply) and reply.error is ErrorCode.INVALID_REQUEST:
-            self._log_once(request.target, "vote refused, controller.quorum.voters may differ between the nodes")
+            self._log_once(request.target, "vote refused: controller.quorum.voters may differ between nodes")
         if reply is not None and self._step is not None:
             self._step(reply)
 
@@ -186,7 +186,7 @@ class PeerRaftNetwork:
         elif node_id not in self._foreign:
             self._foreign[node_id] = None
             problem = f"node {node_id} belongs to another cluster than {self.cluster_id}, the cluster of this node"
-            _logger.error("node of another cluster", node=node_id, cluster_id=self.cluster_id, remedy=REMEDY)
+            _logger.error("cluster id differs", node=node_id, cluster_id=self.cluster_id, remedy=REMEDY)
             if not self._cluster_confirmed and len(self._foreign) * 2 > len(self._others):
                 self._on_failure("cluster", InconsistentClusterId(f"{problem}: {REMEDY}"))
 
@@ -201,7 +201,7 @@ class PeerRaftNetwork:
             raise Refusal(ErrorCode.BROKER_NOT_AVAILABLE)
         self._peers.note_contact(request.source)
         if isinstance(request, core.VoteRequest) and request.source not in self._voters:
-            self._log_once(request.source, "vote requested by a node that is not in controller.quorum.voters")
+            self._log_once(request.source, "vote request from a node outside controller.quorum.voters")
         request_id = next(self._ids)
         reply: Future[Any] = get_running_loop().create_future()
         self._pending[request_id] = reply

@@ -35,7 +35,7 @@ CONNECT_TIMEOUT_S: Final = 2.0
 """Maximum seconds for opening a connection."""
 RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
 """Maximum bytes of a response. Memory is allocated as bytes arrive, not by the size in the response's header."""
-_logger = structlog.get_logger("broker.peers")
+_logger = structlog.get_logger(__name__)
 
 
 class Channel(Enum):

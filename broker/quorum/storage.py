@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 READ_BYTES_MAX: Final = 1024 * 1024
 """Bytes per read when the start checks the checksums of the log. Bounds the memory for the check."""
-_logger = structlog.get_logger("broker.raft")
+_logger = structlog.get_logger(__name__)
 
 
 class PartitionRaftStorage:

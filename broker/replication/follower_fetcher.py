@@ -294,12 +294,13 @@ class ReplicaFetcher:
     def _damaged(self, followed: Followed, refusal: Refusal) -> None:
         partition = followed.partition
         _logger.error(
-            "leader sent a damaged batch: check the leader's disk, and elect another leader if its log is damaged",
+            "damaged batch received from the leader",
             topic=partition.topic,
             partition=partition.index,
             leader=self.leader,
             offset=partition.log.log_end_offset,
             reason=str(refusal),
+            remedy="check the disk of the leader; if its log is damaged, elect another leader",
         )
         self._retry_later(followed)
 

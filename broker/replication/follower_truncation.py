@@ -30,7 +30,7 @@ LIST_OFFSETS_VERSION: Final = 8
 _logger = structlog.get_logger(__name__)
 
 IsCurrent = Callable[[Followed], bool]
-"""Return True if this broker still follows the partition in the same leader epoch."""
+"""Function that returns True if this broker still follows the partition in the same leader epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class FollowerTruncation:
             await self.logs.lower_recovery_point(partition.topic, partition.index, 0)
             if is_current(followed):
                 old_start = partition.log.log_start_offset
-                _log_truncation("replica restarted at the leader's log start", followed, offset)
+                _log_truncation("replica restarted at the leader's log start offset", followed, offset)
                 partition.log.truncate_fully_and_start_at(offset, now_ms=self.clock.wall_ms())
                 partition.truncated()
                 await partition.log.sync_truncation()

@@ -21,7 +21,7 @@ from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.runtime.tasks import Spawn, Tasks
 from odradek.storage.data_directory.log_manager import LogManager
 
-_logger = structlog.get_logger("broker.node")
+_logger = structlog.get_logger(__name__)
 
 
 class BrokerServer:
@@ -109,7 +109,7 @@ def _warn_of_unassigned_logs(node: NodeContext, logs: LogManager) -> None:
     for log in logs:
         placed = image.partition(log.topic, log.partition)
         if log.topic != CLUSTER_METADATA and (placed is None or node.node_id not in placed.replicas):
-            _logger.warning("a log belongs to no partition of this broker", directory=log.directory)
+            _logger.warning("log of an unassigned partition kept", directory=log.directory)
 
 
 def _host(

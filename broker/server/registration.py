@@ -33,7 +33,7 @@ from odradek.storage.data_directory.log_manager import LogManager
 
 CONTROLLED_SHUTDOWN_S: Final = 5.0
 """Maximum seconds that a controlled shutdown waits for the controller to move leaders to other brokers."""
-_logger = structlog.get_logger("broker.node")
+_logger = structlog.get_logger(__name__)
 
 
 class Registration:

@@ -1,4 +1,4 @@
-"""Waits for a cluster to be complete: brokers registered, leaders elected, replicas in sync."""
+"""Wait for a cluster to be complete: brokers registered, leaders elected, replicas in sync."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ JOBS: Final = (commands.BalanceLeaders, commands.ElectUnclean)
 
 
 class Controller:
-    """Implements runtime's Shard. The log holds the whole state, except sessions."""
+    """Core of the metadata shard. Its log holds the whole state, except broker sessions."""
 
     def __init__(self, state: ControllerState) -> None:
         """Start with the empty `state`, which `apply` fills from the log."""
@@ -132,7 +132,7 @@ def _losses(state: ControllerState, records: Iterable[MetadataRecord]) -> tuple[
     if not lost:
         return ()
     named = ", ".join(lost[: leaders.NAMED_MAX]) + (", ..." if len(lost) > leaders.NAMED_MAX else "")
-    return (Notice("partitions are led by a replica that may lack acknowledged records", (("partitions", named),)),)
+    return (Notice("unclean leader election: acknowledged records may be lost", (("partitions", named),)),)
 
 
 def _shard_record(record: MetadataRecord) -> ShardRecord:

@@ -164,8 +164,7 @@ def lost_replicas(state: ControllerState, broker_id: int) -> Notice | None:
         return None
     named = ", ".join(waiting[:NAMED_MAX]) + (", ..." if len(waiting) > NAMED_MAX else "")
     return Notice(
-        "partitions have no leader: the broker that was the last in sync has come back"
-        " without the directory that held them",
+        "partitions without a leader: the last in-sync replica has lost its log directory",
         (
             ("broker", broker_id),
             ("partitions", named),

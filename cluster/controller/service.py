@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 TIMEOUT_MS_DEFAULT: Final = 30_000
 """`request.timeout.ms`, for calls that bring no limit of their own."""
 SESSION_CHECKS_PER_TIMEOUT: Final = 4
-_logger = structlog.get_logger("cluster.controller")
+_logger = structlog.get_logger(__name__)
 
 
 class ControllerService:

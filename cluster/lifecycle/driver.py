@@ -1,4 +1,4 @@
-"""Keeps this broker registered with the controller: registration, heartbeats, controlled shutdown (KIP-631)."""
+"""Keep this broker registered with the controller: registration, heartbeats, controlled shutdown (KIP-631)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNKNOWN_REGISTRATION: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID
 """Refusals after which this broker must register again."""
 WAITING_NOTICE_MS: Final = 5_000
 """Minimum time between two log events about what a start waits for."""
-_logger = structlog.get_logger("cluster.lifecycle")
+_logger = structlog.get_logger(__name__)
 
 
 class Registrar(Protocol):
@@ -126,7 +126,7 @@ class BrokerLifecycle:
     def want_fence(self, reason: str) -> None:
         """Request to be fenced, until this node restarts: it cannot serve its partitions, and other brokers can."""
         if not self._fence_requested:
-            _logger.error("broker requests to be fenced", broker=self._registration.broker_id, reason=reason)
+            _logger.error("fencing requested", broker=self._registration.broker_id, reason=reason)
             self._fence_requested = True
             self._pause.interrupt()
 
@@ -212,7 +212,7 @@ class BrokerLifecycle:
         if (now_s - self._last_notice_s) * 1_000 >= WAITING_NOTICE_MS:
             self._last_notice_s = now_s
             _logger.info(
-                "waiting to be registered", reason=str(error) or "no response", missing=self._missing() or "none"
+                "waiting for broker registration", reason=str(error) or "no response", missing=self._missing() or "none"
             )
         return Event.NOT_REGISTERED
 

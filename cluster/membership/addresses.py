@@ -21,7 +21,7 @@ UNKNOWN_NODES_MAX: Final = 64
 """Maximum nodes without a known address that receive acknowledgments at the address of their latest datagram."""
 
 HostPort: TypeAlias = tuple[str, int]
-_logger = structlog.get_logger("cluster.membership")
+_logger = structlog.get_logger(__name__)
 
 
 class AddressBook:

@@ -1,4 +1,4 @@
-"""Runs a membership core on UDP: datagrams in, datagrams out, timers.
+"""Run a membership core on UDP: receive and send its datagrams, and set its timers.
 
 asyncio-dgram reads and writes the datagrams. Its queue of received datagrams has no limit, so it is emptied in every
 turn of the event loop. Datagrams beyond DATAGRAMS_PER_TURN are dropped unread.
@@ -32,7 +32,7 @@ DATAGRAMS_PER_TURN: Final = 128
 """Maximum datagrams per turn of the event loop. 100 nodes send fewer in one probe interval."""
 OUTGOING_MAX: Final = 512
 """Maximum datagrams in the send queue. Further ones are dropped, as the network may drop them."""
-_logger = structlog.get_logger("cluster.membership")
+_logger = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -216,10 +216,10 @@ class MembershipDriver:
         if ahead_ms is None:
             return
         if ahead_ms == 0:
-            _logger.info("clocks of two nodes agree again", member=node_id)
+            _logger.info("clock difference resolved", member=node_id)
             return
         _logger.warning(
-            "clocks of two nodes differ",
+            "clock difference detected",
             member=node_id,
             ahead_ms=ahead_ms,
             remedy=f"set this host's clock and that of node {node_id} by one time service (NTP): "

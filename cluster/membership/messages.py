@@ -82,7 +82,7 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class PingRequest:
-    """Requests that `target` pings `subject` and relays the acknowledgment to `source`."""
+    """Request that `target` pings `subject` and relays the acknowledgment to `source`."""
 
     source: int
     target: int
@@ -95,7 +95,7 @@ class PingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """Acknowledges a ping of `subject`: of the source itself, or of a node that `target` requested to ping.
+    """Acknowledgment of a ping of `subject`: the source itself, or a node that `target` requested to ping.
 
     `sequence` is the number of the target's ping or ping request.
     """
@@ -126,7 +126,7 @@ _KINDS: Final[dict[type[Message], Kind]] = {Ping: Kind.PING, PingRequest: Kind.P
 
 
 class Codec:
-    """Encodes and decodes the datagrams of one cluster."""
+    """Encode and decode the datagrams of one cluster."""
 
     def __init__(self, cluster_id: str) -> None:
         self._keyed = blake2b(

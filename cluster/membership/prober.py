@@ -22,7 +22,7 @@ SEQUENCES: Final = 2**32
 
 
 class Prober:
-    """Makes the messages and TCP probes, which the driver takes with the next Ready.
+    """Create messages and TCP probes, which the driver takes with the next Ready.
 
     Parameters `now` are in local time.
     """

@@ -1,4 +1,4 @@
-"""Pings on behalf of other nodes, and the nodes that wait for their acknowledgments."""
+"""Pings that other nodes requested, and the nodes that wait for their acknowledgments."""
 
 from __future__ import annotations
 

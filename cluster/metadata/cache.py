@@ -20,9 +20,9 @@ MetadataSubscriber: TypeAlias = "Callable[[MetadataDelta, MetadataImage], None]"
 
 
 class SnapshotLoad:
-    """Builds the image of one snapshot.
+    """Build the image of one snapshot, as a SnapshotVisitor.
 
-    The published image stays unchanged until `done`. Implements SnapshotVisitor.
+    The published image stays unchanged until `done`.
     """
 
     def __init__(self, snapshot: EpochEnd, on_loaded: Callable[[MetadataImage], None]) -> None:

@@ -1,4 +1,4 @@
-"""Leads from one metadata image to the next: records are replayed into a delta, and the delta builds the image.
+"""Change from one metadata image to the next: records are replayed into a delta, and the delta builds the image.
 
 A delta has two users. The controller replays its own records after each append, and decides on the resulting image.
 The publisher replays committed records, and its subscribers read from the delta what has changed.

@@ -1,4 +1,4 @@
-"""Writes snapshots of the committed metadata. The log before the snapshot can then be deleted (KIP-630)."""
+"""Write snapshots of the committed metadata. The log before the snapshot can then be deleted (KIP-630)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from odradek.runtime.tasks import Tasks
 
 NAME: Final = "metadata-snapshot"
-_logger = structlog.get_logger("cluster.snapshot")
+_logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,10 @@ class SnapshotConfig:
 
 
 class Snapshotter:
-    """Starts a snapshot when enough has been committed.
+    """Write metadata snapshots, by the number of committed bytes and by time.
 
-    Writes one snapshot at a time, some records per turn of the event loop.
-
-    A failed snapshot is deleted. The log is unchanged, and the next commit starts another one.
+    One snapshot is written at a time, some records per turn of the event loop. A failed snapshot is deleted. The log is
+    unchanged, and the next commit starts another snapshot.
     """
 
     def __init__(
@@ -54,10 +53,7 @@ class Snapshotter:
         on_failure: FailureHandler,
         config: SnapshotConfig,
     ) -> None:
-        """Make it after `metadata` has subscribed to `driver`.
-
-        The image must contain the batches that this class receives.
-        """
+        """Subscribe to `driver`, after `metadata`: the image must contain the batches that the snapshotter receives."""
         self._driver = driver
         self._metadata = metadata
         self._clock = clock

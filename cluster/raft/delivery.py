@@ -1,4 +1,4 @@
-"""Delivers committed batches to listeners in the order of the log: from memory, from the log, or as a snapshot."""
+"""Deliver committed batches to listeners in the order of the log: from memory, from the log, or as a snapshot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ READ_BYTES_MAX: Final = 1024 * 1024
 
 
 class SnapshotVisitor(Protocol):
-    """Receives the content of one snapshot. The content is complete after `done`."""
+    """Receiver of the content of one snapshot. The content is complete after `done`."""
 
     def take(self, batches: Sequence[LogBatch]) -> None:
         """Receive the next batches."""
@@ -46,7 +46,7 @@ class _Written:
 
 
 class Delivery:
-    """Calls the listeners of committed batches first, then the watermark callbacks, which complete requests."""
+    """Call the listeners of committed batches first, then the watermark callbacks, which complete requests."""
 
     def __init__(
         self, storage: RaftStorage, tasks: Tasks, name: str, on_failure: Callable[[BaseException], None]

@@ -1,4 +1,4 @@
-"""Runs a raft core: takes its Ready, persists, sends, advances. Implements runtime's ShardLog for the controller.
+"""Run a Raft core: take its Ready, persist, send, advance. The driver is the ShardLog of the controller.
 
 Group commit: batches that are proposed during an fsync are written together after it.
 """

@@ -60,7 +60,7 @@ class EpochEnd:
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """Requests a vote.
+    """Request for a vote.
 
     `last_epoch` and `last_offset` are the end of the candidate's log. A pre-vote changes no epoch.
     """
@@ -89,7 +89,7 @@ class VoteReply:
 
 @dataclass(frozen=True, slots=True)
 class BeginQuorumEpochRequest:
-    """Announces `source` as the leader of `epoch`."""
+    """Announcement of `source` as the leader of `epoch`."""
 
     source: int
     target: int
@@ -109,7 +109,7 @@ class BeginQuorumEpochReply:
 
 @dataclass(frozen=True, slots=True)
 class EndQuorumEpochRequest:
-    """Announces that `source` does not lead `epoch` any more. The successor with the longest log is the first one."""
+    """Announcement that `source` no longer leads `epoch`. The first successor has the longest log."""
 
     source: int
     target: int
@@ -130,7 +130,7 @@ class EndQuorumEpochReply:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Requests entries, and acknowledges all entries below `fetch_offset`."""
+    """Request for entries. It acknowledges all entries below `fetch_offset`."""
 
     source: int
     target: int
@@ -166,7 +166,7 @@ class FetchReply:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotRequest:
-    """Requests bytes of `snapshot` from `position` on, at most `max_bytes`."""
+    """Request for at most `max_bytes` of `snapshot`, from `position` on."""
 
     source: int
     target: int

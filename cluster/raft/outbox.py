@@ -1,4 +1,4 @@
-"""Output of the raft core that waits for the next `Ready`."""
+"""Messages and snapshot parts that the Raft core passes to its driver with the next `Ready`."""
 
 from __future__ import annotations
 

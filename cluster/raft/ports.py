@@ -24,7 +24,7 @@ class SnapshotBytes:
 
 
 class SnapshotWriter(Protocol):
-    """Writes one snapshot. The snapshot exists when `finish` has returned."""
+    """Writer of one snapshot. The snapshot exists when `finish` has returned."""
 
     def append(self, data: Buffer) -> None:
         """Write the next bytes. Raise OSError."""

@@ -1,4 +1,4 @@
-"""Writes the parts of a leader's snapshot that this replica fetches (KIP-630)."""
+"""Write the parts of a leader's snapshot that this replica fetches (KIP-630)."""
 
 from __future__ import annotations
 

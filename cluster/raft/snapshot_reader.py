@@ -1,4 +1,4 @@
-"""Reads a snapshot and verifies that it is complete (KIP-630)."""
+"""Read a snapshot and verify that it is complete (KIP-630)."""
 
 from __future__ import annotations
 

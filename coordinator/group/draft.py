@@ -15,7 +15,7 @@ G = TypeVar("G", bound=Group)
 
 @dataclass(slots=True)
 class Draft(Generic[G]):
-    """Collects the parts of a decision about `group` other than its reply: records, effects, timers, soft changes."""
+    """Draft of a decision about `group`: records, effects, timers and soft changes, without the reply."""
 
     state: State
     group: G

@@ -22,7 +22,7 @@ ZERO_TOPIC_ID: Final = ZERO_UUID.bytes
 Partitions = dict[int, bytes]
 """Partition -> packed offset."""
 OffsetKey = tuple[str, str, int]
-"""(group id, topic, partition)"""
+"""Key of a committed offset: group id, topic name, partition index."""
 
 
 class StoredOffset(NamedTuple):

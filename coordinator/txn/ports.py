@@ -40,7 +40,7 @@ MarkerResults = Sequence[dict[TopicPartition, ErrorCode]]
 
 
 class MarkerSender(Protocol):
-    """Sends WriteTxnMarkers requests to brokers."""
+    """Port that sends WriteTxnMarkers requests to brokers."""
 
     def write_markers(self, broker_id: int, markers: Sequence[Marker]) -> "Future[MarkerResults]":
         """Send `markers` to `broker_id` in one request, without the network if that is this broker.

@@ -14,7 +14,7 @@ PREFETCH_FRACTION: Final = 0.1
 RETRY_BACKOFF_S: Final = 0.05
 """Delay in seconds between two requests for a block, after a failure."""
 
-_log = structlog.get_logger(__name__)
+_logger = structlog.get_logger(__name__)
 
 
 class ProducerIdPool:
@@ -66,14 +66,14 @@ class ProducerIdPool:
                 try:
                     first, length = await self._allocate()
                 except (Refusal, OSError) as failure:
-                    _log.info("producer id block not allocated", reason=str(failure))
+                    _logger.info("producer id block not allocated", reason=str(failure))
                 else:
                     if length > 0 and first > self._last_allocated:
                         self._reserve = (first, length)
                         self._last_allocated = first + length - 1
                         return
                     # With a block that was assigned before, two producers would get the same identity.
-                    _log.error("producer id block refused", first=first, last_allocated=self._last_allocated)
+                    _logger.error("producer id block refused", first=first, last_allocated=self._last_allocated)
                 await sleep(RETRY_BACKOFF_S)
         finally:
             self._allocating = False

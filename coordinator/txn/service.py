@@ -37,7 +37,7 @@ COMPLETE_RETRY_BACKOFF_S: Final = 0.05
 CLIENT_ID_LENGTH_MAX: Final = 255
 """Characters of a client id that are kept with a transaction, for display. A client can send up to 32 KiB."""
 
-_log = structlog.get_logger(__name__)
+_logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +262,7 @@ class TransactionCoordinator:
             self._complete(completion)
             return
         marker = completion.marker
-        _log.warning(
+        _logger.warning(
             "transaction markers refused",
             transactional_id=completion.transactional_id,
             producer_id=marker.producer_id,

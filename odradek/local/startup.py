@@ -24,7 +24,7 @@ FAILED_START_STOP_TIMEOUT_S = 5.0
 
 
 class Report(Protocol):
-    """Receives the progress of a start: whenever a broker becomes ready, and at least every `REPORT_INTERVAL_S`."""
+    """Callback for progress of a start: each time a broker becomes ready, and at least every `REPORT_INTERVAL_S`."""
 
     def __call__(self, ready: Sequence[BrokerProcess], awaited: Sequence[BrokerProcess]) -> None: ...
 

@@ -25,7 +25,7 @@ SIGNALS_READ_MAX = 64
 
 
 class BrokerWatch:
-    """Watches all brokers of a directory, including those that other commands start.
+    """Watch all brokers of a directory, including those that other commands start.
 
     From its construction on, a signal only writes its number to a pipe, which `run` reads. No signal can therefore
     interrupt this process between two steps.

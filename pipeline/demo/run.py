@@ -71,7 +71,7 @@ Topics = Mapping[str, int]
 
 
 class Listener(StreamingQueryListener):
-    """Reports progress and failures of the streaming queries. Spark calls it in a thread of its own."""
+    """Report progress and failures of the streaming queries. Spark calls it in a thread of its own."""
 
     def __init__(self, results: JobResults, screen: Screen, signals: queue.SimpleQueue[Signal]) -> None:
         super().__init__()

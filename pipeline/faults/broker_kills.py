@@ -53,7 +53,7 @@ class BrokerOutage:
 
 
 class BrokerKiller:
-    """Carries out the planned broker kills of one run. `run` blocks its thread; the other methods are thread-safe."""
+    """Carry out the planned broker kills of one run. `run` blocks its thread; the other methods are thread-safe."""
 
     def __init__(
         self,

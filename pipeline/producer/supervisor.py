@@ -104,7 +104,7 @@ class Campaign:
 
 
 class Supervisor:
-    """Runs one campaign. `run` blocks its thread; `end_pause` and `stop` are thread-safe.
+    """Run one campaign. `run` blocks its thread; `end_pause` and `stop` are thread-safe.
 
     Args:
         options: Options of the producer.

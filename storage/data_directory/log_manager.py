@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from odradek.storage.disk.port import Disk
     from odradek.storage.files.checkpoint import TopicPartition
 
-log = structlog.get_logger(__name__)
+_logger = structlog.get_logger(__name__)
 
 COMPACTED_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 """Topics that brokers always compact."""
@@ -78,7 +78,7 @@ class LogManager:
                 continue
             key = names.parse_partition_directory(name)
             if key is None:
-                log.warning("unknown directory ignored", path=path)
+                _logger.warning("unknown directory ignored", path=path)
                 continue
             config = (config_for or self._assumed_config)(key[0])
             if key in offsets.cleaned:
@@ -89,7 +89,7 @@ class LogManager:
             try:
                 self._logs[key] = self._open(path, key, self._read_topic_id(path), config, options)
             except OSError as error:
-                log.error("log not opened", path=path, error=str(error))  # noqa: TRY400  # the error names the cause
+                _logger.error("log not opened", path=path, reason=str(error))  # noqa: TRY400  # the error names the cause
                 self._open_errors[key] = error
                 self._checkpoints.keep_entries(key)
         # The entries of the metadata log stay: Raft compares them with the log end to detect and report a loss.
@@ -125,7 +125,7 @@ class LogManager:
             return checkpoint.decode_partition_metadata(self.disk.read_file(path))
         except CorruptCheckpoint as error:
             # `create` writes the topic id from the metadata.
-            log.warning("damaged topic id ignored", path=path, reason=str(error))
+            _logger.warning("damaged topic id ignored", path=path, reason=str(error))
             return ZERO_UUID
 
     # ---- logs -------------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class LogManager:
         path = self._deleted_and_stray.keep_as_stray(
             partition_log.directory, partition_log.topic, partition_log.partition, partition_log.topic_id
         )
-        log.warning("stray log renamed", path=path)
+        _logger.warning("stray log renamed", path=path)
 
     def _delete_leftover(self, path: str, topic: str, partition: int, topic_id: uuid.UUID) -> None:
         """Rename the directory of another topic id that a failed deletion left. A new log must not use its files."""
@@ -308,7 +308,7 @@ class LogManager:
                 partition_log.close(clean=clean)
             except OSError as error:
                 path = partition_log.directory
-                log.error("log not closed cleanly", path=path, error=str(error))  # noqa: TRY400  # as above
+                _logger.error("log not closed cleanly", path=path, reason=str(error))  # noqa: TRY400  # as above
                 all_clean = False
             all_clean = all_clean and not partition_log.failed
         try:
@@ -317,7 +317,7 @@ class LogManager:
                 self.directory.mark_clean_shutdown(broker_epoch)
         except OSError as error:
             path = self.directory.path
-            log.error("clean-shutdown marker not written", path=path, error=str(error))  # noqa: TRY400  # as above
+            _logger.error("clean-shutdown marker not written", path=path, reason=str(error))  # noqa: TRY400  # as above
         finally:
             self._logs.clear()
             self.directory.release()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.storage.disk.port import Disk
     from odradek.storage.files.checkpoint import TopicPartition
 
-log = structlog.get_logger(__name__)
+_logger = structlog.get_logger(__name__)
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
@@ -35,7 +35,7 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
     try:
         return checkpoint.decode_offsets(disk.read_file(path))
     except CorruptCheckpoint as error:
-        log.warning("damaged checkpoint ignored", path=path, reason=str(error))
+        _logger.warning("damaged checkpoint ignored", path=path, reason=str(error))
         return {}
 
 

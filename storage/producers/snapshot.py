@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
     from odradek.storage.disk.port import Disk
 
-log = structlog.get_logger(__name__)
+_logger = structlog.get_logger(__name__)
 
 VERSION = 1
 _VERSION_AND_CRC = struct.Struct(">hI")
@@ -125,7 +125,7 @@ class SnapshotFiles:
             try:
                 return offset, decode_snapshot(self._disk.read_file(self.path(offset)))
             except CorruptSnapshot as error:
-                log.warning("damaged producer snapshot removed", path=self.path(offset), reason=str(error))
+                _logger.warning("damaged producer snapshot removed", path=self.path(offset), reason=str(error))
                 self.remove(offset)
         return None
 

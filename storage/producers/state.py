@@ -48,9 +48,9 @@ EVICTION_IDLE_MS_MIN = 900_000
 It is three times the delivery time-out of librdkafka, which is the longest of the known clients.
 """
 FOLLOWER_FACTOR = 2
-"""Factor of PRODUCERS_MAX on a follower.
+"""Maximum producers per partition on a follower, as a multiple of PRODUCERS_MAX.
 
-A follower may need more entries: it receives no duplicates, and expires producers at other times than the leader.
+A follower can have more producers than its leader: it expires and evicts them at other times.
 """
 EXAMINED_MAX = 1_000
 """Maximum producers checked per search for one to evict. It bounds the time of an append."""

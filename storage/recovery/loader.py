@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from odradek.storage.config import LogConfig
     from odradek.storage.disk.port import Disk
 
-log = structlog.get_logger(__name__)
+_logger = structlog.get_logger(__name__)
 
 
 def load(disk: Disk, directory: str, config: LogConfig, options: OpenOptions) -> LoadedLog:
@@ -118,7 +118,7 @@ class _Loader:
         try:
             loaded.epochs = LeaderEpochs(checkpoint.decode_leader_epochs(loaded.disk.read_file(path)))
         except checkpoint.CorruptCheckpoint as error:
-            log.warning("damaged leader epoch checkpoint rebuilt", path=path, reason=str(error))
+            _logger.warning("damaged leader epoch checkpoint rebuilt", path=path, reason=str(error))
             return False
         return True
 
@@ -144,14 +144,14 @@ class _Loader:
                 else:
                     segment.open_sealed()
             except CorruptIndex as error:
-                log.warning("segment recovery required", path=segment.path(names.LOG_SUFFIX), reason=str(error))
+                _logger.warning("segment recovery required", path=segment.path(names.LOG_SUFFIX), reason=str(error))
                 return number
         return None
 
     def _reset_to_log_start(self) -> None:
         """Remove all segments: the log ends below its log start offset, so all its records were deleted."""
         loaded, directory = self._loaded, self._directory
-        log.warning(
+        _logger.warning(
             "log reset to its log start offset",
             directory=directory,
             log_end_offset=loaded.log_end_offset,

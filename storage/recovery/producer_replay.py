@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.storage.segment.segment import Segment
     from odradek.storage.segment.segments import Segments
 
-log = structlog.get_logger(__name__)
+_logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def replay_producers(
                 break
             if header.base_offset < expected:
                 # The checksum does not cover the base offset, and recovery trusts bytes below the recovery point.
-                log.warning("batch out of order skipped", offset=header.base_offset, expected=expected)
+                _logger.warning("out-of-order batch skipped", offset=header.base_offset, expected=expected)
                 continue
             expected = header.last_offset + 1
             if header.has_producer and header.last_offset >= state.end_offset:
@@ -92,7 +92,7 @@ def replay_producers(
                     marker = read_marker(batch, header) if header.is_control else None
                     apply_batch(state, header, marker, None, replay.now_ms)
                 except Refusal as refusal:
-                    log.warning("damaged control batch skipped", offset=header.base_offset, reason=refusal.message)
+                    _logger.warning("damaged control batch skipped", offset=header.base_offset, reason=refusal.message)
     state.end_offset = end
     if end in due:
         snapshots.take(state.entries.values(), end)

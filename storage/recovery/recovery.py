@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from odradek.storage.recovery.loaded_log import LoadedLog, OpenOptions
     from odradek.storage.segment.segment import Segment
 
-log = structlog.get_logger(__name__)
+_logger = structlog.get_logger(__name__)
 
 
 class Recovery:
@@ -104,7 +104,7 @@ class Recovery:
         intact = scan.position == segment.size
         if not intact:
             self.refuse_loss(f"byte {scan.position} of {segment.path(names.LOG_SUFFIX)}: {scan.defect}")
-            log.warning(
+            _logger.warning(
                 "log truncated at the first damaged batch",
                 path=segment.path(names.LOG_SUFFIX),
                 byte=scan.position,
@@ -139,7 +139,7 @@ class Recovery:
 
     def _remove_from(self, base_offset: int) -> None:
         for later in self._loaded.segments.remove_from(base_offset):
-            log.warning(
+            _logger.warning(
                 "segment after the truncation point removed", path=later.path(names.LOG_SUFFIX), bytes=later.size
             )
             self._loaded.remove(later)

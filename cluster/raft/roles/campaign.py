@@ -65,7 +65,7 @@ class CampaignState(RoleState):
 
 
 class ProspectiveState(CampaignState):
-    """Sends pre-votes. Leader and vote of the epoch stay unchanged."""
+    """State of a replica that requests pre-votes. Leader and vote of the epoch stay unchanged."""
 
     role = Role.PROSPECTIVE
     pre_vote = True
@@ -98,7 +98,7 @@ class ProspectiveState(CampaignState):
 
 
 class CandidateState(CampaignState):
-    """Requests votes in an epoch that it has raised."""
+    """State of a replica that requests votes in an epoch that it has raised."""
 
     role = Role.CANDIDATE
     pre_vote = False

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FollowerState(RoleState):
-    """Follows the leader of one epoch, as a voter or as an observer."""
+    """State of a replica that follows the leader of one epoch, as a voter or as an observer."""
 
     role = Role.FOLLOWER
 

@@ -21,7 +21,7 @@ OBSERVERS_MAX: Final = 1_000
 
 
 class LeaderState(RoleState):
-    """Leads one epoch."""
+    """State of the replica that leads one epoch."""
 
     role = Role.LEADER
 
@@ -184,11 +184,10 @@ class LeaderState(RoleState):
                 self._reply_to_fetch(request, high_watermark=high_watermark, read_end=log_end)
 
     def _abort_parked(self, progress: Progress) -> None:
-        """Reply to the parked fetch of a replica that fetches again, or that is forgotten.
+        """Reply NETWORK_EXCEPTION to the parked fetch of a replica, because it fetches again or is removed.
 
-        A replica fetches again most likely over a new connection, and the old connection waits for the response. It is
-        an error, after which a follower backs off: otherwise two processes with one node id would abort each other's
-        fetches in a loop.
+        Most likely, the replica fetches again over a new connection. The response must be an error, because a replica
+        backs off after an error. Otherwise two processes with one node id would abort each other's fetches in a loop.
         """
         request, progress.parked = progress.parked, None
         if request is not None:

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class ResignedState(RoleState):
-    """Waits for a new leader. After the election time-out it enters the next epoch, which has no leader yet."""
+    """State of a former leader that waits for a new one.
+
+    After the election time-out, the replica enters the next epoch, which has no leader yet.
+    """
 
     role = Role.RESIGNED
 

@@ -1,4 +1,4 @@
-"""Checks of ConsumerGroupHeartbeat with Kafka's messages."""
+"""Checks of ConsumerGroupHeartbeat requests. The error messages are Kafka's."""
 
 from typing import Final
 

@@ -74,7 +74,7 @@ def packed_offset(entry: Entry, record_offset: int) -> bytes | None:
 
 
 class Batch:
-    """Collects records for one batch of at most `bytes_max` bytes. The first addition is always accepted."""
+    """Records for one batch of at most `bytes_max` bytes. The first addition is always accepted."""
 
     def __init__(self, bytes_max: int) -> None:
         self.records: list[ShardRecord] = []

@@ -234,8 +234,6 @@ async def test_log_without_a_partition_in_the_metadata_is_kept_and_logged(tmp_pa
     with capture_logs() as log_entries:
         async with running(tmp_path) as node:
             assert await node.values("t") == [b"a"]
-    directories = [
-        line["directory"] for line in log_entries if line["event"] == "a log belongs to no partition of this broker"
-    ]
+    directories = [line["directory"] for line in log_entries if line["event"] == "log of an unassigned partition kept"]
     assert directories == [f"{tmp_path}/unknown-0"]
     assert (tmp_path / "unknown-0").exists()

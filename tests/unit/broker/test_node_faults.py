@@ -42,7 +42,7 @@ def log_file(nodes: Nodes, node_id: int, topic: str = "t") -> Path:
 
 
 def assert_fenced_with_remedy(logs: Sequence[MutableMapping[str, Any]], node_id: int, data: Path) -> None:
-    [log_entry] = [entry for entry in logs if entry["event"] == "broker requests to be fenced"]
+    [log_entry] = [entry for entry in logs if entry["event"] == "fencing requested"]
     assert (log_entry["log_level"], log_entry["broker"]) == ("error", node_id)
     assert f"the disk of {data} has refused t-0: " in log_entry["reason"]
     assert log_entry["reason"].endswith("free space or replace the disk, then restart this node")
@@ -188,7 +188,7 @@ async def test_clock_one_hour_off_changes_no_result_and_is_logged(tmp_path: Path
             assert await nodes.values("t") == [*VALUES, b"after"]
         finally:
             await nodes.stop()
-    log_entries = [log_entry for log_entry in logs if log_entry["event"] == "clocks of two nodes differ"]
+    log_entries = [log_entry for log_entry in logs if log_entry["event"] == "clock difference detected"]
     assert {log_entry["member"] for log_entry in log_entries} == ({2} if clock_ahead_ms > 0 else {1, 3}), (
         "a node logs each member whose clock is ahead of its own"
     )

@@ -85,9 +85,10 @@ def _trim(member: Member, context: HeartbeatContext) -> Member:
 
 
 def _advance(member: Member, context: HeartbeatContext) -> Member:
-    """Revoke what is not in the target.
+    """Return `member` after one step towards its target assignment.
 
-    Afterwards, move to the target epoch and add the free partitions of the target.
+    The first step revokes the partitions that the target does not contain. When the member has released them, the next
+    step moves it to the target epoch and assigns the partitions of the target that no other member owns.
     """
     assigned: dict[bytes, Mapping[int, int]] = {}
     revoking: dict[bytes, Mapping[int, int]] = {}

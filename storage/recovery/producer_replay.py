@@ -71,23 +71,25 @@ def replay_producers(
             snapshots.take((), offset)
         state.end_offset = end
         return
-    expected = first
-    for segment in segments.from_offset(state.end_offset):
-        if max(segment.base_offset, state.end_offset) >= end:
+    # A snapshot ends between two batches, so a batch that is not in it begins at or above its offset.
+    start = expected = state.end_offset
+    tail = segments.from_offset(start)
+    for segment, next_base in zip(tail, [*(segment.base_offset for segment in tail[1:]), end], strict=True):
+        if max(segment.base_offset, start) >= end:
             break
         if segment.base_offset in due:
             snapshots.take(state.entries.values(), segment.base_offset)
         index = segment.offset_index
-        position = 0 if index is None else index.position_for(state.end_offset)[0]
+        position = 0 if index is None else index.position_for(start)[0]
         for _, header, batch in Scan(segment.file, position, segment.size):
-            if header.last_offset >= end:
-                break
-            if header.base_offset < expected:
+            if header.last_offset < start:
+                continue
+            if header.base_offset < expected or header.last_offset >= min(next_base, end):
                 # The checksum does not cover the base offset, and recovery trusts bytes below the recovery point.
                 _logger.warning("out-of-order batch skipped", offset=header.base_offset, expected=expected)
                 continue
             expected = header.last_offset + 1
-            if header.has_producer and header.last_offset >= state.end_offset:
+            if header.has_producer:
                 try:
                     marker = read_marker(batch, header) if header.is_control else None
                     apply_batch(state, header, marker, None, replay.now_ms)

@@ -194,11 +194,11 @@ class LocalLog:
         segment.
 
         Raises:
-            OSError: A disk operation fails; the log is then marked as failed.
+            OSError: A disk operation fails, or SEGMENT_ORDER is violated; the log is then marked as failed.
         """
-        if not self.segments.replace(old, cleaned):
-            return False
         with self.failing_on_error():
+            if not self.segments.replace(old, cleaned):
+                return False
             self._removed.add(old, replaced_by=cleaned)
             cleaned.rename("")
         self._files.names_changed = True

@@ -142,7 +142,7 @@ class _Loader:
                 if segment is segments.active:
                     self._loaded.log_end_offset = segment.open_active()
                 else:
-                    segment.open_sealed()
+                    segment.open_sealed(segments.at(number + 1).base_offset)
             except CorruptIndex as error:
                 _logger.warning("segment recovery required", path=segment.path(names.LOG_SUFFIX), reason=str(error))
                 return number

@@ -223,15 +223,21 @@ class Segment:
 
     # ---- open -------------------------------------------------------------------------------------------------------
 
-    def open_sealed(self) -> None:
+    def open_sealed(self, next_base_offset: int) -> None:
         """Check the last entries of the index files of a sealed segment. `load_indexes` reads the rest when needed.
 
         Raises:
-            CorruptIndex: An index file is missing or cannot belong to the log file.
+            CorruptIndex: An index file is missing or cannot belong to the log file, or has an entry for an offset in
+                the next segment.
         """
-        offsets, _ = self._read_index_files(whole=False)
+        offsets, times = self._read_index_files(whole=False)
         if offsets and int.from_bytes(offsets[-4:], "big") >= self.size:
             raise CorruptIndex("the offset index points past the end of the log file")
+        for index in (OffsetIndex(self.base_offset, offsets), TimeIndex(self.base_offset, times)):
+            if index and index.last_offset >= next_base_offset:
+                raise CorruptIndex(
+                    f"index entry for offset {index.last_offset} in the next segment, {next_base_offset}"
+                )
 
     def open_active(self) -> int:
         """Load the indexes of the active segment, and scan from the last index entry. Return the log end offset.

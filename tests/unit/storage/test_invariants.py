@@ -31,6 +31,7 @@ from odradek.invariants.storage import (
 from odradek.storage.compaction.cleaner import Cleaning, cleanable
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.os_disk import OsDisk
+from odradek.storage.files import names
 from odradek.storage.files.leader_epochs import LeaderEpochs
 from odradek.storage.producers.entry import CachedBatch, CompletedTransaction
 from odradek.storage.segment.index import AbortedTransaction, OffsetIndex, TimeIndex, TxnIndex
@@ -233,6 +234,21 @@ def test_append_that_violates_an_invariant_fails_the_log(log: PartitionLog) -> N
         append(log, produced(2, 0, transactional=True))
     with pytest.raises(OSError, match="has failed"):
         append(log, marker(2, commit=True))
+
+
+def test_compaction_that_violates_an_invariant_fails_the_log(log: PartitionLog, disk: OsDisk, tmp_path: Path) -> None:
+    """The list of segments has the new segment, whose files do not have their final names."""
+    while len(log.segments) < 3:
+        append(log, batch())
+    first, second, _ = log.segments
+    assert first.offset_index is not None
+    first.offset_index.append(second.base_offset, first.size, second.base_offset)
+    cleaned = Segment(
+        disk, log.directory, second.base_offset, created_ms=NOW_MS, create=True, file_suffix=names.SWAP_SUFFIX
+    )
+    with violation_of(SEGMENT_ORDER):
+        log.local.replace_segments([second], cleaned)
+    assert log.failed
 
 
 def test_log_with_a_violated_invariant_is_recovered_by_the_next_start(

@@ -18,7 +18,7 @@ from tests.interop.drivers.go import GoDriver
 from tests.interop.drivers.java import JavaDriver
 from tests.interop.drivers.kafka_python import KafkaPythonDriver
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.side_by_side import SideBySide
+from tests.support.tool_comparison import ToolComparison
 from tests.support.tool_jvm import tool_jvm
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ def kafka_broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture(scope="session")
-def pair(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> SideBySide:
+def pair(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> ToolComparison:
     """Return both brokers, for commands that run on each of them."""
-    return SideBySide(tool_jvm(), {"odradek": odradek_cluster.bootstrap, "kafka": kafka_broker.bootstrap})
+    return ToolComparison(tool_jvm(), {"odradek": odradek_cluster.bootstrap, "kafka": kafka_broker.bootstrap})
 
 
 @pytest.fixture(scope="module")

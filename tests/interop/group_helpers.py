@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.interop.drivers.base import Driver, GroupConsumer
-    from tests.support.side_by_side import SideBySide
+    from tests.support.tool_comparison import ToolComparison
 
 PROTOCOLS = ("classic", "consumer")
 PARTITIONS = [0, 1]
@@ -19,7 +19,7 @@ WRITTEN_MS = 1_750_000_000_000
 """Timestamp of the first record in milliseconds. Each further record is one second later."""
 
 
-def make_topic(pair: SideBySide, name: str) -> None:
+def make_topic(pair: ToolComparison, name: str) -> None:
     retention = ("--config", "retention.ms=-1")  # the timestamps of the records are in the past
     assert pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "2", *retention)[0] == "exit 0"
 

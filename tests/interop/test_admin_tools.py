@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.interop.drivers.base import Driver
-    from tests.support.side_by_side import SideBySide
+    from tests.support.tool_comparison import ToolComparison
 
 TOOLS = "Kafka's tools 4.3"
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -28,7 +28,7 @@ def versions(printed: str) -> dict[str, str]:
 
 
 @pytest.mark.feature("kafka-broker-api-versions", client=TOOLS)
-def test_broker_api_versions_tool_prints_the_same(pair: SideBySide) -> None:
+def test_broker_api_versions_tool_prints_the_same(pair: ToolComparison) -> None:
     finished = pair.finished("kafka-broker-api-versions")
     output = {broker: versions(each.stdout) for broker, each in finished.items()}
     odradek, kafkas = output["odradek"], output["kafka"]
@@ -52,7 +52,7 @@ def log_dirs(lines: list[str]) -> object:
 
 
 @pytest.mark.feature("kafka-log-dirs", client=TOOLS)
-def test_log_dirs_tool_prints_the_same(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
+def test_log_dirs_tool_prints_the_same(pair: ToolComparison, drivers: Callable[[str], Driver], name: str) -> None:
     make_topic(pair, name)
     for bootstrap in pair.bootstraps.values():
         write_records(drivers, bootstrap, name, 20)
@@ -65,7 +65,7 @@ def test_log_dirs_tool_prints_the_same(pair: SideBySide, drivers: Callable[[str]
 @pytest.mark.feature(
     "kafka-reassign-partitions, kafka-leader-election: operations possible with one broker", client=TOOLS
 )
-def test_reassignment_and_election_tools_print_the_same(pair: SideBySide, name: str, tmp_path: Path) -> None:
+def test_reassignment_and_election_tools_print_the_same(pair: ToolComparison, name: str, tmp_path: Path) -> None:
     make_topic(pair, name)
     topics, goal = tmp_path / "topics.json", tmp_path / "goal.json"
     topics.write_text(json.dumps({"version": 1, "topics": [{"topic": name}]}))

@@ -12,7 +12,7 @@ from tests.interop.drivers.base import TIMEOUT_S
 from tests.support.raw_client import RawClient
 
 if TYPE_CHECKING:
-    from tests.support.side_by_side import SideBySide
+    from tests.support.tool_comparison import ToolComparison
 
 import pytest
 
@@ -34,7 +34,7 @@ def announced(bootstrap: str) -> dict[str, tuple[int, int]]:
     return {APIS[api.api_key][1]: (api.min_version, api.max_version) for api in asyncio.run(fetch_versions()).api_keys}
 
 
-def test_announced_versions_equal_those_of_apache_kafka(pair: SideBySide) -> None:
+def test_announced_versions_equal_those_of_apache_kafka(pair: ToolComparison) -> None:
     odradek, kafkas = (announced(pair.bootstraps[name]) for name in ("odradek", "kafka"))
     assert {name: versions for name, versions in odradek.items() if kafkas.get(name) != versions} == {}
     reasons = [name for names in LEFT_OUT.values() for name in names]

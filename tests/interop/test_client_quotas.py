@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.side_by_side import ADDRESS
+from tests.support.tool_comparison import ADDRESS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.side_by_side import SideBySide
+    from tests.support.tool_comparison import ToolComparison
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -34,7 +34,7 @@ FEW_RECORDS = 2
 class Client:
     """One of Kafka's performance tools, with its own client id."""
 
-    def __init__(self, pair: SideBySide, name: str) -> None:
+    def __init__(self, pair: ToolComparison, name: str) -> None:
         self._pair = pair
         self._name = name
         self._entity = ("kafka-configs", "--entity-type", "clients", "--entity-name", name)
@@ -81,7 +81,7 @@ def longest_throttle_ms(metric: str, output: str) -> float:
 
 
 @pytest.fixture
-def client(pair: SideBySide, name: str) -> Client:
+def client(pair: ToolComparison, name: str) -> Client:
     assert pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")[0] == "exit 0"
     return Client(pair, name)
 

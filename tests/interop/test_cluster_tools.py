@@ -10,11 +10,11 @@ import pytest
 if TYPE_CHECKING:
     from odradek import LocalCluster
     from tests.support.kafka_broker import KafkaBroker
-    from tests.support.side_by_side import SideBySide
+    from tests.support.tool_comparison import ToolComparison
     from tests.support.tool_jvm import Finished
 
 from tests.support.kafka_broker import CLUSTER_ID
-from tests.support.side_by_side import ADDRESS
+from tests.support.tool_comparison import ADDRESS
 
 TOOLS = "Kafka's tools 4.3"
 CLUSTER, QUORUM, FEATURES = "kafka-cluster", "kafka-metadata-quorum", "kafka-features"
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 @pytest.mark.feature("kafka-cluster: cluster-id, list-endpoints, unregister", client=TOOLS)
 def test_kafka_cluster_prints_the_same(
-    pair: SideBySide, odradek_cluster: LocalCluster, kafka_broker: KafkaBroker
+    pair: ToolComparison, odradek_cluster: LocalCluster, kafka_broker: KafkaBroker
 ) -> None:
     address = ("--bootstrap-server", ADDRESS)
     finished = pair.finished(CLUSTER, "cluster-id", *address)
@@ -69,7 +69,7 @@ def table(finished: Finished) -> list[dict[str, str]]:
 
 
 @pytest.mark.feature("kafka-metadata-quorum: describe --status, --replication", client=TOOLS)
-def test_metadata_quorum_tool_prints_the_same(pair: SideBySide) -> None:
+def test_metadata_quorum_tool_prints_the_same(pair: ToolComparison) -> None:
     output = pair.both(QUORUM, "describe", "--status")
     status = {name: [label(line) for line in lines] for name, lines in output.items()}
     assert status["odradek"] == status["kafka"]
@@ -89,7 +89,7 @@ def label(line: str) -> str:
 
 
 @pytest.mark.feature("kafka-features: describe, upgrade, downgrade", client=TOOLS)
-def test_features_tool_prints_the_same(pair: SideBySide) -> None:
+def test_features_tool_prints_the_same(pair: ToolComparison) -> None:
     output = pair.both(FEATURES, "describe")
     levels = {
         name: [

@@ -15,13 +15,13 @@ from tests.interop.drivers.base import TIMEOUT_S
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.side_by_side import SideBySide
+    from tests.support.tool_comparison import ToolComparison
 
 TOOLS = "Kafka's tools 4.3"
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 
-def fill(pair: SideBySide, topic: str, count: int) -> None:
+def fill(pair: ToolComparison, topic: str, count: int) -> None:
     for bootstrap in pair.bootstraps.values():
         producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
         for number in range(count):
@@ -30,7 +30,7 @@ def fill(pair: SideBySide, topic: str, count: int) -> None:
 
 
 @pytest.mark.feature("kafka-delete-records", client=TOOLS)
-def test_delete_records_tool_prints_the_same(pair: SideBySide, name: str, tmp_path: Path) -> None:
+def test_delete_records_tool_prints_the_same(pair: ToolComparison, name: str, tmp_path: Path) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     pair.same(
         "kafka-topics", "--create", "--topic", f"{name}-c", "--partitions", "1", "--config", "cleanup.policy=compact"
@@ -45,7 +45,7 @@ def test_delete_records_tool_prints_the_same(pair: SideBySide, name: str, tmp_pa
             pair.same("kafka-get-offsets", "--topic", name, "--time", "earliest")
 
 
-def test_fetch_below_the_log_start_is_out_of_range(pair: SideBySide, name: str) -> None:
+def test_fetch_below_the_log_start_is_out_of_range(pair: ToolComparison, name: str) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     fill(pair, name, 5)
     for bootstrap in pair.bootstraps.values():
@@ -64,7 +64,7 @@ def test_fetch_below_the_log_start_is_out_of_range(pair: SideBySide, name: str) 
 
 
 @pytest.mark.feature("kafka-configs: topics, brokers, groups", client=TOOLS)
-def test_topic_and_broker_configurations_print_the_same(pair: SideBySide, name: str) -> None:
+def test_topic_and_broker_configurations_print_the_same(pair: ToolComparison, name: str) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     topic = ("--entity-type", "topics", "--entity-name", name)
     for change in (
@@ -113,7 +113,7 @@ def test_topic_and_broker_configurations_print_the_same(pair: SideBySide, name: 
 
 
 @pytest.mark.feature("kafka-configs: groups", client=TOOLS)
-def test_group_configurations_print_the_same(pair: SideBySide, name: str) -> None:
+def test_group_configurations_print_the_same(pair: ToolComparison, name: str) -> None:
     group = ("--entity-type", "groups", "--entity-name", name)
     for change in (
         "consumer.session.timeout.ms=50000",
@@ -129,7 +129,7 @@ def test_group_configurations_print_the_same(pair: SideBySide, name: str) -> Non
 
 
 @pytest.mark.feature("kafka-configs: quotas of users, clients, addresses", client=TOOLS)
-def test_quota_commands_print_the_same(pair: SideBySide, name: str) -> None:
+def test_quota_commands_print_the_same(pair: ToolComparison, name: str) -> None:
     user, client = ("--entity-type", "users"), ("--entity-type", "clients")
     named_user, named_client = (*user, "--entity-name", name), (*client, "--entity-name", name)
     change = (
@@ -152,7 +152,7 @@ def test_quota_commands_print_the_same(pair: SideBySide, name: str) -> None:
     pair.same("kafka-configs", *address, "--alter", "--delete-config", "connection_creation_rate")
 
 
-def test_producer_over_its_quota_is_throttled(pair: SideBySide, name: str) -> None:
+def test_producer_over_its_quota_is_throttled(pair: ToolComparison, name: str) -> None:
     """The quota permits the bytes of ten seconds without throttling. The bytes of two more seconds take two seconds."""
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     client = ("--entity-type", "clients", "--entity-name", name)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.interop.drivers.base import Driver
-    from tests.support.side_by_side import SideBySide
+    from tests.support.tool_comparison import ToolComparison
 
 TOOLS = "Kafka's tools 4.3"
 GROUPS = "kafka-consumer-groups"
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 class Members:
     """One group member on each broker. It has committed 20 records; the topic has 10 more records."""
 
-    def __init__(self, pair: SideBySide, drivers: Callable[[str], Driver], name: str, protocol: str) -> None:
+    def __init__(self, pair: ToolComparison, drivers: Callable[[str], Driver], name: str, protocol: str) -> None:
         self.group = f"g-{name}"
         self.topic = name
         make_topic(pair, name)
@@ -50,14 +50,14 @@ def protocol(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def members(pair: SideBySide, drivers: Callable[[str], Driver], name: str, protocol: str) -> Iterator[Members]:
+def members(pair: ToolComparison, drivers: Callable[[str], Driver], name: str, protocol: str) -> Iterator[Members]:
     members = Members(pair, drivers, name, protocol)
     yield members
     members.close()
 
 
 @pytest.mark.feature("kafka-consumer-groups: list, describe (offsets, members, state)", client=TOOLS)
-def test_group_with_a_member_is_described_the_same(pair: SideBySide, members: Members, protocol: str) -> None:
+def test_group_with_a_member_is_described_the_same(pair: ToolComparison, members: Members, protocol: str) -> None:
     group = ("--group", members.group)
     for options in ((), ("--offsets",), ("--offsets", "--verbose"), ("--members",), ("--members", "--verbose")):
         lines = pair.same(GROUPS, "--describe", *group, *options, ordered=False)
@@ -76,7 +76,9 @@ def test_group_with_a_member_is_described_the_same(pair: SideBySide, members: Me
 
 
 @pytest.mark.feature("kafka-consumer-groups: operations refused while the group has members", client=TOOLS)
-def test_reset_and_deletion_of_a_group_with_members_are_refused_the_same(pair: SideBySide, members: Members) -> None:
+def test_reset_and_deletion_of_a_group_with_members_are_refused_the_same(
+    pair: ToolComparison, members: Members
+) -> None:
     group = ("--group", members.group)
     assert any("is not empty" in line for line in pair.same(GROUPS, "--delete", *group))
     pair.same(GROUPS, "--reset-offsets", *group, "--topic", members.topic, "--to-earliest", "--execute")
@@ -84,7 +86,7 @@ def test_reset_and_deletion_of_a_group_with_members_are_refused_the_same(pair: S
 
 
 @pytest.mark.feature("kafka-consumer-groups: reset-offsets, all forms", client=TOOLS)
-def test_offset_resets_print_the_same(pair: SideBySide, members: Members, tmp_path: Path) -> None:
+def test_offset_resets_print_the_same(pair: ToolComparison, members: Members, tmp_path: Path) -> None:
     members.close()
     group, topic = ("--group", members.group), ("--topic", members.topic)
     assert pair.same(GROUPS, "--describe", *group, "--state")[0] == "exit 0"
@@ -127,7 +129,7 @@ def test_offset_resets_print_the_same(pair: SideBySide, members: Members, tmp_pa
 
 
 @pytest.mark.feature("kafka-consumer-groups: delete-offsets, delete", client=TOOLS)
-def test_deletion_of_offsets_and_groups_prints_the_same(pair: SideBySide, members: Members) -> None:
+def test_deletion_of_offsets_and_groups_prints_the_same(pair: ToolComparison, members: Members) -> None:
     members.close()
     group = ("--group", members.group)
     for topic in (f"{members.topic}:0", f"{members.topic}:0", "no-such-topic", f"{members.topic}:7"):

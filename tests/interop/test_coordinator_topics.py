@@ -13,7 +13,7 @@ import pytest
 
 from tests.interop.drivers.base import GroupOptions, ProducerOptions
 from tests.interop.group_helpers import PROTOCOLS, make_topic, read_with_members, write_records
-from tests.support.side_by_side import rubbed
+from tests.support.tool_comparison import comparable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek import LocalCluster
     from tests.interop.drivers.base import Driver
     from tests.support.kafka_broker import KafkaBroker
-    from tests.support.side_by_side import SideBySide
+    from tests.support.tool_comparison import ToolComparison
 
 TOOLS = "Kafka's tools 4.3"
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -84,13 +84,13 @@ def lines_of_test(name: str, printed: str) -> list[str]:
     text = SET.sub(lambda match: ",".join(sorted(re.split(",(?={)", match[0]))), "\n".join(lines))
     for pattern, instead in VARYING:
         text = pattern.sub(instead, text)
-    return rubbed(text)
+    return comparable_lines(text)
 
 
 @pytest.mark.feature("kafka-dump-log: --offsets-decoder, --transaction-log-decoder", client=TOOLS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_records_of_coordinators_equal_those_of_kafka(
-    pair: SideBySide, directories: dict[str, Path], drivers: Callable[[str], Driver], name: str, protocol: str
+    pair: ToolComparison, directories: dict[str, Path], drivers: Callable[[str], Driver], name: str, protocol: str
 ) -> None:
     make_topic(pair, name)
     for bootstrap in pair.bootstraps.values():
@@ -110,7 +110,7 @@ def test_records_of_coordinators_equal_those_of_kafka(
 
 @pytest.mark.feature("kafka-console-consumer: formatters of the coordinators' topics", client=TOOLS)
 def test_formatters_of_the_console_consumer_print_the_same(
-    pair: SideBySide, drivers: Callable[[str], Driver], name: str
+    pair: ToolComparison, drivers: Callable[[str], Driver], name: str
 ) -> None:
     make_topic(pair, name)
     for bootstrap in pair.bootstraps.values():

@@ -10,7 +10,7 @@ from tests.interop.conftest import SETTINGS
 from tests.interop.test_describe_configs import OWN_DEFAULTS
 
 if TYPE_CHECKING:
-    from tests.support.side_by_side import SideBySide
+    from tests.support.tool_comparison import ToolComparison
 
 TOOLS = "Kafka's tools 4.3"
 CONFIGS = "kafka-configs"
@@ -36,7 +36,7 @@ def settings(lines: list[str]) -> dict[str, str]:
     return rows
 
 
-def described(pair: SideBySide, *entity: str) -> tuple[dict[str, str], dict[str, str]]:
+def described(pair: ToolComparison, *entity: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return the descriptions by Odradek and by Kafka."""
     output = pair.both(CONFIGS, *entity, "--describe", "--all")
     assert output["odradek"][1] == output["kafka"][1]
@@ -44,7 +44,7 @@ def described(pair: SideBySide, *entity: str) -> tuple[dict[str, str], dict[str,
 
 
 @pytest.mark.feature("kafka-configs: --describe --all of topics, brokers, groups", client=TOOLS)
-def test_description_of_a_topic_equals_that_of_kafka(pair: SideBySide, name: str) -> None:
+def test_description_of_a_topic_equals_that_of_kafka(pair: ToolComparison, name: str) -> None:
     changes = ("--config", "retention.ms=60000", "--config", "cleanup.policy=compact,delete")
     assert pair.same("kafka-topics", "--create", "--topic", name, *changes)[0] == "exit 0"
     odradek, kafkas = described(pair, "--entity-type", "topics", "--entity-name", name)
@@ -53,7 +53,7 @@ def test_description_of_a_topic_equals_that_of_kafka(pair: SideBySide, name: str
 
 
 @pytest.mark.feature("kafka-configs: --describe --all of topics, brokers, groups", client=TOOLS)
-def test_description_of_a_broker_equals_that_of_kafka(pair: SideBySide) -> None:
+def test_description_of_a_broker_equals_that_of_kafka(pair: ToolComparison) -> None:
     odradek, kafkas = described(pair, "--entity-type", "brokers", "--entity-name", "1")
     common = [setting for setting in odradek if setting in kafkas and setting not in OWN_DEFAULTS]
     assert len(common) > 50
@@ -65,7 +65,7 @@ def test_description_of_a_broker_equals_that_of_kafka(pair: SideBySide) -> None:
 
 
 @pytest.mark.feature("kafka-configs: --describe --all of topics, brokers, groups", client=TOOLS)
-def test_description_of_a_group_equals_that_of_kafka(pair: SideBySide, name: str) -> None:
+def test_description_of_a_group_equals_that_of_kafka(pair: ToolComparison, name: str) -> None:
     group = ("--entity-type", "groups", "--entity-name", name)
     for change in ((), ("--alter", "--add-config", "consumer.session.timeout.ms=50000")):
         if change:
@@ -78,7 +78,7 @@ def test_description_of_a_group_equals_that_of_kafka(pair: SideBySide, name: str
 
 
 @pytest.mark.feature("kafka-configs: broker-loggers, client-metrics: refused with a reason", client=TOOLS)
-def test_resource_types_without_configurations_are_empty_or_refused(pair: SideBySide, name: str) -> None:
+def test_resource_types_without_configurations_are_empty_or_refused(pair: ToolComparison, name: str) -> None:
     """Odradek has no log4j loggers, and requests no client metrics (KIP-714)."""
     metrics, logger = ("--entity-type", "client-metrics"), ("--entity-type", "broker-loggers", "--entity-name", "1")
     named = (*metrics, "--entity-name", name)
@@ -96,7 +96,7 @@ def test_resource_types_without_configurations_are_empty_or_refused(pair: SideBy
 
 
 @pytest.mark.feature("kafka-acls: list, add, remove: refused as without an authorizer", client=TOOLS)
-def test_acls_are_refused_without_an_authorizer(pair: SideBySide, name: str) -> None:
+def test_acls_are_refused_without_an_authorizer(pair: ToolComparison, name: str) -> None:
     rule = ("--allow-principal", "User:alice", "--operation", "Read", "--topic", name)
     for arguments in (("--list",), ("--add", *rule), ("--remove", "--force", *rule)):
         output = pair.same("kafka-acls", *arguments)

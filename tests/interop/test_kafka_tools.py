@@ -15,14 +15,14 @@ from tests.interop.drivers.base import Driver, ProducerOptions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.side_by_side import SideBySide
+    from tests.support.tool_comparison import ToolComparison
 
 TOOLS = "Kafka's tools 4.3"
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 
 @pytest.mark.feature("kafka-topics: create, alter, describe, list, delete", client=TOOLS)
-def test_kafka_topics_prints_the_same(pair: SideBySide, name: str) -> None:
+def test_kafka_topics_prints_the_same(pair: ToolComparison, name: str) -> None:
     create = ("--create", "--topic", name, "--partitions", "3", "--config", "retention.ms=60000")
     assert pair.same("kafka-topics", *create)[0] == "exit 0"
     assert len(pair.same("kafka-topics", "--describe", "--topic", name)) == 5
@@ -50,7 +50,7 @@ def test_kafka_topics_prints_the_same(pair: SideBySide, name: str) -> None:
 
 @pytest.mark.feature("kafka-console-producer", client=TOOLS)
 def test_get_offsets_after_console_producer_prints_the_same(
-    pair: SideBySide, name: str, drivers: Callable[[str], Driver]
+    pair: ToolComparison, name: str, drivers: Callable[[str], Driver]
 ) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     lines = "".join(f"key{number}:value {number}\n" for number in range(50))
@@ -64,7 +64,7 @@ def test_get_offsets_after_console_producer_prints_the_same(
 
 
 @pytest.mark.feature("kafka-get-offsets", client=TOOLS)
-def test_get_offsets_prints_the_same(pair: SideBySide, name: str, drivers: Callable[[str], Driver]) -> None:
+def test_get_offsets_prints_the_same(pair: ToolComparison, name: str, drivers: Callable[[str], Driver]) -> None:
     retention = ("--config", "retention.ms=-1")  # the timestamps of the records below are in the past
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "2", *retention)
     for bootstrap in pair.bootstraps.values():
@@ -83,7 +83,7 @@ def test_get_offsets_prints_the_same(pair: SideBySide, name: str, drivers: Calla
 @pytest.mark.feature("kafka-producer-perf-test, with and without transactions", client=TOOLS)
 @pytest.mark.parametrize("transactional", [False, True])
 def test_producer_performance_writes_all_records(
-    pair: SideBySide, name: str, drivers: Callable[[str], Driver], transactional: bool
+    pair: ToolComparison, name: str, drivers: Callable[[str], Driver], transactional: bool
 ) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     load = ("--topic", name, "--num-records", "5000", "--record-size", "200", "--throughput", "-1")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.interop.drivers.base import GroupConsumer
-    from tests.support.side_by_side import SideBySide
+    from tests.support.tool_comparison import ToolComparison
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
@@ -36,7 +36,7 @@ def poll_until_assigned(members: list[GroupConsumer], assignments: list[list[int
 @pytest.mark.feature("groups, consumer protocol (KIP-848): subscription by regular expression")
 @pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
 def test_members_subscribe_by_regular_expression(
-    driver: Driver, drivers: Callable[[str], Driver], pair: SideBySide, name: str
+    driver: Driver, drivers: Callable[[str], Driver], pair: ToolComparison, name: str
 ) -> None:
     for topic in (f"{name}-a", f"{name}-b", f"{name}-other"):
         make_topic(pair, topic)
@@ -58,7 +58,9 @@ def test_members_subscribe_by_regular_expression(
         member.close()
 
 
-def test_invalid_regular_expression_is_refused(drivers: Callable[[str], Driver], pair: SideBySide, name: str) -> None:
+def test_invalid_regular_expression_is_refused(
+    drivers: Callable[[str], Driver], pair: ToolComparison, name: str
+) -> None:
     errors = []
     for bootstrap in pair.bootstraps.values():
         member = drivers("Java 4.3").member(bootstrap, "(", GroupOptions(f"g-{name}", "consumer", pattern=True))
@@ -77,7 +79,7 @@ def test_invalid_regular_expression_is_refused(drivers: Callable[[str], Driver],
 @pytest.mark.feature("groups: conversion of active groups to the consumer protocol and back")
 @pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
 def test_active_group_is_converted_and_converted_back(
-    driver: Driver, drivers: Callable[[str], Driver], pair: SideBySide, name: str
+    driver: Driver, drivers: Callable[[str], Driver], pair: ToolComparison, name: str
 ) -> None:
     """The first member of the consumer protocol converts the group. When the last one leaves, it is converted back."""
     make_topic(pair, name)

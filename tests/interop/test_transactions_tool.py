@@ -17,7 +17,7 @@ from tests.support.raw_client import RawClient
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.support.side_by_side import SideBySide
+    from tests.support.tool_comparison import ToolComparison
 
 TOOLS = "Kafka's tools 4.3"
 TOOL = "kafka-transactions"
@@ -39,7 +39,7 @@ def open_transaction(driver: Driver, bootstrap: str, topic: str) -> None:
 
 
 @pytest.mark.feature("kafka-transactions: list, describe, describe-producers, abort", client=TOOLS)
-def test_list_and_describe_print_the_same(pair: SideBySide, name: str, drivers: Callable[[str], Driver]) -> None:
+def test_list_and_describe_print_the_same(pair: ToolComparison, name: str, drivers: Callable[[str], Driver]) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     for bootstrap in pair.bootstraps.values():
         open_transaction(drivers("Java 4.3"), bootstrap, name)
@@ -77,7 +77,7 @@ def wait_for_end(driver: Driver, bootstrap: str, topic: str) -> None:
 
 @pytest.mark.feature("kafka-transactions: unknown ids and refused requests", client=TOOLS)
 def test_commands_for_unknown_ids_and_partitions_print_the_same(
-    pair: SideBySide, drivers: Callable[[str], Driver], name: str
+    pair: ToolComparison, drivers: Callable[[str], Driver], name: str
 ) -> None:
     make_topic(pair, name)
     producers = []
@@ -102,7 +102,7 @@ def test_commands_for_unknown_ids_and_partitions_print_the_same(
 
 
 @contextmanager
-def unverified(pair: SideBySide) -> Iterator[None]:
+def unverified(pair: ToolComparison) -> Iterator[None]:
     """Disable the verification of partitions by the coordinator on both brokers."""
     setting = "transaction.partition.verification.enable"
     brokers = ("kafka-configs", "--entity-type", "brokers", "--entity-default")
@@ -126,7 +126,7 @@ async def write_hanging(bootstrap: str, topic: str, written_ms: int) -> None:
 @pytest.mark.feature(
     "kafka-transactions: find-hanging, describe-producers, abort of a hanging transaction", client=TOOLS
 )
-def test_hanging_transaction_is_found_and_aborted(pair: SideBySide, name: str) -> None:
+def test_hanging_transaction_is_found_and_aborted(pair: ToolComparison, name: str) -> None:
     make_topic(pair, name)
     written_ms = int(time.time() * 1_000) - WRITTEN_BEFORE_MS
     with unverified(pair):

@@ -10,13 +10,13 @@ import pytest
 
 from tests.interop.drivers.base import ProducerOptions
 from tests.interop.group_helpers import PARTITIONS, PROTOCOLS, WRITTEN_MS, make_topic, write_records
-from tests.support.side_by_side import ADDRESS
+from tests.support.tool_comparison import ADDRESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.interop.drivers.base import Driver
-    from tests.support.side_by_side import SideBySide
+    from tests.support.tool_comparison import ToolComparison
     from tests.support.tool_jvm import Finished
 
 TOOLS = "Kafka's tools 4.3"
@@ -51,7 +51,7 @@ def without_repeats(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.feature("kafka-verifiable-producer", client=TOOLS)
 @pytest.mark.parametrize("acks", ["-1", "1"])
-def test_verifiable_producer_reports_the_same(pair: SideBySide, name: str, acks: str) -> None:
+def test_verifiable_producer_reports_the_same(pair: ToolComparison, name: str, acks: str) -> None:
     make_topic(pair, name)
     count = ("--max-messages", str(RECORDS), "--repeating-keys", "7", "--value-prefix", "1")
     finished = pair.finished(PRODUCER, "--topic", name, *count, "--acks", acks)
@@ -63,7 +63,7 @@ def test_verifiable_producer_reports_the_same(pair: SideBySide, name: str, acks:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("options", [(), ("--enable-autocommit",)])
 def test_verifiable_consumer_reports_the_same(
-    pair: SideBySide, drivers: Callable[[str], Driver], name: str, protocol: str, options: tuple[str, ...]
+    pair: ToolComparison, drivers: Callable[[str], Driver], name: str, protocol: str, options: tuple[str, ...]
 ) -> None:
     make_topic(pair, name)
     for bootstrap in pair.bootstraps.values():
@@ -86,7 +86,7 @@ def test_verifiable_consumer_reports_the_same(
 @pytest.mark.parametrize("group_mode", [False, True])
 @pytest.mark.parametrize("aborts", [False, True])
 def test_transactional_message_copier_reports_the_same(
-    pair: SideBySide, drivers: Callable[[str], Driver], name: str, group_mode: bool, aborts: bool
+    pair: ToolComparison, drivers: Callable[[str], Driver], name: str, group_mode: bool, aborts: bool
 ) -> None:
     output = f"{name}-out"
     for topic in (name, output):
@@ -117,7 +117,7 @@ def test_transactional_message_copier_reports_the_same(
 
 
 @pytest.mark.feature("kafka-console-consumer: isolation levels, groups, output of record fields", client=TOOLS)
-def test_console_consumer_prints_the_same(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
+def test_console_consumer_prints_the_same(pair: ToolComparison, drivers: Callable[[str], Driver], name: str) -> None:
     make_topic(pair, name)
     for bootstrap in pair.bootstraps.values():
         producer = drivers("Java 4.3").producer(bootstrap, ProducerOptions(transactional_id=f"id-{name}"))

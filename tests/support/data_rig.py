@@ -39,8 +39,7 @@ from odradek.storage.files import checkpoint
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.recovery.loaded_log import OpenOptions
 from tests.support import broker_context
-from tests.support.held_commits import Gate as HeldBy
-from tests.support.held_commits import held_by
+from tests.support.delayed_commits import delayed_by
 from tests.support.quotas import Unlimited
 
 NOW_MS = 1_700_000_000_000
@@ -61,8 +60,8 @@ class Clock:
         return self.monotonic_ms() * 1_000
 
 
-class Gate:
-    """A commit gate that the test opens by hand."""
+class ManualCommit:
+    """Commit condition of one leader term: the high watermark advances when the test calls `advance`."""
 
     def __init__(self, topic: str, partition: int, advance: Callable[[int], None]) -> None:
         self._advance: Callable[[int], None] | None = advance
@@ -71,7 +70,8 @@ class Gate:
     def acknowledgeable(self, offset: int) -> None:
         self.reached = offset
 
-    def open(self, offset: int | None = None) -> None:
+    def advance(self, offset: int | None = None) -> None:
+        """Commit up to `offset`, or up to the log end."""
         if self._advance is not None:
             self._advance(self.reached if offset is None else offset)
 
@@ -132,7 +132,7 @@ class FailingDisk(OsDisk):
         super().__init__()
         self.failing: dict[str, int] = {}
         self.syncs = 0
-        self.sync_gate: asyncio.Event | None = None
+        self.sync_allowed: asyncio.Event | None = None
 
     def open(self, path: str, *, create: bool) -> Any:
         return _FailingFile(super().open(path, create=create), self)
@@ -166,8 +166,8 @@ class _FailingFile:
 
     async def sync(self) -> None:
         self._disk.syncs += 1
-        if self._disk.sync_gate is not None:
-            await self._disk.sync_gate.wait()
+        if self._disk.sync_allowed is not None:
+            await self._disk.sync_allowed.wait()
         self._disk.check("sync")
         await self._file.sync()
 
@@ -231,7 +231,7 @@ class Rig:
         self,
         folder: Path,
         *assignments: str,
-        gate: Callable[[str, int, Callable[[int], None]], HeldBy] | None = None,
+        manual_commits: bool = False,
         config: LogConfig | None = None,
         node_id: int = NODE,
     ) -> None:
@@ -242,6 +242,8 @@ class Rig:
         self.config = broker_context.config(*assignments)
         self.log_config = config or LogConfig()
         self.tasks: list[asyncio.Task[Any]] = []
+        self.commits: list[ManualCommit] = []
+        """With `manual_commits`: the commit condition of each leader term, in the order of the elections."""
         self.metadata = SimpleNamespace(image=EMPTY_IMAGE)
         self.rates = {"leader": LONG_MAX, "follower": LONG_MAX}
         self.throttles = ReplicaThrottles(
@@ -258,7 +260,7 @@ class Rig:
             spawn=self.spawn,
             config_of=self.config_of,
             replication=self.replication,
-            leader_term=LeaderTerm if gate is None else held_by(gate),
+            leader_term=delayed_by(self._manual_commit) if manual_commits else LeaderTerm,
         )
         self.coordinator = FakeTxnCoordinator()
         self.authorizer: AllowAll = AllowAll()
@@ -285,6 +287,10 @@ class Rig:
             self.sessions, self.clock, self.services.budget, self.spawn, self.config.fetch_max_bytes
         )
         self.begin()
+
+    def _manual_commit(self, topic: str, partition: int, advance: Callable[[int], None]) -> ManualCommit:
+        self.commits.append(ManualCommit(topic, partition, advance))
+        return self.commits[-1]
 
     def is_in_sync(self, partition: Partition) -> bool:
         return self.node_id in self.metadata.image.partition(partition.topic, partition.index).isr

@@ -52,16 +52,17 @@ class MemorySnapshotWriter:
 
 @dataclass
 class MemoryRaftStorage:
-    """`gate`: when it is set, `sync` waits for it (a slow disk).
+    """In-memory storage of a Raft log.
 
-    `broken`: every write raises. `done`: what was done, in order.
+    `sync_allowed`: with an event, `sync` and `read` wait for it (a slow disk). `broken`: every write raises.
+    `done`: all operations, in order.
     """
 
     batches: list[bytes] = field(default_factory=list)
     hard_state: HardState | None = None
     synced: int = 0
     syncs: int = 0
-    gate: asyncio.Event | None = None
+    sync_allowed: asyncio.Event | None = None
     broken: bool = False
     high_watermark: int = 0
     whole: bool = True
@@ -99,8 +100,8 @@ class MemoryRaftStorage:
 
     async def save_hard_state(self, state: HardState) -> None:
         self.check()
-        if self.gate is not None:
-            await self.gate.wait()
+        if self.sync_allowed is not None:
+            await self.sync_allowed.wait()
         self.done.append("saved")
         self.hard_state = state
 
@@ -118,8 +119,8 @@ class MemoryRaftStorage:
 
     async def sync(self) -> None:
         written = len(self.batches)
-        if self.gate is not None:
-            await self.gate.wait()
+        if self.sync_allowed is not None:
+            await self.sync_allowed.wait()
         self.done.append("synced")
         self.synced = min(written, len(self.batches))
         self.syncs += 1

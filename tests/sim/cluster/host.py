@@ -18,7 +18,7 @@ from tests.sim.environment.clock import SimClock
 from tests.sim.environment.disk import DiskFault, DiskLatency, SimDisk
 from tests.sim.environment.medium import Medium, flip_rebuildable
 from tests.sim.world import host_name
-from tests.support.held_commits import held_by
+from tests.support.delayed_commits import delayed_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,7 +129,7 @@ class Machine:
             env,
             on_fatal=partial(self._on_fatal, name),
             on_unexpected=partial(self._on_unexpected, name),
-            leader_term=held_by(cluster.commit_delays) if cluster.options.brokers == 1 else LeaderTerm,
+            leader_term=delayed_by(cluster.commit_delays) if cluster.options.brokers == 1 else LeaderTerm,
         )
         task = self.loop.spawn(name, node.start(), f"start {name}")
         try:

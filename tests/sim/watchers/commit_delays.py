@@ -49,7 +49,7 @@ class CommitDelays:
 
 
 class DelayedCommits:
-    """Delay of one partition's high watermark; implements `tests.support.held_commits.Gate`."""
+    """Delay of one partition's high watermark; implements `tests.support.delayed_commits.CommitCondition`."""
 
     def __init__(self, delays: CommitDelays, partition: Partition, advance: Callable[[int], None]) -> None:
         self._delays = delays

@@ -17,16 +17,16 @@ from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopics
 from odradek.protocol.messages.envelope import EnvelopeRequest
 from odradek.protocol.messages.metadata import MetadataRequest
 from odradek.protocol.messages.vote import RequestPartitionData, RequestTopicData, VoteRequest
+from tests.support.node_cluster import CLUSTER_ID, NodeCluster
 from tests.support.ports import free_ports
 from tests.support.raw_client import ConnectionLost, encode_request
-from tests.support.several_nodes import CLUSTER_ID, Nodes
 
 WITHIN_S = 30
 
 
 @asynccontextmanager
-async def cluster(directory: Path, count: int = 3, **settings: object) -> AsyncIterator[Nodes]:
-    nodes = Nodes(directory, count, **settings)  # type: ignore[arg-type]
+async def cluster(directory: Path, count: int = 3, **settings: object) -> AsyncIterator[NodeCluster]:
+    nodes = NodeCluster(directory, count, **settings)  # type: ignore[arg-type]
     try:
         await nodes.start()
         yield nodes
@@ -125,7 +125,7 @@ def connected(port: int) -> socket.socket:
 
 async def test_quorum_requests_are_served_only_on_the_inter_broker_listener(tmp_path: Path) -> None:
     client, inter_broker = free_ports(2)
-    nodes = Nodes(
+    nodes = NodeCluster(
         tmp_path,
         1,
         listeners=f"PLAINTEXT://127.0.0.1:{client},INTERNAL://127.0.0.1:{inter_broker}",
@@ -153,7 +153,7 @@ async def test_vote_with_another_cluster_id_is_refused(tmp_path: Path) -> None:
 
 
 async def test_new_data_directory_without_cluster_id_cannot_start(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path, 3)
+    nodes = NodeCluster(tmp_path, 3)
     nodes.settings["odradek.cluster.id"] = ""
     try:
         with pytest.raises(CannotStartError, match=r"odradek.cluster.id is not set"):
@@ -163,7 +163,7 @@ async def test_new_data_directory_without_cluster_id_cannot_start(tmp_path: Path
 
 
 async def test_node_with_another_cluster_id_cannot_start(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path, 3)
+    nodes = NodeCluster(tmp_path, 3)
     try:
         await nodes.start([1, 2])
         nodes.settings["odradek.cluster.id"] = "ZZZZZZZZZZZZZZZZZZZZZQ"

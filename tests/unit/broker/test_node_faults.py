@@ -14,16 +14,16 @@ from odradek.broker.node import CannotStartError
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.protocol.errors import ErrorCode
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.several_nodes import Nodes
+from tests.support.node_cluster import NodeCluster
 
 HOUR_MS = 3_600_000
 VALUES = [b"%d" % number for number in range(20)]
 
 
 @asynccontextmanager
-async def cluster(directory: Path, **settings: object) -> AsyncIterator[Nodes]:
+async def cluster(directory: Path, **settings: object) -> AsyncIterator[NodeCluster]:
     """Start three nodes with a topic `t` that holds VALUES: three replicas, led by node 1."""
-    nodes = Nodes(directory, 3, **settings)  # type: ignore[arg-type]
+    nodes = NodeCluster(directory, 3, **settings)  # type: ignore[arg-type]
     try:
         await nodes.start()
         await nodes.create("t", [1, 2, 3], min_insync_replicas="2")
@@ -33,11 +33,11 @@ async def cluster(directory: Path, **settings: object) -> AsyncIterator[Nodes]:
         await nodes.stop()
 
 
-async def stop(nodes: Nodes, node_id: int) -> None:
+async def stop(nodes: NodeCluster, node_id: int) -> None:
     await nodes.nodes.pop(node_id).stop()
 
 
-def log_file(nodes: Nodes, node_id: int, topic: str = "t") -> Path:
+def log_file(nodes: NodeCluster, node_id: int, topic: str = "t") -> Path:
     return nodes.directory / f"node-{node_id}" / f"{topic}-0" / f"{0:020d}.log"
 
 
@@ -66,7 +66,7 @@ async def test_node_with_a_new_disk_replicates_all_records_again(tmp_path: Path)
 
 
 async def test_last_in_sync_replica_with_an_empty_disk_is_not_elected(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path, 3)
+    nodes = NodeCluster(tmp_path, 3)
     try:
         await nodes.start()
         await nodes.create("alone", [1])
@@ -109,7 +109,7 @@ async def test_damaged_log_is_truncated_at_start_and_replicated_again(tmp_path: 
 
 
 async def test_write_error_on_the_leader_moves_leadership_and_loses_no_record(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path, 3)
+    nodes = NodeCluster(tmp_path, 3)
     disk = FaultyDisk()
     try:
         nodes.make(1, disk=disk)
@@ -129,7 +129,7 @@ async def test_write_error_on_the_leader_moves_leadership_and_loses_no_record(tm
 
 
 async def test_full_disk_of_a_follower_removes_it_from_the_isr(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path, 3)
+    nodes = NodeCluster(tmp_path, 3)
     disk = FaultyDisk()
     try:
         nodes.make(3, disk=disk)
@@ -172,7 +172,7 @@ async def test_produce_below_min_insync_replicas_is_not_acknowledged(tmp_path: P
 
 @pytest.mark.parametrize("clock_ahead_ms", [HOUR_MS, -HOUR_MS])
 async def test_clock_one_hour_off_changes_no_result_and_is_logged(tmp_path: Path, clock_ahead_ms: int) -> None:
-    nodes = Nodes(tmp_path, 3)
+    nodes = NodeCluster(tmp_path, 3)
     with capture_logs() as logs:
         try:
             nodes_by_id = {
@@ -202,7 +202,7 @@ async def test_clock_one_hour_off_changes_no_result_and_is_logged(tmp_path: Path
 
 async def test_second_process_with_the_same_node_id_cannot_start(tmp_path: Path) -> None:
     async with cluster(tmp_path, **{"broker.session.timeout.ms": 900, "broker.heartbeat.interval.ms": 100}) as nodes:
-        duplicate = Nodes(tmp_path / "duplicate", 1)
+        duplicate = NodeCluster(tmp_path / "duplicate", 1)
         duplicate.voters = nodes.voters
         duplicate.settings["node.id"] = 2
         duplicate.settings.update(nodes.settings)
@@ -220,7 +220,7 @@ async def test_second_process_with_the_same_node_id_cannot_start(tmp_path: Path)
 
 async def test_second_node_on_the_same_port_cannot_start(tmp_path: Path) -> None:
     async with cluster(tmp_path) as nodes:
-        duplicate = Nodes(tmp_path / "duplicate", 1)
+        duplicate = NodeCluster(tmp_path / "duplicate", 1)
         duplicate.ports = [nodes.port(2)]
         try:
             with pytest.raises(CannotStartError, match=rf"cannot listen on 127\.0\.0\.1:{nodes.port(2)} .*in use"):

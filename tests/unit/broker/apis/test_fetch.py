@@ -14,7 +14,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import FetchResponse, ForgottenTopic, ReplicaState
 from odradek.protocol.records.metadata import PartitionChangeRecord
 from tests.support import broker_context
-from tests.support.data_rig import EIO, Gate, Rig, batch, outcome
+from tests.support.data_rig import EIO, Rig, batch, outcome
 from tests.support.fetching import VERSION, append, errors, offsets, partition_responses, read, request, settle
 
 E = ErrorCode
@@ -58,7 +58,7 @@ async def test_fetch_outside_of_the_log_is_offset_out_of_range(tmp_path: Path, o
 
 
 async def test_consumer_reads_nothing_above_the_high_watermark(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, gate=Gate)
+    rig = Rig(tmp_path, manual_commits=True)
     rig.topic("t")
     append(rig, b"a")
     for offset in (0, 1):

@@ -11,7 +11,7 @@ from odradek.broker.fetch.read import FetchPass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import FetchRequest, FetchResponse
 from odradek.protocol.records.metadata import PartitionChangeRecord, RemoveTopicRecord
-from tests.support.data_rig import EIO, Gate, Rig, batch, outcome
+from tests.support.data_rig import EIO, Rig, batch, outcome
 from tests.support.fetching import (
     VERSION,
     append,
@@ -79,19 +79,13 @@ async def test_waiting_for_min_bytes_reads_no_data(tmp_path: Path, monkeypatch: 
 
 
 async def test_read_uncommitted_fetch_waits_for_the_high_watermark(tmp_path: Path) -> None:
-    gates: list[Gate] = []
-
-    def gate(topic: str, index: int, advance: Any) -> Gate:
-        gates.append(Gate(topic, index, advance))
-        return gates[-1]
-
-    rig = Rig(tmp_path, gate=gate)
+    rig = Rig(tmp_path, manual_commits=True)
     rig.topic("t")
     task = await park(rig, request(("t", 0, 0), max_wait_ms=60_000))
     append(rig, b"a")
     await settle()
     assert not task.done()
-    gates[0].open()
+    rig.commits[0].advance()
     assert offsets(partition_responses(await task)[0]) == [0]
 
 

@@ -25,7 +25,7 @@ from odradek.protocol.messages.offset_for_leader_epoch import (
 from odradek.protocol.records.metadata import PartitionChangeRecord
 from odradek.storage.producers.entry import Origin
 from tests.support import broker_context
-from tests.support.data_rig import EIO, NOW_MS, Gate, Rig, batch, outcome
+from tests.support.data_rig import EIO, NOW_MS, Rig, batch, outcome
 
 E = ErrorCode
 CONSUMER, DEBUGGER = -1, -2
@@ -91,7 +91,7 @@ async def test_list_offsets_with_read_committed_ends_at_the_last_stable_offset(t
 
 
 async def test_list_offsets_of_replicas_and_debug_consumers_returns_the_log_end(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, gate=Gate)
+    rig = Rig(tmp_path, manual_commits=True)
     rig.topic("t")
     append(rig, NOW_MS)
     assert [
@@ -107,22 +107,16 @@ async def test_list_offsets_of_replicas_and_debug_consumers_returns_the_log_end(
 async def test_latest_offset_of_a_new_leader_is_not_available_yet(
     tmp_path: Path, version: int, error: ErrorCode
 ) -> None:
-    gates: list[Gate] = []
-
-    def gate(topic: str, index: int, advance: Any) -> Gate:
-        gates.append(Gate(topic, index, advance))
-        return gates[-1]
-
-    rig = Rig(tmp_path, gate=gate)
+    rig = Rig(tmp_path, manual_commits=True)
     topic_id = rig.topic("t")
     append(rig, NOW_MS, NOW_MS)
-    gates[0].open(1)
+    rig.commits[0].advance(1)
     rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=1))
     assert (await list_offset(rig, special_values.LATEST, version=version))[0] is error
     assert (await list_offset(rig, NOW_MS + 1, version=version))[0] is error
     assert (await list_offset(rig, NOW_MS, version=version))[:3] == (E.NONE, NOW_MS, 0)
     assert (await list_offset(rig, special_values.EARLIEST, version=version))[0] is E.NONE
-    gates[1].open()
+    rig.commits[1].advance()
     assert (await list_offset(rig, special_values.LATEST, version=version))[2] == 2
 
 

@@ -23,7 +23,7 @@ from odradek.protocol.records.metadata import PartitionChangeRecord
 from odradek.storage.config import LogConfig
 from odradek.storage.producers.entry import Origin
 from tests.support import broker_context
-from tests.support.data_rig import EIO, NOW_MS, Gate, Rig, batch, fetched, outcome
+from tests.support.data_rig import EIO, NOW_MS, Rig, batch, fetched, outcome
 
 E = ErrorCode
 VERSION = 12
@@ -132,27 +132,21 @@ async def test_acks_zero_has_no_response_and_an_error_closes_the_connection(tmp_
 
 
 async def test_acks_all_waits_for_the_high_watermark_and_acks_one_does_not(tmp_path: Path) -> None:
-    gates: list[Gate] = []
-
-    def gate(topic: str, index: int, advance: Any) -> Gate:
-        gates.append(Gate(topic, index, advance))
-        return gates[-1]
-
-    rig = Rig(tmp_path, gate=gate)
+    rig = Rig(tmp_path, manual_commits=True)
     rig.topic("t")
     context = rig.context(0, VERSION)
     waiting: Any = [produce.handle(context, request(("t", 0, batch()))) for _ in range(3)]
     assert isinstance(produce.handle(context, request(("t", 0, batch()), acks=1)), ProduceResponse)
     assert not any(future.done() for future in waiting)
-    gates[0].open(2)
+    rig.commits[0].advance(2)
     assert [future.done() for future in waiting] == [True, True, False]
-    gates[0].open()
+    rig.commits[0].advance()
     assert errors(waiting[2].result()) == [E.NONE]
     assert partition_responses(waiting[2].result())[0].base_offset == 2
 
 
 async def test_append_not_committed_in_time_is_a_request_timeout_and_stays_in_the_log(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, gate=Gate)
+    rig = Rig(tmp_path, manual_commits=True)
     rig.topic("t")
     response = await send(rig, request(("t", 0, batch()), timeout_ms=0))
     assert errors(response) == [E.REQUEST_TIMED_OUT]
@@ -161,7 +155,7 @@ async def test_append_not_committed_in_time_is_a_request_timeout_and_stays_in_th
 
 
 async def test_lost_leadership_fails_parked_produce_requests_with_a_hint_to_the_new_leader(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, gate=Gate)
+    rig = Rig(tmp_path, manual_commits=True)
     topic_id = rig.topic("t", replicas=(1, 2))
     waiting: Any = produce.handle(rig.context(0, VERSION), request(("t", 0, batch())))
     rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=2))
@@ -348,7 +342,7 @@ async def test_marker_between_verification_and_append_invalidates_the_guard(tmp_
 async def test_flush_messages_one_acknowledges_only_after_the_flush(tmp_path: Path) -> None:
     rig = Rig(tmp_path, config=LogConfig(flush_messages=1))
     rig.topic("t")
-    rig.disk.sync_gate = asyncio.Event()
+    rig.disk.sync_allowed = asyncio.Event()
     context = rig.context(0, VERSION)
     waiting: Any = [produce.handle(context, request(("t", 0, batch()), acks=acks)) for acks in (-1, 1, -1)]
     for _ in range(10):
@@ -356,7 +350,7 @@ async def test_flush_messages_one_acknowledges_only_after_the_flush(tmp_path: Pa
     assert not any(future.done() for future in waiting)
     assert rig.partition().log.high_watermark == 0
     before = rig.disk.syncs
-    rig.disk.sync_gate.set()
+    rig.disk.sync_allowed.set()
     assert [errors(await future) for future in waiting] == [[E.NONE]] * 3
     assert rig.partition().log.flushed_offset == rig.partition().log.high_watermark == 3
     assert rig.disk.syncs > before
@@ -374,7 +368,7 @@ async def test_a_failed_flush_acknowledges_nothing_and_takes_the_partition_offli
 
 
 async def test_a_failed_write_acknowledges_nothing_and_takes_the_partition_offline(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, gate=Gate)
+    rig = Rig(tmp_path, manual_commits=True)
     rig.topic("t", 2)
     parked: Any = produce.handle(rig.context(0, VERSION), request(("t", 0, batch())))
     rig.disk.failing["write"] = EIO

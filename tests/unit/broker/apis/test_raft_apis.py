@@ -21,7 +21,7 @@ from odradek.protocol.messages import begin_quorum_epoch as begin
 from odradek.protocol.messages import describe_quorum as describe
 from odradek.protocol.messages import end_quorum_epoch as end
 from odradek.protocol.messages import fetch, fetch_snapshot, vote
-from tests.support.several_nodes import CLUSTER_ID, Nodes
+from tests.support.node_cluster import CLUSTER_ID, NodeCluster
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,7 +65,7 @@ def snapshot_request(
 
 
 async def test_invalid_quorum_requests_are_refused_and_change_no_state(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path, 1)
+    nodes = NodeCluster(tmp_path, 1)
     await nodes.start()
     raft = nodes.nodes[1].quorum.raft.core
     epoch = raft.epoch
@@ -101,7 +101,7 @@ async def test_invalid_quorum_requests_are_refused_and_change_no_state(tmp_path:
 
 
 async def test_fetch_of_the_metadata_log_checks_epoch_offset_and_replica(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path, 1)
+    nodes = NodeCluster(tmp_path, 1)
     await nodes.start()
     raft = nodes.nodes[1].quorum.raft.core
     epoch, end_offset = raft.epoch, raft.log.end_offset
@@ -129,7 +129,7 @@ async def test_fetch_of_the_metadata_log_checks_epoch_offset_and_replica(tmp_pat
 
 
 async def test_fetch_snapshot_returns_the_snapshot_in_parts(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path, 1, metadata_log_max_record_bytes_between_snapshots=1)
+    nodes = NodeCluster(tmp_path, 1, metadata_log_max_record_bytes_between_snapshots=1)
     await nodes.start()
     await nodes.create("t", [1])
     raft = nodes.nodes[1].quorum.raft
@@ -163,7 +163,7 @@ async def test_fetch_snapshot_returns_the_snapshot_in_parts(tmp_path: Path) -> N
 
 
 async def test_describe_quorum_returns_the_leaders_state_from_every_node(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path, 4, voters=3)
+    nodes = NodeCluster(tmp_path, 4, voters=3)
     await nodes.start()
     request = describe.DescribeQuorumRequest(
         [

@@ -27,7 +27,7 @@ from odradek.protocol.messages.write_txn_markers import (
 from odradek.runtime import shard
 from odradek.storage.producers.entry import Origin
 from tests.support import broker_context
-from tests.support.data_rig import EIO, NODE, NOW_MS, Gate, Rig, batch, outcome
+from tests.support.data_rig import EIO, NODE, NOW_MS, Rig, batch, outcome
 
 E = ErrorCode
 
@@ -85,23 +85,17 @@ async def test_older_coordinator_epoch_is_fenced_and_the_same_epoch_writes_again
 
 
 async def test_marker_write_completes_when_all_markers_are_committed(tmp_path: Path) -> None:
-    gates: list[Gate] = []
-
-    def gate(topic: str, index: int, advance: Any) -> Gate:
-        gates.append(Gate(topic, index, advance))
-        return gates[-1]
-
-    rig = Rig(tmp_path, gate=gate)
+    rig = Rig(tmp_path, manual_commits=True)
     rig.topic("t", 2)
     written = rig.services.markers.write([marker(7, 0, 1)])
-    gates[1].open()
+    rig.commits[1].advance()
     assert not written.done()
-    gates[0].open()
+    rig.commits[0].advance()
     assert written.result() == [{TopicPartition("t", 0): E.NONE, TopicPartition("t", 1): E.NONE}]
 
 
 async def test_marker_write_fails_on_timeout_and_on_loss_of_the_leader(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, "request.timeout.ms=1", gate=Gate)
+    rig = Rig(tmp_path, "request.timeout.ms=1", manual_commits=True)
     rig.topic("t", 2)
     late = rig.services.markers.write([marker(7, 0)])
     lost = rig.services.markers.write([marker(8, 1)])
@@ -205,21 +199,15 @@ async def test_unknown_error_code_from_another_broker_becomes_unknown_server_err
     assert await sent == [{TopicPartition("t", 0): E.UNKNOWN_SERVER_ERROR}]
 
 
-def rig_with_short_timeout(tmp_path: Path) -> tuple[Rig, list[Gate]]:
-    """Make a broker with a request time-out of 1 ms, and the gate of its only partition."""
-    gates: list[Gate] = []
-
-    def gate(topic: str, index: int, advance: Any) -> Gate:
-        gates.append(Gate(topic, index, advance))
-        return gates[-1]
-
-    rig = Rig(tmp_path, "request.timeout.ms=1", gate=gate)
+def rig_with_short_timeout(tmp_path: Path) -> Rig:
+    """Make a broker with a request time-out of 1 ms and one partition, whose commits wait for the test."""
+    rig = Rig(tmp_path, "request.timeout.ms=1", manual_commits=True)
     rig.topic("t")
-    return rig, gates
+    return rig
 
 
 async def test_marker_after_a_timeout_is_not_written_again_by_the_same_leader(tmp_path: Path) -> None:
-    rig, gates = rig_with_short_timeout(tmp_path)
+    rig = rig_with_short_timeout(tmp_path)
     open_transaction(rig, 7)
     key = TopicPartition("t", 0)
     for _ in range(3):
@@ -227,30 +215,30 @@ async def test_marker_after_a_timeout_is_not_written_again_by_the_same_leader(tm
     assert rig.partition().log.log_end_offset == 2
     assert await rig.services.markers.write([marker(7, 0, coordinator_epoch=1)]) == [{key: E.REQUEST_TIMED_OUT}]
     assert rig.partition().log.log_end_offset == 3  # the marker of a new coordinator epoch is written
-    gates[0].open()
+    rig.commits[0].advance()
     for coordinator_epoch in (0, 1):
         written = rig.services.markers.write([marker(7, 0, coordinator_epoch=coordinator_epoch)])
         assert written.result() == [{key: E.NONE}]
     assert rig.partition().log.log_end_offset == 3
     assert rig.services.markers._uncommitted == {}
-    gates[0].open(0)
+    rig.commits[0].advance(0)
     assert (await rig.services.markers.write([marker(7, 0, coordinator_epoch=1)])) == [{key: E.REQUEST_TIMED_OUT}]
     assert rig.partition().log.log_end_offset == 4  # a repetition after completion is written: its response was lost
 
 
 async def test_unrepeated_marker_does_not_count_for_the_next_transaction(tmp_path: Path) -> None:
     """An operator's abort times out and is not repeated. A classic producer continues with the same epoch."""
-    rig, gates = rig_with_short_timeout(tmp_path)
+    rig = rig_with_short_timeout(tmp_path)
     log, key = rig.partition().log, TopicPartition("t", 0)
     abort, commit = replace(marker(7, 0), commit=False), marker(7, 0)
     open_transaction(rig, 7)
     assert await rig.services.markers.write([abort]) == [{key: E.REQUEST_TIMED_OUT}]
-    gates[0].open()
+    rig.commits[0].advance()
     open_transaction(rig, 7, sequence=1)
     for end, ending in ((4, abort), (6, commit)):
-        gates[0].open()
+        rig.commits[0].advance()
         written = rig.services.markers.write([ending])
-        gates[0].open()
+        rig.commits[0].advance()
         assert (written.result(), log.log_end_offset, log.last_stable_offset) == ([{key: E.NONE}], end, end)
         open_transaction(rig, 7, sequence=end // 2)
     assert rig.services.markers._uncommitted == {}
@@ -270,13 +258,7 @@ class CoordinatorState:
 
 
 async def test_marker_in_a_coordinator_topic_is_applied_to_its_shard_once(tmp_path: Path) -> None:
-    gates: list[Gate] = []
-
-    def gate(topic: str, index: int, advance: Any) -> Gate:
-        gates.append(Gate(topic, index, advance))
-        return gates[-1]
-
-    rig, state = Rig(tmp_path, "request.timeout.ms=1", gate=gate), CoordinatorState()
+    rig, state = Rig(tmp_path, "request.timeout.ms=1", manual_commits=True), CoordinatorState()
     rig.topic("t", 2)
     rig.services.markers.apply_with("t", state.mark)
     key = TopicPartition("t", 0)
@@ -288,7 +270,7 @@ async def test_marker_in_a_coordinator_topic_is_applied_to_its_shard_once(tmp_pa
     assert await rig.services.markers.write([marker(7, 0)]) == [{key: E.REQUEST_TIMED_OUT}]
     assert state.marks == [(0, 1, shard.Marker(7, 0, 0, commit=True))]
     repeated = rig.services.markers.write([marker(7, 0)])  # the log and the state have this marker
-    gates[0].open()
+    rig.commits[0].advance()
     assert (repeated.result(), len(state.marks)) == ([{key: E.NONE}], 1)
 
 

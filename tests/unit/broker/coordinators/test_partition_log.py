@@ -1,5 +1,4 @@
 import errno
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from odradek.protocol.records.metadata import PartitionChangeRecord
 from odradek.runtime.shard import Marker, ShardRecord
 from odradek.storage.config import LogConfig
 from odradek.storage.producers.entry import Origin
-from tests.support.data_rig import EIO, NODE, NOW_MS, Gate, Rig
+from tests.support.data_rig import EIO, NODE, NOW_MS, Rig
 
 Visited = list[tuple[int, ShardRecord | Marker, int]]
 
@@ -92,21 +91,15 @@ async def test_append_errors_before_and_after_the_write_differ(tmp_path: Path) -
 
 
 async def test_subscribers_receive_each_advance_until_they_unsubscribe(tmp_path: Path) -> None:
-    gates: list[Gate] = []
-
-    def gate(topic: str, index: int, advance: Callable[[int], None]) -> Gate:
-        gates.append(Gate(topic, index, advance))
-        return gates[-1]
-
-    rig = Rig(tmp_path, gate=gate)
+    rig = Rig(tmp_path, manual_commits=True)
     rig.topic("t")
     advances: list[int] = []
     log = port(rig)
     log.subscribe(advances.append)
     log.append([ShardRecord(b"k", b"v")] * 2, NOW_MS)
     assert (advances, log.high_watermark, log.log_end_offset) == ([], 0, 2)
-    gates[0].open(2)
+    rig.commits[0].advance(2)
     log.append([ShardRecord(b"k", b"v")], NOW_MS)
     log.unsubscribe(advances.append)
-    gates[0].open()
+    rig.commits[0].advance()
     assert (advances, log.high_watermark) == ([2], 3)

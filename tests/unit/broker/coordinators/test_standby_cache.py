@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from odradek.runtime.shard import Marker, ShardRecord
 from odradek.storage.config import DAY_MS, LogConfig
 from odradek.storage.producers.entry import Origin
 from tests.support.cleaning import clean
-from tests.support.data_rig import NOW_MS, Gate, Rig
+from tests.support.data_rig import NOW_MS, Rig
 
 Visited = list[tuple[int, ShardRecord | Marker, int]]
 
@@ -24,18 +23,13 @@ class StandbyRig(Rig):
     """A log with a standby cache. The test advances the high watermark."""
 
     def __init__(self, folder: Path, config: LogConfig | None = None) -> None:
-        self.gates: list[Gate] = []
-        super().__init__(folder, gate=self._gate, config=config)
+        super().__init__(folder, manual_commits=True, config=config)
         self.topic("t")
         self.cache = StandbyCache(self.partition(), self.clock)
 
     def port_at_election(self) -> PartitionLogPort:
         """Return the port that the coordinator gets at an election."""
         return PartitionLogPort(self.partition(), read_bytes=1_000, load_queue=LoadQueue(1), standby=self.cache)
-
-    def _gate(self, topic: str, index: int, advance: Callable[[int], None]) -> Gate:
-        self.gates.append(Gate(topic, index, advance))
-        return self.gates[-1]
 
     def write(self, key: str, value: str | None) -> None:
         record = ShardRecord(key.encode(), None if value is None else value.encode())
@@ -92,7 +86,7 @@ async def test_load_returns_the_last_record_of_each_key_and_all_later_records(tm
     rig = StandbyRig(tmp_path)
     for key, value in (("a", "1"), ("b", "1"), ("a", "2"), ("c", "1"), ("b", None)):
         rig.write(key, value)
-    rig.gates[0].open()
+    rig.commits[0].advance()
     await rig.catch_up()
     assert (len(rig.cache), rig.cache.cached_end()) == (2, 5)
     rig.write("a", "3")
@@ -105,12 +99,12 @@ async def test_load_returns_the_last_record_of_each_key_and_all_later_records(tm
 async def test_cache_retains_committed_records_only(tmp_path: Path) -> None:
     rig = StandbyRig(tmp_path)
     rig.write("a", "1")
-    rig.gates[0].open()
+    rig.commits[0].advance()
     rig.write("a", "2")
     await rig.catch_up()
     assert rig.cache.cached_end() == 1
     assert await rig.loaded() == {0: (b"a", b"1"), 1: (b"a", b"2")}
-    rig.gates[0].open()
+    rig.commits[0].advance()
     await rig.catch_up()
     assert await rig.loaded() == {1: (b"a", b"2")}
 
@@ -120,7 +114,7 @@ async def test_truncation_below_the_cached_end_empties_the_cache(tmp_path: Path)
     rig = StandbyRig(tmp_path)
     for value in ("1", "2", "3"):
         rig.write("a", value)
-    rig.gates[0].open()
+    rig.commits[0].advance()
     await rig.catch_up()
     rig.partition().log.truncate_to(1, now_ms=NOW_MS)
     assert await rig.loaded() == {0: (b"a", b"1")}
@@ -131,7 +125,7 @@ async def test_load_omits_records_below_the_log_start_offset(tmp_path: Path) -> 
     rig = StandbyRig(tmp_path)
     for key in ("a", "b", "c"):
         rig.write(key, "1")
-    rig.gates[0].open()
+    rig.commits[0].advance()
     await rig.catch_up()
     rig.partition().log.advance_log_start(1)
     assert await rig.loaded() == {1: (b"b", b"1"), 2: (b"c", b"1")}
@@ -145,7 +139,7 @@ async def compact_tombstones(rig: StandbyRig) -> None:
     for _ in range(2):
         for number in range(6):
             rig.write("filler", str(number))
-        rig.gates[0].open()
+        rig.commits[0].advance()
         await clean(rig.partition().log, now_ms=rig.clock.now_ms)
         rig.clock.now_ms += DAY_MS
 
@@ -154,7 +148,7 @@ async def test_cache_that_is_older_than_the_tombstone_retention_is_read_again(tm
     """A process that was stopped for a day, or a log that could not be read, misses tombstones."""
     rig = StandbyRig(tmp_path, COMPACTED)
     rig.write("deleted", "1")
-    rig.gates[0].open()
+    rig.commits[0].advance()
     await rig.catch_up()
     rig.write("deleted", None)
     await compact_tombstones(rig)
@@ -172,7 +166,7 @@ async def test_catch_up_that_takes_too_long_empties_the_cache(tmp_path: Path) ->
     rig = StandbyRig(tmp_path)
     for number in range(RECORDS_PER_SLICE + 1):
         rig.write(f"k{number}", "1")
-    rig.gates[0].open()
+    rig.commits[0].advance()
     reading = asyncio.ensure_future(rig.catch_up())
     await asyncio.sleep(0)
     assert rig.cache.cached_end() > 0
@@ -184,7 +178,7 @@ async def test_catch_up_that_takes_too_long_empties_the_cache(tmp_path: Path) ->
 async def test_cache_is_unused_with_a_short_delete_retention(tmp_path: Path) -> None:
     rig = StandbyRig(tmp_path, LogConfig(delete_retention_ms=DELETE_RETENTION_MS_MIN - 1))
     rig.write("a", "1")
-    rig.gates[0].open()
+    rig.commits[0].advance()
     await rig.catch_up()
     assert rig.cache.cached_end() == 0
     assert await rig.loaded() == {0: (b"a", b"1")}
@@ -193,7 +187,7 @@ async def test_cache_is_unused_with_a_short_delete_retention(tmp_path: Path) -> 
 async def test_second_load_of_a_shard_does_not_use_the_cache_of_the_election(tmp_path: Path) -> None:
     rig = StandbyRig(tmp_path, COMPACTED)
     rig.write("deleted", "1")
-    rig.gates[0].open()
+    rig.commits[0].advance()
     await rig.catch_up()
     rig.clock.now_ms -= 2 * DAY_MS  # the age of the cache does not show it
     port = rig.port_at_election()
@@ -207,7 +201,7 @@ async def test_load_of_a_long_log_yields_to_the_event_loop(tmp_path: Path) -> No
     rig = StandbyRig(tmp_path)
     for number in range(3 * RECORDS_PER_SLICE):
         rig.write(f"k{number}", "1")
-    rig.gates[0].open()
+    rig.commits[0].advance()
     loading = asyncio.ensure_future(rig.loaded())
     turns = 0
     while not loading.done():
@@ -264,7 +258,7 @@ async def test_transactional_records_count_from_the_end_of_their_transaction(tmp
     rig.transact(8, "b", "in 8")
     rig.write("a", "newer than the record of 7")
     rig.end(7, commit=True)
-    rig.gates[0].open()
+    rig.commits[0].advance()
     await rig.catch_up()
     assert (len(rig.cache), rig.cache.cached_end()) == (2, 4)
     assert await rig.state(rig.port_at_election()) == ({b"a": b"newer than the record of 7"}, {8: {b"b": b"in 8"}})
@@ -287,7 +281,7 @@ async def test_cache_and_the_rest_of_the_log_give_the_same_state_as_the_whole_lo
         elif action < 0.75:
             rig.end(producer_id, commit=rng.random() < 0.6)
         else:
-            rig.gates[0].open()
+            rig.commits[0].advance()
             if rng.random() < 0.5:
                 await rig.catch_up()
         if number % 5 == 0:

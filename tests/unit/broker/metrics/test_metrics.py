@@ -33,7 +33,7 @@ from odradek.protocol.messages.fetch import (
 )
 from odradek.protocol.messages.heartbeat import HeartbeatResponse
 from tests.sim.environment.loop import SimLoop
-from tests.support.several_nodes import Nodes
+from tests.support.node_cluster import NodeCluster
 
 
 def counted(response: Any) -> dict[int, int]:
@@ -133,7 +133,7 @@ def rows_of(text: str) -> dict[str, float]:
 
 
 async def test_scrape_returns_the_requests_records_and_roles_of_a_node(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path, 1, odradek_metrics_listener="127.0.0.1:0")
+    nodes = NodeCluster(tmp_path, 1, odradek_metrics_listener="127.0.0.1:0")
     try:
         await nodes.start()
         await nodes.create("t", [1])
@@ -177,7 +177,7 @@ async def test_scrape_returns_the_requests_records_and_roles_of_a_node(tmp_path:
 async def test_request_other_than_a_scrape_is_refused_with_its_status(
     tmp_path: Path, request_bytes: bytes, status: bytes
 ) -> None:
-    nodes = Nodes(tmp_path, 1, odradek_metrics_listener="127.0.0.1:0")
+    nodes = NodeCluster(tmp_path, 1, odradek_metrics_listener="127.0.0.1:0")
     try:
         await nodes.start()
         status_line, _ = await get(nodes.nodes[1].metrics_port, request_bytes)
@@ -189,7 +189,7 @@ async def test_request_other_than_a_scrape_is_refused_with_its_status(
 async def test_occupied_port_raises_an_error_with_the_property_to_change(tmp_path: Path) -> None:
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    nodes = Nodes(tmp_path, 1, odradek_metrics_listener=f"127.0.0.1:{port}")
+    nodes = NodeCluster(tmp_path, 1, odradek_metrics_listener=f"127.0.0.1:{port}")
     try:
         with pytest.raises(CannotStartError) as failed:
             await nodes.start()
@@ -203,7 +203,7 @@ async def test_occupied_port_raises_an_error_with_the_property_to_change(tmp_pat
 async def test_rows_of_topics_and_partitions_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scrape, "TOPICS_MAX", 1)
     monkeypatch.setattr(scrape, "PARTITIONS_MAX", 2)
-    nodes = Nodes(tmp_path, 1, odradek_metrics_listener="127.0.0.1:0")
+    nodes = NodeCluster(tmp_path, 1, odradek_metrics_listener="127.0.0.1:0")
     try:
         await nodes.start()
         for name in ("a", "b", "c"):

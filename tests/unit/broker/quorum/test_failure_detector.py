@@ -25,7 +25,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.clock import NEVER_MS
 from odradek.runtime.tasks import Tasks
 from tests.support.broker_context import config
-from tests.support.several_nodes import Nodes
+from tests.support.node_cluster import NodeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,7 +195,7 @@ async def test_occupied_udp_port_raises_an_error_with_node_and_remedy() -> None:
 
 
 async def test_node_does_not_start_if_the_udp_port_is_occupied(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path, 1)
+    nodes = NodeCluster(tmp_path, 1)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as occupied:
         occupied.bind(("127.0.0.1", nodes.port(1)))
         with pytest.raises(CannotStartError, match="node 1 cannot bind the UDP port"):
@@ -210,7 +210,7 @@ def fenced(node: Node, broker_id: int) -> bool:
 
 async def test_killed_broker_is_fenced_before_its_session_times_out(tmp_path: Path) -> None:
     """The session time-out is ten minutes, so only a failure declaration can fence the broker."""
-    nodes = Nodes(tmp_path, 3, broker_session_timeout_ms=600_000)
+    nodes = NodeCluster(tmp_path, 3, broker_session_timeout_ms=600_000)
     settings = {
         "node.id": 3,
         "listeners": f"PLAINTEXT://127.0.0.1:{nodes.port(3)}",

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from odradek.cluster.raft.messages import Standing
 from odradek.cluster.raft.quorum_state import FILE_NAME, STANDING
 from odradek.protocol.internal_topics import CLUSTER_METADATA
-from tests.support.several_nodes import Nodes
+from tests.support.node_cluster import NodeCluster
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def log_of(nodes: Nodes, node_id: int) -> Path:
+def log_of(nodes: NodeCluster, node_id: int) -> Path:
     return nodes.directory / f"node-{node_id}" / f"{CLUSTER_METADATA}-0" / f"{0:020d}.log"
 
 
-async def restart_and_verify(nodes: Nodes, lost: int, log: Path, committed: bytes) -> None:
+async def restart_and_verify(nodes: NodeCluster, lost: int, log: Path, committed: bytes) -> None:
     """Start node `lost`, verify that its log has the `committed` bytes again, and stop the controller.
 
     The remaining nodes must elect another controller.
@@ -39,7 +39,7 @@ async def restart_and_verify(nodes: Nodes, lost: int, log: Path, committed: byte
 
 
 async def test_voter_with_a_replaced_disk_recovers_the_metadata_log(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path, 3)
+    nodes = NodeCluster(tmp_path, 3)
     await nodes.start()
     await nodes.create("before", [1, 2, 3])
     lost = next(node_id for node_id in nodes.ids if node_id != nodes.controller)
@@ -52,7 +52,7 @@ async def test_voter_with_a_replaced_disk_recovers_the_metadata_log(tmp_path: Pa
 
 
 async def test_voter_with_a_damaged_metadata_log_recovers_it(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path, 3)
+    nodes = NodeCluster(tmp_path, 3)
     await nodes.start()
     await nodes.create("before", [1, 2, 3])
     lost = next(node_id for node_id in nodes.ids if node_id != nodes.controller)

@@ -104,7 +104,7 @@ async def test_truncation_is_flushed_before_the_next_fetch(tmp_path: Path, *, fr
     followed = followed_partition(rig)
     log = followed.partition.log
     truncation = truncation_of(rig, [])
-    rig.disk.sync_gate = asyncio.Event()
+    rig.disk.sync_allowed = asyncio.Event()
     work = (
         truncation.start_at(followed, 2, lambda _: True)
         if from_start
@@ -117,6 +117,6 @@ async def test_truncation_is_flushed_before_the_next_fetch(tmp_path: Path, *, fr
     assert not truncating.done()
     if failing:
         rig.disk.failing["sync"] = EIO
-    rig.disk.sync_gate.set()
+    rig.disk.sync_allowed.set()
     assert await truncating is (Event.DISK_FAILED if failing else Event.TRUNCATED)
     assert (log.local.truncation.unsynced is None, followed.partition.online) == (not failing, not failing)

@@ -37,13 +37,13 @@ class FakeController:
     def __init__(self, *outcomes: ErrorCode) -> None:
         self.outcomes = list(outcomes)
         self.requests: list[NewTopic] = []
-        self.gate = asyncio.Event()
+        self.creation_allowed = asyncio.Event()
         self.metadata = FakeMetadata(image([], []))
         self.arrives = True
 
     async def create_topics(self, topics: Sequence[NewTopic], **_: Any) -> tuple[CreatedTopic, ...]:
         self.requests += topics
-        await self.gate.wait()
+        await self.creation_allowed.wait()
         error = self.outcomes.pop(0) if self.outcomes else E.NONE
         if error is E.NOT_CONTROLLER:
             raise Refusal(error)
@@ -72,7 +72,7 @@ async def test_concurrent_requests_for_a_topic_reach_the_controller_once() -> No
     first = asyncio.ensure_future(topics.create(["a"]))
     second = asyncio.ensure_future(topics.create(["a", "b"]))
     await asyncio.sleep(0)
-    controller.gate.set()
+    controller.creation_allowed.set()
     assert await first == {"a": E.NONE}
     assert await second == {"a": E.NONE, "b": E.NONE}
     assert [new_topic.name for new_topic in controller.requests] == ["a", "b"]
@@ -92,13 +92,13 @@ async def test_concurrent_requests_for_a_topic_reach_the_controller_once() -> No
 )
 async def test_result_of_the_controller_is_returned(outcome: ErrorCode, expected: ErrorCode) -> None:
     controller = FakeController(outcome)
-    controller.gate.set()
+    controller.creation_allowed.set()
     assert await auto_creation(controller).create(["a"]) == {"a": expected}
 
 
 async def test_creation_completes_when_this_broker_has_the_topic() -> None:
     controller = FakeController()
-    controller.gate.set()
+    controller.creation_allowed.set()
     controller.arrives = False
     creation = asyncio.ensure_future(auto_creation(controller).create(["a"]))
     for _ in range(5):
@@ -113,7 +113,7 @@ async def test_creation_completes_when_this_broker_has_the_topic() -> None:
 async def test_wait_for_the_metadata_of_a_new_topic_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics_module, "ARRIVAL_WAIT_S", 0.001)
     controller = FakeController()
-    controller.gate.set()
+    controller.creation_allowed.set()
     controller.arrives = False
     assert await auto_creation(controller).create(["a"]) == {"a": E.NONE}
 
@@ -121,7 +121,7 @@ async def test_wait_for_the_metadata_of_a_new_topic_is_bounded(monkeypatch: pyte
 async def test_transaction_log_waits_for_starting_brokers() -> None:
     """The first client request arrives when one of three brokers is registered; the log still gets three replicas."""
     controller = FakeController()
-    controller.gate.set()
+    controller.creation_allowed.set()
     creation = asyncio.ensure_future(auto_creation(controller, voters=3).create([TXN]))
     for brokers in ([broker(1), broker(2)], [broker(1), broker(2), broker(3, fenced=True)]):
         controller.metadata.show(image([], brokers))
@@ -135,7 +135,7 @@ async def test_transaction_log_waits_for_starting_brokers() -> None:
 async def test_wait_for_starting_brokers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics_module, "BROKERS_WAIT_S", 0.001)
     controller = FakeController(E.INVALID_REPLICATION_FACTOR)
-    controller.gate.set()
+    controller.creation_allowed.set()
     assert await auto_creation(controller, voters=3, brokers=2).create([TXN]) == {TXN: E.INVALID_REPLICATION_FACTOR}
     assert await auto_creation(controller, voters=3, brokers=3, fenced=1).create([TXN]) == {TXN: E.NONE}
     assert [new_topic.replication_factor for new_topic in controller.requests] == [3, 3]
@@ -165,7 +165,7 @@ async def test_transaction_log_is_sized_by_the_cluster_unless_configured(
 ) -> None:
     monkeypatch.setattr(topics_module, "BROKERS_WAIT_S", 0.001)
     controller = FakeController()
-    controller.gate.set()
+    controller.creation_allowed.set()
     await auto_creation(controller, *assignments, brokers=brokers).create([TXN])
     (new_topic,) = controller.requests
     assert (new_topic.num_partitions, new_topic.replication_factor) == (50, replicas)
@@ -188,7 +188,7 @@ async def test_offsets_topic_is_created_with_kafkas_configs(
 ) -> None:
     monkeypatch.setattr(topics_module, "BROKERS_WAIT_S", 0.001)
     controller = FakeController()
-    controller.gate.set()
+    controller.creation_allowed.set()
     await auto_creation(controller, *assignments, brokers=brokers).create(["__consumer_offsets"])
     (new_topic,) = controller.requests
     assert (new_topic.num_partitions, new_topic.replication_factor) == (partitions, replicas)

@@ -78,7 +78,7 @@ async def test_clean_stop_removes_all_leaders() -> None:
 
 async def test_unsynced_change_is_neither_acknowledged_nor_published() -> None:
     node = await started(MemoryRaftStorage())
-    node.disk.gate = asyncio.Event()
+    node.disk.sync_allowed = asyncio.Event()
     creation = asyncio.ensure_future(node.service.create_topics([NewTopic("orders", 1)]))
     duplicate = asyncio.ensure_future(node.service.create_topics([NewTopic("orders", 1)]))
     for _ in range(20):
@@ -88,7 +88,7 @@ async def test_unsynced_change_is_neither_acknowledged_nor_published() -> None:
     assert not duplicate.done()
     assert node.cache.image.topic("orders") is None
     survivors = node.disk.crash()
-    node.disk.gate.set()
+    node.disk.sync_allowed.set()
     await creation
     (second,) = await duplicate
     assert second.error is ErrorCode.TOPIC_ALREADY_EXISTS
@@ -102,7 +102,7 @@ async def test_unsynced_change_is_neither_acknowledged_nor_published() -> None:
 
 async def test_appends_during_a_sync_share_the_next_sync() -> None:
     node = await started(MemoryRaftStorage())
-    gate = node.disk.gate = asyncio.Event()
+    sync_allowed = node.disk.sync_allowed = asyncio.Event()
     first = asyncio.ensure_future(node.service.create_topics([NewTopic("t0", 1)]))
     for _ in range(20):
         await asyncio.sleep(0)
@@ -110,7 +110,7 @@ async def test_appends_during_a_sync_share_the_next_sync() -> None:
     later = [asyncio.ensure_future(node.service.create_topics([NewTopic(f"t{n}", 1)])) for n in range(1, 6)]
     for _ in range(20):
         await asyncio.sleep(0)
-    gate.set()
+    sync_allowed.set()
     for number, waiting in enumerate((first, *later)):
         (created,) = await waiting
         assert created.error is ErrorCode.NONE

@@ -47,7 +47,7 @@ class ScriptedController:
         self.registered_epochs: list[tuple[int, int]] = []
         self.without_quorum = False
         self.registered = 0
-        self.gate: asyncio.Event | None = None
+        self.heartbeat_allowed: asyncio.Event | None = None
         self.failures: list[BaseException] = []
         self.failed = asyncio.Event()
         self.metadata = MetadataCache()
@@ -93,8 +93,8 @@ class ScriptedController:
 
     async def heartbeat(self, heartbeat: BrokerHeartbeat) -> HeartbeatReply:
         self.heartbeats.append(heartbeat)
-        if self.gate is not None:
-            await self.gate.wait()
+        if self.heartbeat_allowed is not None:
+            await self.heartbeat_allowed.wait()
         reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if isinstance(reply, ErrorCode):
             raise Refusal(reply)
@@ -196,14 +196,14 @@ async def test_id_in_use_stops_the_node_and_names_the_remedy() -> None:
 async def test_fence_request_during_a_heartbeat_is_sent_after_its_response() -> None:
     script = ScriptedController([ErrorCode.NONE], [ACTIVE])
     await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
-    gate = script.gate = asyncio.Event()
+    heartbeat_allowed = script.heartbeat_allowed = asyncio.Event()
     script.lifecycle.want_fence("/data: No space left on device")
     while len(script.heartbeats) < 2:
         await asyncio.sleep(0)
     assert script.heartbeats[1].want_fence
     script.lifecycle._fence_requested = False  # a new fence request while the response is outstanding
     script.lifecycle.want_fence("again")
-    gate.set()
+    heartbeat_allowed.set()
     while len(script.heartbeats) < 3:
         await asyncio.sleep(0)
     await script.tasks.cancel_all()
@@ -212,10 +212,10 @@ async def test_fence_request_during_a_heartbeat_is_sent_after_its_response() -> 
 async def test_heartbeat_without_response_is_repeated() -> None:
     script = ScriptedController([ErrorCode.NONE], [ACTIVE])
     script.lifecycle._config = LifecycleConfig(request_timeout_ms=1, retry_backoff_ms=1)
-    script.gate = asyncio.Event()
+    script.heartbeat_allowed = asyncio.Event()
     while len(script.heartbeats) < 3:
         await asyncio.sleep(0.001)
-    script.gate.set()
+    script.heartbeat_allowed.set()
     await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
     await script.tasks.cancel_all()
     assert script.failures == []

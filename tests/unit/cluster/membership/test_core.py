@@ -12,7 +12,7 @@ from odradek.cluster.membership.messages import UNKNOWN_INCARNATION, Ack, Gossip
 from odradek.cluster.membership.relays import RELAYS_MAX
 from odradek.cluster.membership.transitions import TRANSITIONS, Event, State
 from odradek.runtime.machine import TransitionBug
-from tests.support.membership_one import INCARNATION, One, specs
+from tests.support.membership_core_rig import INCARNATION, MembershipCoreRig, specs
 from tests.support.membership_rig import Rig
 
 CONFIG = MembershipConfig()
@@ -35,14 +35,14 @@ def test_received_failure_makes_a_node_suspect_only() -> None:
 
 
 def test_single_member_has_no_deadline() -> None:
-    node = One()
+    node = MembershipCoreRig()
     assert node.core.next_deadline_ms is None
     node.core.tick(node.now_ms + 60_000)
     assert node.core.take_ready() is None
 
 
 def test_first_member_after_a_long_time_is_no_standstill() -> None:
-    node = One()
+    node = MembershipCoreRig()
     node.now_ms += 3_600_000
     node.core.set_members(specs(1, 2), node.now_ms)
     node.run(0)
@@ -51,7 +51,7 @@ def test_first_member_after_a_long_time_is_no_standstill() -> None:
 
 
 def test_removed_member_is_forgotten() -> None:
-    node = One(2, 3)
+    node = MembershipCoreRig(2, 3)
     node.receive_gossip(GossipEntry(3, INCARNATION + 3, 0, State.SUSPECT))
     node.core.set_members(specs(1, 2), node.now_ms)
     assert [member.node_id for member in node.core.view()] == [2]
@@ -61,7 +61,7 @@ def test_removed_member_is_forgotten() -> None:
 
 
 def test_new_registration_of_the_same_incarnation_changes_the_broker_epoch_only() -> None:
-    node = One(2)
+    node = MembershipCoreRig(2)
     node.run(3_000)
     assert node.state(2) is State.FAILED
     node.core.set_members([MemberSpec(2, 77, INCARNATION + 2)], node.now_ms)
@@ -69,7 +69,7 @@ def test_new_registration_of_the_same_incarnation_changes_the_broker_epoch_only(
 
 
 def test_new_incarnation_starts_alive() -> None:
-    node = One(2)
+    node = MembershipCoreRig(2)
     node.run(3_000)
     assert node.state(2) is State.FAILED
     node.core.set_members([MemberSpec(2, 77, 4711)], node.now_ms)
@@ -80,7 +80,7 @@ def test_new_incarnation_starts_alive() -> None:
 
 
 def test_every_round_pings_each_member_once() -> None:
-    node = One(*range(2, 12))
+    node = MembershipCoreRig(*range(2, 12))
     pinged = []
     for turn in range(30):
         (ready,) = node.run(CONFIG.probe_interval_ms if turn else 0)
@@ -94,7 +94,7 @@ def test_every_round_pings_each_member_once() -> None:
 
 
 def test_ping_requests_go_to_the_configured_number_of_helpers() -> None:
-    node = One(*range(2, 12))
+    node = MembershipCoreRig(*range(2, 12))
     requests = [message for ready in node.run(200) for message in ready.messages if isinstance(message, PingRequest)]
     assert len(requests) == CONFIG.helpers
     assert len({message.subject for message in requests}) == 1
@@ -102,20 +102,20 @@ def test_ping_requests_go_to_the_configured_number_of_helpers() -> None:
 
 
 def test_relayed_pings_are_limited() -> None:
-    node = One(2, 3)
+    node = MembershipCoreRig(2, 3)
     for sequence in range(RELAYS_MAX + 50):
         node.core.step(PingRequest(2, 1, INCARNATION + 2, 0, sequence, 3), node.now_ms)
     assert sum(isinstance(message, Ping) for message in node.take().messages) == RELAYS_MAX
 
 
 def test_ping_request_for_an_unknown_node_is_ignored() -> None:
-    node = One(2)
+    node = MembershipCoreRig(2)
     node.core.step(PingRequest(2, 1, INCARNATION + 2, 0, 1, 99), node.now_ms)
     assert node.take().messages == ()
 
 
 def test_ping_of_an_unknown_node_is_acknowledged() -> None:
-    node = One(2)
+    node = MembershipCoreRig(2)
     node.core.step(Ping(9, 1, 9, 0, 17), node.now_ms)
     (ack,) = node.take().messages
     assert isinstance(ack, Ack)
@@ -123,14 +123,14 @@ def test_ping_of_an_unknown_node_is_acknowledged() -> None:
 
 
 def test_message_for_another_node_is_ignored() -> None:
-    node = One(2)
+    node = MembershipCoreRig(2)
     node.core.step(Ping(2, 3, INCARNATION + 2, 0, 17), node.now_ms)
     node.core.step(Ping(1, 1, INCARNATION + 1, 0, 17), node.now_ms)
     assert node.core.take_ready() is None
 
 
 def test_unexpected_acknowledgment_is_ignored() -> None:
-    node = One(2)
+    node = MembershipCoreRig(2)
     node.run(3_000)
     assert node.state(2) is State.FAILED
     node.core.step(Ack(2, 1, INCARNATION + 2, 0, 123, 2, INCARNATION + 2, 0), node.now_ms)
@@ -138,7 +138,7 @@ def test_unexpected_acknowledgment_is_ignored() -> None:
 
 
 def test_acknowledgment_of_another_incarnation_declares_the_former_failed_once() -> None:
-    node = One(2)
+    node = MembershipCoreRig(2)
     (ping,) = node.run(0)[0].messages
     for _ in range(3):
         node.core.step(Ack(2, 1, 666, 0, ping.sequence, 2, 666, 0), node.now_ms)
@@ -147,7 +147,7 @@ def test_acknowledgment_of_another_incarnation_declares_the_former_failed_once()
 
 
 def test_tcp_contact_of_the_replacement_does_not_revive_the_former_incarnation() -> None:
-    node = One(2)
+    node = MembershipCoreRig(2)
     (ping,) = node.run(0)[0].messages
     node.core.step(Ack(2, 1, 666, 0, ping.sequence, 2, 666, 0), node.now_ms)
     node.last_contacts[2] = node.now_ms + 5_000
@@ -157,7 +157,7 @@ def test_tcp_contact_of_the_replacement_does_not_revive_the_former_incarnation()
 
 def test_replacement_of_a_failed_process_is_no_second_failure() -> None:
     """TCP contact with the new process comes before its first acknowledgment."""
-    node = One(2)
+    node = MembershipCoreRig(2)
     node.core.lost(2, node.now_ms, refused=True)
     node.run(2_000)
     node.last_contacts[2] = node.now_ms
@@ -168,7 +168,7 @@ def test_replacement_of_a_failed_process_is_no_second_failure() -> None:
 
 
 def test_unregistered_voter_is_alive_again_after_tcp_contact() -> None:
-    node = One()
+    node = MembershipCoreRig()
     node.core.set_members([MemberSpec(2, UNREGISTERED, UNKNOWN_INCARNATION)], node.now_ms)
     node.core.lost(2, node.now_ms, refused=True)
     node.run(2_000)
@@ -178,7 +178,7 @@ def test_unregistered_voter_is_alive_again_after_tcp_contact() -> None:
 
 
 def test_unregistered_voter_matches_any_incarnation() -> None:
-    node = One()
+    node = MembershipCoreRig()
     node.core.set_members([MemberSpec(2, UNREGISTERED, UNKNOWN_INCARNATION)], node.now_ms)
     (ping,) = node.run(0)[0].messages
     node.core.step(Ack(2, 1, 666, 0, ping.sequence, 2, 666, 0), node.now_ms)
@@ -189,7 +189,7 @@ def test_unregistered_voter_matches_any_incarnation() -> None:
 
 
 def test_lost_connection_makes_a_suspect_with_ping_and_tcp_probe() -> None:
-    node = One(2, 3)
+    node = MembershipCoreRig(2, 3)
     node.core.lost(2, node.now_ms)
     ready = node.take()
     assert [change.event for change in ready.changes] == [Event.CONNECTION_LOST]
@@ -198,7 +198,7 @@ def test_lost_connection_makes_a_suspect_with_ping_and_tcp_probe() -> None:
 
 
 def test_one_tcp_probe_at_a_time() -> None:
-    node = One(2, 3)
+    node = MembershipCoreRig(2, 3)
     node.core.lost(2, node.now_ms)
     node.core.lost(2, node.now_ms)
     assert sum(len(ready.tcp_probes) for ready in [node.take(), *node.run(500)] if 2 in ready.tcp_probes) == 1
@@ -208,7 +208,7 @@ def test_one_tcp_probe_at_a_time() -> None:
 
 def test_tcp_contact_after_a_refused_connection_keeps_the_suspicion() -> None:
     """The listener was closed for a moment, and the process runs."""
-    node = One(2)
+    node = MembershipCoreRig(2)
     node.core.lost(2, node.now_ms, refused=True)
     node.last_contacts[2] = node.now_ms + 1
     node.run(CONFIG.suspicion_timeout_ms - 1)
@@ -216,7 +216,7 @@ def test_tcp_contact_after_a_refused_connection_keeps_the_suspicion() -> None:
 
 
 def test_refused_connection_and_missed_ping_declare_a_failure() -> None:
-    node = One(2)
+    node = MembershipCoreRig(2)
     node.run(0)
     node.core.lost(2, node.now_ms, refused=True)
     node.run(CONFIG.probe_timeout_ms - 1)
@@ -226,7 +226,7 @@ def test_refused_connection_and_missed_ping_declare_a_failure() -> None:
 
 
 def test_failure_declaration_is_unchanged_by_a_lost_connection() -> None:
-    node = One(2)
+    node = MembershipCoreRig(2)
     node.run(3_000)
     node.core.lost(2, node.now_ms)
     assert node.state(2) is State.FAILED
@@ -234,7 +234,7 @@ def test_failure_declaration_is_unchanged_by_a_lost_connection() -> None:
 
 
 def test_unknown_node_cannot_be_lost() -> None:
-    node = One(2)
+    node = MembershipCoreRig(2)
     node.core.lost(9, node.now_ms, refused=True)
     node.core.tcp_probe_ended(9)
     assert node.core.take_ready() is None
@@ -244,7 +244,7 @@ def test_unknown_node_cannot_be_lost() -> None:
 
 
 def test_accusation_is_refuted_with_a_higher_counter() -> None:
-    node = One(2)
+    node = MembershipCoreRig(2)
     (ack,) = node.receive_gossip(GossipEntry(1, INCARNATION + 1, 6, State.FAILED)).messages
     assert ack.counter == 7
     assert GossipEntry(1, INCARNATION + 1, 7, State.ALIVE) in ack.gossip
@@ -252,32 +252,32 @@ def test_accusation_is_refuted_with_a_higher_counter() -> None:
 
 
 def test_accusation_with_an_older_counter_needs_no_refutation() -> None:
-    node = One(2)
+    node = MembershipCoreRig(2)
     node.receive_gossip(GossipEntry(1, INCARNATION + 1, 6, State.SUSPECT))
     node.receive_gossip(GossipEntry(1, INCARNATION + 1, 5, State.SUSPECT))
     assert node.core.counter == 7
 
 
 def test_accusation_of_an_earlier_incarnation_is_not_refuted() -> None:
-    node = One(2)
+    node = MembershipCoreRig(2)
     node.receive_gossip(GossipEntry(1, 4711, 6, State.FAILED))
     assert node.core.counter == 0
 
 
 def test_counter_does_not_exceed_its_maximum() -> None:
-    node = One(2)
+    node = MembershipCoreRig(2)
     node.receive_gossip(GossipEntry(1, INCARNATION + 1, COUNTER_MAX, State.SUSPECT))
     assert node.core.counter == 0
 
 
 def test_gossip_about_another_incarnation_is_ignored() -> None:
-    node = One(2, 3)
+    node = MembershipCoreRig(2, 3)
     node.receive_gossip(GossipEntry(3, 4711, 9, State.FAILED))
     assert node.state(3) is State.ALIVE
 
 
 def test_received_failure_starts_a_tcp_probe_and_shortens_the_suspicion() -> None:
-    node = One(2, 3)
+    node = MembershipCoreRig(2, 3)
     assert 3 in node.receive_gossip(GossipEntry(3, INCARNATION + 3, 0, State.FAILED)).tcp_probes
     assert node.state(3) is State.SUSPECT
     node.run(CONFIG.suspicion_timeout_ms // 2 - 1)
@@ -287,7 +287,7 @@ def test_received_failure_starts_a_tcp_probe_and_shortens_the_suspicion() -> Non
 
 
 def test_gossip_with_a_lower_counter_is_ignored() -> None:
-    node = One(2, 3)
+    node = MembershipCoreRig(2, 3)
     node.receive_gossip(GossipEntry(3, INCARNATION + 3, 5, State.ALIVE))
     node.receive_gossip(GossipEntry(3, INCARNATION + 3, 4, State.SUSPECT))
     assert node.state(3) is State.ALIVE
@@ -296,7 +296,7 @@ def test_gossip_with_a_lower_counter_is_ignored() -> None:
 
 
 def test_suspect_receives_its_suspicion_with_every_ping() -> None:
-    node = One(2, 3)
+    node = MembershipCoreRig(2, 3)
     node.receive_gossip(GossipEntry(3, INCARNATION + 3, 0, State.SUSPECT))
     pings = [m for ready in node.run(700) for m in ready.messages if isinstance(m, Ping) and m.target == 3]
     assert len(pings) >= 6
@@ -370,7 +370,7 @@ def test_node_with_constant_lateness_detects_a_failure() -> None:
 
 
 def test_standstill_restarts_every_suspicion_timeout() -> None:
-    node = One(2)
+    node = MembershipCoreRig(2)
     node.run(600)
     assert node.state(2) is State.SUSPECT
     node.now_ms += 10_000

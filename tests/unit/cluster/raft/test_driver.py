@@ -214,12 +214,12 @@ async def test_vote_is_durable_before_the_response() -> None:
     await node.driver.start()
     await node.rest()
     node.storage.done.clear()
-    node.storage.gate = asyncio.Event()
+    node.storage.sync_allowed = asyncio.Event()
     node.driver.step(VoteRequest(2, 1, 5, 1, 1, pre_vote=False))
     await node.rest()
     assert node.storage.done == []
     assert node.storage.hard_state == HardState(1)
-    node.storage.gate.set()
+    node.storage.sync_allowed.set()
     await node.rest()
     assert node.storage.done == ["saved", "VoteReply"]
     assert node.storage.hard_state == HardState(5, -1, 2)
@@ -233,12 +233,12 @@ async def test_entries_are_synced_before_the_acknowledgment() -> None:
     await node.rest()
     fetch = next(message for message in node.messages if isinstance(message, FetchRequest))
     node.storage.done.clear()
-    node.storage.gate = asyncio.Event()
+    node.storage.sync_allowed = asyncio.Event()
     data = encode_records([(None, b"b")], base_offset=1, epoch=3, now_ms=1)
     node.driver.step(FetchReply(2, 1, 3, 2, 1, 1, 0, (Entry(1, 1, 3, data),), request_id=fetch.request_id))
     await node.rest()
     assert node.storage.done == ["written"]
-    node.storage.gate.set()
+    node.storage.sync_allowed.set()
     await node.rest()
     assert node.storage.done == ["written", "synced", "FetchRequest"]
     assert node.messages[-1].fetch_offset == 2  # type: ignore[union-attr]

@@ -195,11 +195,11 @@ async def test_refused_join_does_not_wait() -> None:
 async def test_requests_while_a_shard_is_loading() -> None:
     groups = Groups()
     groups.awaited.append(OTHER_SHARD)
-    gate = asyncio.Event()
+    replay_allowed = asyncio.Event()
 
     class Slow(FakeShardLog):
         async def replay(self, visit: Any) -> None:
-            await gate.wait()
+            await replay_allowed.wait()
 
     loading = groups.tasks.spawn(groups.coordinator.on_leadership(SHARD, 0, Slow()), "load")
     await settle()
@@ -215,7 +215,7 @@ async def test_requests_while_a_shard_is_loading() -> None:
     assert not fetched.done()  # the response waits, since most loads are short
     # The member may exist in a shard that is loading or will be loaded, so the heartbeat succeeds, as in Kafka.
     assert await groups.coordinator.heartbeat(HeartbeatRequest("h", 1, "m"), caller(3)) == HeartbeatResponse()
-    gate.set()
+    replay_allowed.set()
     await loading
     assert (await fetched).topics[0].partitions[0].committed_offset == -1
     assert await groups.coordinator.list_groups((), ()) == []

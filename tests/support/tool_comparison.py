@@ -1,6 +1,6 @@
-"""The same command of a tool against two clusters in the same run: what it prints must be the same.
+"""Run the same command of a tool against Odradek and Apache Kafka, and compare the two outputs.
 
-Nothing that a tool prints is stored. What must differ is rubbed out of both.
+Outputs are not stored. Values that must differ are replaced in both.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ VARYING = [
     (re.compile(r"\b1[67]\d{11}\b"), "TIME"),
     (re.compile(r"(?:127\.0\.0\.1|localhost):\d+"), "HOST:PORT"),
 ]
-"""Ids, directories, members, moments, ports."""
+"""Patterns of values that differ between two clusters, and their replacements: ids, directories, times, addresses."""
 ADDRESS = "{bootstrap}"
 """Placeholder of the bootstrap address in arguments. Without it, --bootstrap-server is added as the first argument."""
 
 
-def rubbed(text: str) -> list[str]:
-    """Lines with what must differ taken out, blanks folded, no stack traces."""
+def comparable_lines(text: str) -> list[str]:
+    """Return the lines with replaced VARYING values and single blanks, without empty lines and stack traces."""
     for pattern, instead in VARYING:
         text = pattern.sub(instead, text)
     lines = [" ".join(line.split()) for line in text.splitlines()]
     return [line for line in lines if line and not line.startswith(("at ", "... ", "SLF4J"))]
 
 
-class SideBySide:
-    """Clusters by name, the first one judged by the other."""
+class ToolComparison:
+    """Two clusters by name. The output of a tool on the first must equal its output on the second."""
 
     def __init__(self, tools: ToolJvm, bootstraps: Mapping[str, str]) -> None:
         self.tools = tools
@@ -60,7 +60,7 @@ class SideBySide:
         """Return the exit code and the output lines per cluster."""
         finished = self.finished(tool, *arguments, stdin=stdin)
         return {
-            name: [f"exit {item.returncode}", *rubbed(item.stdout), *rubbed(item.stderr)]
+            name: [f"exit {item.returncode}", *comparable_lines(item.stdout), *comparable_lines(item.stderr)]
             for name, item in finished.items()
         }
 

@@ -16,33 +16,33 @@ if TYPE_CHECKING:
     Advance = Callable[[int], None]
 
 
-class Gate(Protocol):
+class CommitCondition(Protocol):
     """Decide how far one leader term commits."""
 
     def acknowledgeable(self, offset: int) -> None:
-        """Note that this broker has all offsets below `offset`. The gate calls `advance` now, later, or both."""
+        """Note that this broker has all offsets below `offset`. The condition calls `advance` now, later, or both."""
 
     def close(self) -> None:
         """End the leader term: `advance` is called no more."""
 
 
-def held_by(make_gate: Callable[[str, int, Advance], Gate]) -> type[LeaderTerm]:
-    """Return a class of leader terms that commit up to the offset of their `make_gate(topic, partition, advance)`."""
+def delayed_by(make_condition: Callable[[str, int, Advance], CommitCondition]) -> type[LeaderTerm]:
+    """Return a class of leader terms, each with a commit condition `make_condition(topic, partition, advance)`."""
 
-    class HeldLeaderTerm(LeaderTerm):
-        __slots__ = ("_gate",)
+    class DelayedLeaderTerm(LeaderTerm):
+        __slots__ = ("_condition",)
 
         def __init__(
             self, watermarks: Watermarks, state: LeaderAndIsr, context: LeaderContext, **callbacks: Any
         ) -> None:
-            self._gate = make_gate(watermarks.log.topic, watermarks.log.partition, super().advance_own_end)
+            self._condition = make_condition(watermarks.log.topic, watermarks.log.partition, super().advance_own_end)
             super().__init__(watermarks, state, context, **callbacks)
 
         def advance_own_end(self, offset: int) -> None:
-            self._gate.acknowledgeable(offset)
+            self._condition.acknowledgeable(offset)
 
         def close(self, error: ErrorCode) -> None:
-            self._gate.close()
+            self._condition.close()
             super().close(error)
 
-    return HeldLeaderTerm
+    return DelayedLeaderTerm

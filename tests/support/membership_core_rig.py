@@ -19,7 +19,7 @@ def specs(*node_ids: int) -> list[MemberSpec]:
     return [MemberSpec(node_id, 10 + node_id, INCARNATION + node_id) for node_id in node_ids]
 
 
-class One:
+class MembershipCoreRig:
     """Membership core of node 1 in a cluster with `others`."""
 
     def __init__(self, *others: int) -> None:

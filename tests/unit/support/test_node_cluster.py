@@ -1,4 +1,4 @@
-"""Nodes.until_in_sync (tests.support.several_nodes) waits until every node has the newest metadata."""
+"""NodeCluster.until_in_sync (tests.support.node_cluster) waits until every node has the newest metadata."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ from odradek.cluster.metadata.records import (
     encode_record,
 )
 from odradek.cluster.raft.batches import LogBatch
-from tests.support.several_nodes import Nodes
+from tests.support.node_cluster import NodeCluster
 
 TOPIC_ID = UUID(int=7)
 
@@ -24,7 +24,7 @@ class LaggingNodes:
     """Two fake nodes with metadata caches. `replicate` brings the caches of the named nodes to the end of the log."""
 
     def __init__(self, directory: Path) -> None:
-        self.nodes = Nodes(directory, 2)
+        self.nodes = NodeCluster(directory, 2)
         self.log: list[MetadataRecord] = []
         self.caches = {1: MetadataCache(), 2: MetadataCache()}
         fake_nodes: Any = {node_id: SimpleNamespace(metadata=cache) for node_id, cache in self.caches.items()}

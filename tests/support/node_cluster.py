@@ -42,7 +42,7 @@ class ShiftedClock(SystemClock):
         return super().wall_ms() + self._ahead_ms
 
 
-class Nodes:
+class NodeCluster:
     """Nodes of one cluster. `stop` fails the test if a node raised an unexpected exception."""
 
     def __init__(self, directory: Path, count: int, voters: int | None = None, **settings: object) -> None:

@@ -7,7 +7,7 @@ longer than `QUIET_S`.
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 from odradek.local.output import errors
@@ -15,6 +15,8 @@ from odradek.local.output import errors
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
+
+    from rich.status import Status
 
     from odradek.local.processes import BrokerProcess
 
@@ -24,12 +26,22 @@ QUIET_S = 5.0
 
 @contextmanager
 def status_line(text: str) -> Iterator[None]:
-    """Show `text` while the block runs, if standard error is a terminal."""
-    if errors.is_terminal:
-        with errors.status(text):
-            yield
-    else:
+    """Show `text` while the block runs, if standard error is a terminal.
+
+    A terminal that was closed (SIGHUP) does not prevent the block: it can be the stop of all brokers.
+    """
+    with ExitStack() as shown:
+        if errors.is_terminal:
+            status = errors.status(text)
+            with suppress(OSError):
+                status.start()
+                shown.callback(_stop, status)
         yield
+
+
+def _stop(status: Status) -> None:
+    with suppress(OSError):
+        status.stop()
 
 
 class StartProgress:

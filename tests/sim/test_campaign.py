@@ -14,7 +14,7 @@ import pytest
 
 from tests.sim.campaign import Campaign, explain, run_campaign, run_generated, run_range
 from tests.sim.options.run_options import generate_options
-from tests.sim.planted.bugs import PLANTED, SEEDS, Planted, find_again
+from tests.sim.planted.bugs import PLANTED, SEEDS, TABLE, Planted, find_again, table_row
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT_SEEDS = [(range(8), 1), (range(4), 3), (range(1000, 1001), 5)]
@@ -127,9 +127,13 @@ def test_short_form_names_existing_planted_bugs() -> None:
     except_short(PLANTED, [bug for bug in PLANTED if bug.title in PLANTED_SHORT]),
     ids=lambda bug: bug.title,
 )
-def test_planted_bug_is_found(bug: Planted, capsys: pytest.CaptureFixture[str]) -> None:
+def test_planted_bug_is_found_with_the_listed_seed_and_finding(
+    bug: Planted, capsys: pytest.CaptureFixture[str]
+) -> None:
     first_failure = find_again(bug)
     assert first_failure is not None, f"{bug.title}: not found in {len(SEEDS)} seeds"
     seed, result = first_failure
     with capsys.disabled():
         print(f"\nplanted: {bug.title:<42} | found at seed {seed:>3} | {result.findings[0].splitlines()[0]:.90}")
+    row = table_row(bug, first_failure)
+    assert row in TABLE.read_text().splitlines(), "python -m tests.sim.planted.bugs --write"

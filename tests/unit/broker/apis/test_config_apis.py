@@ -1,15 +1,12 @@
 """Configs of groups, brokers and topics: permissions, refusals, and the sources of values."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from odradek.broker.apis import alter_configs, describe_configs, incremental_alter_configs, list_config_resources
-from odradek.broker.config.groups import GroupSettings, group_config
-from odradek.broker.config.property import ConfigError
-from odradek.broker.config.topics import NO_CONNECTIONS, TopicSettings
+from odradek.broker.config.topics import TOPIC_PROPERTIES
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation, ConfigResult
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -19,52 +16,79 @@ from odradek.protocol.messages.incremental_alter_configs import AlterableConfig 
 from odradek.protocol.messages.incremental_alter_configs import AlterConfigsResource as IncrementalResource
 from odradek.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from odradek.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from tests.support.broker_context import Deny, FakeController, broker, config, context, image, response_of, topic
+from tests.support.broker_context import Deny, FakeController, broker, context, image, response_of, topic
 
 E = ErrorCode
-REPLICAS = (
-    "must be the literal '*' or a list of replicas in the following format:"
-    " [partitionId]:[brokerId],[partitionId]:[brokerId],..."
-)
+
+
+def describe(
+    resource_type: int,
+    name: str,
+    *assignments: str,
+    configs: dict[str, str] | None = None,
+    keys: list[str] | None = None,
+) -> Any:
+    cluster_image = image([topic("t", 1, [1])], configs={"t": configs or {}})
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=keys)],
+        include_synonyms=True,
+        include_documentation=True,
+    )
+    return describe_configs.handle(context(4, cluster_image, *assignments), request).results[0]
+
+
+def test_described_topic_config_has_its_source_and_synonyms() -> None:
+    result = describe(
+        2, "t", "log.retention.minutes=2", "log.retention.ms=9", configs={"retention.ms": "5"}, keys=["retention.ms"]
+    )
+    (entry,) = result.configs
+    assert (entry.name, entry.value, entry.config_source, entry.config_type) == ("retention.ms", "5", 1, 5)
+    assert [(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms] == [
+        ("retention.ms", "5", 1),
+        ("log.retention.ms", "9", 4),
+        ("log.retention.minutes", "2", 4),
+        ("log.retention.hours", "168", 5),
+    ]
+    assert entry.documentation
 
 
 @pytest.mark.parametrize(
-    ("configs", "message"),
+    ("assignments", "value", "source"),
     [
-        ({"no.such": "1"}, "Unknown group config name: no.such"),
-        (
-            {"consumer.session.timeout.ms": "x"},
-            "Invalid value x for configuration consumer.session.timeout.ms: Not a number of type INT",
-        ),
-        (
-            {"consumer.session.timeout.ms": "0"},
-            "Invalid value 0 for configuration consumer.session.timeout.ms: Value must be at least 1",
-        ),
-        (
-            {"consumer.session.timeout.ms": "44999"},
-            "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms",
-        ),
-        (
-            {"consumer.heartbeat.interval.ms": "15001"},
-            "consumer.heartbeat.interval.ms must be less than or equal to group.consumer.max.heartbeat.interval.ms",
-        ),
+        ((), "604800000", 5),
+        (("log.retention.minutes=2",), "120000", 5),
+        (("log.retention.minutes=2", "log.retention.ms=9"), "9", 4),
+        (("log.retention.hours=-1",), "-1", 5),
     ],
 )
-def test_invalid_group_config_is_refused_with_kafkas_message(configs: dict[str, str], message: str) -> None:
-    topic_settings = TopicSettings(config())
-    topic_settings.validate_group({"consumer.session.timeout.ms": "50000", "consumer.assignment.interval.ms": "0"})
-    with pytest.raises(Refusal) as caught:
-        topic_settings.validate_group(configs)
-    assert (caught.value.error, caught.value.message) == (E.INVALID_CONFIG, message)
+def test_retention_of_the_finest_configured_unit_applies(assignments: tuple[str, ...], value: str, source: int) -> None:
+    (entry,) = describe(2, "t", *assignments, keys=["retention.ms"]).configs
+    assert (entry.value, entry.config_source) == (value, source)
 
 
-def test_session_timeout_of_a_group_must_exceed_its_heartbeat_interval() -> None:
-    topic_settings = TopicSettings(
-        config("group.consumer.min.session.timeout.ms=1000", "group.consumer.min.heartbeat.interval.ms=1")
-    )
-    with pytest.raises(Refusal) as caught:
-        topic_settings.validate_group({"consumer.session.timeout.ms": "5000"})
-    assert caught.value.message == "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
+def test_describe_configs_lists_every_property_of_topics_and_brokers() -> None:
+    assert [entry.name for entry in describe(2, "t").configs] == list(TOPIC_PROPERTIES)
+    entries = {entry.name: entry for entry in describe(4, "1", "num.partitions=3").configs}
+    assert (entries["num.partitions"].value, entries["num.partitions"].config_source) == ("3", 4)
+    # As in Kafka; tests/interop/test_describe_configs.py compares both.
+    read_only = [entries[name].read_only for name in ("node.id", "num.partitions", "message.max.bytes")]
+    assert read_only == [True, True, False]
+    assert describe(4, "").configs == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        (2, "missing", E.UNKNOWN_TOPIC_OR_PARTITION),
+        (2, "a b", E.INVALID_TOPIC_EXCEPTION),
+        (4, "2", E.INVALID_REQUEST),
+        (8, "1", E.INVALID_REQUEST),
+    ],
+)
+def test_describe_configs_of_an_invalid_resource_is_an_error(kind: int, name: str, error: ErrorCode) -> None:
+    refused = describe(kind, name)
+    assert refused.error_code == error
+    assert (refused.error_message or "").startswith("Topic name is invalid: 'a b' ") is (name == "a b")
 
 
 def test_described_group_config_has_its_source_and_synonyms() -> None:
@@ -82,20 +106,6 @@ def test_described_group_config_has_its_source_and_synonyms() -> None:
         ("group.consumer.session.timeout.ms", "45000", 5),
     ]
     assert (heartbeat.value, heartbeat.config_source) == ("6000", 4)
-
-
-def test_dynamic_broker_default_applies_to_groups_without_own_config() -> None:
-    values = {"group.consumer.assignment.interval.ms": 2_000}
-    metadata_cache: Any = SimpleNamespace(
-        image=replace(image(), configs={(32, "g"): {"consumer.assignment.interval.ms": "99999"}})
-    )
-    group_settings = GroupSettings(config(), metadata_cache, lambda prop: values[prop.name])
-    assert group_settings.assignment_interval_ms("other") == 2_000
-    values["group.consumer.assignment.interval.ms"] = 3_000
-    assert group_settings.assignment_interval_ms("other") == 3_000
-    assert group_settings.assignment_interval_ms("g") == 15_000, (
-        "the value of the group is limited by the current maximum of the broker"
-    )
 
 
 def list_resources(version: int, *kinds: int, **options: Any) -> list[tuple[int, str]]:
@@ -177,14 +187,6 @@ async def test_alter_configs_without_permission_is_refused_per_resource() -> Non
     ]
 
 
-def test_regex_refresh_interval_has_kafkas_minimum() -> None:
-    name = "group.consumer.regex.refresh.interval.ms"
-    assert group_config(config()).consumer_regex_refresh_interval_ms == 600_000
-    assert group_config(config(f"{name}=10000")).consumer_regex_refresh_interval_ms == 10_000
-    with pytest.raises(ConfigError, match="9999 is below the smallest allowed value, 10000"):
-        config(f"{name}=9999")
-
-
 @pytest.mark.parametrize(("kind", "reason"), [(8, "odradek.log.level"), (16, "collects no client metrics")])
 async def test_resource_type_without_configs_is_refused_with_a_reason(kind: int, reason: str) -> None:
     """Type 8 is a broker logger, type 16 a client metrics subscription."""
@@ -198,68 +200,6 @@ async def test_resource_type_without_configs_is_refused_with_a_reason(kind: int,
     for result in (described, altered):
         assert (result.error_code, reason in str(result.error_message)) == (E.INVALID_REQUEST, True)
     assert controller.calls == [((), {"validate_only": False})]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "reason"),
-    [
-        ("retention.ms", "", "Not a number of type LONG"),
-        ("retention.ms", " ", "Not a number of type LONG"),
-        ("segment.bytes", "1048575", "Value must be at least 1048576"),
-        ("segment.bytes", "1", "Value must be at least 1048576"),
-        ("follower.replication.throttled.replicas", "none", REPLICAS),
-        ("leader.replication.throttled.replicas", "0:1,*", REPLICAS),
-        ("leader.replication.throttled.replicas", "0:12:3", REPLICAS),
-    ],
-)
-def test_invalid_topic_config_is_refused_with_kafkas_message(name: str, text: str, reason: str) -> None:
-    with pytest.raises(Refusal) as caught:
-        TopicSettings(config()).validate("t", {name: text})
-    rendered = f"[{', '.join(text.split(','))}]" if reason is REPLICAS else text
-    expected_reason = f"{name} {reason}" if reason is REPLICAS else reason
-    assert caught.value.message == f"Invalid value {rendered} for configuration {name}: {expected_reason}"
-
-
-@pytest.mark.parametrize(
-    "configs",
-    [
-        {"retention.bytes": "-2"},
-        {"cleanup.policy": ""},
-        {"leader.replication.throttled.replicas": "*", "follower.replication.throttled.replicas": "0:1, 12:3"},
-        {"leader.replication.throttled.replicas": ""},
-    ],
-)
-def test_valid_topic_config_is_accepted(configs: dict[str, str]) -> None:
-    TopicSettings(config()).validate("t", configs)
-
-
-def test_topic_with_empty_cleanup_policy_neither_deletes_nor_compacts() -> None:
-    settings = TopicSettings(config()).log_config({"cleanup.policy": ""})
-    assert (settings.deletes, settings.compacted) == (False, False)
-
-
-def test_offsets_topic_accepts_segments_below_kafkas_minimum() -> None:
-    """Their segment size is a node property, which has no such minimum."""
-    TopicSettings(config()).validate("__consumer_offsets", {"segment.bytes": "4000"})
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        (
-            "log.segment.bytes",
-            "1048575",
-            "Invalid value 1048575 for configuration log.segment.bytes: Value must be at least 1048576",
-        ),
-        ("log.retention.ms", "", "Invalid value  for configuration log.retention.ms: Not a number of type LONG"),
-        ("max.connections", "0", NO_CONNECTIONS),
-    ],
-)
-def test_invalid_broker_config_is_refused_with_kafkas_message(name: str, text: str, message: str) -> None:
-    """max.connections=0 is refused: no later request could undo it."""
-    with pytest.raises(Refusal) as caught:
-        TopicSettings(config()).validate_broker({name: text})
-    assert (caught.value.error, caught.value.message) == (E.INVALID_REQUEST, message)
 
 
 @pytest.mark.parametrize(

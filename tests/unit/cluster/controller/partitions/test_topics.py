@@ -11,6 +11,7 @@ from odradek.cluster.controller.messages.topics import CreatedTopic, NewPartitio
 from odradek.cluster.controller.partitions.creation import PARTITIONS_PER_CALL_MAX
 from odradek.cluster.metadata.image import DIRECTORY_UNASSIGNED, RESOURCE_BROKER
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.primitives import ZERO_UUID
 from tests.support.raft_memory import ControllerRig
 
 
@@ -309,3 +310,7 @@ def test_topic_ids_are_random_and_do_not_begin_with_a_dash() -> None:
     assert len(dict.fromkeys(ids)) == len(ids)
     assert all(topic_id.version == 4 and topic_id.bytes[0] >> 2 != 62 for topic_id in ids)
     assert DIRECTORY_UNASSIGNED not in ids
+
+
+def test_topic_name_without_id_has_the_zero_uuid() -> None:
+    assert TopicName().topic_id == ZERO_UUID

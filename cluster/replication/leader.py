@@ -221,8 +221,11 @@ class LeaderReplicas:
     # ---- changes of the ISR -----------------------------------------------------------------------------------------
 
     def expansion(self, replica: Replica, high_watermark: int) -> PendingIsrChange | None:
-        """Request to add `replica` after its fetch. None: it is in the ISR, may not join it, or lacks records."""
-        if replica.in_sync or self.pending_change is not None:
+        """Request to add `replica` after its fetch. None: it is in the ISR, may not join it, or lacks records.
+
+        A fetch session can have a replica of an earlier term, or one that was removed from the partition.
+        """
+        if replica.in_sync or self.pending_change is not None or self.followers.get(replica.broker_id) is not replica:
             return None
         if replica.log_end < max(high_watermark, self.epoch_start) or not replica.eligible:
             return None

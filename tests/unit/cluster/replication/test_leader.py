@@ -76,6 +76,23 @@ def test_lagging_replica_outside_the_isr_does_not_hold_the_high_watermark() -> N
     assert replicas.committed(10, now_ms=LAG_MS + 1) == 10
 
 
+def test_replica_that_was_removed_is_not_proposed_for_the_isr() -> None:
+    """A fetch session can still have the replica: the follower fetches before it applies the cancelled reassignment."""
+    replicas = leader_replicas((1, 2))
+    removed = fetched(replicas, 3, 10)
+    assert replicas.expansion(removed, 5) is not None
+    replicas.commit((1, 2), (1, 2), 8, now_ms=0)
+    assert replicas.expansion(removed, 5) is None
+    assert replicas.pending_change is None
+
+
+def test_replica_of_an_earlier_term_is_not_proposed_for_the_isr() -> None:
+    """The session has the replica of the earlier term until it resolves its slot again."""
+    earlier = fetched(leader_replicas((1, 2)), 3, 10)
+    replicas = leader_replicas((1, 2, 3), epoch_start=10)
+    assert replicas.expansion(earlier, 10) is None
+
+
 def test_pending_expansion_counts_before_and_pending_shrink_only_after_the_commit() -> None:
     replicas = leader_replicas((1, 2), registered=(1, 2, 3))
     fetched(replicas, 2, 10)

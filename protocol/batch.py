@@ -38,6 +38,7 @@ __all__ = [
     "MAGIC",
     "MAGIC_AT",
     "MAX_TIMESTAMP_AT",
+    "NO_PRODUCER_EPOCH",
     "NO_PRODUCER_ID",
     "NO_SEQUENCE",
     "NO_TIMESTAMP",
@@ -84,6 +85,7 @@ CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 
 NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 NO_TIMESTAMP: Final = -1
 SEQUENCE_MAX: Final = 2_147_483_647

@@ -16,6 +16,8 @@ VARINT_BYTES_MAX: Final = 5
 VARLONG_BYTES_MAX: Final = 10
 UINT32_MAX: Final = 0xFFFF_FFFF
 UINT64_MAX: Final = 0xFFFF_FFFF_FFFF_FFFF
+INT64_MAX: Final = 2**63 - 1
+"""Kafka's Long.MAX_VALUE. As the value of a property it means no limit."""
 UUID_CACHE_ENTRIES: Final = 4_096
 SHORT_VARINTS: Final = 512
 """Values below this are encoded by a table look-up. Nearly all deltas and lengths of records are below it."""

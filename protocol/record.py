@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.protocol.errors import Malformed
-from odradek.protocol.primitives import read_varint, read_varlong, varint
+from odradek.protocol.primitives import INT64_MAX, read_varint, read_varlong, varint
 
 if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 RECORD_BYTES_MIN: Final = 7  # length, attributes, both deltas, key length, value length, header count
 RECORD_HEADER_BYTES_MIN: Final = 2
 INT64_MIN: Final = -(1 << 63)
-INT64_MAX: Final = (1 << 63) - 1
 
 Headers = Sequence[tuple[str, bytes | None]]
 _NULL: Final = (b"\x01", b"")

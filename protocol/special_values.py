@@ -25,5 +25,16 @@ READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 """Isolation level that ends before the first open transaction and omits aborted records."""
 
+NO_LEADER: Final = -1
+"""Leader id of a partition without a leader."""
+NO_LEADER_EPOCH: Final = -1
+"""Leader epoch of a request, record or log without one. Such a request is not fenced (KIP-320)."""
+UNKNOWN_BROKER_EPOCH: Final = -1
+"""Broker epoch of a sender without one: Fetch before v15 (KIP-903), or registration after an unclean shutdown."""
+UNKNOWN_OFFSET: Final = -1
+"""Offset in a request or response for which the sender knows no offset."""
+NO_COMMITTED_OFFSET: Final = -1
+"""Committed offset in an OffsetFetch response of a partition for which the group has committed none."""
+
 ACKS_ALL: Final = -1
 """Acks of a Produce request whose records must be on each in-sync replica before the response."""

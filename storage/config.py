@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from odradek.protocol.compression import GZIP_LEVEL, LZ4_LEVEL, ZSTD_LEVEL
+from odradek.protocol.primitives import INT64_MAX
 
-LONG_MAX = 2**63 - 1
-"""Kafka's Long.MAX_VALUE. As the value of a property it means no limit."""
 DAY_MS = 24 * 60 * 60 * 1000
 
 CLEANUP_DELETE = "delete"
@@ -36,19 +35,19 @@ class LogConfig:
     retention_bytes: int = -1
     max_message_bytes: int = 1_048_588
     message_timestamp_type: str = CREATE_TIME
-    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = 60 * 60 * 1000
     cleanup_policy: tuple[str, ...] = (CLEANUP_DELETE,)
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = LONG_MAX
+    max_compaction_lag_ms: int = INT64_MAX
     delete_retention_ms: int = DAY_MS
     compression_type: str = COMPRESSION_AS_PRODUCED
     compression_gzip_level: int = GZIP_LEVEL
     compression_lz4_level: int = LZ4_LEVEL
     compression_zstd_level: int = ZSTD_LEVEL
-    flush_messages: int = LONG_MAX
-    flush_ms: int = LONG_MAX
+    flush_messages: int = INT64_MAX
+    flush_ms: int = INT64_MAX
     file_delete_delay_ms: int = 60_000
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False

@@ -17,6 +17,7 @@ import sys
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker_interface import META_PROPERTIES
 from odradek.protocol.batch import (
     BatchHeader,
     Compression,
@@ -118,7 +119,7 @@ def _parser(name: str) -> Callable[[bytes], list[Entry]] | None:
         checkpoint.PARTITION_METADATA: lambda data: [
             {"topic_id": checkpoint.encode_uuid(checkpoint.decode_partition_metadata(data))}
         ],
-        checkpoint.META_PROPERTIES: lambda data: [plain(dataclasses.asdict(checkpoint.decode_meta_properties(data)))],
+        META_PROPERTIES: lambda data: [plain(dataclasses.asdict(checkpoint.decode_meta_properties(data)))],
         checkpoint.CLEAN_SHUTDOWN: lambda data: [{"broker_epoch": checkpoint.decode_clean_shutdown(data)}],
     }.get(name)
 

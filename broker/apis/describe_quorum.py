@@ -21,7 +21,7 @@ from odradek.broker.requests.api import Api, Routing
 from odradek.broker.requests.listener import CLIENT, CONTROLLER
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.raft.core import RaftCore
-from odradek.cluster.raft.progress import UNKNOWN_OFFSET, Progress
+from odradek.cluster.raft.progress import Progress
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.messages.describe_quorum import (
@@ -34,6 +34,7 @@ from odradek.protocol.messages.describe_quorum import (
     ResponsePartitionData,
     ResponseTopicData,
 )
+from odradek.protocol.special_values import UNKNOWN_OFFSET
 
 NODES_MIN_VERSION: Final = 2
 OBSERVER_SILENT_MS_MAX: Final = 300_000

@@ -62,7 +62,7 @@ from odradek.broker.fetch.sessions import (
     FetchPlan,
     FetchSlot,
 )
-from odradek.broker.partition.partition import NO_EPOCH, Partition
+from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.waiters import FetchWait, Watermark
 from odradek.broker.quorum.requests import fetch_metadata
 from odradek.broker.quorum.wire import is_metadata_fetch
@@ -81,7 +81,7 @@ from odradek.protocol.messages.fetch import (
     PartitionData,
 )
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.special_values import CONSUMER_REPLICA_ID, READ_COMMITTED
+from odradek.protocol.special_values import CONSUMER_REPLICA_ID, NO_LEADER_EPOCH, READ_COMMITTED
 
 REPLICA_STATE_MIN_VERSION: Final = 15
 READ_REPLICA_MIN_VERSION: Final = 11
@@ -270,7 +270,7 @@ def _redirected(fetch: _Fetch, slot: FetchSlot, partition: Partition) -> Partiti
 
     Return None if the consumer should read from this broker.
     """
-    if slot.current_leader_epoch not in {NO_EPOCH, partition.leader_epoch}:
+    if slot.current_leader_epoch not in {NO_LEADER_EPOCH, partition.leader_epoch}:
         return None
     context = fetch.context
     brokers = context.node.metadata.image.brokers

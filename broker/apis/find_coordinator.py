@@ -35,7 +35,7 @@ KEY_TYPE_MIN_VERSION: Final = 1
 MANY_KEYS_MIN_VERSION: Final = 4
 SHARE_GROUPS_MIN_VERSION: Final = 6
 GROUP, TRANSACTION, SHARE = 0, 1, 2
-NO_NODE: Final = -1
+NO_COORDINATOR: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def _share_group(context: BrokerRequestContext, key: str) -> Coordinator:
 
 
 def _failed(key: str, error: ErrorCode, message: str | None = None) -> Coordinator:
-    return Coordinator(key=key, node_id=NO_NODE, host="", port=-1, error_code=error, error_message=message)
+    return Coordinator(key=key, node_id=NO_COORDINATOR, host="", port=-1, error_code=error, error_message=message)
 
 
 def _response(context: BrokerRequestContext, coordinators: list[Coordinator]) -> FindCoordinatorResponse:

@@ -27,8 +27,7 @@ from odradek.broker.requests.api import Api
 from odradek.broker.requests.futures import when_done
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.commands import ProducerIdentity
-from odradek.coordinator.txn.epochs import NO_EPOCH
-from odradek.protocol.batch import NO_PRODUCER_ID
+from odradek.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -52,7 +51,7 @@ def handle(
 def refuse(
     context: BrokerRequestContext, request: InitProducerIdRequest, error: ErrorCode, message: str | None
 ) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
+    return InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
 
 
 def _check_allowed(context: BrokerRequestContext, transactional_id: str | None) -> None:

@@ -40,11 +40,11 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from odradek.protocol.primitives import ZERO_UUID
+from odradek.protocol.special_values import NO_COMMITTED_OFFSET
 
 GROUP_ERROR_MIN_VERSION: Final = 2
 MANY_GROUPS_MIN_VERSION: Final = 8
 TOPIC_IDS_MIN_VERSION: Final = 10
-NO_OFFSET: Final = -1
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ def _visible_topics(
 
 def _topic_error(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
     partitions = [
-        OffsetFetchResponsePartitions(index, NO_OFFSET, error_code=error) for index in topic.partition_indexes
+        OffsetFetchResponsePartitions(index, NO_COMMITTED_OFFSET, error_code=error) for index in topic.partition_indexes
     ]
     return OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions)
 

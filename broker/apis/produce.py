@@ -39,7 +39,6 @@ from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.txn_verification import Outcome, TransactionalBatch, produce_terms
 from odradek.broker.fetch.leader_hint import leader_hint
 from odradek.broker.fetch.produce_checks import is_transactional, producer_of, single_batch
-from odradek.broker.fetch.read import UNKNOWN_OFFSET
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.waiters import CommitCallback, CommitWait
 from odradek.broker.requests.api import Api, Ordered
@@ -59,7 +58,7 @@ from odradek.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from odradek.protocol.schema import Buffer
-from odradek.protocol.special_values import ACKS_ALL
+from odradek.protocol.special_values import ACKS_ALL, UNKNOWN_OFFSET
 from odradek.storage.batches.record_errors import RecordsRefused
 from odradek.storage.producers.entry import Origin
 from odradek.storage.producers.state import NO_GUARD
@@ -70,7 +69,7 @@ TOPIC_ID_MIN_VERSION: Final = 13
 LEADER_HINT_MIN_VERSION: Final = 10
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """Client id that may write to internal topics, as in Kafka (KafkaApis.handleProduceRequest)."""
-NO_LEADER_KNOWN: Final = LeaderIdAndEpoch()
+NO_LEADER_HINT: Final = LeaderIdAndEpoch()
 WITHOUT_LOG_START: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -155,7 +154,7 @@ def _may_transact(context: BrokerRequestContext, transactional_id: str | None) -
 
 
 def _new_result(index: int) -> PartitionProduceResponse:
-    return PartitionProduceResponse(index, 0, UNKNOWN_OFFSET, -1, UNKNOWN_OFFSET, [], None, NO_LEADER_KNOWN)
+    return PartitionProduceResponse(index, 0, UNKNOWN_OFFSET, -1, UNKNOWN_OFFSET, [], None, NO_LEADER_HINT)
 
 
 def _check_topic(produce: _Produce, topic: TopicProduceData) -> None:

@@ -7,8 +7,8 @@ from typing import Final
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import INT_MAX, ConfigError
 from odradek.broker.requests.listener import BROKER, CLIENT, CONTROLLER
+from odradek.broker_interface import PORT_MAX
 
-PORT_MAX: Final = 65535
 _ADDRESS: Final = re.compile(
     r"(?P<name>[A-Za-z][A-Za-z0-9_.-]*)://(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]*):(?P<port>\d{1,5})"
 )

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from odradek.broker.config.properties import PROPERTIES
-from odradek.broker.config.property import INT_MAX, LONG_MAX, Property, Scope
+from odradek.broker.config.property import INT_MAX, Property, Scope
 from odradek.broker.config.sources import variable_name
+from odradek.protocol.primitives import INT64_MAX
 
 PATH: Final = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 _HEAD: Final = """# Configuration
@@ -31,7 +32,7 @@ IncrementalAlterConfigs for one broker or for all), or *topic* (immediately; the
 | property | topic property | type | default | values | change | description |
 |---|---|---|---|---|---|
 """
-_LIMITS: Final = {INT_MAX: "2^31-1", LONG_MAX: "2^63-1"}
+_LIMITS: Final = {INT_MAX: "2^31-1", INT64_MAX: "2^63-1"}
 
 
 def render() -> str:

@@ -8,7 +8,8 @@ configurations of topics. A property has a row only if code of this repository u
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.config.property import DOUBLE_MAX, INT_MAX, LONG_MAX, Kind, Property, Scope, properties_of, row
+from odradek.broker.config.property import DOUBLE_MAX, INT_MAX, Kind, Property, Scope, properties_of, row
+from odradek.protocol.primitives import INT64_MAX
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 
 BOOL, STR, INT, SHORT, LONG, LIST = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.SHORT, Kind.LONG, Kind.LIST
@@ -72,7 +73,7 @@ class Config:
     message_max_bytes: int = row("message.max.bytes", INT, 1048588, "Maximum size of a record batch in bytes, after compression.", low=0, topic="max.message.bytes")
     min_insync_replicas: int = row("min.insync.replicas", INT, 1, "Minimum size of the ISR for writes with acks=all. With fewer in-sync replicas, producers receive NOT_ENOUGH_REPLICAS. A typical setting is replication factor 3, min.insync.replicas 2.", low=1, topic="min.insync.replicas")
     log_message_timestamp_type: str = row("log.message.timestamp.type", STR, "CreateTime", "Timestamp of stored records. CreateTime: set by the producer. LogAppendTime: set by the broker.", choices=("CreateTime", "LogAppendTime"), topic="message.timestamp.type")
-    log_message_timestamp_before_max_ms: int = row("log.message.timestamp.before.max.ms", LONG, LONG_MAX, "Maximum milliseconds by which a record's CreateTime may be older than the broker's clock. Older records are refused with INVALID_TIMESTAMP.", low=0, topic="message.timestamp.before.max.ms")
+    log_message_timestamp_before_max_ms: int = row("log.message.timestamp.before.max.ms", LONG, INT64_MAX, "Maximum milliseconds by which a record's CreateTime may be older than the broker's clock. Older records are refused with INVALID_TIMESTAMP.", low=0, topic="message.timestamp.before.max.ms")
     log_message_timestamp_after_max_ms: int = row("log.message.timestamp.after.max.ms", LONG, 3600000, "Maximum milliseconds by which a record's CreateTime may be ahead of the broker's clock. Later records are refused with INVALID_TIMESTAMP.", low=0, topic="message.timestamp.after.max.ms")
     log_segment_bytes: int = row("log.segment.bytes", INT, 1073741824, "Maximum size of a segment in bytes. Retention and compaction work on complete segments; smaller segments make them more precise, but increase the number of files.", low=14, set_low=SEGMENT_BYTES_SET_MIN, topic="segment.bytes")
     log_preallocate: bool = row("log.preallocate", BOOL, False, "Preallocation of segment files. It is not supported: the size of a file is the end of its log.", fixed=NO_PREALLOCATION, topic="preallocate")
@@ -91,7 +92,7 @@ class Config:
     remote_log_delete_on_disable: bool = row("remote.log.delete.on.disable", BOOL, False, "Deletion of remote data when tiered storage is disabled. Tiered storage is not supported.", fixed=NO_TIERED_STORAGE, topic="remote.log.delete.on.disable", scope=Scope.TOPIC_ALONE)
     log_index_size_max_bytes: int = row("log.index.size.max.bytes", INT, 10485760, "Maximum size of an offset index or a time index in bytes. A full index rolls its segment.", low=4, topic="segment.index.bytes")
     log_index_interval_bytes: int = row("log.index.interval.bytes", INT, 4096, "Bytes of records between two entries of an index. Fewer bytes make look-ups faster, and indexes larger.", low=0, topic="index.interval.bytes")
-    log_flush_interval_messages: int = row("log.flush.interval.messages", LONG, LONG_MAX, "Number of records after which a partition is flushed. 1: every append is flushed before its acknowledgment. Replication protects acknowledged records by default; reduce the value if all replicas may lose power at the same time.", low=1, topic="flush.messages")
+    log_flush_interval_messages: int = row("log.flush.interval.messages", LONG, INT64_MAX, "Number of records after which a partition is flushed. 1: every append is flushed before its acknowledgment. Replication protects acknowledged records by default; reduce the value if all replicas may lose power at the same time.", low=1, topic="flush.messages")
     log_flush_interval_ms: int | None = row("log.flush.interval.ms", LONG, None, "Maximum milliseconds for which records stay unflushed. If unset, log.flush.scheduler.interval.ms, which leaves flushing to the operating system by default.", low=0, topic="flush.ms")
     log_segment_delete_delay_ms: int = row("log.segment.delete.delay.ms", LONG, 60000, "Milliseconds between the deletion of a segment from the log and the deletion of its files. Fetches that read the segment can finish in this time.", low=0, topic="file.delete.delay.ms")
     unclean_leader_election_enable: bool = row("unclean.leader.election.enable", BOOL, False, "Allow a replica outside the ISR to become leader if no other replica can. The partition becomes available, but loses the records that this replica lacks.", topic="unclean.leader.election.enable")
@@ -101,7 +102,7 @@ class Config:
     log_cleaner_enable: bool = row("log.cleaner.enable", BOOL, True, "Compact the topics whose cleanup.policy contains compact. If false, their logs, including __consumer_offsets, grow without limit.")
     log_cleaner_min_cleanable_ratio: float = row("log.cleaner.min.cleanable.ratio", DOUBLE, 0.5, "Minimum ratio of the dirty part of a log to the whole log, before it is compacted. A lower ratio keeps fewer obsolete records and costs more disk I/O.", low=0, high=1, topic="min.cleanable.dirty.ratio")
     log_cleaner_min_compaction_lag_ms: int = row("log.cleaner.min.compaction.lag.ms", LONG, 0, "Minimum milliseconds for which a record stays uncompacted. Consumers that lag less see each record.", low=0, topic="min.compaction.lag.ms")
-    log_cleaner_max_compaction_lag_ms: int = row("log.cleaner.max.compaction.lag.ms", LONG, LONG_MAX, "Maximum milliseconds for which a record can stay uncompacted, even if the log is below log.cleaner.min.cleanable.ratio. Segments are rolled early enough.", low=1, topic="max.compaction.lag.ms")
+    log_cleaner_max_compaction_lag_ms: int = row("log.cleaner.max.compaction.lag.ms", LONG, INT64_MAX, "Maximum milliseconds for which a record can stay uncompacted, even if the log is below log.cleaner.min.cleanable.ratio. Segments are rolled early enough.", low=1, topic="max.compaction.lag.ms")
     log_cleaner_delete_retention_ms: int = row("log.cleaner.delete.retention.ms", LONG, 86400000, "Milliseconds for which compaction keeps tombstones, and markers of transactions without remaining records. A consumer that reads from offset 0 has this time to see them.", low=0, topic="delete.retention.ms")
     log_cleaner_dedupe_buffer_size: int = row("log.cleaner.dedupe.buffer.size", LONG, 134217728, f"Bytes of memory for the keys of the log that is being compacted, about {ENTRY_BYTES} bytes per key. Keys that do not fit are compacted in the next run.", low=1048576, scope=Scope.DYNAMIC)
     log_cleaner_io_buffer_load_factor: float = row("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, "Maximum load factor of log.cleaner.dedupe.buffer.size.", low=0.01, high=1, scope=Scope.DYNAMIC, may_be_nan=False)
@@ -110,7 +111,7 @@ class Config:
     log_cleaner_backoff_ms: int = row("log.cleaner.backoff.ms", LONG, 15000, "Milliseconds to wait if no log needs compaction.", low=0, scope=Scope.DYNAMIC)
 
     # Logs: background tasks
-    log_flush_scheduler_interval_ms: int = row("log.flush.scheduler.interval.ms", LONG, LONG_MAX, "Milliseconds between two checks for logs whose log.flush.interval.ms is over.", low=1)
+    log_flush_scheduler_interval_ms: int = row("log.flush.scheduler.interval.ms", LONG, INT64_MAX, "Milliseconds between two checks for logs whose log.flush.interval.ms is over.", low=1)
     log_initial_task_delay_ms: int = row("log.initial.task.delay.ms", LONG, 30000, "Milliseconds from the start of the broker to the first run of retention, flush and checkpoint tasks.", low=0)
     log_retention_check_interval_ms: int = row("log.retention.check.interval.ms", LONG, 300000, "Milliseconds between two runs of retention.", low=1)
     log_flush_offset_checkpoint_interval_ms: int = row("log.flush.offset.checkpoint.interval.ms", INT, 60000, "Milliseconds between two checkpoints of recovery points. Fewer milliseconds make recovery after an unclean shutdown shorter.", low=0)
@@ -128,8 +129,8 @@ class Config:
     replica_fetch_wait_max_ms: int = row("replica.fetch.wait.max.ms", INT, 500, "Maximum milliseconds for which a leader parks the fetch of a follower that has caught up. It should be less than replica.lag.time.max.ms; otherwise followers of idle partitions leave the ISR.", low=1)
     replica_fetch_min_bytes: int = row("replica.fetch.min.bytes", INT, 1, "Minimum bytes for a response to a follower. The leader waits for them at most replica.fetch.wait.max.ms.", low=0)
     replica_fetch_backoff_ms: int = row("replica.fetch.backoff.ms", INT, 1000, "Maximum milliseconds between two fetches of a follower after an error. The wait begins at 20 ms and doubles.", low=0)
-    leader_replication_throttled_rate: int = row("leader.replication.throttled.rate", LONG, LONG_MAX, "Maximum bytes per second that this broker sends to followers of throttled replicas outside the ISR. Limits the traffic of a reassignment.", low=0, scope=Scope.DYNAMIC_ALONE)
-    follower_replication_throttled_rate: int = row("follower.replication.throttled.rate", LONG, LONG_MAX, "Maximum bytes per second that this broker fetches for its throttled replicas outside the ISR. Limits the traffic of a reassignment.", low=0, scope=Scope.DYNAMIC_ALONE)
+    leader_replication_throttled_rate: int = row("leader.replication.throttled.rate", LONG, INT64_MAX, "Maximum bytes per second that this broker sends to followers of throttled replicas outside the ISR. Limits the traffic of a reassignment.", low=0, scope=Scope.DYNAMIC_ALONE)
+    follower_replication_throttled_rate: int = row("follower.replication.throttled.rate", LONG, INT64_MAX, "Maximum bytes per second that this broker fetches for its throttled replicas outside the ISR. Limits the traffic of a reassignment.", low=0, scope=Scope.DYNAMIC_ALONE)
     leader_replication_throttled_replicas: tuple[str, ...] = row("leader.replication.throttled.replicas", LIST, (), "Replicas to which leader.replication.throttled.rate applies: partition:broker, comma-separated, or * for all of the topic.", items=REPLICAS, may_be_empty=True, topic="leader.replication.throttled.replicas", scope=Scope.TOPIC_ALONE)
     follower_replication_throttled_replicas: tuple[str, ...] = row("follower.replication.throttled.replicas", LIST, (), "Replicas to which follower.replication.throttled.rate applies: partition:broker, comma-separated, or * for all of the topic.", items=REPLICAS, may_be_empty=True, topic="follower.replication.throttled.replicas", scope=Scope.TOPIC_ALONE)
     replica_selector_class: str | None = row("replica.selector.class", STR, None, "Selection of the replica from which consumers fetch. If unset, the leader. RackAwareReplicaSelector: a replica in the consumer's rack (client.rack).", choices=("org.apache.kafka.common.replica.RackAwareReplicaSelector", "org.apache.kafka.common.replica.LeaderSelector"))

@@ -10,7 +10,6 @@ from enum import Enum, IntEnum
 from typing import Any, Final
 
 INT_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
 DOUBLE_MAX: Final = sys.float_info.max
 ALL: Final = "*"
 """The item that stands for all items. It is the only one in its list."""

@@ -14,8 +14,8 @@ from odradek.broker.config.addresses import parse_listeners, parse_metrics_liste
 from odradek.broker.config.groups import contradictions
 from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.property import ConfigError
+from odradek.broker_interface import ENVIRONMENT_PREFIX
 
-ENVIRONMENT_PREFIX: Final = "ODRADEK_"
 _CLUSTER_ID: Final = re.compile("[A-Za-z0-9_-]{22}")
 SIMILARITY_MIN: Final = 0.85
 """Minimum similarity (difflib ratio) of an unknown name to a known one that the error message suggests."""

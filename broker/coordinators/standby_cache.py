@@ -28,12 +28,11 @@ from typing import Final
 from odradek.broker.coordinators.log_replay import RECORDS_PER_SLICE, replay
 from odradek.broker.partition.partition import Partition
 from odradek.protocol.errors import Malformed, Refusal
+from odradek.protocol.special_values import NO_LEADER_EPOCH
 from odradek.runtime.clock import Clock
 from odradek.runtime.log_port import ReplayVisitor
 from odradek.runtime.shard import Marker, ShardRecord
 
-NO_EPOCH: Final = -1
-"""The leader epoch of an empty cache."""
 DELETE_RETENTION_MS_MIN: Final = 10_000
 """Minimum delete.retention.ms of a topic with a standby cache, in milliseconds. With a lower value, the cache would
 be discarded repeatedly."""
@@ -55,7 +54,7 @@ class StandbyCache:
         self._open: dict[int, _OpenTransaction] = {}
         """Open transactions by producer id."""
         self._next = 0
-        self._epoch = NO_EPOCH
+        self._epoch = NO_LEADER_EPOCH
         self._complete_ms = 0
         """Wall-clock time up to which the cache is complete. Delete horizons use wall-clock time as well."""
 
@@ -75,7 +74,7 @@ class StandbyCache:
         if self._next and not (fits and in_time):
             self._latest.clear()
             self._open.clear()
-            self._next, self._epoch = 0, NO_EPOCH
+            self._next, self._epoch = 0, NO_LEADER_EPOCH
         return self._next
 
     async def catch_up(self, *, read_bytes: int) -> None:

@@ -6,7 +6,7 @@ The dispatcher uses the rows of the API table. It contains nothing about sockets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -17,16 +17,14 @@ from odradek.broker.requests.api import AnyApi, Embedded, Routing
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import Failure
 from odradek.broker.requests.session import Session
-from odradek.protocol.codec import decode_prefix, encode_response
+from odradek.protocol.codec import API_VERSIONS_KEY, decode_prefix, encode_response
 from odradek.protocol.connection import RequestFrame
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
-from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.schema import Buffer
 
 if TYPE_CHECKING:
     from asyncio import Future
 
-API_VERSIONS_KEY: Final = ApiVersionsRequest.API_KEY
 _logger = structlog.get_logger(__name__)
 
 

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from odradek.cluster.metadata.image import NO_LEADER, Endpoint, MetadataImage
+from odradek.cluster.metadata.image import Endpoint, MetadataImage
+from odradek.protocol.special_values import NO_LEADER
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.fetch.sessions import FetchSlot
-from odradek.broker.partition.partition import NO_EPOCH, Partition
+from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.registry import Partitions
 from odradek.broker.partition.waiters import Watermark
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -25,6 +25,7 @@ from odradek.protocol.messages.fetch import (
     PartitionData,
     SnapshotId,
 )
+from odradek.protocol.special_values import NO_LEADER_EPOCH, UNKNOWN_OFFSET
 from odradek.storage.log.reads import ColdRead, ReadResult
 
 # Defaults that all responses share. A response replaces such a value and never changes it.
@@ -32,7 +33,6 @@ NO_DIVERGENCE: Final = EpochEndOffset()
 NO_LEADER_KNOWN: Final = LeaderIdAndEpoch()
 NO_SNAPSHOT: Final = SnapshotId()
 NO_REPLICA: Final = -1
-UNKNOWN_OFFSET: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class FetchPass:
         data.log_start_offset = log.log_start_offset
         if limits.committed_only:
             data.aborted_transactions = []
-        if slot.last_fetched_epoch != NO_EPOCH:
+        if slot.last_fetched_epoch != NO_LEADER_EPOCH:
             diverging = divergence(partition, slot.last_fetched_epoch, slot.fetch_offset)
             if diverging is not None:
                 data.diverging_epoch = diverging
@@ -201,7 +201,7 @@ def divergence(partition: Partition, last_epoch: int, offset: int) -> EpochEndOf
     `offset`.
     """
     epoch, end_offset = partition.log.end_offset_for_epoch(last_epoch)
-    if epoch == NO_EPOCH or end_offset == UNKNOWN_OFFSET or offset < partition.log.log_start_offset:
+    if epoch == NO_LEADER_EPOCH or end_offset == UNKNOWN_OFFSET or offset < partition.log.log_start_offset:
         raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
     if epoch < last_epoch or end_offset < offset:
         return EpochEndOffset(epoch, end_offset)

@@ -35,7 +35,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 """Session epoch of a full fetch without a session, which also closes the session of the request
 (FetchMetadata.FINAL_EPOCH)."""
-EPOCH_MAX: Final = 2**31 - 1
+SESSION_EPOCH_MAX: Final = 2**31 - 1
 """Maximum session epoch: a signed 32-bit integer on the wire. The next epoch is 1."""
 SESSION_ID_MAX: Final = 2**31 - 1
 """Maximum session id: a signed 32-bit integer on the wire."""
@@ -246,7 +246,7 @@ class FetchSessions:
         self.partitions += len(held) - before
         # The epoch advances even if the session ends below: an earlier request in flight must not use the session any
         # more.
-        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
+        session.epoch = 1 if session.epoch == SESSION_EPOCH_MAX else session.epoch + 1
         if not held:
             return FetchPlan(requested)
         if len(held) > before and not self._may_hold(len(held)):

@@ -18,11 +18,10 @@ from odradek.cluster.replication.leader import LeaderReplicas, PendingIsrChange,
 from odradek.invariants.invariant import CHECKS
 from odradek.invariants.partition import HIGH_WATERMARK_REPLICATED
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.special_values import UNKNOWN_BROKER_EPOCH
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
 
-UNKNOWN_EPOCH: Final = -1
-"""The broker epoch in a fetch of a follower that does not send one (Fetch before version 15)."""
 TO_HIGH_WATERMARK: Final = -1
 """The offset in a DeleteRecords request that means the high watermark (DeleteRecordsRequest.HIGH_WATERMARK)."""
 
@@ -197,7 +196,7 @@ class LeaderTerm:
         if replica is None:
             raise Refusal(ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         registered = replica.registered_epoch
-        if broker_epoch != UNKNOWN_EPOCH and registered is not None and broker_epoch < registered:
+        if broker_epoch != UNKNOWN_BROKER_EPOCH and registered is not None and broker_epoch < registered:
             raise Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return replica
 

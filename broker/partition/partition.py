@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -20,7 +20,7 @@ from odradek.cluster.replication.leader import IsrChangeResult, PendingIsrChange
 from odradek.invariants.partition import PARTITION_LEADER_EPOCH, PARTITION_LEADER_TERM, PARTITION_REPLICATES
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.schema import Buffer
-from odradek.protocol.special_values import ACKS_ALL
+from odradek.protocol.special_values import ACKS_ALL, NO_LEADER_EPOCH
 from odradek.storage.config import LogConfig
 from odradek.storage.log.append import AppendInfo
 from odradek.storage.log.log import PartitionLog
@@ -29,9 +29,6 @@ from odradek.storage.producers.entry import Origin
 
 T = TypeVar("T")
 _logger = structlog.get_logger(__name__)
-
-NO_EPOCH: Final = -1
-"""The leader epoch of a request without one (KIP-320): such a request is not fenced."""
 
 
 def log_offline(topic: str, index: int, error: OSError) -> None:
@@ -106,7 +103,7 @@ class Partition:
         self.topic_id = log.topic_id
         self.log = log
         self.role = Role.FOLLOWER
-        self.leader_epoch = NO_EPOCH
+        self.leader_epoch = NO_LEADER_EPOCH
         self.leader_epoch_start = 0
         """Log end offset when the leader epoch began. A high watermark below it can be lower than the previous
         leader's."""
@@ -133,22 +130,22 @@ class Partition:
     def follows(self) -> bool:
         return self.role is Role.FOLLOWER
 
-    def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
+    def check_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
         """Raise Refusal unless this broker leads the partition in the leader epoch of the request (KIP-320).
 
         FENCED_LEADER_EPOCH: the epoch of the request is older. UNKNOWN_LEADER_EPOCH: it is newer. Otherwise: the error
         of the role.
         """
-        if current_leader_epoch not in {NO_EPOCH, self.leader_epoch} and self.online:
+        if current_leader_epoch not in {NO_LEADER_EPOCH, self.leader_epoch} and self.online:
             if current_leader_epoch < self.leader_epoch:
                 raise Refusal(ErrorCode.FENCED_LEADER_EPOCH)
             raise Refusal(ErrorCode.UNKNOWN_LEADER_EPOCH)
         if self.role is not Role.LEADER:
             raise Refusal(self.role.value)
 
-    def check_readable(self, current_leader_epoch: int = NO_EPOCH) -> None:
+    def check_readable(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
         """Raise the errors of `check_leader` unless this broker hosts the partition in the request's epoch."""
-        if self.role is Role.FOLLOWER and current_leader_epoch in {NO_EPOCH, self.leader_epoch}:
+        if self.role is Role.FOLLOWER and current_leader_epoch in {NO_LEADER_EPOCH, self.leader_epoch}:
             return
         self.check_leader(current_leader_epoch)
 

@@ -8,10 +8,10 @@ boot still holds all records that it acknowledged, as after a clean shutdown.
 import json
 from typing import Final
 
+from odradek.protocol.special_values import UNKNOWN_BROKER_EPOCH
 from odradek.storage.disk.port import Disk
 
 FILE_NAME: Final = "odradek.boot"
-UNKNOWN_EPOCH: Final = -1
 
 
 class BootMarker:
@@ -26,14 +26,14 @@ class BootMarker:
         self.recorded = False
 
     def previous_broker_epoch(self) -> int:
-        """Return the broker epoch of the previous run if it cannot have lost records; UNKNOWN_EPOCH otherwise."""
+        """Return the broker epoch of the previous run if it cannot have lost records, or UNKNOWN_BROKER_EPOCH."""
         try:
             if not self._disk.exists(self._path):
-                return UNKNOWN_EPOCH
+                return UNKNOWN_BROKER_EPOCH
             marker = json.loads(bytes(self._disk.read_file(self._path)))
-            return int(marker["brokerEpoch"]) if marker["bootId"] == self._boot_id else UNKNOWN_EPOCH
+            return int(marker["brokerEpoch"]) if marker["bootId"] == self._boot_id else UNKNOWN_BROKER_EPOCH
         except (OSError, ValueError, KeyError, TypeError):
-            return UNKNOWN_EPOCH  # an unreadable file is no evidence
+            return UNKNOWN_BROKER_EPOCH  # an unreadable file is no evidence
 
     def record(self, broker_epoch: int) -> None:
         """Record that this run has `broker_epoch` and holds all records that its registration claims. Raise OSError.

@@ -12,9 +12,10 @@ from odradek.cluster.metadata.snapshotter import SnapshotConfig, Snapshotter
 from odradek.cluster.raft.driver import RaftDriver
 from odradek.cluster.raft.ports import RaftStorage
 from odradek.protocol.internal_topics import CLUSTER_METADATA
+from odradek.protocol.primitives import INT64_MAX
 from odradek.runtime.shard import FailureHandler
 from odradek.runtime.tasks import Tasks
-from odradek.storage.config import LONG_MAX, LogConfig
+from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager
 
 
@@ -23,7 +24,7 @@ def metadata_log_config(config: Config) -> LogConfig:
     return replace(
         LogConfig(),
         segment_bytes=config.metadata_log_segment_bytes,
-        segment_ms=LONG_MAX,
+        segment_ms=INT64_MAX,
         retention_ms=-1,
         retention_bytes=-1,
     )

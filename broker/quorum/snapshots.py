@@ -18,7 +18,7 @@ SUFFIX: Final = ".checkpoint"
 PART_SUFFIX: Final = ".part"
 DAMAGED_SUFFIX: Final = ".damaged"
 _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
-EPOCH_MAX: Final = 2**31 - 1
+LEADER_EPOCH_MAX: Final = 2**31 - 1
 
 
 def file_name(snapshot: EpochEnd) -> str:
@@ -28,7 +28,7 @@ def file_name(snapshot: EpochEnd) -> str:
 def parse_file_name(name: str) -> EpochEnd | None:
     """Return the snapshot with this file name; None if it is not the name of a complete snapshot."""
     match = _NAME.fullmatch(name)
-    if match is None or int(match[1]) > OFFSET_MAX or int(match[2]) > EPOCH_MAX:
+    if match is None or int(match[1]) > OFFSET_MAX or int(match[2]) > LEADER_EPOCH_MAX:
         return None
     return EpochEnd(int(match[2]), int(match[1]))
 

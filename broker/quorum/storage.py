@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from odradek.storage.disk.port import Disk
     from odradek.storage.log.log import PartitionLog
 
-READ_BYTES_MAX: Final = 1024 * 1024
+RECOVERY_READ_BYTES: Final = 1024 * 1024
 """Bytes per read when the start checks the checksums of the log. Bounds the memory for the check."""
 _logger = structlog.get_logger(__name__)
 
@@ -99,7 +99,7 @@ class PartitionRaftStorage:
         offset = self._log.log_start_offset
         while offset < self._log.log_end_offset:
             try:
-                records = await self.read(offset, self._log.log_end_offset, READ_BYTES_MAX)
+                records = await self.read(offset, self._log.log_end_offset, RECOVERY_READ_BYTES)
                 ends = [header.last_offset + 1 for header, _ in iter_batches(records)]
             except (Refusal, Malformed, OSError) as error:
                 _logger.error("metadata log damaged", directory=self.directory, offset=offset, reason=str(error))  # noqa: TRY400  # the reason is complete without a stack trace

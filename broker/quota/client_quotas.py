@@ -51,7 +51,6 @@ TRACKED_MAX: Final = 10_000
 """Maximum measurements per kind of quota. Above it, the least recently used measurement is removed and starts again at
 0.
 """
-PERCENT: Final = 100
 SECOND_US: Final = 1_000_000
 
 QuotaKey = tuple[str, str]
@@ -126,7 +125,7 @@ class ClientQuotas:
             throttle_ms = self._record(context, PRODUCER_BYTE_RATE, context.request_bytes)
         elif context.api_key == FetchRequest.API_KEY and CONSUMER_BYTE_RATE in self._limits:
             throttle_ms = self._record(context, CONSUMER_BYTE_RATE, _record_bytes(response))
-        time_ms = self._record(context, REQUEST_PERCENTAGE, context.busy_us * PERCENT / SECOND_US)
+        time_ms = self._record(context, REQUEST_PERCENTAGE, context.busy_us * 100 / SECOND_US)
         return max(throttle_ms, min(time_ms, self._window_ms))
 
     def _record(self, context: RequestContext, key: str, amount: float) -> int:

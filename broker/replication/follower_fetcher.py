@@ -16,7 +16,7 @@ from uuid import UUID
 
 import structlog
 
-from odradek.broker.partition.partition import NO_EPOCH, Partition
+from odradek.broker.partition.partition import Partition
 from odradek.broker.quorum.peers import Channel, Peers
 from odradek.broker.replication.follower_session import BrokerIdentity, FetchSettings, Followed, FollowerSession
 from odradek.broker.replication.follower_truncation import FollowerTruncation
@@ -26,6 +26,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.fetch import FetchResponse, PartitionData
 from odradek.protocol.schema import Buffer
+from odradek.protocol.special_values import NO_LEADER_EPOCH
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
 from odradek.storage.log.empty_markers import TransactionCompactedAway
@@ -235,7 +236,7 @@ class ReplicaFetcher:
         if data.error_code:
             self._handle_error(followed, ErrorCode(data.error_code))
             return 0
-        if data.diverging_epoch.epoch != NO_EPOCH:
+        if data.diverging_epoch.epoch != NO_LEADER_EPOCH:
             self._stop(followed, Event.DIVERGED)
             diverging = data.diverging_epoch
             self._truncate(

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from odradek.broker.fetch.sessions import EPOCH_MAX, INITIAL_EPOCH, NO_SESSION
-from odradek.broker.partition.partition import NO_EPOCH, Partition
+from odradek.broker.fetch.sessions import INITIAL_EPOCH, NO_SESSION, SESSION_EPOCH_MAX
+from odradek.broker.partition.partition import Partition
 from odradek.cluster.replication.follower import PartitionFetchState, State
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from odradek.protocol.special_values import UNKNOWN_OFFSET
 
 Key = tuple[int, int]
 """Topic id, as an integer because hashing a UUID is slow, and partition index."""
@@ -98,7 +99,7 @@ class FollowerSession:
             self.lost()
         else:
             self._id = session_id
-            self._epoch = 1 if self._epoch == EPOCH_MAX else self._epoch + 1
+            self._epoch = 1 if self._epoch == SESSION_EPOCH_MAX else self._epoch + 1
 
     def lost(self) -> None:
         """Forget the session: the leader has none, or may have none."""
@@ -112,7 +113,7 @@ class FollowerSession:
         self._in_session = 0
         for followed in self.followed.values():
             followed.in_session = False
-            followed.fetch_state.fetch_offset = NO_EPOCH
+            followed.fetch_state.fetch_offset = UNKNOWN_OFFSET
             if followed.fetch_state.state is State.FETCHING:
                 self.due[followed] = None
 

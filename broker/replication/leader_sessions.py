@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from odradek.broker.fetch.read import divergence
-from odradek.broker.fetch.sessions import EPOCH_MAX, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SESSION_ID_MAX
-from odradek.broker.partition.partition import NO_EPOCH, Partition
+from odradek.broker.fetch.sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SESSION_EPOCH_MAX, SESSION_ID_MAX
+from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.registry import Partitions
 from odradek.broker.replication.throttle import ReplicaThrottles
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest
+from odradek.protocol.special_values import NO_LEADER_EPOCH
 from odradek.runtime.clock import NEVER_MS
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class ReplicaSlot:
         self.replica: Replica | None = None
         self.offset = self.max_bytes = 0
         self.log_start = -1
-        self.leader_epoch = self.last_epoch = NO_EPOCH
+        self.leader_epoch = self.last_epoch = NO_LEADER_EPOCH
         self.error = ErrorCode.NONE
         self.diverging: EpochEndOffset | None = None
         self.sent_high_watermark = self.sent_log_start = -1
@@ -308,7 +309,7 @@ class ReplicaSessions:
             raise Refusal(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_ids != by_id:
             raise Refusal(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+        session.epoch = 1 if epoch == SESSION_EPOCH_MAX else epoch + 1
         return session
 
     def _store(self, session: ReplicaSession) -> None:
@@ -362,8 +363,10 @@ class ReplicaSessions:
             partition.check_leader(slot.leader_epoch)
             term, log = partition.leader_term, partition.log
             assert term is not None
-            replica = term.follower(session.replica_id, session.broker_epoch, knows_epoch=slot.leader_epoch != NO_EPOCH)
-            if slot.last_epoch != NO_EPOCH:
+            replica = term.follower(
+                session.replica_id, session.broker_epoch, knows_epoch=slot.leader_epoch != NO_LEADER_EPOCH
+            )
+            if slot.last_epoch != NO_LEADER_EPOCH:
                 slot.diverging = divergence(partition, slot.last_epoch, slot.offset)
             if slot.diverging is None and not log.log_start_offset <= slot.offset <= log.log_end_offset:
                 raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)

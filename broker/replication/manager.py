@@ -14,8 +14,9 @@ from odradek.broker.replication.log_start_check import LogStartChecks
 from odradek.broker.replication.throttle import ReplicaThrottles
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.delta import MetadataDelta
-from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.replication.leader import PendingIsrChange
+from odradek.protocol.special_values import NO_LEADER
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
 from odradek.storage.data_directory.log_manager import LogManager

@@ -9,8 +9,8 @@ for the rate.
 from collections.abc import Callable
 from typing import Final
 
-from odradek.broker.config.property import LONG_MAX
 from odradek.broker.partition.partition import Partition
+from odradek.protocol.primitives import INT64_MAX
 from odradek.runtime.clock import Clock
 
 ALL: Final = "*"
@@ -27,7 +27,7 @@ class Throttle:
     """Token bucket of one rate: bytes beyond the rate are a debt, which decreases at the rate."""
 
     def __init__(self, rate: Callable[[], int], clock: Clock) -> None:
-        """`rate()` returns bytes per second; LONG_MAX means no limit."""
+        """`rate()` returns bytes per second; INT64_MAX means no limit."""
         self._rate = rate
         self._clock = clock
         self._debt = 0.0
@@ -41,7 +41,7 @@ class Throttle:
     def wait_ms(self) -> int:
         """Return the milliseconds until the debt is paid, at most PAUSE_MS_MAX; 0 if there is no debt."""
         rate = self._decay()
-        if rate == LONG_MAX or (rate and not self._debt):
+        if rate == INT64_MAX or (rate and not self._debt):
             return 0
         return min(int(self._debt * 1_000 / rate) + 1, PAUSE_MS_MAX) if rate else PAUSE_MS_MAX
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from odradek.cluster.metadata.image import NO_LEADER, BrokerImage, Endpoint, MetadataImage, PartitionImage
+from odradek.cluster.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionImage
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.special_values import NO_LEADER
 
 
 @dataclass(frozen=True, slots=True)

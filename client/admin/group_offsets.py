@@ -15,6 +15,7 @@ from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from odradek.protocol.special_values import NO_COMMITTED_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,6 @@ NAMES_VERSION_MAX: Final = 9
 
 A deleted topic has no id, which later versions require.
 """
-NO_OFFSET: Final = -1
 
 
 class CommittedOffset(NamedTuple):
@@ -68,7 +68,7 @@ def committed_by_partition(group: OffsetFetchResponseGroup) -> dict[TopicPartiti
         TopicPartition(topic.name, row.partition_index): CommittedOffset(row.committed_offset, row.metadata or "")
         for topic in group.topics
         for row in topic.partitions
-        if row.error_code == ErrorCode.NONE and row.committed_offset != NO_OFFSET
+        if row.error_code == ErrorCode.NONE and row.committed_offset != NO_COMMITTED_OFFSET
     }
 
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from odradek.client.admin.group_offsets import (
-    NO_OFFSET,
-    CommittedOffset,
-    PlannedOffset,
-    committed_offsets,
-)
+from odradek.client.admin.group_offsets import CommittedOffset, PlannedOffset, committed_offsets
 from odradek.client.admin.groups import INACTIVE_STATES, group_members
 from odradek.client.admin.offsets import EARLIEST, LATEST, fetch_offsets
 from odradek.client.admin.topics import topics_named
@@ -18,6 +13,7 @@ from odradek.client.errors import ClientError, InvalidArgument, Refused
 from odradek.client.network.fan_out import FanOut, gathered
 from odradek.client.network.metadata import TopicPartition
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.special_values import NO_COMMITTED_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -133,7 +129,7 @@ async def _new_offsets(
         return limited(lambda key: committed[key].offset + value)
     topics = await topics_named(cluster, sorted({key.topic for key in wanted}))
     found = await fetch_offsets(FanOut(cluster), topics, value)
-    return {key: last[key] if found.get(key, NO_OFFSET) < 0 else found[key] for key in wanted}
+    return {key: last[key] if found.get(key, NO_COMMITTED_OFFSET) < 0 else found[key] for key in wanted}
 
 
 async def _ends(

@@ -6,10 +6,11 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from odradek.client.network.fan_out import FanOut
-from odradek.client.network.metadata import NO_LEADER
 from odradek.client.network.settings import BROKER_TIMEOUT_MS
+from odradek.protocol import special_values
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.special_values import NO_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from odradek.client.network.metadata import Topic
     from odradek.protocol.schema import Message
 
-EARLIEST: Final = -2
+EARLIEST: Final = special_values.EARLIEST
 """Timestamp that stands for the log start offset."""
-LATEST: Final = -1
+LATEST: Final = special_values.LATEST
 """Timestamp that stands for the end: the high watermark or, with READ_COMMITTED, the last stable offset."""
 
 Offsets = dict[tuple[str, int], int]
@@ -33,8 +34,8 @@ class IsolationLevel(IntEnum):
     READ_COMMITTED ends before the first open transaction and omits aborted records.
     """
 
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
+    READ_UNCOMMITTED = special_values.READ_UNCOMMITTED
+    READ_COMMITTED = special_values.READ_COMMITTED
 
 
 class ReplicaId(IntEnum):
@@ -43,8 +44,8 @@ class ReplicaId(IntEnum):
     DEBUGGING returns the log end offset of the leader, whether the records are committed or not.
     """
 
-    CONSUMER = -1
-    DEBUGGING = -2
+    CONSUMER = special_values.CONSUMER_REPLICA_ID
+    DEBUGGING = special_values.DEBUGGING_REPLICA_ID
 
 
 async def list_offsets(

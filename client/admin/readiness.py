@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.client.admin.status import active_controller
 from odradek.client.errors import ClientError
 from odradek.client.network.cluster import Cluster
-from odradek.client.network.metadata import NO_LEADER
+from odradek.protocol.special_values import NO_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -11,10 +11,10 @@ from odradek.client.consumer.decode import visible_batches
 from odradek.client.errors import ClientError, ProtocolError, Refused, check, refused
 from odradek.client.network.cluster import Purpose
 from odradek.client.network.fan_out import FanOut, gathered
-from odradek.client.network.metadata import NO_LEADER
 from odradek.client.network.retry import recovery_of
 from odradek.protocol.errors import ErrorCode, Malformed
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.special_values import NO_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence

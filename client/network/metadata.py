@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.client.errors import NotFound, refused
 from odradek.protocol.errors import ErrorCode
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from odradek.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
-
-NO_LEADER: Final = -1
-"""Node id that stands for no leader."""
 
 
 class TopicPartition(NamedTuple):

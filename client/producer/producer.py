@@ -11,7 +11,7 @@ from odradek.client.errors import ClientError, Fenced, InvalidState, check, refu
 from odradek.client.network.cluster import CoordinatorType
 from odradek.client.network.connection import VERSION_MAX
 from odradek.client.network.fan_out import gathered
-from odradek.client.network.metadata import NO_LEADER, TopicPartition
+from odradek.client.network.metadata import TopicPartition
 from odradek.client.network.settings import BROKER_TIMEOUT_MS
 from odradek.client.producer.partitioner import partition_of
 from odradek.client.producer.records import batches_of
@@ -21,6 +21,7 @@ from odradek.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRe
 from odradek.protocol.messages.end_txn import EndTxnRequest
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.special_values import NO_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

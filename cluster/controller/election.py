@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from odradek.cluster.metadata.image import NO_LEADER, RECOVERING, PartitionImage
+from odradek.cluster.metadata.image import RECOVERING, PartitionImage
 from odradek.cluster.metadata.partition_change import NO_LEADER_CHANGE, NO_RECOVERY_CHANGE
 from odradek.cluster.metadata.records import PartitionChangeRecord
+from odradek.protocol.special_values import NO_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from odradek.cluster.metadata.records import MetadataRecord
 
 NO_BROKER: Final = -1
-PERCENT: Final = 100
 ELECTIONS_PER_JOB_MAX: Final = 1_000
 """Maximum elections per run of a job. The next run follows immediately if more are due."""
 NAMED_MAX: Final = 10
@@ -257,7 +256,7 @@ def balance_leaders(state: ControllerState, command: BalanceLeaders) -> Controll
     for preferred, away in elsewhere.items():
         if not state.is_active(preferred):
             continue
-        if len(away) * PERCENT <= preferring[preferred] * state.config.leader_imbalance_percentage:
+        if len(away) * 100 <= preferring[preferred] * state.config.leader_imbalance_percentage:
             continue
         for topic, partition in away:
             rules = rules_for(state, topic.name, partition, election=Election.PREFERRED)

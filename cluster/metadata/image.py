@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from odradek.protocol.special_values import NO_LEADER
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-NO_LEADER = -1
 RECOVERED = 0
 RECOVERING = 1
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from odradek.cluster.metadata.errors import UnsupportedMetadata
 from odradek.protocol import codec
 from odradek.protocol.errors import Malformed
+from odradek.protocol.primitives import VARINT_BYTES_MAX
 from odradek.protocol.records.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -73,7 +74,6 @@ __all__ = [
 ]
 
 FRAME_VERSION: Final = 1
-VARINT_BYTES_MAX: Final = 5
 
 MetadataRecord: TypeAlias = (
     AbortTransactionRecord

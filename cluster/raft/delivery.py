@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from odradek.runtime.log_port import WatermarkCallback
     from odradek.runtime.tasks import Tasks
 
-READ_BYTES_MAX: Final = 1024 * 1024
+LOG_READ_BYTES_MAX: Final = 1024 * 1024
 """Maximum bytes of one read of the log: for a replay, and for one fetch response."""
 
 
@@ -149,7 +149,7 @@ class Delivery:
 
 async def read_batches(storage: RaftStorage, offset: int, end: int) -> list[LogBatch]:
     """Return some batches from `offset` on, up to `end`. Raise OSError, also if there are none."""
-    batches = list(decode_batches(await storage.read(offset, end, READ_BYTES_MAX)))
+    batches = list(decode_batches(await storage.read(offset, end, LOG_READ_BYTES_MAX)))
     if not batches:
         raise OSError(f"the metadata log ends at offset {offset}, not at {end}")
     return batches

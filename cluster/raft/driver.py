@@ -18,7 +18,7 @@ from odradek.cluster.raft.batches import (
 )
 from odradek.cluster.raft.config import DEFAULT_CONFIG
 from odradek.cluster.raft.core import RaftCore
-from odradek.cluster.raft.delivery import READ_BYTES_MAX, Delivery, read_batches
+from odradek.cluster.raft.delivery import LOG_READ_BYTES_MAX, Delivery, read_batches
 from odradek.cluster.raft.errors import DifferentVoters, LostCommitted
 from odradek.cluster.raft.log_view import LogView
 from odradek.cluster.raft.messages import (
@@ -322,7 +322,7 @@ class RaftDriver:
     async def _send(self, message: Message) -> None:
         if isinstance(message, FetchReply) and message.read_end > message.fetch_offset:
             end = min(message.read_end, self._storage.log_end_offset)
-            data = await self._storage.read(message.fetch_offset, end, READ_BYTES_MAX)
+            data = await self._storage.read(message.fetch_offset, end, LOG_READ_BYTES_MAX)
             message = replace(message, entries=tuple(decode_entries(data)))
         if isinstance(message, FetchSnapshotReply) and message.error is ErrorCode.NONE:
             message = await self._with_bytes(message)
@@ -343,7 +343,7 @@ class RaftDriver:
             )
 
     async def _with_bytes(self, reply: FetchSnapshotReply) -> FetchSnapshotReply:
-        limit = min(reply.max_bytes, READ_BYTES_MAX)
+        limit = min(reply.max_bytes, LOG_READ_BYTES_MAX)
         found = await self._storage.read_snapshot(reply.snapshot, reply.position, limit)
         if found is None:
             return replace(reply, error=ErrorCode.SNAPSHOT_NOT_FOUND)

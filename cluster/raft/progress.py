@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from odradek.protocol.special_values import UNKNOWN_OFFSET
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from odradek.cluster.raft.messages import FetchRequest
-
-UNKNOWN_OFFSET = -1
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from odradek.cluster.raft.messages import EpochEnd
     from odradek.cluster.raft.ports import RaftStorage
 
-READ_BYTES_MAX: Final = 256 * 1024
+SNAPSHOT_READ_BYTES_MAX: Final = 256 * 1024
 """Maximum bytes of one read, so that decoding blocks the event loop only briefly."""
 
 
@@ -30,7 +30,7 @@ async def read_snapshot(storage: RaftStorage, snapshot: EpochEnd) -> AsyncIterat
     begun = False
     ended = False
     while position < size:
-        piece = await storage.read_snapshot(snapshot, position, READ_BYTES_MAX)
+        piece = await storage.read_snapshot(snapshot, position, SNAPSHOT_READ_BYTES_MAX)
         if piece is None or not piece.data:
             raise Malformed(f"snapshot {snapshot.end_offset}-{snapshot.epoch} ends at byte {position}")
         size = piece.size

@@ -13,12 +13,11 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.special_values import NO_LEADER_EPOCH, UNKNOWN_OFFSET
 from odradek.runtime.machine import BUG, TransitionTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-UNKNOWN: Final = -1
 
 
 class State(Enum):
@@ -97,8 +96,8 @@ class PartitionFetchState:
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.state = State.FETCHING
-        self.fetch_offset = UNKNOWN
-        """The offset of the latest fetch. UNKNOWN: a response to it does not count any more."""
+        self.fetch_offset = UNKNOWN_OFFSET
+        """The offset of the latest fetch. UNKNOWN_OFFSET: a response to it does not count any more."""
         self.failures = 0
         """Consecutive retriable errors."""
 
@@ -113,7 +112,7 @@ class PartitionFetchState:
         elif event is Event.DATA:
             self.failures = 0
         if new is not State.FETCHING:
-            self.fetch_offset = UNKNOWN
+            self.fetch_offset = UNKNOWN_OFFSET
         self.state = new
         return new
 
@@ -140,7 +139,7 @@ def truncation_for(
     the end of that epoch, and the next fetch continues from there (KIP-279).
     """
     own_epoch, own_end = end_of(leader_epoch)
-    if own_epoch == UNKNOWN:
+    if own_epoch == NO_LEADER_EPOCH:
         return Truncation(min(leader_end, log_end))
     return Truncation(min(own_end, leader_end, log_end))
 

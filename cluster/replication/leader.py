@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.invariants.partition import ISR_WITHIN_REPLICAS, ONE_PENDING_ISR_CHANGE
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.special_values import UNKNOWN_BROKER_EPOCH, UNKNOWN_OFFSET
 from odradek.runtime.clock import NEVER_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-UNKNOWN: Final = -1
+NO_PARTITION_EPOCH: Final = -1
+"""Partition epoch before the first state of the metadata log is applied."""
 
 
 class IsrChangeResult(Enum):
@@ -68,13 +70,13 @@ class Replica:
     """A follower of the partition. Times are monotonic milliseconds."""
 
     broker_id: int
-    log_end: int = UNKNOWN
-    log_start: int = UNKNOWN
-    broker_epoch: int = UNKNOWN
+    log_end: int = UNKNOWN_OFFSET
+    log_start: int = UNKNOWN_OFFSET
+    broker_epoch: int = UNKNOWN_BROKER_EPOCH
     caught_up_ms: int = NEVER_MS
     """The last time at which the follower had all records of the leader."""
     fetched_ms: int = NEVER_MS
-    leader_end: int = UNKNOWN
+    leader_end: int = UNKNOWN_OFFSET
     """The leader's log end offset at the follower's last fetch."""
     activity: FetchActivity | None = None
     """None while the follower does not fetch this partition."""
@@ -102,7 +104,7 @@ class Replica:
     @property
     def eligible(self) -> bool:
         """True if the metadata allows the replica to join the ISR."""
-        return self.registered_epoch is not None and self.broker_epoch in {UNKNOWN, self.registered_epoch}
+        return self.registered_epoch is not None and self.broker_epoch in {UNKNOWN_BROKER_EPOCH, self.registered_epoch}
 
 
 class LeaderReplicas:
@@ -136,7 +138,7 @@ class LeaderReplicas:
         self.min_isr = 1
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
-        self.partition_epoch = UNKNOWN
+        self.partition_epoch = NO_PARTITION_EPOCH
         self.pending_change: PendingIsrChange | None = None
         self.followers: dict[int, Replica] = {}
         self.alone = True
@@ -153,7 +155,7 @@ class LeaderReplicas:
         """
         if partition_epoch < self.partition_epoch:
             return False
-        first = self.partition_epoch == UNKNOWN
+        first = self.partition_epoch == NO_PARTITION_EPOCH
         if self.pending_change is not None and partition_epoch > self.pending_change.partition_epoch:
             self.pending_change = None
         self.replicas = replicas
@@ -189,13 +191,13 @@ class LeaderReplicas:
     def committed(self, log_end: int, now_ms: int) -> int:
         """Return the offset below which all replicas of the maximal ISR have all records.
 
-        UNKNOWN: the ISR is too small.
+        UNKNOWN_OFFSET: the ISR is too small.
 
         A replica that is caught up and may join the ISR counts, too. Otherwise the high watermark would move on before
         it can join.
         """
         if len(self.isr) < self.min_isr:
-            return UNKNOWN
+            return UNKNOWN_OFFSET
         lowest = self.own_end
         for replica in self._others:
             if replica.log_end < lowest and (replica.maybe_in_sync or self._about_to_join(replica, log_end, now_ms)):
@@ -269,7 +271,7 @@ class LeaderReplicas:
 
     def _epoch_of(self, broker_id: int) -> int:
         replica = self.followers.get(broker_id)
-        return UNKNOWN if replica is None else replica.broker_epoch
+        return UNKNOWN_BROKER_EPOCH if replica is None else replica.broker_epoch
 
     def complete(self, change: PendingIsrChange, error: ErrorCode) -> IsrChangeResult:
         """Apply the controller's response to `change`. `commit` applies the state that comes with COMMITTED.

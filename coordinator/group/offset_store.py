@@ -14,8 +14,7 @@ from odradek.protocol.primitives import ZERO_UUID
 
 _FIXED: Final = Struct(">qiqqq16s")
 _RECORD_OFFSET: Final = slice(28, 36)
-NO_EPOCH: Final = -1
-NEVER_MS: Final = -1
+NO_EXPIRE_MS: Final = -1
 """`StoredOffset.expire_ms` of an offset without its own retention."""
 ZERO_TOPIC_ID: Final = ZERO_UUID.bytes
 

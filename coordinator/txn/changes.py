@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from odradek.coordinator.txn.commands import TV2, ProducerIdentity
-from odradek.coordinator.txn.epochs import NO_EPOCH, is_exhausted, is_highest, next_epoch
+from odradek.coordinator.txn.epochs import is_exhausted, is_highest, next_epoch
 from odradek.coordinator.txn.ports import TopicPartition
 from odradek.coordinator.txn.state import Partitions, Transaction, TxnState
 from odradek.invariants.coordinator import TXN_IDENTITY, TXN_PARTITIONS, TXN_TIMES
-from odradek.protocol.batch import NO_PRODUCER_ID, NO_TIMESTAMP
+from odradek.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
 
 def to_empty(
@@ -102,7 +102,7 @@ def to_fencing_abort(txn: Transaction, *, now_ms: int) -> Transaction:
             txn, TxnState.PREPARE_ABORT, client_version=0, take_producer_id=lambda: NO_PRODUCER_ID, now_ms=now_ms
         ),
         producer_epoch=next_epoch(txn.producer_epoch),
-        last_producer_epoch=NO_EPOCH,
+        last_producer_epoch=NO_PRODUCER_EPOCH,
     )
 
 

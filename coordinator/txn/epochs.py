@@ -3,9 +3,6 @@
 All of it is in this module, so that a simulation can reach the last epoch early: it sets EPOCH_MAX.
 """
 
-from typing import Final
-
-NO_EPOCH: Final = -1
 EPOCH_MAX = 32_767
 """Last epoch. No client gets it: it is reserved for the abort by the broker of a transaction with the epoch before."""
 

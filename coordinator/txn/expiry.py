@@ -5,10 +5,9 @@ from collections.abc import Iterable, Iterator
 from odradek.coordinator.txn.records import encode_key
 from odradek.coordinator.txn.state import Transaction
 from odradek.coordinator.txn.transitions import Event, look_up
+from odradek.protocol.batch import HEADER_BYTES
 from odradek.runtime.machine import To
 
-BATCH_HEADER_BYTES = 61
-"""Bytes of a record batch header."""
 TOMBSTONE_OVERHEAD_BYTES = 21
 """Maximum bytes of a tombstone record in addition to its key: the largest varints of all its fields."""
 
@@ -23,12 +22,12 @@ def is_expired(txn: Transaction, now_ms: int, expiration_ms: int) -> bool:
 def batches(transactional_ids: Iterable[str], bytes_max: int) -> Iterator[tuple[str, ...]]:
     """Group the ids so that the tombstones of a group fit one batch of `bytes_max` bytes (KAFKA-13099)."""
     group: list[str] = []
-    size = BATCH_HEADER_BYTES
+    size = HEADER_BYTES
     for transactional_id in transactional_ids:
         needed = TOMBSTONE_OVERHEAD_BYTES + len(encode_key(transactional_id))
         if group and size + needed > bytes_max:
             yield tuple(group)
-            group, size = [], BATCH_HEADER_BYTES
+            group, size = [], HEADER_BYTES
         group.append(transactional_id)
         size += needed
     if group:

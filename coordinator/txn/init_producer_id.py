@@ -6,10 +6,11 @@ from typing import Final
 from odradek.coordinator.txn.changes import to_empty
 from odradek.coordinator.txn.commands import DecisionContext, InitProducerId, ProducerIdentity, retry_after
 from odradek.coordinator.txn.end_txn import abort_by_broker
-from odradek.coordinator.txn.epochs import NO_EPOCH, is_exhausted
+from odradek.coordinator.txn.epochs import is_exhausted
 from odradek.coordinator.txn.records import to_record
 from odradek.coordinator.txn.state import Transaction, TxnState
 from odradek.coordinator.txn.transitions import Event, Outcome, look_up
+from odradek.protocol.batch import NO_PRODUCER_EPOCH
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.machine import To
 from odradek.runtime.shard import Decision, RetryAfter
@@ -83,15 +84,15 @@ def _identity(
     """
     stored = txn.producer_epoch
     if txn.is_new:
-        return ProducerIdentity(take_producer_id(), 0), NO_EPOCH
+        return ProducerIdentity(take_producer_id(), 0), NO_PRODUCER_EPOCH
     if is_exhausted(stored):
         if expected_epoch is None:
-            return ProducerIdentity(take_producer_id(), 0), NO_EPOCH
+            return ProducerIdentity(take_producer_id(), 0), NO_PRODUCER_EPOCH
         if expected_epoch == stored:
             return ProducerIdentity(take_producer_id(), 0), stored
         raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the producer epoch is exhausted")
     if expected_epoch is None:
-        return ProducerIdentity(txn.producer_id, stored + 1), NO_EPOCH
+        return ProducerIdentity(txn.producer_id, stored + 1), NO_PRODUCER_EPOCH
     if expected_epoch == stored:
         return ProducerIdentity(txn.producer_id, stored + 1), stored
     if expected_epoch == txn.last_producer_epoch:

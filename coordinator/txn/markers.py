@@ -15,9 +15,10 @@ from enum import Enum
 from typing import Final
 
 from odradek.coordinator.txn.commands import SendMarkers
-from odradek.coordinator.txn.ports import NO_LEADER, Marker, MarkerResults, TopicPartition
+from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition
 from odradek.coordinator.txn.state import Partitions
 from odradek.protocol.errors import ERRORS, ErrorCode
+from odradek.protocol.special_values import NO_LEADER
 
 MARKERS_PER_REQUEST_MAX: Final = 1_000
 """Maximum transactions per WriteTxnMarkers request. It bounds the size of a request and the work on the leader."""

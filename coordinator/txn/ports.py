@@ -2,15 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from asyncio import Future
-
-NO_LEADER: Final = -1
-"""Result of `leader_of` for a partition that exists and has no leader now."""
 
 
 class TopicPartition(NamedTuple):

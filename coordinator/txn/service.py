@@ -15,14 +15,13 @@ import structlog
 from odradek.coordinator.hashing import partition_for
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.core import TransactionShard
-from odradek.coordinator.txn.epochs import NO_EPOCH
 from odradek.coordinator.txn.marker_driver import MarkerDriver
 from odradek.coordinator.txn.markers import Completion, CompletionResult, FinishedCompletion
 from odradek.coordinator.txn.ports import FeatureLevels, Leaders, MarkerSender, TopicPartition, TxnConfig
 from odradek.coordinator.txn.producer_ids import ProducerIdPool
 from odradek.coordinator.txn.state import Partitions, Transaction
 from odradek.coordinator.txn.stats import TxnStats
-from odradek.protocol.batch import NO_PRODUCER_ID
+from odradek.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.runtime.clock import Clock
@@ -133,7 +132,7 @@ class TransactionCoordinator:
         transactional_id: str | None,
         timeout_ms: int,
         producer_id: int = NO_PRODUCER_ID,
-        producer_epoch: int = NO_EPOCH,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
         *,
         client_id: str | None = None,
     ) -> "Future[c.ProducerIdentity]":
@@ -142,7 +141,7 @@ class TransactionCoordinator:
         Raises:
             Refusal: INVALID_REQUEST or INVALID_TRANSACTION_TIMEOUT; the future raises the errors of `decide_init`.
         """
-        if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_EPOCH):
+        if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
             raise Refusal(ErrorCode.INVALID_REQUEST)
         if transactional_id is None:
             identity = c.ProducerIdentity(self._producer_ids.take(), 0)

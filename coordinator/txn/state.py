@@ -4,9 +4,8 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final
 
-from odradek.coordinator.txn.epochs import NO_EPOCH
 from odradek.coordinator.txn.ports import TopicPartition
-from odradek.protocol.batch import NO_PRODUCER_ID, NO_TIMESTAMP
+from odradek.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
 NEVER_TIMES_OUT_MS: Final = 2_147_483_647
 """Time-out in ms of a transaction that takes part in a two-phase commit (KIP-939). It has no deadline."""
@@ -76,7 +75,7 @@ class Transaction:
 
     transactional_id: str
     producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_EPOCH
+    producer_epoch: int = NO_PRODUCER_EPOCH
     timeout_ms: int = 0
     state: TxnState = TxnState.EMPTY
     partitions: Partitions = field(default_factory=dict)
@@ -84,14 +83,14 @@ class Transaction:
     update_ms: int = NO_TIMESTAMP
     prev_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    last_producer_epoch: int = NO_EPOCH
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
     client_version: int = 0
     client_id: str | None = None
 
     @property
     def is_new(self) -> bool:
         """True if no record of the id was written yet."""
-        return self.producer_epoch == NO_EPOCH
+        return self.producer_epoch == NO_PRODUCER_EPOCH
 
     @property
     def deadline_ms(self) -> int | None:
@@ -107,7 +106,7 @@ class Transaction:
 
     def as_replayed(self, *, feature_level: int) -> "Transaction":
         """Return the state that a new coordinator reads from the log, with the record format of `feature_level`."""
-        kept = replace(self, last_producer_epoch=NO_EPOCH, client_id=None)
+        kept = replace(self, last_producer_epoch=NO_PRODUCER_EPOCH, client_id=None)
         if feature_level >= 1:
             return kept
         return replace(kept, prev_producer_id=NO_PRODUCER_ID, next_producer_id=NO_PRODUCER_ID, client_version=0)

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker_interface import META_PROPERTIES
 from odradek.local.plan import Plan
 from odradek.local.processes import USAGE, BrokerFailed, ProcessId
 
@@ -31,7 +32,6 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
 RELOAD_SIGNAL = signal.SIGUSR1
 """Signal to an `odradek up` in the foreground: another command has started or stopped brokers of its directory."""
-META_PROPERTIES = "meta.properties"
 CLUSTER_ID = re.compile(r"^cluster\.id=(\S+)$", re.MULTILINE)
 
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek import supported_platform
+from odradek.broker_interface import ENVIRONMENT_PREFIX, PORT_MAX
 from odradek.local.directory import DEFAULT_HOST, DEFAULT_PORT
 from odradek.local.plan import BROKERS_MAX, Plan
-from odradek.local.ports import PORT_MAX, ReservedPorts
+from odradek.local.ports import ReservedPorts
 from odradek.local.processes import USAGE, BrokerCommand, BrokerFailed, BrokerProcess
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ METRICS_PORT_OFFSET = 1_000
 NODE_ID = "node.id"
 SINGLE_NODE_ID = "1"
 """Node id of the broker of a cluster that has only one."""
-ENVIRONMENT_PREFIX = "ODRADEK_"
 PER_BROKER_PROPERTIES = ("log.dirs", "listeners", "advertised.listeners")
 """Properties whose values must differ between the brokers of one machine. A cluster of one broker may set them."""
 

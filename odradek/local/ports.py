@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 PORT_MIN = 20_000
 """Smallest port that is reserved."""
-PORT_MAX = 65_535
 EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 EPHEMERAL_MIN_DEFAULT = 32_768
 """Linux's default for the smallest port of outgoing connections."""

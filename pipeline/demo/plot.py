@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 
+from odradek.pipeline.flights.source import ORIGINS
+
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from odradek.pipeline.producer.supervisor import Campaign, ProducerKill
 
 INK, FAINT, COMMITTED, SEEN, KILL = "#22303c", "#8a97a3", "#2a7fb8", "#e08a1e", "#c62f3b"
-ORIGINS = ("EWR", "JFK", "LGA")
 Series = list[tuple[float, int]]
 
 

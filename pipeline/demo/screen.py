@@ -19,6 +19,7 @@ from rich.table import Table
 
 from odradek.pipeline.faults.broker_kills import longest_gap
 from odradek.pipeline.flights.plan import KillKind, Target
+from odradek.pipeline.flights.source import ORIGINS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from odradek.pipeline.faults.broker_kills import BrokerOutage
     from odradek.pipeline.flights.plan import BrokerKill
     from odradek.pipeline.producer.supervisor import Campaign, ProducerKill
-
-ORIGINS = ("EWR", "JFK", "LGA")
 
 
 class Screen:

@@ -19,6 +19,8 @@ INTEGERS = (
 )  # fmt: skip
 STRINGS = ("carrier", "tailnum", "origin", "dest", "time_hour")
 COLUMNS = (ROW, *INTEGERS, *STRINGS)
+ORIGINS = ("EWR", "JFK", "LGA")
+"""Airports of New York: the values of the column `origin`."""
 
 
 def read_table(name: str) -> pd.DataFrame:

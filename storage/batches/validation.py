@@ -44,9 +44,10 @@ from odradek.protocol.batch import (
     verify_crc,
 )
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+from odradek.protocol.primitives import INT64_MAX
 from odradek.storage.batches.record_errors import RecordErrors
 from odradek.storage.batches.scan import BATCH_BYTES_MAX
-from odradek.storage.config import COMPRESSION_AS_PRODUCED, LONG_MAX, UNCOMPRESSED, LogConfig
+from odradek.storage.config import COMPRESSION_AS_PRODUCED, UNCOMPRESSED, LogConfig
 from odradek.storage.producers.entry import EndMarker, Origin
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ def _check_content(
             raise Refusal(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type LogAppendTime")
         if not config.log_append_time:
             _check_header_timestamps(batch_bytes, header, config, now_ms)
-        bounded_below = config.message_timestamp_before_max_ms != LONG_MAX and not config.log_append_time
+        bounded_below = config.message_timestamp_before_max_ms != INT64_MAX and not config.log_append_time
         if config.compacted or config.validate_records_all or bounded_below:
             newest = _check_records(batch_bytes, header, config, now_ms)
             if newest != header.max_timestamp:

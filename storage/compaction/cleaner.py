@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from odradek.invariants.storage import COMPACTION_BOUND
 from odradek.protocol.batch import HEADER_BYTES, BatchHeader, read_header, verify_crc
 from odradek.protocol.errors import Malformed
+from odradek.protocol.primitives import INT64_MAX
 from odradek.protocol.record import read_raw_records
 from odradek.storage.compaction import selection
 from odradek.storage.compaction.batch_filter import BatchFilter, LastRecord, Steps, WorkSlice, decompressed, marker_kind
 from odradek.storage.compaction.cleaned_transactions import CleanedTransactions
 from odradek.storage.compaction.offset_map import OffsetMap
-from odradek.storage.config import LONG_MAX
 from odradek.storage.files import names
 from odradek.storage.segment.segment import Segment
 
@@ -94,7 +94,7 @@ async def read_first_timestamps(log: PartitionLog) -> None:
     Raises:
         OSError: A disk operation fails.
     """
-    if log.config.max_compaction_lag_ms == LONG_MAX:
+    if log.config.max_compaction_lag_ms == INT64_MAX:
         return
     for segment in list(log.segments):
         if segment.first_batch_timestamp is None and segment.size >= HEADER_BYTES and not log.closed:

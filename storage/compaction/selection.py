@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.protocol.batch import HEADER_BYTES
-from odradek.storage.config import LONG_MAX
+from odradek.protocol.primitives import INT64_MAX
 from odradek.storage.segment.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, TIME_ENTRY_BYTES
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _first_dirty(offsets: Offsets) -> int:
 
 
 def _overdue(dirty: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> bool:
-    if config.max_compaction_lag_ms == LONG_MAX:
+    if config.max_compaction_lag_ms == INT64_MAX:
         return False
     timestamps = [segment.first_timestamp for segment in dirty if segment.first_timestamp is not None]
     return any(0 < timestamp < now_ms - config.max_compaction_lag_ms for timestamp in timestamps)

@@ -6,8 +6,10 @@ import errno
 import uuid
 from typing import TYPE_CHECKING
 
+from odradek.broker_interface import META_PROPERTIES
+from odradek.protocol.primitives import ZERO_UUID
 from odradek.storage.files import checkpoint
-from odradek.storage.files.checkpoint import ZERO_UUID, CorruptCheckpoint, MetaProperties
+from odradek.storage.files.checkpoint import CorruptCheckpoint, MetaProperties
 
 if TYPE_CHECKING:
     import random
@@ -76,10 +78,10 @@ class DataDirectory:
             self.previous_broker_epoch = checkpoint.decode_clean_shutdown(self._disk.read_file(marker))
             self._disk.remove(marker)
         # This call also syncs the directory, and with it the removal of the marker.
-        self._disk.replace_file_now(self.path_of(checkpoint.META_PROPERTIES), checkpoint.encode_meta_properties(meta))
+        self._disk.replace_file_now(self.path_of(META_PROPERTIES), checkpoint.encode_meta_properties(meta))
 
     def _read_meta(self, node_id: int, cluster_id: str | None) -> MetaProperties | None:
-        path = self.path_of(checkpoint.META_PROPERTIES)
+        path = self.path_of(META_PROPERTIES)
         if not self._disk.exists(path):
             return None
         try:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from odradek.protocol.internal_topics import CLUSTER_METADATA, CONSUMER_OFFSETS, TRANSACTION_STATE
+from odradek.protocol.primitives import ZERO_UUID
 from odradek.storage.config import CLEANUP_COMPACT, LogConfig
 from odradek.storage.data_directory.checkpoints import Checkpoints
 from odradek.storage.data_directory.deleted_and_stray import DeletedAndStrayDirectories
 from odradek.storage.data_directory.directory import DataDirectory
 from odradek.storage.files import checkpoint, names
-from odradek.storage.files.checkpoint import ZERO_UUID, CorruptCheckpoint
+from odradek.storage.files.checkpoint import CorruptCheckpoint
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.recovery.loaded_log import OpenOptions
 

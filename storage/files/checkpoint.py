@@ -22,18 +22,18 @@ import json
 import uuid
 from dataclasses import dataclass
 
+from odradek.protocol.primitives import ZERO_UUID
+
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
-META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 CHECKPOINT_VERSION = 0
 META_PROPERTIES_VERSION = 1
-ZERO_UUID = uuid.UUID(int=0)
 
 TopicPartition = tuple[str, int]
 

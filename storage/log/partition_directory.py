@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.protocol.primitives import ZERO_UUID
 from odradek.storage.files import checkpoint, names
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class PartitionDirectory:
 
     def write_topic_id(self, topic_id: uuid.UUID) -> None:
         """Write `partition.metadata` unless it has the topic id. The next flush makes it durable."""
-        if topic_id == checkpoint.ZERO_UUID:
+        if topic_id == ZERO_UUID:
             return
         content = checkpoint.encode_partition_metadata(topic_id)
         if not self._disk.exists(self._metadata_path) or self._disk.read_file(self._metadata_path) != content:

@@ -10,11 +10,17 @@ import enum
 from dataclasses import dataclass, field
 
 from odradek.invariants.storage import PRODUCER_BATCHES
-from odradek.protocol.batch import NO_SEQUENCE, NO_TIMESTAMP, SEQUENCE_MAX, decrement_sequence, increment_sequence
+from odradek.protocol.batch import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    SEQUENCE_MAX,
+    decrement_sequence,
+    increment_sequence,
+)
 from odradek.protocol.errors import ErrorCode, Refusal
 
-NO_EPOCH = -1
-EPOCH_MAX = 2**15 - 1
+PRODUCER_EPOCH_MAX = 2**15 - 1
 CACHED_BATCHES_MAX = 5
 """Batches per producer that are kept to detect duplicates.
 
@@ -54,7 +60,7 @@ class ProducerEntry:
     """State of one producer in one partition. `transaction_first_offset` is None if no transaction is open."""
 
     producer_id: int
-    epoch: int = NO_EPOCH
+    epoch: int = NO_PRODUCER_EPOCH
     coordinator_epoch: int = -1
     last_timestamp: int = NO_TIMESTAMP
     transaction_first_offset: int | None = None
@@ -262,7 +268,7 @@ class ProducerUpdate:
             transaction_version >= 2
             and epoch == entry.epoch
             and entry.transaction_first_offset is not None
-            and epoch != EPOCH_MAX
+            and epoch != PRODUCER_EPOCH_MAX
         ):
             raise _stale_epoch(entry, epoch)
         if marker.coordinator_epoch < entry.coordinator_epoch:
@@ -281,14 +287,14 @@ class ProducerUpdate:
             if first_sequence > verification.lowest_sequence:
                 raise _out_of_order(self.entry, epoch, first_sequence)
         if epoch != self.entry.epoch:
-            if first_sequence != 0 and self.entry.epoch != NO_EPOCH:
+            if first_sequence != 0 and self.entry.epoch != NO_PRODUCER_EPOCH:
                 raise _out_of_order(self.entry, epoch, first_sequence)
             return
         last = self.entry.last_sequence if self.entry.batches else NO_SEQUENCE
         if not self.entry.batches and epoch == current.epoch:
             last = current.last_sequence
         follows = first_sequence == last + 1 or (last == SEQUENCE_MAX and first_sequence == 0)
-        if not follows and current.epoch != NO_EPOCH:
+        if not follows and current.epoch != NO_PRODUCER_EPOCH:
             raise _out_of_order(self.entry, epoch, first_sequence)
 
 

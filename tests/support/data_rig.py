@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from odradek.broker.config.property import LONG_MAX
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.marker_writer import MarkerWriter
 from odradek.broker.coordinators.txn_verification import TransactionVerifier
@@ -31,6 +30,7 @@ from odradek.cluster.metadata.records import MetadataRecord
 from odradek.cluster.replication.leader import PendingIsrChange
 from odradek.protocol.batch import build_batch
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.primitives import INT64_MAX
 from odradek.protocol.records.metadata import PartitionRecord, RegisterBrokerRecord, TopicRecord
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import StaleCheckpoint
@@ -245,7 +245,7 @@ class Rig:
         self.commits: list[ManualCommit] = []
         """With `manual_commits`: the commit condition of each leader term, in the order of the elections."""
         self.metadata = SimpleNamespace(image=EMPTY_IMAGE)
-        self.rates = {"leader": LONG_MAX, "follower": LONG_MAX}
+        self.rates = {"leader": INT64_MAX, "follower": INT64_MAX}
         self.throttles = ReplicaThrottles(
             node_id,
             Throttle(lambda: self.rates["leader"], self.clock),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.coordinator.group import commands as c
-from odradek.coordinator.group.modern.member import NO_EPOCH
+from odradek.coordinator.group.modern.member import NO_MEMBER_EPOCH
 from odradek.coordinator.group.modern.state import ConsumerGroup
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode
@@ -236,4 +236,4 @@ class ModernRig(ClassicRig):
             for topic_id, numbers in target.items():
                 for partition in numbers:
                     assert targets.setdefault((topic_id, partition), member_id) == member_id
-        assert group.partition_epoch(b"nowhere", 0) == NO_EPOCH
+        assert group.partition_epoch(b"nowhere", 0) == NO_MEMBER_EPOCH

@@ -15,9 +15,9 @@ from odradek.cluster.controller.leaders import rules_for
 from odradek.cluster.controller.messages.partitions import OngoingReassignment, PartitionResult
 from odradek.cluster.controller.partitions import placement
 from odradek.cluster.controller.state import ControllerResult, ControllerState
-from odradek.cluster.metadata.image import NO_LEADER
 from odradek.cluster.metadata.partition_change import changed_partition
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.special_values import NO_LEADER
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.raft.messages import NO_NODE, BeginQuorumEpochRequest, Entry, FetchReply, LeaderChange
-from odradek.cluster.raft.progress import UNKNOWN_OFFSET, Progress, committed_offset, majority, successors
+from odradek.cluster.raft.progress import Progress, committed_offset, majority, successors
 from odradek.cluster.raft.roles.role import RoleState
 from odradek.cluster.raft.roles.transitions import Event, Role, Transition
 from odradek.invariants.invariant import CHECKS
 from odradek.invariants.raft import RAFT_COMMIT_DURABLE
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.special_values import UNKNOWN_OFFSET
 
 if TYPE_CHECKING:
     from odradek.cluster.raft.messages import FetchRequest, FetchSnapshotRequest, VoteRequest

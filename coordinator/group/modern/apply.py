@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.modern import records as r
-from odradek.coordinator.group.modern.member import NO_EPOCH, NO_PARTITIONS, Member, MemberState
+from odradek.coordinator.group.modern.member import NO_MEMBER_EPOCH, NO_PARTITIONS, Member, MemberState
 from odradek.coordinator.group.modern.state import ConsumerGroup, ResolvedRegex
 from odradek.coordinator.group.records import Entry
 from odradek.coordinator.group.state import State
@@ -100,8 +100,8 @@ def apply_current(state: State, offset: int, entry: Entry, leader_epoch: int) ->
             group.put_member(
                 replace(
                     member,
-                    epoch=NO_EPOCH,
-                    previous_epoch=NO_EPOCH,
+                    epoch=NO_MEMBER_EPOCH,
+                    previous_epoch=NO_MEMBER_EPOCH,
                     assigned=NO_PARTITIONS,
                     revoking=NO_PARTITIONS,
                 )

@@ -26,7 +26,7 @@ from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.group_lookup import existing_group
 from odradek.coordinator.group.modern.heartbeat import reconcile_member, replace_static_member
 from odradek.coordinator.group.modern.leaving import remove_members
-from odradek.coordinator.group.modern.member import NO_EPOCH, NO_TIMEOUT, ClassicMember, Member, MemberState
+from odradek.coordinator.group.modern.member import NO_MEMBER_EPOCH, NO_TIMEOUT, ClassicMember, Member, MemberState
 from odradek.coordinator.group.modern.state import ConsumerGroup
 from odradek.coordinator.group.modern.subscriptions.changes import (
     RegexChange,
@@ -245,7 +245,8 @@ def _should_rejoin(draft: ConsumerDraft, member: Member) -> bool:
 def _awaits_partitions(group: ConsumerGroup, member: Member) -> bool:
     """Return True if another member still holds a partition of the member's target assignment."""
     return any(
-        partition not in member.assigned.get(topic_id, {}) and group.partition_epoch(topic_id, partition) != NO_EPOCH
+        partition not in member.assigned.get(topic_id, {})
+        and group.partition_epoch(topic_id, partition) != NO_MEMBER_EPOCH
         for topic_id, partitions in group.targets.get(member.member_id, {}).items()
         for partition in partitions
     )

@@ -16,7 +16,7 @@ STATIC_LEAVE_EPOCH: Final = -2
 
 It keeps its partitions until its session expires.
 """
-NO_EPOCH: Final = -1
+NO_MEMBER_EPOCH: Final = -1
 NO_TIMEOUT: Final = -1
 
 Partitions = Mapping[bytes, Mapping[int, int]]
@@ -63,7 +63,7 @@ class Member:
 
     member_id: str
     epoch: int = JOIN_EPOCH
-    previous_epoch: int = NO_EPOCH
+    previous_epoch: int = NO_MEMBER_EPOCH
     state: MemberState = MemberState.STABLE
     instance_id: str | None = None
     rack_id: str | None = None

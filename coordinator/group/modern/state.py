@@ -7,7 +7,7 @@ from typing import Final
 
 from odradek.coordinator.group.memory_accounting import ASSIGNED_BYTES
 from odradek.coordinator.group.modern import records as r
-from odradek.coordinator.group.modern.member import NO_EPOCH, Member, Partitions
+from odradek.coordinator.group.modern.member import NO_MEMBER_EPOCH, Member, Partitions
 from odradek.coordinator.group.state import CONSUMER_PROTOCOL, GroupKind
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import ShardRecord, Timer
@@ -178,8 +178,8 @@ class ConsumerGroup:
         return self.targets.get(self.static_ids.get(member.instance_id, ""), {})
 
     def partition_epoch(self, topic_id: bytes, partition: int) -> int:
-        """Return the epoch of the member that holds the partition, or NO_EPOCH."""
-        return self.partition_epochs.get(topic_id, {}).get(partition, NO_EPOCH)
+        """Return the epoch of the member that holds the partition, or NO_MEMBER_EPOCH."""
+        return self.partition_epochs.get(topic_id, {}).get(partition, NO_MEMBER_EPOCH)
 
     def is_subscribed_to(self, topic: str) -> bool:
         return topic in self.subscriptions.by_name or topic in self.subscriptions.by_regex

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.coordinator.group.commands import CommitOffsets, CommitOffsetsInTransaction
-from odradek.coordinator.group.offset_store import NEVER_MS, ZERO_TOPIC_ID, OffsetKey, metadata_bytes_of
+from odradek.coordinator.group.offset_store import NO_EXPIRE_MS, ZERO_TOPIC_ID, OffsetKey, metadata_bytes_of
 from odradek.coordinator.group.offsets.records import commit_record
 from odradek.coordinator.group.state import Group, GroupKind, State
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -22,6 +22,7 @@ from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from odradek.protocol.primitives import INT64_MAX
 from odradek.runtime.shard import Decision, ShardRecord
 
 OFFSETS_MAX: Final = 200_000
@@ -35,7 +36,6 @@ METADATA_BYTES_MAX: Final = 64 * 1024 * 1024
 DEFAULT_RETENTION: Final = -1
 GROUP_ID_NOT_FOUND_MIN: Final = 9
 """First version of OffsetCommit with GROUP_ID_NOT_FOUND. Earlier ones use ILLEGAL_GENERATION for an unknown group."""
-_INT64_MAX: Final = 2**63 - 1
 _E: Final = ErrorCode
 
 FindOffset = Callable[[OffsetKey], bytes | None]
@@ -196,5 +196,5 @@ def _expire_ms(retention_ms: int, now_ms: int) -> int:
     The client chose the retention, so the sum is limited to the range of the field.
     """
     if retention_ms == DEFAULT_RETENTION:
-        return NEVER_MS
-    return min(max(now_ms + retention_ms, 0), _INT64_MAX)
+        return NO_EXPIRE_MS
+    return min(max(now_ms + retention_ms, 0), INT64_MAX)

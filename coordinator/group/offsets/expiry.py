@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from odradek.coordinator.group.offset_store import NEVER_MS, unpack
+from odradek.coordinator.group.offset_store import NO_EXPIRE_MS, unpack
 from odradek.coordinator.group.offsets.records import Batch, tombstone
 from odradek.coordinator.group.state import Group, State
 from odradek.runtime.shard import Decision, Timer
@@ -106,7 +106,7 @@ class _Slice:
         since_ms = offset.commit_ms if group is None else group.offsets_expire_from_ms(offset.commit_ms)
         if since_ms is None:
             return False
-        if offset.expire_ms != NEVER_MS:
+        if offset.expire_ms != NO_EXPIRE_MS:
             return self._now_ms >= offset.expire_ms
         return self._now_ms - since_ms >= self._retention_ms
 

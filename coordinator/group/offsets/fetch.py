@@ -9,7 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.coordinator.group.commands import FetchOffsets
-from odradek.coordinator.group.offset_store import NO_EPOCH, ZERO_TOPIC_ID, OffsetStore, unpack
+from odradek.coordinator.group.offset_store import ZERO_TOPIC_ID, OffsetStore, unpack
 from odradek.coordinator.group.state import State
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.offset_fetch import (
@@ -18,9 +18,9 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from odradek.protocol.primitives import ZERO_UUID
+from odradek.protocol.special_values import NO_COMMITTED_OFFSET, NO_LEADER_EPOCH
 from odradek.runtime.shard import Decision
 
-NO_OFFSET: Final = -1
 _NO_PARTITIONS: Final[Mapping[int, bytes]] = {}
 
 
@@ -71,13 +71,13 @@ def _response(
 ) -> OffsetFetchResponsePartitions:
     if command.require_stable and store.is_pending(command.request.group_id, topic, partition):
         unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
-        return OffsetFetchResponsePartitions(partition, NO_OFFSET, NO_EPOCH, "", unstable)
+        return OffsetFetchResponsePartitions(partition, NO_COMMITTED_OFFSET, NO_LEADER_EPOCH, "", unstable)
     if packed is not None:
         stored = unpack(packed)
         # Offsets of a deleted topic are not offsets of a new topic with the same name.
         if stored.topic_id == topic_id or ZERO_TOPIC_ID in {stored.topic_id, topic_id}:
             return OffsetFetchResponsePartitions(partition, stored.offset, stored.leader_epoch, stored.metadata)
-    return OffsetFetchResponsePartitions(partition, NO_OFFSET, NO_EPOCH, "")
+    return OffsetFetchResponsePartitions(partition, NO_COMMITTED_OFFSET, NO_LEADER_EPOCH, "")
 
 
 def _bytes_of(topic_id: UUID) -> bytes:

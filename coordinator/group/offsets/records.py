@@ -4,18 +4,19 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from odradek.coordinator.group.offset_store import NEVER_MS, NO_EPOCH, ZERO_TOPIC_ID, OffsetKey, StoredOffset
+from odradek.coordinator.group.offset_store import NO_EXPIRE_MS, ZERO_TOPIC_ID, OffsetKey, StoredOffset
 from odradek.coordinator.group.records import Entry, to_record
+from odradek.protocol.batch import HEADER_BYTES
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey, LegacyOffsetCommitValue
 from odradek.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from odradek.protocol.special_values import NO_LEADER_EPOCH
 from odradek.runtime.shard import ShardRecord
 
 VALUE_VERSION: Final = 4
 VALUE_VERSION_EXPIRING: Final = 1
 """The only version with a retention per offset. It has no leader epoch and no topic id."""
 
-BATCH_HEADER_BYTES: Final = 61
 RECORD_OVERHEAD_BYTES: Final = 25
 """Maximum bytes of the other fields of a record: length, attributes, deltas, lengths of key and value, headers."""
 
@@ -27,7 +28,7 @@ def commit_record(
     metadata: str | None,
     *,
     now_ms: int,
-    expire_ms: int = NEVER_MS,
+    expire_ms: int = NO_EXPIRE_MS,
     topic_id: UUID = ZERO_UUID,
     producer_id: int = -1,
     producer_epoch: int = -1,
@@ -35,9 +36,9 @@ def commit_record(
     """Return the record of a commit. With a producer, the offset is pending until the marker."""
     value = OffsetCommitValue(offset, leader_epoch, metadata or "", now_ms, expire_ms, topic_id)
     version = VALUE_VERSION
-    if expire_ms != NEVER_MS:
+    if expire_ms != NO_EXPIRE_MS:
         # The memo must equal the decoded record: version 1 has no leader epoch and no topic id.
-        value.leader_epoch, value.topic_id, version = NO_EPOCH, ZERO_UUID, VALUE_VERSION_EXPIRING
+        value.leader_epoch, value.topic_id, version = NO_LEADER_EPOCH, ZERO_UUID, VALUE_VERSION_EXPIRING
     key = OffsetCommitKey(*offset_key)
     return to_record(key, value, version, producer_id=producer_id, producer_epoch=producer_epoch)
 
@@ -60,7 +61,13 @@ def packed_offset(entry: Entry, record_offset: int) -> bytes | None:
         return None
     if isinstance(value, LegacyOffsetCommitValue):
         return StoredOffset(
-            value.offset, NO_EPOCH, value.commit_timestamp, NEVER_MS, record_offset, ZERO_TOPIC_ID, value.metadata
+            value.offset,
+            NO_LEADER_EPOCH,
+            value.commit_timestamp,
+            NO_EXPIRE_MS,
+            record_offset,
+            ZERO_TOPIC_ID,
+            value.metadata,
         ).packed()
     return StoredOffset(
         value.offset,
@@ -78,7 +85,7 @@ class Batch:
 
     def __init__(self, bytes_max: int) -> None:
         self.records: list[ShardRecord] = []
-        self._bytes_left = bytes_max - BATCH_HEADER_BYTES
+        self._bytes_left = bytes_max - HEADER_BYTES
 
     def add(self, records: Sequence[ShardRecord]) -> bool:
         """Add all records and return True, or add none and return False if they do not fit."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from odradek.coordinator.group.modern.member import NO_EPOCH, NO_PARTITIONS, Member, MemberState, Partitions
+from odradek.coordinator.group.modern.member import NO_MEMBER_EPOCH, NO_PARTITIONS, Member, MemberState, Partitions
 from odradek.coordinator.group.modern.state import Assignment
 from odradek.coordinator.group.modern.transitions import Action, Event, check_next, look_up
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -23,7 +23,7 @@ class HeartbeatContext:
     is_subscribed: Callable[[bytes], bool]
     """Return True if the member subscribes to the topic with this id."""
     partition_epoch: Callable[[bytes, int], int]
-    """Return the epoch at which a member holds the partition, or NO_EPOCH."""
+    """Return the epoch at which a member holds the partition, or NO_MEMBER_EPOCH."""
 
 
 def reconcile(member: Member, context: HeartbeatContext) -> Member:
@@ -101,7 +101,7 @@ def _advance(member: Member, context: HeartbeatContext) -> Member:
         lost = {partition: epoch for partition, epoch in has.items() if partition not in target}
         to_revoke = member.revoking.get(topic_id, {})
         missing = sorted(target - kept.keys())
-        ready = [p for p in missing if p in to_revoke or context.partition_epoch(topic_id, p) == NO_EPOCH]
+        ready = [p for p in missing if p in to_revoke or context.partition_epoch(topic_id, p) == NO_MEMBER_EPOCH]
         unreleased = unreleased or len(ready) < len(missing)
         if kept:
             assigned[topic_id] = kept

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from odradek.broker.fetch import sessions as fetch_sessions
 from odradek.broker.fetch.sessions import (
-    EPOCH_MAX,
     EVICTION_MS,
     FINAL_EPOCH,
     NO_SESSION,
+    SESSION_EPOCH_MAX,
     FetchPlan,
     FetchSessions,
     FetchSlot,
@@ -184,13 +184,14 @@ def test_invalid_session_id_epoch_or_topic_ids_are_refused(
 def test_session_epoch_wraps_to_one() -> None:
     sessions = make_sessions()
     session_id = open_session(sessions, 0)
-    sessions._by_use[session_id].epoch = EPOCH_MAX
+    sessions._by_use[session_id].epoch = SESSION_EPOCH_MAX
     assert (
-        plan_fetch(sessions, [], session_id, EPOCH_MAX).finish([partition_data(0, watermark=9)], 0)[0] is ErrorCode.NONE
+        plan_fetch(sessions, [], session_id, SESSION_EPOCH_MAX).finish([partition_data(0, watermark=9)], 0)[0]
+        is ErrorCode.NONE
     )
     assert sessions._by_use[session_id].epoch == 1
     with pytest.raises(Refusal) as caught:
-        plan_fetch(sessions, [], session_id, EPOCH_MAX)
+        plan_fetch(sessions, [], session_id, SESSION_EPOCH_MAX)
     assert caught.value.error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.config.property import LONG_MAX
 from odradek.broker.replication.throttle import DEBT_MS_MAX, PAUSE_MS_MAX, ReplicaThrottles, Throttle, is_listed
+from odradek.protocol.primitives import INT64_MAX
 from odradek.storage.config import LogConfig
 from tests.sim.environment.loop import SimLoop
 from tests.support.data_rig import NOW_MS, Clock
@@ -52,7 +52,7 @@ def test_debt_is_bounded_since_in_sync_replicas_add_to_it_without_limit() -> Non
 
 
 @pytest.mark.parametrize(
-    ("rate", "taken", "wait_ms"), [(LONG_MAX, 10**12, 0), (0, 0, PAUSE_MS_MAX), (1, 10**6, PAUSE_MS_MAX)]
+    ("rate", "taken", "wait_ms"), [(INT64_MAX, 10**12, 0), (0, 0, PAUSE_MS_MAX), (1, 10**6, PAUSE_MS_MAX)]
 )
 def test_unlimited_rate_has_no_delay_and_rate_zero_the_maximum_delay(rate: int, taken: int, wait_ms: int) -> None:
     throttle = Throttle(lambda: rate, Clock())
@@ -110,7 +110,7 @@ async def test_replica_outside_the_isr_is_delayed_and_in_sync_replicas_are_not(t
     assert brokers[3].end() == 1
     brokers[1].append(b"y")
     await brokers.until(lambda: brokers[1].committed() == 7)
-    brokers[node].rates.update(leader=LONG_MAX, follower=LONG_MAX)
+    brokers[node].rates.update(leader=INT64_MAX, follower=INT64_MAX)
     await brokers.until(lambda: brokers[3].end() == 7)
     leader_term = brokers[1].partition().leader_term
     assert leader_term is not None

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from odradek.coordinator.group.offset_store import NO_EPOCH
 from odradek.coordinator.group.state import GroupKind
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.primitives import ZERO_UUID
+from odradek.protocol.special_values import NO_LEADER_EPOCH
 from tests.support.offsets_rig import FakeGroup, OffsetsRig, commit, commit_in_transaction, fetch, fetched
 
 T0, T1, U0 = ("t", 0), ("t", 1), ("u", 0)
@@ -32,7 +32,7 @@ def test_fetch_returns_offset_epoch_and_metadata(rig: OffsetsRig) -> None:
 
 def test_partition_without_offset_is_minus_one_without_error(rig: OffsetsRig) -> None:
     (partition,) = rig.do(fetch("g", T1)).topics[0].partitions
-    assert (partition.committed_offset, partition.committed_leader_epoch) == (-1, NO_EPOCH)
+    assert (partition.committed_offset, partition.committed_leader_epoch) == (-1, NO_LEADER_EPOCH)
     assert (partition.metadata, partition.error_code) == ("", 0)
     assert fetched(rig.do(fetch("nobody", T0, U0))) == {T0: -1, U0: -1}
 

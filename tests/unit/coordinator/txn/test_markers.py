@@ -6,8 +6,9 @@ import pytest
 
 from odradek.coordinator.txn.commands import SendMarkers
 from odradek.coordinator.txn.markers import MARKERS_PER_REQUEST_MAX, CompletionResult, MarkerPlan, MarkerRequest
-from odradek.coordinator.txn.ports import NO_LEADER, Marker, TopicPartition
+from odradek.coordinator.txn.ports import Marker, TopicPartition
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.special_values import NO_LEADER
 from tests.support.txn_rig import T0, T1, U0
 
 NONE = ErrorCode.NONE

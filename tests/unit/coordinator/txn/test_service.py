@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from odradek.coordinator.txn import marker_driver, service
-from odradek.coordinator.txn.ports import NO_LEADER, Marker
+from odradek.coordinator.txn.ports import Marker
 from odradek.coordinator.txn.records import encode_key
 from odradek.coordinator.txn.service import CLIENT_ID_LENGTH_MAX
 from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.special_values import NO_LEADER
 from odradek.runtime import shards
 from odradek.runtime.shard import ShardRecord
 from tests.support.coordinator_rig import SHARD, CoordinatorRig, settle

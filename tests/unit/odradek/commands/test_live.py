@@ -8,11 +8,11 @@ from typing import Any
 
 from rich.console import Console
 
+from odradek.broker_interface import PORT_MAX
 from odradek.commands.live import view
 from odradek.local.directory import ClusterDirectory, ClusterState
 from odradek.local.launch import METRICS_PORT_OFFSET, StartOptions, make_plan, metrics_port
 from odradek.local.plan import Plan
-from odradek.local.ports import PORT_MAX
 
 PLAN = Plan("q7cB0kFhTx2nUoWcD4vJ8g", "127.0.0.1", {1: 9092, 2: 9093}, [], {1: 10092, 2: 10093})
 PARTITION = {

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from odradek.broker_interface import META_PROPERTIES
+from odradek.protocol.primitives import ZERO_UUID
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.directory import UnusableDirectory
 from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.port import DirectoryLocked
 from odradek.storage.files import checkpoint
-from odradek.storage.files.checkpoint import ZERO_UUID
 from tests.support.cleaning import clean
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, TOPIC_ID, append, batch, headers, marker, produced
@@ -91,7 +92,7 @@ def test_data_directory_with_another_owner_or_node_id_is_refused(disk: FaultyDis
 
 
 def test_damaged_meta_properties_are_refused_with_the_path(disk: FaultyDisk, tmp_path: Path) -> None:
-    (tmp_path / checkpoint.META_PROPERTIES).write_bytes(b"version=1\nnode.id=1\n")
+    (tmp_path / META_PROPERTIES).write_bytes(b"version=1\nnode.id=1\n")
     with pytest.raises(UnusableDirectory, match="damaged"):
         opened(disk, tmp_path)
 

@@ -10,7 +10,7 @@ from odradek.protocol.batch import SEQUENCE_MAX
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.producers.entry import (
     CACHED_BATCHES_MAX,
-    EPOCH_MAX,
+    PRODUCER_EPOCH_MAX,
     CachedBatch,
     EndMarker,
     Origin,
@@ -153,7 +153,7 @@ MARKERS = [
     ("TV2, above", 2, 4, 3, True, 5, ErrorCode.NONE),
     ("TV2, same epoch, open", 2, 3, 3, True, 5, ErrorCode.INVALID_PRODUCER_EPOCH),
     ("TV2, same epoch, nothing open: a retry (KAFKA-19999)", 2, 3, 3, False, 5, ErrorCode.NONE),
-    ("TV2, last epoch", 2, EPOCH_MAX, EPOCH_MAX, True, 5, ErrorCode.NONE),
+    ("TV2, last epoch", 2, PRODUCER_EPOCH_MAX, PRODUCER_EPOCH_MAX, True, 5, ErrorCode.NONE),
     ("TV2, below", 2, 2, 3, False, 5, ErrorCode.INVALID_PRODUCER_EPOCH),
     ("older coordinator", 1, 3, 3, True, 4, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
     ("newer coordinator", 1, 3, 3, True, 6, ErrorCode.NONE),

@@ -10,7 +10,10 @@ V = TypeVar("V")
 IDS_BYTES_MAX: Final = 16 * 1024 * 1024
 """Maximum bytes of all group ids, or of all transactional ids, in one partition. Kafka has no limit."""
 CHARACTER_BYTES_MAX: Final = 4
-"""Bytes per character of a string with a character above U+FFFF: CPython stores all characters in the widest form."""
+"""Maximum bytes per character of a string in memory.
+
+If one character is above U+FFFF, CPython stores each character in four bytes.
+"""
 
 
 def text_bytes_max(text: str) -> int:

@@ -334,7 +334,7 @@ def control_type(key: Buffer | None) -> ControlType:
     Raise Malformed if the key is too short or has a negative version.
     """
     if key is None or len(key) < CONTROL_KEY_BYTES:
-        raise Malformed("control record key has less than four bytes")
+        raise Malformed("control record key has fewer than four bytes")
     version, number = _CONTROL_KEY.unpack_from(key)
     if version < 0:
         raise Malformed(f"control record key has version {version}")
@@ -380,7 +380,7 @@ def parse_end_txn_marker(value: Buffer | None) -> int:
     Raise Malformed if the value is too short or has a negative version.
     """
     if value is None or len(value) < END_TXN_VALUE_BYTES:
-        raise Malformed("transaction marker value has less than six bytes")
+        raise Malformed("transaction marker value has fewer than six bytes")
     version, coordinator_epoch = _END_TXN_VALUE.unpack_from(value)
     if version < 0:
         raise Malformed(f"transaction marker value has version {version}")

@@ -279,7 +279,7 @@ def _into(run: Callable[[memoryview, bytearray], int], data: memoryview, bound: 
     The library fails if it is too small.
     """
     if not data:
-        raise Malformed("no frame")
+        raise Malformed("the compressed data is empty")
     out = bytearray(max(1, min(bound, max_bytes)))
     size = run(data, out)
     _check(size, max_bytes)

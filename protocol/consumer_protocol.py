@@ -28,10 +28,10 @@ def version_of(data: bytes) -> int:
     Raise Malformed if there is none.
     """
     if len(data) < VERSION_BYTES:
-        raise Malformed("consumer protocol: no version")
+        raise Malformed("consumer protocol: the version is missing")
     version = int.from_bytes(data[:VERSION_BYTES], "big", signed=True)
     if version < ConsumerProtocolSubscription.MIN_VERSION:
-        raise Malformed(f"consumer protocol: version {version}")
+        raise Malformed(f"consumer protocol: version {version} is invalid")
     return min(version, ConsumerProtocolSubscription.MAX_VERSION)
 
 

@@ -30,7 +30,7 @@ class Emitter:
         self._counter = 0
 
     def emit(self, line: str, *, fields: str = "") -> None:
-        """Append a line. `fields` names its fields if they are not only the current field."""
+        """Append a line of source code. `fields` lists the schema fields that it handles (default: the current one)."""
         self.lines.append("    " * self.depth + line)
         self.fields.append(fields or self.where())
 

@@ -148,7 +148,7 @@ class Dispatcher:
         except Malformed as error:
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from error
         if call.api.routing is not Routing.CONTROLLER:
-            raise Refusal(ErrorCode.INVALID_REQUEST, f"{call.api.name} is not for the controller")
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"{call.api.name} requests are not forwarded to the controller")
         result = self.handle(call)
         return self._wrap_later(embedded, call, result) if isawaitable(result) else self._wrap(embedded, call, result)
 

@@ -15,7 +15,7 @@ class Deadlines:
         self.active_s = now_s
         """The last time at which bytes arrived from the client or were written to it."""
         self.frame_s = now_s
-        """The time since which the client could have completed the request of which a part has arrived."""
+        """The start of the time limit for the rest of a request of which only a part has arrived."""
 
     def remaining_s(self, now_s: float, *, awaits_frame: bool, is_idle: bool) -> float:
         """Return the seconds until the next check. They are zero or less if a deadline has passed.

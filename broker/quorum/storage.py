@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from odradek.storage.log.log import PartitionLog
 
 RECOVERY_READ_BYTES: Final = 1024 * 1024
-"""Bytes per read when the start checks the checksums of the log. Bounds the memory for the check."""
+"""Bytes per read when the checksums of the log are verified at start. It bounds the memory."""
 _logger = structlog.get_logger(__name__)
 
 

@@ -47,7 +47,7 @@ class Gathering:
     """Maximum bytes of records in the response."""
     now_ms: int
     final: bool
-    """True if the wait of the fetch ended: the response contains transient errors and watermarks, too."""
+    """True if the fetch waits no longer: the response also contains transient errors and watermarks."""
     rows: list[tuple[ReplicaSlot, PartitionData]] = field(default_factory=list)
     """Slots that were read, with their part of the response."""
     size: int = 0

@@ -71,7 +71,7 @@ async def fetch_offsets(
     *,
     replica_id: ReplicaId = ReplicaId.CONSUMER,
 ) -> Offsets:
-    """Return one offset of each partition that has a leader, by one request per leader."""
+    """Return one offset of each partition that has a leader. Send one ListOffsets request per leader."""
     requests: dict[int, Message] = {
         leader: ListOffsetsRequest(
             replica_id=replica_id,

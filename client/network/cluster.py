@@ -1,4 +1,4 @@
-"""A cluster as a client sees it: connections by broker, metadata, coordinators, and requests that follow them."""
+"""Connections of a client to the brokers of a cluster, and requests to leaders, coordinators and the controller."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class AlterReassignments:
 
 @dataclass(frozen=True, slots=True)
 class ListReassignments:
-    """`partitions`: (topic, index); None for all."""
+    """List the reassignments of `partitions` (topic, index), or of all partitions if None."""
 
     partitions: tuple[tuple[str, int], ...] | None
 
@@ -107,7 +107,7 @@ class AlterClientQuotas:
 
 @dataclass(frozen=True, slots=True)
 class ElectLeaders:
-    """`partitions`: (topic, index); None for all."""
+    """Elect the leaders of `partitions` (topic, index), or of all partitions if None."""
 
     partitions: tuple[tuple[str, int], ...] | None
     election: Election
@@ -115,7 +115,7 @@ class ElectLeaders:
 
 @dataclass(frozen=True, slots=True)
 class BalanceLeaders:
-    """Run the job of `auto.leader.rebalance.enable`."""
+    """Move leaders to preferred replicas, as `auto.leader.rebalance.enable` requires."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class Controller:
         self.state = state
 
     def decide(self, command: commands.Command, now_ms: int) -> Decision[Any]:
-        """Decide `command`, without changing the state. Raise Refusal."""
+        """Decide `command` without changing the state. Raise Refusal if a check fails."""
         result = DECIDE[type(command)](self.state, command)
         return Decision(
             result.reply,

@@ -53,7 +53,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """`unclean`: the leader may lack acknowledged records. `empty`: it has no records, its directory is lost."""
+    """Elected leader. `unclean`: it may lack acknowledged records. `empty`: it has lost all its records."""
 
     leader: int
     unclean: bool = False

@@ -88,7 +88,7 @@ def topic_rules(
 def rules_for(
     state: ControllerState, topic: str | TopicRules, partition: PartitionImage, *, election: Election | None = None
 ) -> Rules:
-    """Return the rules of a partition. `topic`: its name, or its rules if many partitions of it follow."""
+    """Return the election rules of a partition. `topic` is the topic name, or the rules of the topic if known."""
     shared = topic_rules(state, topic, election=election) if isinstance(topic, str) else topic
 
     def can_lead(broker_id: int) -> bool:

@@ -282,7 +282,7 @@ class ControllerService:
         return self._submit(commands.AlterClientQuotas(tuple(entities), validate_only))
 
     def unregister_broker(self, broker_id: int) -> Awaitable[None]:
-        """Raise Refusal(BROKER_ID_NOT_REGISTERED)."""
+        """Remove the registration of a broker. Raise Refusal(BROKER_ID_NOT_REGISTERED) if it has none."""
         return self._submit(commands.UnregisterBroker(broker_id))
 
     def register_controller(self, registration: ControllerRegistration) -> Awaitable[None]:

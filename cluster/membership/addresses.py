@@ -56,7 +56,7 @@ class AddressBook:
         return self._resolved.get(address)
 
     def refresh(self, node_id: int) -> None:
-        """Resolve the name of a node that does not respond again: its address may have changed."""
+        """Resolve again the host name of a node that does not respond: its address may have changed."""
         address = self._address_of(node_id)
         if address is not None and address in self._resolved:
             self._look_up(address)

@@ -70,19 +70,19 @@ def decode_quorum_state(data: bytes, voters: Sequence[int]) -> HardState:
 def _standing(document: dict[str, Any]) -> Standing:
     stored = document.get(STANDING, Standing.ORDINARY.value)
     if stored not in [standing.value for standing in Standing]:
-        raise BadQuorumState(f"{FILE_NAME}: {STANDING} is {stored!r}")
+        raise BadQuorumState(f"{FILE_NAME}: unknown value {stored!r} of {STANDING}")
     return Standing(stored)
 
 
 def _parse(data: bytes) -> dict[str, Any]:
     if len(data) > FILE_BYTES_MAX:
-        raise BadQuorumState(f"{FILE_NAME}: {len(data)} bytes are too many")
+        raise BadQuorumState(f"{FILE_NAME}: {len(data)} bytes exceed the maximum of {FILE_BYTES_MAX}")
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise BadQuorumState(f"{FILE_NAME}: {error}") from None
     if not isinstance(document, dict):
-        raise BadQuorumState(f"{FILE_NAME}: not an object")
+        raise BadQuorumState(f"{FILE_NAME}: not a JSON object")
     return document
 
 

@@ -24,9 +24,10 @@ BATCHES_MIN: Final = 3
 
 
 def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any] | RetryAfter:
-    """Reply: JoinGroupResponse, also for most errors, or WAITING.
+    """Decide a JoinGroup request to a group of either protocol.
 
-    Raise Refusal if a consumer group refuses the member.
+    The reply is a JoinGroupResponse, also for most errors, or WAITING. Raise Refusal if a consumer group refuses the
+    member.
     """
     command = _with_rebalance_timeout(command)
     request, config = command.request, state.configs.broker()
@@ -49,7 +50,7 @@ def _with_rebalance_timeout(command: JoinGroup) -> JoinGroup:
 
 
 def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any] | RetryAfter:
-    """Reply: SyncGroupResponse or WAITING. Raise Refusal."""
+    """Decide a SyncGroup request to a group of either protocol. The reply is a SyncGroupResponse or WAITING."""
     if not command.request.group_id:
         raise Refusal(ErrorCode.INVALID_GROUP_ID)
     group = state.groups.get(command.request.group_id)
@@ -59,7 +60,7 @@ def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any] 
 
 
 def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[Any] | RetryAfter:
-    """Reply: HeartbeatResponse. Raise Refusal."""
+    """Decide a Heartbeat request to a group of either protocol. The reply is a HeartbeatResponse."""
     if not command.request.group_id:
         raise Refusal(ErrorCode.INVALID_GROUP_ID)
     group = state.groups.get(command.request.group_id)
@@ -69,7 +70,10 @@ def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[
 
 
 def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any] | RetryAfter:
-    """Reply: LeaveGroupResponse, with an error for each member. Raise Refusal."""
+    """Decide a LeaveGroup request to a group of either protocol.
+
+    The reply is a LeaveGroupResponse with an error code for each member.
+    """
     if not command.request.group_id:
         raise Refusal(ErrorCode.INVALID_GROUP_ID)
     if command.caller.api_version >= BATCHES_MIN:

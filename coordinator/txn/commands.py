@@ -66,7 +66,7 @@ class VerifyPartitions:
 
 @dataclass(frozen=True, slots=True)
 class EndTransaction:
-    """Commit or abort a transaction. `client_version` is TV2 for EndTxn v5 and later, 0 below."""
+    """Commit or abort a transaction. `client_version` is TV2 for EndTxn v5 and later, else 0."""
 
     transactional_id: str
     producer_id: int

@@ -34,7 +34,7 @@ from odradek.runtime.tasks import Spawn
 COMPLETE_RETRY_BACKOFF_S: Final = 0.05
 """Delay in seconds before a Complete record is written again, if the log has refused it or not committed it in time."""
 CLIENT_ID_LENGTH_MAX: Final = 255
-"""Characters of a client id that are kept with a transaction, for display. A client can send up to 32 KiB."""
+"""Maximum characters of a client id that are kept with a transaction, for display. A client can send up to 32 KiB."""
 
 _logger = structlog.get_logger(__name__)
 

@@ -85,7 +85,7 @@ def print_once(cluster: ClusterDirectory, state: ClusterState, *, as_json: bool)
 
 
 def unknown_values(state: ClusterState) -> dict[str, Any]:
-    """Return the values of a cluster of which no broker runs."""
+    """Return the values of a cluster without a running broker."""
     return {**UNKNOWN, "unreachable": state.plan.node_ids}
 
 

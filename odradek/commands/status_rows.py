@@ -36,7 +36,7 @@ UNKNOWN: dict[str, Any] = {
     "transactions": None,
     "unreachable": [],
 }
-"""Values of a cluster of which no broker responds."""
+"""Values of a cluster without a broker that responds."""
 
 
 def status_values(status: ClusterStatus) -> dict[str, Any]:

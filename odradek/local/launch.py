@@ -53,7 +53,7 @@ def require_supported_platform() -> None:
 def make_plan(
     directory: ClusterDirectory, state: ClusterState | None, options: StartOptions
 ) -> tuple[Plan, ReservedPorts]:
-    """Return the plan of a cluster of which no broker runs, and the reservation of its new ports.
+    """Return the plan of a cluster without a running broker, and the reservation of its new ports.
 
     The caller must close the reservation when the brokers listen.
 
@@ -182,10 +182,10 @@ def launch(
 def refuse_lost_disks(
     directory: ClusterDirectory, state: ClusterState, node_ids: Sequence[int], *, empty: bool
 ) -> None:
-    """Refuse to start formed brokers with empty data directories.
+    """Refuse the start of brokers that had data before and now have empty data directories.
 
-    With `empty`, the operator permits it. It remains refused if a majority of the voters would have no data: the
-    metadata log would be lost.
+    With `empty`, the operator permits the start. It is refused nevertheless if a majority of the voters has no data,
+    because the metadata log would be lost.
 
     Raises:
         BrokerFailed: Brokers have lost their data. The message names them and what to do.

@@ -198,7 +198,7 @@ def _split_batches(view: memoryview) -> list[tuple[int, BatchHeader]]:
         if length < LEGACY_MESSAGE_BYTES_MIN:
             raise _corrupt(f"the batch length {length} is below the minimum of every message format")
         if not 0 <= magic <= MAGIC:
-            raise _corrupt(f"magic {magic} is unknown")
+            raise _corrupt(f"unknown magic {magic}")
         if length > end - position - LENGTH_OVERHEAD:
             break
         if magic != MAGIC:

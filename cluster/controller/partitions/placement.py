@@ -76,7 +76,10 @@ def _rack_ring(brokers: Iterable[BrokerImage]) -> list[BrokerImage]:
 
 
 def check_manual(image: MetadataImage, replicas: Sequence[int], replication_factor: int | None) -> None:
-    """Raise Refusal(INVALID_REPLICA_ASSIGNMENT). `replication_factor`: that of the preceding partitions."""
+    """Raise Refusal(INVALID_REPLICA_ASSIGNMENT) if an operator's assignment of one partition is invalid.
+
+    `replication_factor` is the replication factor of the preceding partitions of the request, None for the first one.
+    """
     if not replicas:
         raise _bad("The manual partition assignment includes an empty replica list.")
     previous = None

@@ -52,7 +52,10 @@ class _JoinContext:
 
 
 def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any]:
-    """Reply: JoinGroupResponse, also for errors, or WAITING."""
+    """Decide a JoinGroup request to a classic group.
+
+    The reply is a JoinGroupResponse, also for errors, or WAITING until the join phase ends.
+    """
     request = command.request
     group = state.groups.get(request.group_id)
     group_exists = isinstance(group, ClassicGroup)

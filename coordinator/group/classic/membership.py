@@ -22,7 +22,10 @@ from odradek.runtime.shard import Decision
 
 
 def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[Any]:
-    """Reply: HeartbeatResponse. Raise Refusal. REBALANCE_IN_PROGRESS is a reply, since it extends the session, too."""
+    """Decide a Heartbeat request of a classic member. The reply is a HeartbeatResponse.
+
+    REBALANCE_IN_PROGRESS is a reply, because it extends the session of the member. Other errors are raised as Refusal.
+    """
     request = command.request
     group = state.groups.get(request.group_id)
     if not isinstance(group, ClassicGroup):
@@ -38,7 +41,7 @@ def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[
 
 
 def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any]:
-    """Reply: LeaveGroupResponse, with an error for each member."""
+    """Decide a LeaveGroup request to a classic group. The LeaveGroupResponse has an error code for each member."""
     request = command.request
     group = state.groups.get(request.group_id)
     if not isinstance(group, ClassicGroup):

@@ -18,7 +18,10 @@ from odradek.runtime.shard import Decision, Timer
 
 
 def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any]:
-    """Reply: SyncGroupResponse or WAITING. Raise Refusal."""
+    """Decide a SyncGroup request to a classic group.
+
+    The reply is a SyncGroupResponse, or WAITING until the leader sends the assignment. Errors are raised as Refusal.
+    """
     request = command.request
     group = state.groups.get(request.group_id)
     if not isinstance(group, ClassicGroup):

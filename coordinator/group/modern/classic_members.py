@@ -51,7 +51,7 @@ MIGRATION_POLICIES: Final = ("upgrade", "downgrade", "bidirectional")
 
 
 def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any]:
-    """Reply: JoinGroupResponse. The group has members. Raise Refusal."""
+    """Decide a JoinGroup request to a consumer group that has members. The reply is a JoinGroupResponse."""
     request, group = command.request, existing_group(state, command.request.group_id)
     if state.configs.broker().consumer_migration_policy.lower() not in MIGRATION_POLICIES:
         raise _inconsistent(
@@ -184,7 +184,10 @@ def _checked_member(group: ConsumerGroup, member_id: str, instance_id: str | Non
 
 
 def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any]:
-    """Reply: SyncGroupResponse with the assignment in the member's embedded protocol. Raise Refusal."""
+    """Decide a SyncGroup request to a consumer group.
+
+    The reply is a SyncGroupResponse with the assignment in the embedded protocol of the member.
+    """
     request, group = command.request, existing_group(state, command.request.group_id)
     member = _checked_member(group, request.member_id, request.group_instance_id, request.generation_id)
     assert member.classic is not None
@@ -218,7 +221,10 @@ def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any]:
 
 
 def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[Any]:
-    """Reply: HeartbeatResponse, with REBALANCE_IN_PROGRESS if the member must rejoin. Raise Refusal."""
+    """Decide a Heartbeat request of a classic member of a consumer group.
+
+    The reply is a HeartbeatResponse, with REBALANCE_IN_PROGRESS if the member must rejoin.
+    """
     request, group = command.request, existing_group(state, command.request.group_id)
     member = _checked_member(group, request.member_id, request.group_instance_id, request.generation_id)
     assert member.classic is not None
@@ -253,7 +259,10 @@ def _awaits_partitions(group: ConsumerGroup, member: Member) -> bool:
 
 
 def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any]:
-    """Reply: LeaveGroupResponse, with an error for each member. It can remove members of both protocols."""
+    """Decide a LeaveGroup request to a consumer group. It can remove members of both protocols.
+
+    The reply is a LeaveGroupResponse with an error code for each member.
+    """
     group = existing_group(state, command.request.group_id)
     responses, leaving = [], {}
     for identity in command.request.members:

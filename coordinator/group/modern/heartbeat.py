@@ -51,9 +51,9 @@ from odradek.runtime.shard import Decision
 
 
 def decide_heartbeat(state: State, command: ConsumerGroupHeartbeat, now_ms: int) -> Decision[Any]:
-    """Reply: ConsumerGroupHeartbeatResponse.
+    """Decide a ConsumerGroupHeartbeat request. The reply is a ConsumerGroupHeartbeatResponse.
 
-    Raise Refusal: see checks.py; also GROUP_ID_NOT_FOUND and INVALID_REGULAR_EXPRESSION.
+    Raise Refusal with an error of checks.py, GROUP_ID_NOT_FOUND or INVALID_REGULAR_EXPRESSION.
     """
     check_request(state, command)
     request = command.request

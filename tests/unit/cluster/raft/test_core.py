@@ -234,7 +234,7 @@ def test_quorum_state_round_trip() -> None:
     ("data", "message"),
     [
         (b"", "quorum-state"),
-        (b"[]", "not an object"),
+        (b"[]", "not a JSON object"),
         (b"{}", "data_version is missing"),
         (b'{"data_version":2}', "data_version 2 is not supported"),
         (b'{"data_version":0,"leaderEpoch":1,"leaderId":1}', "votedId is missing"),

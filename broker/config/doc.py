@@ -5,10 +5,10 @@ differs.
 """
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from odradek import generated_pages
 from odradek.broker.config.properties import PROPERTIES
 from odradek.broker.config.property import INT_MAX, Property, Scope
 from odradek.broker.config.sources import variable_name
@@ -72,17 +72,5 @@ def _change(prop: Property) -> str:
     return "dynamic" if prop.is_dynamic else "restart"
 
 
-def main(arguments: Sequence[str]) -> int:
-    content = render()
-    if "--write" in arguments:
-        PATH.write_text(content)
-    elif "--check" not in arguments:
-        sys.stdout.write(content)
-    elif not PATH.exists() or PATH.read_text() != content:
-        sys.stderr.write(f"{PATH.name} is stale, run python -m odradek.broker.config.doc --write\n")
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(generated_pages.main(sys.argv[1:], {PATH: render()}, "odradek.broker.config.doc"))

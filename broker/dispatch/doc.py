@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from odradek import generated_pages
 from odradek.broker.dispatch.table import API_TABLE
 from odradek.broker.requests.api import AnyApi
 
@@ -94,17 +95,5 @@ def _section(api: AnyApi) -> str:
     return f"\n## {api.name}\n\n{body}\n" + (f"{gaps}\n" if gaps else "")
 
 
-def main(arguments: Sequence[str]) -> int:
-    document = render(API_TABLE)
-    if "--write" in arguments:
-        PATH.write_text(document)
-    elif "--check" not in arguments:
-        sys.stdout.write(document)
-    elif not PATH.exists() or PATH.read_text() != document:
-        sys.stderr.write(f"{PATH.name} is stale. Run: python -m odradek.broker.dispatch.doc --write\n")
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(generated_pages.main(sys.argv[1:], {PATH: render(API_TABLE)}, "odradek.broker.dispatch.doc"))

@@ -5,10 +5,10 @@ differs.
 """
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from odradek import generated_pages
 from odradek.broker.metrics import dashboard
 from odradek.broker.metrics.families import FAMILIES, Family
 from odradek.broker.metrics.scrape import GROUPS_MAX, PARTITIONS_MAX, TOPICS_MAX
@@ -48,20 +48,9 @@ def _row(family: Family) -> str:
     return f"| `{family.name}` | {family.kind} | {labels} | {family.doc} | {kafka} |\n"
 
 
-def main(arguments: Sequence[str]) -> int:
-    files = {PAGE: render(), DASHBOARD: dashboard.render()}
-    if "--write" in arguments:
-        for path, content in files.items():
-            path.write_text(content)
-    elif "--check" not in arguments:
-        sys.stdout.write(files[PAGE])
-    else:
-        stale = [path.name for path, content in files.items() if not path.exists() or path.read_text() != content]
-        if stale:
-            sys.stderr.write(f"{', '.join(stale)}: stale, run python -m odradek.broker.metrics.doc --write\n")
-            return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(
+        generated_pages.main(
+            sys.argv[1:], {PAGE: render(), DASHBOARD: dashboard.render()}, "odradek.broker.metrics.doc"
+        )
+    )

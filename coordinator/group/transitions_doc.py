@@ -1,6 +1,8 @@
-"""Generate the tables of docs/groups.md: `python -m odradek.coordinator.group.transitions_doc [--check]`.
+"""Generate the tables of docs/groups.md.
 
-The text between the marker lines of each table is replaced. The other text of the page is written by hand.
+`python -m odradek.coordinator.group.transitions_doc` prints the page, `--write` writes it, `--check` fails if the
+committed file differs. The text between the marker lines of each table is replaced. The rest of the page is written by
+hand.
 """
 
 import sys
@@ -8,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from odradek.coordinator.doc_pages import with_generated, write_or_check
+from odradek import generated_pages
 from odradek.coordinator.group.classic.transitions import TRANSITIONS, ClassicState, Event
 from odradek.coordinator.group.modern import transitions as modern_table
 from odradek.coordinator.group.modern.member import MemberState
@@ -82,15 +84,13 @@ GENERATED: Final[dict[str, Callable[[], str]]] = {
 def page(text: str) -> str:
     """Return `text` with newly generated tables. Raise ValueError if a marker line is missing."""
     for source, generate in GENERATED.items():
-        text = with_generated(PAGE, text, source, generate())
+        text = generated_pages.with_generated(PAGE, text, source, generate())
     return text
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or compare it with --check. Exit code 1: the page is out of date."""
-    return write_or_check(
-        PAGE, page(PAGE.read_text()), "coordinator.group.transitions_doc", check="--check" in arguments
-    )
+    """Print, write or check the page. Return the exit code."""
+    return generated_pages.main(arguments, {PAGE: page(PAGE.read_text())}, "odradek.coordinator.group.transitions_doc")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""Generate the table of docs/transactions.md: `python -m odradek.coordinator.txn.transitions_doc [--check]`.
+"""Generate the table of docs/transactions.md.
 
-The text between the two marker lines is replaced. The rest of the page is written by hand.
+`python -m odradek.coordinator.txn.transitions_doc` prints the page, `--write` writes it, `--check` fails if the
+committed file differs. The text between the two marker lines is replaced. The rest of the page is written by hand.
 """
 
 import sys
 from pathlib import Path
 from typing import Final
 
-from odradek.coordinator.doc_pages import with_generated, write_or_check
+from odradek import generated_pages
 from odradek.coordinator.txn.state import TxnState
 from odradek.coordinator.txn.transitions import TRANSITIONS, Event, Outcome
 from odradek.runtime.machine import BUG, Refuse, To
@@ -41,12 +42,12 @@ def table() -> str:
 
 def page(text: str) -> str:
     """Return `text` with the generated part replaced. Raise ValueError if the marker lines are missing."""
-    return with_generated(PAGE, text, "coordinator/txn/transitions.py", f"{diagram()}\n\n{table()}")
+    return generated_pages.with_generated(PAGE, text, "coordinator/txn/transitions.py", f"{diagram()}\n\n{table()}")
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page; with --check, only compare it. Return 1 if it differs then, else 0."""
-    return write_or_check(PAGE, page(PAGE.read_text()), "coordinator.txn.transitions_doc", check="--check" in arguments)
+    """Print, write or check the page. Return the exit code."""
+    return generated_pages.main(arguments, {PAGE: page(PAGE.read_text())}, "odradek.coordinator.txn.transitions_doc")
 
 
 def _cell(state: TxnState, event: Event) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
+from odradek import generated_pages
 from odradek.invariants.invariant import Invariant
 from odradek.invariants.table import MODULES
 from tests.support import invariant_sources
@@ -80,15 +81,7 @@ def render() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Print, write or check the page. Return the exit code."""
-    page = render()
-    if "--write" in arguments:
-        PAGE.write_text(page)
-    elif "--check" not in arguments:
-        sys.stdout.write(page)
-    elif not PAGE.exists() or PAGE.read_text() != page:
-        sys.stderr.write(f"{PAGE.name}: out of date; run python -m tests.support.invariant_page --write\n")
-        return 1
-    return 0
+    return generated_pages.main(arguments, {PAGE: render()}, "tests.support.invariant_page")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.brokers import BrokerRegistration
-from odradek.cluster.metadata.image import Endpoint, VersionRange
+from odradek.cluster.metadata.image import endpoints_of, supported_features_of
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
@@ -35,14 +35,8 @@ def handle(context: QuorumRequestContext, request: BrokerRegistrationRequest) ->
         request.broker_id,
         request.cluster_id,
         request.incarnation_id,
-        tuple(
-            Endpoint(endpoint.name, endpoint.host, endpoint.port, endpoint.security_protocol)
-            for endpoint in request.listeners
-        ),
-        {
-            feature.name: VersionRange(feature.min_supported_version, feature.max_supported_version)
-            for feature in request.features
-        },
+        endpoints_of(request.listeners),
+        supported_features_of(request.features),
         tuple(request.log_dirs),
         request.rack or None,
         request.previous_broker_epoch,

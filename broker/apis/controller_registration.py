@@ -14,7 +14,7 @@ from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.brokers import ControllerRegistration
-from odradek.cluster.metadata.image import Endpoint, VersionRange
+from odradek.cluster.metadata.image import endpoints_of, supported_features_of
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
@@ -30,14 +30,8 @@ async def handle(
     registration = ControllerRegistration(
         request.controller_id,
         request.incarnation_id,
-        tuple(
-            Endpoint(endpoint.name, endpoint.host, endpoint.port, endpoint.security_protocol)
-            for endpoint in request.listeners
-        ),
-        {
-            feature.name: VersionRange(feature.min_supported_version, feature.max_supported_version)
-            for feature in request.features
-        },
+        endpoints_of(request.listeners),
+        supported_features_of(request.features),
     )
     await context.quorum.controller.register_controller(registration)
     return ControllerRegistrationResponse(error_message=None)

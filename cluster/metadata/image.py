@@ -7,7 +7,7 @@ handlers read it without locks. Only `odradek.cluster.metadata.delta.MetadataDel
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from odradek.protocol.special_values import NO_LEADER
@@ -68,6 +68,33 @@ class VersionRange:
 
     min: int
     max: int
+
+
+class _Listener(Protocol):
+    """Listener in a registration request or record."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int
+
+
+class _Feature(Protocol):
+    """Supported feature in a registration request or record."""
+
+    name: str
+    min_supported_version: int
+    max_supported_version: int
+
+
+def endpoints_of(listeners: Iterable[_Listener]) -> tuple[Endpoint, ...]:
+    """Return the listeners of a registration as endpoints, in the same order."""
+    return tuple(Endpoint(each.name, each.host, each.port, each.security_protocol) for each in listeners)
+
+
+def supported_features_of(features: Iterable[_Feature]) -> dict[str, VersionRange]:
+    """Return the features of a registration: name -> supported levels."""
+    return {each.name: VersionRange(each.min_supported_version, each.max_supported_version) for each in features}
 
 
 @dataclass(frozen=True, slots=True)

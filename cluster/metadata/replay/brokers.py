@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.metadata.errors import InconsistentMetadata
-from odradek.cluster.metadata.image import BrokerImage, ControllerImage, Endpoint, VersionRange
+from odradek.cluster.metadata.image import BrokerImage, ControllerImage, endpoints_of, supported_features_of
 
 if TYPE_CHECKING:
     from odradek.cluster.metadata import records as r
@@ -21,8 +21,8 @@ def replay_register_broker(changes: Changes, record: r.RegisterBrokerRecord) -> 
         record.broker_id,
         record.broker_epoch,
         record.incarnation_id,
-        tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points),
-        {f.name: VersionRange(f.min_supported_version, f.max_supported_version) for f in record.features},
+        endpoints_of(record.end_points),
+        supported_features_of(record.features),
         record.rack,
         record.fenced,
         record.in_controlled_shutdown,
@@ -87,7 +87,7 @@ def replay_register_controller(changes: Changes, record: r.RegisterControllerRec
     image = ControllerImage(
         record.controller_id,
         record.incarnation_id,
-        tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points),
-        {f.name: VersionRange(f.min_supported_version, f.max_supported_version) for f in record.features},
+        endpoints_of(record.end_points),
+        supported_features_of(record.features),
     )
     changes.controllers.put(record.controller_id, image)

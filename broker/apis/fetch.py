@@ -152,7 +152,7 @@ def _fetch_as_replica(
 
 
 def refuse(context: RequestContext, request: FetchRequest, error: ErrorCode, message: str | None) -> FetchResponse:
-    """Return the error as that of the whole request, or before v7 (without such a field) as that of each partition."""
+    """Return a response with the error: at the top level from v7 on, in each partition before v7."""
     if context.api_version >= SESSIONS_MIN_VERSION:
         return FetchResponse(error_code=error)
     topics = [

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class Muting:
-    """State of muting one connection."""
+    """Mute state of one connection."""
 
     __slots__ = ("_timer", "_unmuted", "muted")
 

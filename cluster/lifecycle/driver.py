@@ -26,7 +26,7 @@ RETRIABLE: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.DUPLICATE_BROKER_REGISTR
 UNKNOWN_REGISTRATION: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
 """Refusals after which this broker must register again."""
 WAITING_NOTICE_MS: Final = 5_000
-"""Minimum time between two log events about what a start waits for."""
+"""Minimum time in ms between two log events while a start waits for its registration."""
 _logger = structlog.get_logger(__name__)
 
 

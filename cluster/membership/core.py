@@ -118,7 +118,7 @@ class MembershipCore:
             self._on_ack(message, now_ms)
 
     def lost(self, node_id: int, now_ms: int, *, refused: bool = False) -> None:
-        """The node has closed, reset or refused a connection. That is the first sign that its process has ended."""
+        """Note that the node has closed, reset or refused a connection: its process may have ended."""
         member = self._members.get(node_id)
         if member is None or member.state is State.FAILED:
             return
@@ -127,7 +127,7 @@ class MembershipCore:
         self._on(member, Event.CONNECTION_LOST, now_ms)
 
     def tcp_probe_ended(self, node_id: int) -> None:
-        """A TCP probe has ended. Its response shows in `last_contact_ms`; a refusal was reported to `lost`."""
+        """Note that a TCP probe has ended. Its response sets `last_contact_ms`; a refusal was reported to `lost`."""
         member = self._members.get(node_id)
         if member is not None:
             member.tcp_probe_pending = False

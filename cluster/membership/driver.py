@@ -110,7 +110,7 @@ class MembershipDriver:
         self._work()
 
     def lost(self, node_id: int, *, refused: bool) -> None:
-        """The node has closed, reset or refused a TCP connection."""
+        """Note that the node has closed, reset or refused a TCP connection."""
         self._core.lost(node_id, self._clock.monotonic_ms(), refused=refused)
         self._work()
 

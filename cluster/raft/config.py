@@ -23,12 +23,12 @@ class RaftConfig:
 
     @property
     def check_quorum_timeout_ms(self) -> int:
-        """A leader resigns if a majority of the voters has not fetched for this time."""
+        """Time without fetches of a majority of the voters after which a leader resigns."""
         return self.fetch_timeout_ms * 3 // 2
 
     @property
     def begin_quorum_interval_ms(self) -> int:
-        """The leader sends BeginQuorumEpoch to a voter that has not fetched for this time."""
+        """Time without a fetch of a voter after which the leader sends BeginQuorumEpoch to it."""
         return self.fetch_timeout_ms // 2
 
 

@@ -207,7 +207,7 @@ class RaftCore:
             self.state.suspect(leader_id, now_ms)
 
     def add_snapshot(self, snapshot: EpochEnd) -> None:
-        """A snapshot of all committed entries below its end is stored. `log.start_offset` may advance."""
+        """Note that a snapshot of all committed entries below its end is stored. `log.start_offset` may advance."""
         self.log.add_snapshot(snapshot)
 
     def resign(self, now_ms: int) -> None:
@@ -307,7 +307,7 @@ class RaftCore:
         return ready
 
     def advance(self, now_ms: int) -> None:
-        """The `Ready` that was taken last is carried out, durably."""
+        """Note that the driver has carried out the last `Ready` durably."""
         taken, self._taken = self._taken, None
         if taken is None:
             raise RAFT_READY_ORDER.violated(node_id=self.node_id, carried_out=None)
@@ -334,7 +334,7 @@ class RaftCore:
                 self.become_follower(transition.epoch, transition.leader_id, now_ms)
 
     def become_unattached(self, epoch: int, now_ms: int, *, voted_id: int = NO_NODE) -> None:
-        """No leader of `epoch` is known."""
+        """Become Unattached: no leader of `epoch` is known."""
         self._leave(epoch, leader_id=NO_NODE, voted_id=voted_id)
         self.state = UnattachedState(self.replica, now_ms, self._election_deadline_ms(now_ms))
 

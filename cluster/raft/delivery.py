@@ -29,7 +29,7 @@ class SnapshotVisitor(Protocol):
         """Receive the next batches."""
 
     def done(self) -> None:
-        """All batches have been received."""
+        """Note that all batches of the snapshot have been received."""
 
 
 CommittedListener: TypeAlias = "Callable[[Sequence[LogBatch]], None]"
@@ -74,7 +74,7 @@ class Delivery:
             self._undelivered.append(_Written(entry.base_offset, entry.last_offset, data))
 
     def advance(self, committed: int) -> None:
-        """All offsets below `committed` are committed."""
+        """Note that all offsets below `committed` are committed."""
         if committed == self._committed:
             return
         self._committed = committed

@@ -260,7 +260,7 @@ class RaftDriver:
         return self._storage.begin_snapshot(snapshot)
 
     def snapshot_made(self, snapshot: EpochEnd) -> None:
-        """A snapshot of this node is finished.
+        """Note that a snapshot of this node is finished.
 
         The part of the log that it replaces is deleted when no write is pending.
         """

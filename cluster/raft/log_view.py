@@ -174,7 +174,7 @@ class LogView:
         return taken
 
     def stable_to(self, end_offset: int) -> None:
-        """The entries that were taken are durable up to `end_offset`.
+        """Note that the taken entries are durable up to `end_offset`.
 
         The log may have been truncated during the write:
         1. Entries 5 to 9 are taken, and their write starts.

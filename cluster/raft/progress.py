@@ -28,11 +28,11 @@ class Progress:
     parked_until_ms: int = 0
 
     def fetch_received(self, now_ms: int) -> None:
-        """The replica has sent a fetch, of records or of a snapshot: it follows this leader."""
+        """Note that the replica has sent a fetch of records or of a snapshot: it follows this leader."""
         self.last_fetch_ms = now_ms
 
     def acknowledged(self, fetch_offset: int, leader_end: int, now_ms: int) -> None:
-        """The replica has all entries below `fetch_offset` durably."""
+        """Note that the replica durably has all entries below `fetch_offset`."""
         self.end_offset = fetch_offset
         if fetch_offset >= leader_end:
             self.last_caught_up_ms = now_ms

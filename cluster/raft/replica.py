@@ -129,6 +129,9 @@ class Replica:
             self.hard_state = replace(self.hard_state, standing=Standing.ORDINARY)
 
     def leader_truncated_all(self) -> None:
-        """A leader has truncated this log to offset 0. The cluster exists; a NEW voter must not begin another one."""
+        """Note that a leader has truncated this log to offset 0.
+
+        The cluster already exists, so a NEW voter must not begin another one.
+        """
         if self.standing is Standing.NEW:
             self.hard_state = replace(self.hard_state, standing=Standing.LOST)

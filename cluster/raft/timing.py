@@ -29,16 +29,16 @@ class ElectionTiming:
         """Pre-vote rounds since the last known leader."""
 
     def expedite(self) -> None:
-        """No leader is known, or the known one is suspected."""
+        """Shorten the election time-outs: no leader is known, or the known leader is suspected."""
         self.expedited = True
 
     def leader_is_alive(self) -> None:
-        """A leader has been elected, or has responded."""
+        """Note that a leader was elected or has responded."""
         self.expedited = False
         self._rounds = 0
 
     def count_round(self) -> None:
-        """A pre-vote round has started."""
+        """Count a pre-vote round that has started."""
         self._rounds += 1
 
     def election_wait_ms(self) -> int:

@@ -87,7 +87,7 @@ class Replica:
     """Its broker epoch in the metadata. None while it may not join the ISR: not registered, fenced or shutting down."""
 
     def fetched(self, offset: int, *, leader_end: int, now_ms: int) -> None:
-        """The follower has all records below `offset` and fetches from there."""
+        """Note that the follower has all records below `offset` and fetches from there."""
         if offset >= leader_end:
             self.caught_up_ms = now_ms
         elif offset >= self.leader_end and self.fetched_ms > self.caught_up_ms:
@@ -97,7 +97,7 @@ class Replica:
         self.leader_end = leader_end
 
     def leader_advanced(self) -> None:
-        """The leader has appended records. The follower had all records until then, as of its last fetch."""
+        """Note that the leader has appended records. Until then the follower was caught up, as of its last fetch."""
         if self.activity is not None:
             self.caught_up_ms = max(self.caught_up_ms, self.activity.last_fetch_ms)
 
@@ -176,7 +176,10 @@ class LeaderReplicas:
         return True
 
     def register(self, epoch_of: Callable[[int], int | None]) -> None:
-        """Apply `epoch_of(broker id)`: the broker epoch of a broker that may join an ISR, None for other brokers."""
+        """Update the registered broker epochs of the followers.
+
+        `epoch_of(broker id)` returns the epoch of a broker that may join an ISR, and None for other brokers.
+        """
         for replica in self._others:
             replica.registered_epoch = epoch_of(replica.broker_id)
 

@@ -68,7 +68,7 @@ def expire_sessions(state: ControllerState, command: ExpireSessions) -> Controll
 
 
 def begin_sessions(state: ControllerState, at_ms: int) -> tuple[SoftChange, ...]:
-    """Give each active broker without a session a full one: a new controller has not received a heartbeat yet."""
+    """Start a full session for each active broker without one: a new controller has not received heartbeats yet."""
     begun = {
         broker.broker_id: Session(broker.epoch, at_ms)
         for broker in state.image.brokers.values()

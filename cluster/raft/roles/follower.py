@@ -58,7 +58,7 @@ class FollowerState(RoleState):
         self._fetch_deadline_ms = min(self._fetch_deadline_ms, now_ms + timing.election_wait_ms())
 
     def suspect(self, leader_id: int, now_ms: int) -> None:
-        """The failure detector suspects the node `leader_id`: start an election soon if it is the leader."""
+        """Start an election soon if the suspected node `leader_id` is the leader."""
         timing = self.replica.timing
         if leader_id == self.replica.leader_id and not timing.expedited:
             timing.expedite()
@@ -66,7 +66,7 @@ class FollowerState(RoleState):
             self._fetch_deadline_ms = min(self._fetch_deadline_ms, now_ms + delay_ms)
 
     def leader_resigned(self, leader_id: int, preferred_successors: tuple[int, ...], now_ms: int) -> None:
-        """The leader has sent EndQuorumEpoch: start an election when it is this voter's turn."""
+        """Start an election when it is this voter's turn: the leader has sent EndQuorumEpoch."""
         replica = self.replica
         if leader_id == replica.leader_id and replica.is_voter:
             replica.timing.expedite()

@@ -38,7 +38,7 @@ class RoleState(ABC):
 
     @property
     def announced_leader_id(self) -> int:
-        """The leader of this epoch, as responses name it."""
+        """Leader id of this epoch for responses."""
         return self.replica.leader_id
 
     @property
@@ -51,10 +51,10 @@ class RoleState(ABC):
         """Act on all deadlines up to `now_ms`."""
 
     def leave(self, next_epoch: int) -> None:  # noqa: B027  most roles have nothing to clean up
-        """The role ends; the replica enters a role in `next_epoch`."""
+        """End the role. The replica enters another role, in `next_epoch`."""
 
     def on_durable(self, now_ms: int) -> None:  # noqa: B027  most roles do not wait for the disk
-        """The log is durable up to `log.stable_end`."""
+        """Note that the log is durable up to `log.stable_end`."""
 
     # ---- votes ------------------------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ class UnattachedState(RoleState):
         return self._observe_fetch(reply, now_ms)
 
     def _observe_fetch(self, reply: FetchReply | FetchSnapshotReply, now_ms: int) -> Transition | None:
-        """An observer learns the leader from the response of any voter, and takes no records from it yet."""
+        """Learn the leader from the response of any voter. An observer takes no records from that response."""
         if not self._fetcher.accept(reply, now_ms):
             return None
         if reply.error is not ErrorCode.NONE or reply.epoch != self.replica.epoch:

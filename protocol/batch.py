@@ -204,13 +204,14 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
             f"magic {buffer[position + MAGIC_AT]} at byte {position + MAGIC_AT}: only 2 is supported"
         )
     if available < HEADER_BYTES:
-        raise Malformed(f"batch header at byte {position}: {available} bytes of {HEADER_BYTES}")
+        raise Malformed(f"batch header at byte {position}: only {available} of {HEADER_BYTES} bytes")
     header = BatchHeader(*_HEADER.unpack_from(buffer, position))
     if header.batch_length < BATCH_LENGTH_MIN:
         raise Malformed(f"batch at byte {position}: length {header.batch_length} is below {BATCH_LENGTH_MIN}")
     if header.record_count < 0 or header.last_offset_delta < 0:
         raise Malformed(
-            f"batch at byte {position}: {header.record_count} records, last offset delta {header.last_offset_delta}"
+            f"batch at byte {position}: record count {header.record_count} or last offset delta"
+            f" {header.last_offset_delta} is negative"
         )
     return header
 
@@ -337,7 +338,7 @@ def control_type(key: Buffer | None) -> ControlType:
         raise Malformed("control record key has fewer than four bytes")
     version, number = _CONTROL_KEY.unpack_from(key)
     if version < 0:
-        raise Malformed(f"control record key has version {version}")
+        raise Malformed(f"control record key has the negative version {version}")
     return _CONTROL_TYPES.get(number, ControlType.UNKNOWN)
 
 
@@ -383,7 +384,7 @@ def parse_end_txn_marker(value: Buffer | None) -> int:
         raise Malformed("transaction marker value has fewer than six bytes")
     version, coordinator_epoch = _END_TXN_VALUE.unpack_from(value)
     if version < 0:
-        raise Malformed(f"transaction marker value has version {version}")
+        raise Malformed(f"transaction marker value has the negative version {version}")
     return int(coordinator_epoch)
 
 

@@ -20,7 +20,7 @@ _INTEGER: Final = re.compile(r"[+-]?\d+")
 _NAMED: Final = re.compile(r"[+-]?(NaN|Infinity)")
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?")
 _HEXADECIMAL: Final = re.compile(r"[+-]?0[xX]([0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?")
-"""With _NAMED and _DECIMAL: the forms that Java's Double.valueOf accepts."""
+"""Hexadecimal form of a number for Java's Double.valueOf. _NAMED and _DECIMAL match the other forms."""
 
 
 class ConfigError(ValueError):
@@ -95,7 +95,7 @@ class Property:
     or_equal: int | None = None
     """A valid value outside the range from `low` to `high`."""
     fixed: str = ""
-    """If not empty: the default is the only valid value, for this reason, in Kafka's words if it has any."""
+    """Reason why the default is the only valid value, in Kafka's words if it has any. Empty: other values are valid."""
     set_low: int | None = None
     """Minimum for a dynamic value or a topic's value, if it is higher than that of a node's file."""
     items: tuple[str, str] | None = None

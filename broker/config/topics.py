@@ -45,7 +45,10 @@ _FALLBACKS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "log.roll.jitter.ms": (("log.roll.jitter.hours", _HOUR_MS),),
     "log.flush.interval.ms": (("log.flush.scheduler.interval.ms", 1),),
 }
-"""For a property: those that replace it if it is unset, the first set one first, with their unit in milliseconds."""
+"""Property -> properties that replace it if it is unset, each with its unit in milliseconds.
+
+The first property that is set applies.
+"""
 
 
 class Source(IntEnum):

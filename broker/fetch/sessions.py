@@ -175,7 +175,7 @@ class FetchSessions:
     slots_max: int
     rng: random.Random
     _by_use: dict[int, _Session] = field(default_factory=dict)
-    """Ordered by last use, oldest first."""
+    """Sessions by id, ordered by last use, oldest first."""
     partitions: int = 0
     """Number of partitions in all sessions together."""
 

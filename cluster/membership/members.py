@@ -122,9 +122,9 @@ class Member:
     refused_ms: int | None = None
     """The last time at which its host refused a connection."""
     is_confirmed: bool = False
-    """Its process has certainly ended: its port was closed, or another process acknowledged.
+    """True if its process has certainly ended: its port was closed, or another process acknowledged.
 
-    TCP evidence is then of another.
+    Later TCP evidence is then about another process.
     """
 
     def clear_evidence(self) -> None:

@@ -116,15 +116,15 @@ class MetadataDelta:
         """
         if isinstance(record, r.BeginTransactionRecord):
             if self._before_transaction is not None:
-                raise InconsistentMetadata("a metadata transaction begins inside another one")
+                raise InconsistentMetadata("BeginTransactionRecord within another metadata transaction")
             self._before_transaction = self.changes.copy()
         elif isinstance(record, r.EndTransactionRecord):
             if self._before_transaction is None:
-                raise InconsistentMetadata("a metadata transaction ends that has not begun")
+                raise InconsistentMetadata("EndTransactionRecord without a BeginTransactionRecord before it")
             self._before_transaction = None
         elif isinstance(record, r.AbortTransactionRecord):
             if self._before_transaction is None:
-                raise InconsistentMetadata("a metadata transaction is aborted that has not begun")
+                raise InconsistentMetadata("AbortTransactionRecord without a BeginTransactionRecord before it")
             self.changes = self._before_transaction
             self._before_transaction = None
         elif not isinstance(record, r.NoOpRecord):

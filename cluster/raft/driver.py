@@ -211,7 +211,10 @@ class RaftDriver:
         pairs = [(record.key, record.value) for record in records]
         data = encode_records(pairs, base_offset=core.log.end_offset, epoch=core.epoch, now_ms=now_ms)
         if len(data) > BATCH_BYTES_MAX:
-            raise Refusal(ErrorCode.RECORD_LIST_TOO_LARGE, f"{len(data)} bytes of metadata in one batch")
+            raise Refusal(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"the metadata batch has {len(data)} bytes, above the maximum of {BATCH_BYTES_MAX}",
+            )
         entry = core.propose(data, len(records))
         self._wake_up.set()
         return entry.last_offset + 1

@@ -24,7 +24,7 @@ class Election:
     granted: dict[int, Standing] = field(default_factory=dict)
     rejected: dict[int, None] = field(default_factory=dict)
     sent_ms: dict[int, int] = field(default_factory=dict)
-    """When the last vote request was sent to each voter."""
+    """Monotonic time of the last vote request to each voter."""
 
     @property
     def won(self) -> bool:

@@ -22,7 +22,7 @@ class Progress:
     last_fetch_ms: int = 0
     last_caught_up_ms: int | None = None
     begin_sent_ms: int | None = None
-    """When BeginQuorumEpoch was last sent to it."""
+    """Time of the last BeginQuorumEpoch request to the replica."""
     parked: FetchRequest | None = None
     """A fetch that waits for entries or for a later high watermark, until `parked_until_ms`."""
     parked_until_ms: int = 0

@@ -84,7 +84,7 @@ class Replica:
     maybe_in_sync: bool = False
     """The replica is in the maximal ISR."""
     registered_epoch: int | None = None
-    """Its broker epoch in the metadata. None while it may not join the ISR: not registered, fenced or shutting down."""
+    """Broker epoch in the metadata. None while the follower is unregistered, fenced or shutting down."""
 
     def fetched(self, offset: int, *, leader_end: int, now_ms: int) -> None:
         """Note that the follower has all records below `offset` and fetches from there."""

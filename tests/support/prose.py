@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import re
 import subprocess
 import sys
@@ -191,7 +192,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of hand-written text. `kind`: docstring, comment, log event, error, string, or document."""
+    """A piece of hand-written text. `kind`: docstring, comment, log event, error, string, document, or transcript."""
 
     kind: str
     line: int
@@ -355,18 +356,35 @@ def findings_of_document(path: str, source: str) -> Iterator[Finding]:
         line += block.count("\n")
 
 
+def findings_of_transcript(path: str, source: str) -> Iterator[Finding]:
+    """Comments of a golden transcript. Consecutive lines are one text; `#n` begins a line of output."""
+    lines = enumerate(source.splitlines(), 1)
+    for is_comment, group in itertools.groupby(lines, lambda line: line[1].startswith("# ")):
+        if is_comment:
+            numbered = list(group)
+            text = " ".join(line.removeprefix("# ") for _, line in numbered)
+            for what in findings_of_text(Text("transcript", numbered[0][0], text)):
+                yield Finding(path, numbered[0][0], what)
+
+
+CHECKS: Final = {"py": findings_of_python, "txt": findings_of_transcript}
+CHECKED: Final = ("*.py", "*.md", "tests/scenarios/*.txt")
+"""Patterns of the files with checked text."""
+
+
 def findings(paths: Sequence[str]) -> list[Finding]:
     found: set[Finding] = set()
     for path in paths:
         if path in SELF:
             continue
         source = (ROOT / path).read_text(encoding="utf-8")
-        found.update(findings_of_python(path, source) if path.endswith(".py") else findings_of_document(path, source))
+        check = CHECKS.get(path.rpartition(".")[2], findings_of_document)
+        found.update(check(path, source))
     return sorted(found)
 
 
 def main(arguments: Sequence[str]) -> int:
-    names = tracked("*.py", "*.md")
+    names = tracked(*CHECKED)
     wanted = tuple(arguments)
     chosen = [name for name in names if not wanted or name.startswith(wanted)]
     found = findings(chosen)

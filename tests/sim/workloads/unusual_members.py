@@ -56,7 +56,7 @@ class RestlessClassicMember(ClassicMember):
         """Return an unknown member id and, for a static member, another instance id, as an administrator may."""
         if self.client.world.monitor.groups.calm or self.client.rng.random() > COMPANION_PROBABILITY:
             return []
-        companions = [MemberIdentity(member_id="nobody")]
+        companions = [MemberIdentity(member_id="unknown-member")]
         if self.instance_id is not None:
             stem, _, slot = self.instance_id.rpartition("-")
             companions.append(MemberIdentity(group_instance_id=f"{stem}-{int(slot) + 1}"))

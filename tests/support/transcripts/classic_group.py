@@ -7,7 +7,7 @@
     * sync NAME [NAME:assignment ...]    SyncGroup with the last generation; v= instance= gen= type= name=
     * heartbeat NAME [gen= instance=]
     * leave NAME ... [v=]    NAME, NAME/instance or /instance
-    * commit NAME [gen= txn instance=]   check of OffsetCommit; `nobody` is not a member
+    * commit NAME [gen= txn instance=]   check of OffsetCommit; `no-member` sends no member id
     * delete                 checks of DeleteGroups and OffsetDelete
     * describe [v=6]
     * wait ms                advance the time and fire due timers
@@ -195,7 +195,7 @@ class ClassicGroupInterpreter(Interpreter):
 
     def do_commit(self, *words: str) -> str:
         name, fields = words[0], named(words)
-        member_id = "" if name == "nobody" else self.ids.get(name, name)
+        member_id = "" if name == "no-member" else self.ids.get(name, name)
         generation = int(fields.get("gen", self.generations.get(name, -1)))
         in_transaction = "txn" in words
         return self._judged(

@@ -6,8 +6,8 @@
     commit id pid/epoch [tv2]           abort id pid/epoch [tv2]
     markers                the leaders have written every marker that was sent
     refuse-markers         a leader responded with INVALID_PRODUCER_EPOCH
-    lag | catch-up         the high watermark stands still | reaches the log end
-    out-of-patience        requests that wait in a queue, or for a commit, time out
+    lag | catch-up         the high watermark stops | reaches the log end
+    expire-waits           requests that wait in a queue, or for a commit, time out
     clock +ms              wall-clock time passes, and with it the timers
     crash [lost=n]         kill -9; the last n records had not reached the log; the next coordinator loads it
     found id State pid/epoch t-0    a record that the next `crash` finds in the log
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from odradek.coordinator.txn.state import Transaction
 
-WAIT_MS = 3_600_000  # queue and commit waits never time out, except by `out-of-patience`
+WAIT_MS = 3_600_000  # queue and commit waits never time out, except by `expire-waits`
 
 
 def identity(text: str) -> c.ProducerIdentity:
@@ -140,7 +140,7 @@ class TxnInterpreter(Interpreter):
         self.rig.log.lag = False
         self.rig.log.commit()
 
-    def do_out_of_patience(self, *words: str) -> None:
+    def do_expire_waits(self, *words: str) -> None:
         engine = self.rig.engine
         calls = list(engine._waiting)
         calls += [entry.call for entry in engine._parked if entry.call is not None]

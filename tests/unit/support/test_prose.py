@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.prose import findings_of_document, findings_of_python
+from tests.support.prose import findings_of_document, findings_of_python, findings_of_transcript
 
 LONG = " ".join(["word"] * 26)
 VERY_LONG = " ".join(["word"] * 40)
@@ -54,3 +54,9 @@ def test_code_blocks_of_a_document_are_not_checked() -> None:
 def test_a_finding_in_a_document_names_its_line() -> None:
     (finding,) = findings_of_document("x.md", "# Title\n\n```\ncode\n```\n\nNobody leads.\n")
     assert finding.line == 7
+
+
+def test_comments_of_a_transcript_are_checked_and_its_commands_and_output_are_not() -> None:
+    transcript = "# The leader fails.\njoin nobody\n----\n#1 nobody waits\n\n# It fails, and\n# nobody leads.\n"
+    (finding,) = findings_of_transcript("x.txt", transcript)
+    assert (finding.line, "'nobody'" in finding.what) == (6, True)

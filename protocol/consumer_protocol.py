@@ -16,6 +16,8 @@ from odradek.protocol.records.consumer_protocol_subscription import ConsumerProt
 if TYPE_CHECKING:
     from odradek.protocol.schema import Message
 
+CONSUMER_PROTOCOL: Final = "consumer"
+"""Protocol type of groups whose members are consumers. Their subscriptions and assignments can be decoded."""
 VERSION_BYTES: Final = 2
 """Size of the version that precedes each message, in bytes."""
 

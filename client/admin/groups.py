@@ -16,7 +16,7 @@ from odradek.client.errors import InvalidArgument, NotFound, Refused, Unsupporte
 from odradek.client.network.cluster import CoordinatorType
 from odradek.client.network.fan_out import FanOut
 from odradek.client.network.metadata import TopicPartition
-from odradek.protocol.consumer_protocol import assignment_of
+from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL, assignment_of
 from odradek.protocol.errors import ErrorCode, Malformed
 from odradek.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from odradek.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from odradek.client.network.cluster import Cluster
     from odradek.protocol.schema import Message
 
-CONSUMER_PROTOCOL: Final = "consumer"
-"""Protocol type of classic groups whose members are consumers. Its assignments can be decoded."""
 STATES: Final = (
     "PreparingRebalance",
     "CompletingRebalance",

@@ -16,8 +16,6 @@ from odradek.coordinator.group.offset_store import OffsetStore
 from odradek.coordinator.group.ports import FeatureLevels, GroupConfigs, TopicInfo, Topics
 from odradek.runtime.shard import ShardRecord, Timer
 
-CONSUMER_PROTOCOL: Final = "consumer"
-"""The protocol type of consumers in JoinGroup. The coordinator reads the subscriptions of such members."""
 GROUPS_MAX: Final = 20_000
 """Maximum groups in one partition of `__consumer_offsets` for requests that create a group. Kafka has no limit."""
 

@@ -14,10 +14,11 @@ from odradek.coordinator.group.classic.subscriptions import subscribed_topics
 from odradek.coordinator.group.classic.transitions import MAY_FOLLOW, ClassicState, Event, look_up
 from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
 from odradek.coordinator.group.records import to_record
-from odradek.coordinator.group.state import CONSUMER_PROTOCOL, GroupKind
+from odradek.coordinator.group.state import GroupKind
 from odradek.coordinator.overlay import Overlay
 from odradek.invariants.coordinator import CLASSIC_GROUP_COUNTS, CLASSIC_GROUP_MEMBERS, CLASSIC_GROUP_STATE
 from odradek.invariants.invariant import CHECKS
+from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.join_group import JoinGroupResponseMember
 from odradek.protocol.records.group_metadata import GroupMetadataKey

@@ -34,8 +34,8 @@ from odradek.coordinator.group.modern.subscriptions.changes import (
     update_regex,
     write_member,
 )
-from odradek.coordinator.group.state import CONSUMER_PROTOCOL, State
-from odradek.protocol.consumer_protocol import subscription_of, version_of
+from odradek.coordinator.group.state import State
+from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL, subscription_of, version_of
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.messages.heartbeat import HeartbeatResponse
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

@@ -8,7 +8,8 @@ from typing import Final
 from odradek.coordinator.group.memory_accounting import ASSIGNED_BYTES
 from odradek.coordinator.group.modern import records as r
 from odradek.coordinator.group.modern.member import NO_MEMBER_EPOCH, Member, Partitions
-from odradek.coordinator.group.state import CONSUMER_PROTOCOL, GroupKind
+from odradek.coordinator.group.state import GroupKind
+from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import ShardRecord, Timer
 

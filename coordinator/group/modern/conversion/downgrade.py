@@ -13,8 +13,7 @@ from odradek.coordinator.group.modern.conversion.consumer_protocol import encode
 from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.member import Member
 from odradek.coordinator.group.modern.state import ConsumerGroup
-from odradek.coordinator.group.state import CONSUMER_PROTOCOL
-from odradek.protocol.consumer_protocol import version_of
+from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL, version_of
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.runtime.shard import Timer
 

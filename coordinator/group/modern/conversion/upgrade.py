@@ -15,8 +15,8 @@ from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.member import ClassicMember, Member
 from odradek.coordinator.group.modern.state import ConsumerGroup
 from odradek.coordinator.group.modern.subscriptions.metadata_hash import group_hash
-from odradek.coordinator.group.state import CONSUMER_PROTOCOL, Group
-from odradek.protocol.consumer_protocol import assignment_of, subscription_of
+from odradek.coordinator.group.state import Group
+from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL, assignment_of, subscription_of
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
 

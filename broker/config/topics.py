@@ -74,7 +74,7 @@ class Synonym:
 class TopicSettings:
     """Configurations of all topics on a node, from its properties and from the dynamic configurations of brokers.
 
-    Implements `odradek.cluster.controller.ports.TopicConfigs`.
+    It implements `odradek.cluster.controller.ports.TopicConfigs`.
     """
 
     def __init__(self, config: Config) -> None:

@@ -83,7 +83,7 @@ class SnapshotFiles:
 
 
 class SnapshotFileWriter:
-    """Writer of one snapshot file. Implements `odradek.cluster.raft.ports.SnapshotWriter`."""
+    """Writer of one snapshot file. It implements `odradek.cluster.raft.ports.SnapshotWriter`."""
 
     def __init__(self, disk: "Disk", directory: str, path: str) -> None:
         self._disk = disk

@@ -34,7 +34,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class PartitionRaftStorage:
-    """Storage of one replica of the metadata log. Implements `odradek.cluster.raft.ports.RaftStorage`.
+    """Storage of one replica of the metadata log. It implements `odradek.cluster.raft.ports.RaftStorage`.
 
     It is the only writer of `log`.
     """

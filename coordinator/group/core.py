@@ -45,7 +45,7 @@ _APPLICATIONS: Final[dict[type[Any], Apply]] = _merged([part.APPLICATIONS for pa
 
 
 class GroupShard:
-    """State machine of one partition of `__consumer_offsets`. Implements runtime.shard.Shard."""
+    """State machine of one partition of `__consumer_offsets`. It implements runtime.shard.Shard."""
 
     def __init__(
         self, configs: GroupConfigs, topics: Topics, features: FeatureLevels, new_id: Callable[[], str]

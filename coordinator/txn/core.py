@@ -1,4 +1,4 @@
-"""Decide the commands of the transaction coordinator for one partition of `__transaction_state`. Pure.
+"""Decide the commands of the transaction coordinator for one partition of `__transaction_state`. This module is pure.
 
 The state is derived from the log. Two parts are in memory only and are lost when the coordinator changes: the fields of
 `Transaction` that the record format lacks, and the set of stopped completions.

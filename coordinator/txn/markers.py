@@ -1,4 +1,4 @@
-"""Plan which markers to send to which broker. Pure; `odradek.coordinator.txn.marker_driver` carries the plan out.
+"""Plan which markers to send to which broker. This module is pure; `marker_driver` carries out the plan.
 
 - Input: `start` (a prepared transaction), `resolve` (the leaders of partitions), `leaders_changed`, `on_response`,
   `disconnected`, `retry_due`, `drop`.

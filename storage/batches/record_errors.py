@@ -1,6 +1,7 @@
-"""Collect the errors of single records of a produced batch, for the response to its producer (KIP-467). Pure.
+"""Collect the errors of single records of a produced batch, for the response to its producer (KIP-467).
 
-A leader appends a batch as a whole or refuses it as a whole. The Produce response names the invalid records.
+This module is pure. A leader appends a batch as a whole or refuses it as a whole. The Produce response names the
+invalid records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Validate the batches of an append before any byte is written, and patch their headers. Pure.
+"""Validate the batches of an append before any byte is written, and patch their headers. This module is pure.
 
 Checks of every batch: magic, sizes, checksum, counts. Checks of a batch from a client:
 

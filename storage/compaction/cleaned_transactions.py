@@ -1,4 +1,4 @@
-"""Track transactions while compaction scans a log (Kafka's `CleanedTransactionMetadata`). Pure.
+"""Track transactions while compaction scans a log (Kafka's `CleanedTransactionMetadata`). This module is pure.
 
 Compaction removes the data of aborted transactions. A marker is discardable when a scan has found no data of its
 transaction. The scan ends below the first unstable offset, so it finds no open transaction.

@@ -1,8 +1,8 @@
-"""Select the part of a log to compact, and the groups of segments to rewrite (Kafka's `LogCleanerManager`). Pure.
+"""Select the part of a log to compact, and the groups of segments to rewrite (Kafka's `LogCleanerManager`).
 
-Below `first_dirty` the log is clean: each key has one record. A compaction maps the keys from `first_dirty` up to
-`bound`, and rewrites all segments below `bound`. It rewrites whole segments only: neither the active segment, nor a
-segment that reaches above the last stable offset.
+This module is pure. Below `first_dirty` the log is clean: each key has one record. A compaction maps the keys from
+`first_dirty` up to `bound`, and rewrites all segments below `bound`. It rewrites whole segments only: neither the
+active segment, nor a segment that reaches above the last stable offset.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Checkpoints:
         self._all = (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaned)
 
     def read(self) -> CheckpointedOffsets:
-        """Read all checkpoints. Blocking. Raise OSError if a disk operation fails."""
+        """Read all checkpoints. The call blocks. Raise OSError if a disk operation fails."""
         return CheckpointedOffsets(*(file.read() for file in self._all))
 
     def keep_entries(self, key: TopicPartition) -> None:
@@ -84,7 +84,7 @@ class Checkpoints:
             file.keep_entry(key)
 
     def cap(self, log_ends: Mapping[TopicPartition, int]) -> None:
-        """Cap recovery points, high watermarks and cleaner offsets at the recovered log ends. Blocking.
+        """Cap recovery points, high watermarks and cleaner offsets at the recovered log ends. The call blocks.
 
         Otherwise an entry could cover records that are appended in place of lost records, and the next recovery would
         not check them.
@@ -110,6 +110,6 @@ class Checkpoints:
                 await file.write()
 
     def write_now(self) -> None:
-        """Write all checkpoints. Blocking. Raise OSError if a disk operation fails."""
+        """Write all checkpoints. The call blocks. Raise OSError if a disk operation fails."""
         for file in self._all:
             file.write_now()

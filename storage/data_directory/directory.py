@@ -49,10 +49,8 @@ class DataDirectory:
     ) -> None:
         """Create the directory if it is absent, lock it, verify its owner, and remove the clean-shutdown marker.
 
-        Blocking.
-
-        A new directory gets `cluster_id`, or the id of a new cluster if `cluster_id` is None and `may_create_cluster`.
-        The removal of the marker is durable when this function returns.
+        The call blocks. A new directory gets `cluster_id`, or the id of a new cluster if `cluster_id` is None and
+        `may_create_cluster`. The removal of the marker is durable when this function returns.
 
         Raises:
             DirectoryLocked: Another process uses the directory.
@@ -95,7 +93,7 @@ class DataDirectory:
         return meta
 
     def mark_clean_shutdown(self, broker_epoch: int) -> None:
-        """Write the clean-shutdown marker. Blocking. Raise OSError if a disk operation fails."""
+        """Write the clean-shutdown marker. The call blocks. Raise OSError if a disk operation fails."""
         marker = checkpoint.encode_clean_shutdown(broker_epoch)
         self._disk.replace_file_now(self.path_of(checkpoint.CLEAN_SHUTDOWN), marker)
 

@@ -60,7 +60,7 @@ class LogManager:
     def load_all(
         self, now_ms: int, config_for: ConfigFor | None = None, *, refuse_loss: Sequence[str] = FLUSHED_TOPICS
     ) -> None:
-        """Open every log of the directory. After an unclean shutdown, recover it. Blocking.
+        """Open every log of the directory. After an unclean shutdown, recover it. The call blocks.
 
         A log whose topic is in `refuse_loss` is not opened if it ends below its high watermark: no other node has the
         lost records. A log that cannot be opened is skipped; `create` raises its error.
@@ -298,7 +298,7 @@ class LogManager:
             await self.checkpoint_cleaned()
 
     def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
-        """Close every log and release the lock of the directory. Blocking.
+        """Close every log and release the lock of the directory. The call blocks.
 
         The clean-shutdown marker is written only if every log was closed cleanly. Disk errors are logged; the next
         start then recovers the logs.

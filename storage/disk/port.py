@@ -82,7 +82,7 @@ class File(Protocol):
         """
 
     def read(self, offset: int, size: int) -> Buffer:
-        """Return up to `size` bytes from `offset` on, fewer only at the end of the file. Blocking."""
+        """Return up to `size` bytes from `offset` on, fewer only at the end of the file. The call blocks."""
 
     def read_warm(self, offset: int, size: int) -> Buffer | None:
         """Return the same bytes as `read` if all of them are in the page cache, else None."""
@@ -101,7 +101,7 @@ class File(Protocol):
         """
 
     def sync_now(self) -> None:
-        """Make all earlier writes durable. Blocking. Raise OSError as `sync` does."""
+        """Make all earlier writes durable. The call blocks. Raise OSError as `sync` does."""
 
     def truncate(self, size: int) -> None:
         """Truncate the file to `size` bytes, which must not be more than it has."""
@@ -142,16 +142,16 @@ class Disk(Protocol):
         """Make the names in the directory durable."""
 
     def sync_directory_now(self, path: str) -> None:
-        """Make the names in the directory durable. Blocking."""
+        """Make the names in the directory durable. The call blocks."""
 
     async def remove_tree(self, path: str) -> None:
         """Remove a directory with its content. An absent directory is no error."""
 
     def read_file(self, path: str) -> bytes:
-        """Return the content of a small file. Blocking."""
+        """Return the content of a small file. The call blocks."""
 
     def replace_file_now(self, path: str, data: bytes) -> None:
-        """Replace a small file atomically: write and sync a temporary file, rename it, sync the directory. Blocking."""
+        """Replace a small file atomically by a synced temporary file, and sync the directory. The call blocks."""
 
     async def replace_file(self, path: str, data: bytes) -> None:
         """Replace a small file atomically, as `replace_file_now` does, in a thread."""

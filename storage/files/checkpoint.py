@@ -1,4 +1,4 @@
-"""Encode and decode the small text files of a data directory, in Kafka's formats. Pure.
+"""Encode and decode the small text files of a data directory, in Kafka's formats. This module is pure.
 
 | file | content | format |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""Map leader epochs to their start offsets (KIP-101, Kafka's `LeaderEpochFileCache`). Pure.
+"""Map leader epochs to their start offsets (KIP-101, Kafka's `LeaderEpochFileCache`). This module is pure.
 
 Epochs and start offsets are both strictly increasing.
 """

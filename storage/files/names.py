@@ -1,4 +1,4 @@
-"""Build and parse the names of files and directories of a data directory. Pure.
+"""Build and parse the names of files and directories of a data directory. This module is pure.
 
 No other module builds such names from a topic name, so a topic name from a client never becomes a path unchecked.
 """

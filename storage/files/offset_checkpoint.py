@@ -25,7 +25,7 @@ _logger = structlog.get_logger(__name__)
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """Return the entries of a checkpoint file. Return no entries if the file is absent or damaged. Blocking.
+    """Return the entries of a checkpoint file. Return no entries if the file is absent or damaged. The call blocks.
 
     Raises:
         OSError: A disk operation fails.
@@ -60,7 +60,7 @@ class OffsetCheckpoint:
         self._running: asyncio.Future[None] | None = None
 
     def read(self) -> dict[TopicPartition, int]:
-        """Return the entries of the file (see `read_offsets`). Blocking. Raise OSError if a disk operation fails."""
+        """Return the entries like `read_offsets`. The call blocks. Raise OSError if a disk operation fails."""
         self._entries = read_offsets(self._disk, self._path)
         return self._entries
 
@@ -82,13 +82,13 @@ class OffsetCheckpoint:
         )
 
     def cap(self, log_ends: Mapping[TopicPartition, int]) -> None:
-        """Cap the entries of the file at the log ends. Blocking. Raise OSError if a disk operation fails."""
+        """Cap the entries of the file at the log ends. The call blocks. Raise OSError if a disk operation fails."""
         capped = {key: min(offset, log_ends.get(key, offset)) for key, offset in self._entries.items()}
         if capped != self._entries:
             self._write_now(capped)
 
     def write_now(self) -> None:
-        """Write the present offset of each log. Blocking. Raise OSError if a disk operation fails."""
+        """Write the present offset of each log. The call blocks. Raise OSError if a disk operation fails."""
         self._write_now(self._kept | self._current())
 
     def _write_now(self, offsets: dict[TopicPartition, int]) -> None:

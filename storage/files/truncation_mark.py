@@ -51,7 +51,7 @@ class TruncationMark:
         await self._disk.sync_directory(self._directory)
 
     def sync_now(self, active: File) -> None:
-        """Make the truncation durable and remove the mark. Blocking. Raise OSError if a disk operation fails."""
+        """Make the truncation durable and remove the mark. The call blocks. Raise OSError if a disk operation fails."""
         active.sync_now()
         self._disk.sync_directory_now(self._directory)
         self.remove()

@@ -1,4 +1,4 @@
-"""Decide which segments are beyond the retention of their topic. Pure."""
+"""Decide which segments are beyond the retention of their topic. This module is pure."""
 
 from __future__ import annotations
 

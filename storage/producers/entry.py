@@ -1,7 +1,8 @@
-"""State of one producer in one partition, and its changes by one append (Kafka's `ProducerStateEntry`). Pure.
+"""State of one producer in one partition, and its changes by one append (Kafka's `ProducerStateEntry`).
 
-An append changes a copy of the entry in a `ProducerUpdate` (Kafka's `ProducerAppendInfo`). The copy is merged into the
-entry after the bytes are in the log. So a snapshot never contains state from above its own offset (KAFKA-6683).
+This module is pure. An append changes a copy of the entry in a `ProducerUpdate` (Kafka's `ProducerAppendInfo`). The
+copy is merged into the entry after the bytes are in the log. So a snapshot never contains state from above its own
+offset (KAFKA-6683).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keep the state of all producers of one partition (Kafka's `ProducerStateManager`). Pure.
+"""Keep the state of all producers of one partition (Kafka's `ProducerStateManager`). This module is pure.
 
 An append calls `plan`, writes the bytes to the log, then calls `commit`. A plan that is not committed changes nothing.
 

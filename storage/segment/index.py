@@ -1,7 +1,7 @@
-"""The three indexes of a segment, in memory and in Kafka's file formats. Pure: the segment writes the files.
+"""The three indexes of a segment, in memory and in Kafka's file formats.
 
-Entries are appended in memory. They reach the offset and time index files when the segment is rolled, flushed or
-closed, or when many are pending.
+This module is pure: the segment writes the files. Entries are appended in memory. They reach the offset and time index
+files when the segment is rolled, flushed or closed, or when many are pending.
 
 Kafka preallocates and maps both files, and trims them at roll and close. Odradek does not preallocate: the files have
 their exact size, as Kafka's have after a clean shutdown, so Kafka and its tools read them. After an unclean shutdown

@@ -1,4 +1,4 @@
-"""Decide when the active segment is full or old enough to be rolled. Pure."""
+"""Decide when the active segment is full or old enough to be rolled. This module is pure."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from odradek.runtime.shard import ShardRecord, Timer
 
 @dataclass(slots=True)
 class ClassicGroup:
-    """A group of the classic protocol. Implements coordinator.group.state.Group.
+    """A group of the classic protocol. It implements coordinator.group.state.Group.
 
     `protocol_type` is "" for a simple group, which has only offsets.
     """

@@ -99,7 +99,7 @@ class Subscriptions:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """A group of the consumer protocol. Implements coordinator.group.state.Group."""
+    """A group of the consumer protocol. It implements coordinator.group.state.Group."""
 
     group_id: str
     epoch: int = FIRST_EPOCH

@@ -47,7 +47,9 @@ TOPICS: Final = Topics({"chaos-a": 3, "chaos-b": 3}, {"chaos-in": 4}, {"chaos-ou
 RECOVERY_SECONDS: Final = 12.0
 """Time for which the clients run without faults after the last burst, in seconds."""
 SHORT_RUN_SECONDS: Final = 60.0
-SHORT_BURST_SECONDS: Final = (6.0, 9.0)
+SHORT_RECOVERY_SECONDS: Final = 10.0
+"""As RECOVERY_SECONDS, for runs of at most SHORT_RUN_SECONDS. Transactions left open by a fault time out after 7 s."""
+SHORT_BURST_SECONDS: Final = (5.0, 7.0)
 SETTLE_SECONDS: Final = 60.0
 """Maximum time for topic creation, for full ISRs, and for groups to consume all inputs, in seconds each."""
 CALL_SECONDS: Final = 20.0
@@ -79,6 +81,10 @@ class Options:
     @property
     def groups(self) -> tuple[MemberRole, ...]:
         return SHORT_GROUPS if self.short else FULL_GROUPS
+
+    @property
+    def recovery_seconds(self) -> float:
+        return SHORT_RECOVERY_SECONDS if self.short else RECOVERY_SECONDS
 
     def plan(self) -> list[Burst]:
         widths = SHORT_BURST_SECONDS if self.short else BURST_SECONDS
@@ -178,8 +184,9 @@ class Run:
         await injector.until(self.options.seconds)
         await injector.heal()
         injector.journal.write("all healed", "info")
-        self.report_progress(f"all faults undone; the clients run for {RECOVERY_SECONDS:.0f} s without faults")
-        await asyncio.sleep(RECOVERY_SECONDS)
+        recovery_seconds = self.options.recovery_seconds
+        self.report_progress(f"all faults undone; the clients run for {recovery_seconds:.0f} s without faults")
+        await asyncio.sleep(recovery_seconds)
         await self._settle(fleet)
         for task in background:
             task.cancel()

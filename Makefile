@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 UV_VERSION := 0.13.8
 # Without jansi.noreset, Maven's color library writes an escape sequence at the end of each stream, even into a file.
 MVN := MAVEN_OPTS="$$MAVEN_OPTS -Djansi.noreset=true" mvn -q -B --no-transfer-progress -Dstyle.color=never
-TEST_PROCESSES ?= 2
+# Three on two cores: tests with broker processes wait for sessions and timers for about a fifth of their time.
+TEST_PROCESSES ?= 3
 export PYTHONHASHSEED := 0
 NODE_PACKAGES := odradek protocol storage runtime coordinator cluster broker client
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TESTS = Path(__file__).resolve().parents[1]
-FOLDER_GROUPS = (("interop", "chaos"), ("sim", "pipeline", "machines", "wire"))
+FOLDER_GROUPS = (("interop",), ("chaos", "pipeline"), ("sim", "machines", "wire"))
 """Folders of long tests.
 
 The tests of one group start in one worker, because they share processes: Kafka's tools and brokers, Spark.
@@ -58,8 +58,8 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
 def scheduled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Order the tests for workers that steal work.
 
-    With `--dist worksteal` each of two workers receives one half of the list, and a worker without work steals from the
-    end of the other half. So each half begins with one group of long tests and ends with short tests.
+    With `--dist worksteal` each of three workers receives one third of the list, and a worker without work steals from
+    the end of another third. So each third begins with one group of long tests and ends with short tests.
     """
     groups = [[item for item in items if folder(item) in group] for group in FOLDER_GROUPS]
     long = {folder for group in FOLDER_GROUPS for folder in group}

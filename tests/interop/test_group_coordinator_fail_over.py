@@ -132,7 +132,7 @@ class Processor:
             member.close()
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.full), "consumer"])
 def test_each_input_has_one_output_when_the_coordinator_is_killed(
     brokers: LocalCluster, drivers: Callable[[str], Driver], protocol: str
 ) -> None:
@@ -159,7 +159,7 @@ def test_each_input_has_one_output_when_the_coordinator_is_killed(
     assert sorted(message.value or b"" for message in processed) == contents
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.full)])
 def test_members_continue_when_their_coordinator_is_killed(brokers: LocalCluster, protocol: str) -> None:
     source = make_topic(brokers, f"shared-{protocol}-{time.time_ns():x}")
     driver, group = ConfluentDriver(), f"g-{source}"

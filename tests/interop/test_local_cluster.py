@@ -53,7 +53,7 @@ def test_up_starts_three_brokers_and_reuses_data_and_ports(tmp_path: Path) -> No
         commit(bootstrap_after_restart, "greetings", b"again")
 
 
-@pytest.mark.parametrize("command", ["up", "start"])
+@pytest.mark.parametrize("command", [pytest.param("up", marks=pytest.mark.full), "start"])
 def test_killed_broker_is_reported_and_restarted_while_the_others_serve(tmp_path: Path, command: str) -> None:
     with detached(tmp_path) as bootstrap:
         commit(bootstrap, "t", b"1")

@@ -133,7 +133,7 @@ def driver(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize(
     ("driver", "protocol"),
     [
-        ("Java 4.3", "classic"),
+        pytest.param("Java 4.3", "classic", marks=pytest.mark.full),
         ("Java 4.3", "consumer"),
         ("confluent-kafka", "consumer"),
         ("kafka-python", "classic"),

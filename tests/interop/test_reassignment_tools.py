@@ -168,6 +168,7 @@ def test_configurations_are_changed(clusters: dict[str, Cluster]) -> None:
         assert same(clusters, *alter, *entity, "--delete-config", "log.segment.bytes")[0] == "exit 0"
 
 
+@pytest.mark.full
 def test_stopped_broker_is_fenced_and_unregistered(clusters: dict[str, Cluster]) -> None:
     create(clusters, "waiting", "1:3")
     for cluster in clusters.values():

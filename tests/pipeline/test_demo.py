@@ -12,6 +12,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,14 +79,14 @@ def log_tails(out: Path) -> str:
     return "".join(f"\n{log.name}: {log.read_text(errors='replace')[-LOG_TAIL_CHARACTERS:]}" for log in logs)
 
 
-@pytest.mark.spark
-def test_short_run_passes_and_writes_its_results(bootstrap: str, tmp_path: Path) -> None:
-    with demo(tmp_path, "--bootstrap", bootstrap, "--rows", "3000", "--seed", "11") as run:
+def run_demo(out: Path, rows: int, seed: int, *options: str) -> tuple[dict[str, Any], str]:
+    """Run the demo, check what each run must have reached, and return its results and its output."""
+    with demo(out, "--rows", str(rows), "--seed", str(seed), *options) as run:
         output, _ = run.communicate(timeout=SECONDS_MAX)
-    assert run.returncode == 0, f"{output}{log_tails(tmp_path)}"
-    result = json.loads((tmp_path / "result.json").read_text())
+    assert run.returncode == 0, f"{output}{log_tails(out)}"
+    result = json.loads((out / "result.json").read_text())
     assert result["passed"]
-    assert (result["expected"], result["seen"]) == (3000, 3000)
+    assert (result["expected"], result["seen"]) == (rows, rows)
     for count in ("lost", "duplicated", "aborted", "altered", "wrong_groups", "wrong_hours", "lost_commits"):
         assert result[count] == 0, count
     assert len(result["kills"]) == 5
@@ -93,17 +94,21 @@ def test_short_run_passes_and_writes_its_results(bootstrap: str, tmp_path: Path)
     assert result["producer_runs"] == 6
     assert result["aborted_rows_in_log"] > 0
     assert "PASSED" in output
-    assert "seed 11" in output
-    assert (tmp_path / "flights.png").read_bytes().startswith(b"\x89PNG")
+    assert f"seed {seed}" in output
+    assert (out / "flights.png").read_bytes().startswith(b"\x89PNG")
+    return result, output
+
+
+@pytest.mark.full
+@pytest.mark.spark
+def test_run_against_an_existing_cluster_passes(bootstrap: str, tmp_path: Path) -> None:
+    result, _ = run_demo(tmp_path, 3000, 11, "--bootstrap", bootstrap)
+    assert result["broker_kills"] == []
 
 
 @pytest.mark.spark
 def test_run_with_broker_kills_under_load_passes(tmp_path: Path) -> None:
-    with demo(tmp_path, "--rows", "4000", "--seed", "12") as run:
-        output, _ = run.communicate(timeout=SECONDS_MAX)
-    assert run.returncode == 0, f"{output}{log_tails(tmp_path)}"
-    result = json.loads((tmp_path / "result.json").read_text())
-    assert result["passed"]
+    result, output = run_demo(tmp_path, 4000, 12)
     assert [kill["target"] for kill in result["broker_kills"]] == ["leader", "coordinator"]
     assert all(0 < kill["gap_seconds"] <= result["longest_gap_seconds"] for kill in result["broker_kills"])
     assert output.count("runs and is in sync") == 2
@@ -111,7 +116,7 @@ def test_run_with_broker_kills_under_load_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("sign", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGKILL])
 def test_all_processes_end_after_an_interrupted_or_killed_run(tmp_path: Path, sign: signal.Signals) -> None:
     with demo(tmp_path, "--rows", "20000", "--seed", "1") as run:
         assert run.stdout is not None

@@ -17,6 +17,7 @@ from odradek.protocol.messages.api_versions import ApiVersion, ApiVersionsReques
 from odradek.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.support.effort import effort
 
 REQUEST_BYTES_MAX = 1_048_576
 SIZES = [
@@ -51,7 +52,7 @@ def frame_of(body: bytes, api_key: int = 26, version: int = 0, client_id: bytes 
     return (len(header) + len(body)).to_bytes(4, "big") + header + body
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(20), deadline=None)
 @given(
     st.lists(st.sampled_from(SIZES) | st.integers(0, 5_000), min_size=1, max_size=6),
     st.lists(st.integers(1, 70_000), min_size=1, max_size=8),

@@ -27,6 +27,7 @@ from tests.sim.workloads.copiers import ENDED, FENCED, Copier
 from tests.sim.workloads.encode import encode_batch
 from tests.sim.workloads.producers import CLASSIC as CLASSIC_DIALECTS
 from tests.sim.workloads.producers import TV2_DIALECT, Dialect, PlainProducer
+from tests.support.effort import effort
 
 COPY_SECONDS_MAX = 20.0
 """Virtual seconds in which one copier reads and copies all records of the scenario; it needs about 5."""
@@ -37,7 +38,7 @@ def test_healed_cluster_commits_although_one_broker_stays_isolated() -> None:
 
     A connection attempt to it takes longer than the transaction time-out of the run.
     """
-    for seed in range(1000, 1008):
+    for seed in range(1000, 1000 + effort(2)):
         options = replace(
             generate_options(seed, brokers=3),
             faults=[],

@@ -14,6 +14,7 @@ from odradek.cluster.raft.log_view import LogView
 from odradek.cluster.raft.roles.transitions import TRANSITIONS, Event, Role
 from tests.machines.transition_visits import note
 from tests.support.cell_counts import count
+from tests.support.effort import effort
 from tests.support.raft_sim import RaftSim
 from tests.support.raft_watch import Violated
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from odradek.cluster.raft.messages import Ready
 
 RUN_MS = 3_000
-SEEDS = 200
+SEEDS = effort(100)
 SEEDS_TO_FIND_A_BUG = 300
 
 

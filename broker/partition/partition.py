@@ -329,7 +329,8 @@ class Partition:
             change_isr=partial(context.cluster.change_isr, self),
             offline=self.take_offline,
         )
-        # The records of earlier epochs need the same two conditions as new records; this call evaluates the first.
+        # Records of earlier epochs count like new records: this replica acknowledges them, then the ISR rule applies.
+        # This call acknowledges them.
         self.leader_term.flush.appended()
         return True
 

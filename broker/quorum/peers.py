@@ -193,7 +193,7 @@ class _Connection(BufferedProtocol):
         try:
             async with timeout(CONNECT_TIMEOUT_S):
                 await self._loop.create_connection(lambda: self, host, port)
-        except OSError as error:  # TimeoutError is a subclass
+        except OSError as error:  # includes TimeoutError
             refused = isinstance(error, ConnectionRefusedError)
             self._lost(
                 ConnectionError(f"node {self._node_id} at {host}:{port} cannot be reached: {error}"), refused=refused

@@ -204,7 +204,7 @@ class Gathering:
 
 def _add_row(topics: dict[int | str, FetchableTopicResponse], slot: ReplicaSlot, row: PartitionData) -> None:
     topic = slot.topic
-    key = topic.int if isinstance(topic, UUID) else topic  # Hashing a UUID is slow.
+    key = topic.int if isinstance(topic, UUID) else topic  # the hash of a UUID is slow Python code
     rows = topics.get(key)
     if rows is None:
         name, topic_id = ("", topic) if isinstance(topic, UUID) else (topic, ZERO_UUID)

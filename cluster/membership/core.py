@@ -302,7 +302,7 @@ class MembershipCore:
         if before is not State.SUSPECT:
             self.counters.suspicions += 1
             self._start_suspicion(member, local, now_ms)
-            if event is not Event.NO_ACK:  # pings are outstanding then
+            if event is not Event.NO_ACK:  # after NO_ACK, pings are already outstanding
                 self._prober.ping(member, local)
         if event in {Event.CONNECTION_LOST, Event.FAILURE_RECEIVED}:
             self._prober.probe_by_tcp(member, local)

@@ -284,7 +284,8 @@ class ProducerUpdate:
         current = self._current
         if verification is not None:
             if verification.supports_epoch_bump and first_sequence != 0 and not current.batches:
-                raise _out_of_order(self.entry, epoch, first_sequence)  # KAFKA-18202
+                # KAFKA-18202: without cached batches, the first batch of a TV2 producer must have sequence 0.
+                raise _out_of_order(self.entry, epoch, first_sequence)
             if first_sequence > verification.lowest_sequence:
                 raise _out_of_order(self.entry, epoch, first_sequence)
         if epoch != self.entry.epoch:

@@ -242,6 +242,6 @@ def _replace_without_rebalance(context: _JoinContext, old_id: str, new_id: str) 
     response = join_response(group, member)
     if context.command.caller.api_version >= SKIP_ASSIGNMENT_MIN:
         response.skip_assignment = group.leader == new_id
-    else:  # before v9, a leader that learns that it is_leader would assign again
+    else:  # before v9, a member that receives its own id as the leader would assign again
         response.leader, response.members = previous_leader or "", []
     return response

@@ -173,7 +173,7 @@ def test_server_code_does_not_iterate_over_sets() -> None:
     assert violations == []
 
 
-def test_no_leftovers() -> None:
+def test_source_has_no_leftovers() -> None:
     leftovers = [
         f"{name}:{number}: {line.strip()}"
         for name in SOURCES

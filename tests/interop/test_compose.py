@@ -143,7 +143,7 @@ def test_voters_are_the_services() -> None:
         assert environment["ODRADEK_INTER_BROKER_LISTENER_NAME"] == "INTERNAL"
 
 
-def test_docker_compose_accepts_the_file() -> None:
+def test_docker_compose_accepts_the_compose_file() -> None:
     try:
         version = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=TIMEOUT_S, check=False)
     except FileNotFoundError:

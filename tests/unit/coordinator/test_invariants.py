@@ -22,37 +22,37 @@ from tests.support.txn_rig import transaction
 
 
 @breaks(TXN_IDENTITY)
-def test_ongoing_transaction_with_another_producer_id() -> None:
+def test_ongoing_transaction_with_another_producer_id_is_a_violation() -> None:
     before = transaction(TxnState.ONGOING)
     check_step(before, replace(before, producer_id=before.producer_id + 1))
 
 
 @breaks(TXN_PARTITIONS)
-def test_ongoing_transaction_that_loses_its_partitions() -> None:
+def test_ongoing_transaction_that_loses_its_partitions_is_a_violation() -> None:
     before = transaction(TxnState.ONGOING)
     check_step(before, replace(before, partitions={}))
 
 
 @breaks(TXN_TIMES)
-def test_ongoing_transaction_without_a_start_time() -> None:
+def test_ongoing_transaction_without_a_start_time_is_a_violation() -> None:
     before = transaction(TxnState.ONGOING)
     check_step(before, replace(before, start_ms=-1))
 
 
 @breaks(CLASSIC_GROUP_STATE)
-def test_empty_group_that_completes_a_rebalance() -> None:
+def test_empty_group_that_completes_a_rebalance_is_a_violation() -> None:
     ClassicGroup("g").enter(ClassicState.COMPLETING, 0)
 
 
 @breaks(CLASSIC_GROUP_MEMBERS)
-def test_second_member_with_the_same_instance_id() -> None:
+def test_second_member_with_the_same_instance_id_is_a_violation() -> None:
     group = ClassicGroup("g")
     for member_id in ("a", "b"):
         group.add(Member(member_id, "instance", "client", "host", 1, 1, (("range", b""),)), "consumer")
 
 
 @breaks(CLASSIC_GROUP_COUNTS)
-def test_joined_member_without_a_waiting_request() -> None:
+def test_joined_member_without_a_waiting_request_is_a_violation() -> None:
     group = ClassicGroup("g")
     draft = group.draft()
     draft.joined_count += 1

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 @breaks(ENGINE_LOADED_ONCE)
-async def test_second_load() -> None:
+async def test_second_load_is_a_violation() -> None:
     rig = await Rig().loaded()
     await rig.engine.load(1)
 
 
 @breaks(ENGINE_NOT_REENTERED)
-async def test_command_during_an_append(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_command_during_an_append_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = await Rig().loaded()
     append = rig.log.append
 
@@ -47,7 +47,7 @@ async def test_command_during_an_append(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @breaks(ENGINE_APPEND_ORDER)
-async def test_append_below_the_previous_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_append_below_the_previous_end_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = await Rig().loaded()
     rig.put("a", 1)
     monkeypatch.setattr(rig.log, "append", lambda *_, **__: 1)
@@ -56,7 +56,7 @@ async def test_append_below_the_previous_end(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @breaks(ENGINE_COMMITTED)
-async def test_high_watermark_above_the_log_end_offset() -> None:
+async def test_high_watermark_above_the_log_end_offset_is_a_violation() -> None:
     rig = await Rig(lag=True).loaded()
     rig.put("a", 1)
     rig.log.high_watermark = 2
@@ -64,13 +64,13 @@ async def test_high_watermark_above_the_log_end_offset() -> None:
 
 
 @breaks(ENGINE_REPLY_COMMITTED)
-async def test_reply_above_the_high_watermark() -> None:
+async def test_reply_above_the_high_watermark_is_a_violation() -> None:
     rig = await Rig(lag=True).loaded()
     rig.engine._finish(Parked(5, None, None, None))
 
 
 @breaks(TIMER_ENTRIES)
-async def test_timer_without_an_entry_in_a_queue() -> None:
+async def test_timer_without_an_entry_in_a_queue_is_a_violation() -> None:
     queue = TimerQueue(FakeClock(), lambda _key, _command: None)
     queue.set(Timer("a", 5_000_000_000_000, "command"))
     heapq.heappop(queue._wall)

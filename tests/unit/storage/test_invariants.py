@@ -66,28 +66,28 @@ def log(disk: OsDisk, tmp_path: Path) -> PartitionLog:
 
 
 @breaks(LOG_OFFSETS)
-def test_log_start_offset_above_the_high_watermark(log: PartitionLog) -> None:
+def test_log_start_offset_above_the_high_watermark_is_a_violation(log: PartitionLog) -> None:
     append(log, batch(5), commit=False)
     log.log_start_offset = 4
     log.update_high_watermark(3)
 
 
 @breaks(LOG_END_ADVANCES)
-def test_append_below_the_log_end_offset(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_append_below_the_log_end_offset_is_a_violation(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
     append(log, batch(5))
     monkeypatch.setattr("odradek.storage.batches.validation.CheckedBatch.set_offset", lambda *_: None)
     append(log, batch(5))
 
 
 @breaks(RECOVERY_POINT)
-async def test_flushed_offset_above_the_log_end_offset(log: PartitionLog) -> None:
+async def test_flushed_offset_above_the_log_end_offset_is_a_violation(log: PartitionLog) -> None:
     append(log, batch())
     log.local._flusher.flushed_offset = 7
     await log.flush()
 
 
 @breaks(READ_RANGE)
-def test_read_of_batches_from_the_limit_on(log: PartitionLog) -> None:
+def test_read_of_batches_from_the_limit_on_is_a_violation(log: PartitionLog) -> None:
     append(log, batch())
     append(log, batch())
     log.read(0, max_bytes=1000)
@@ -98,7 +98,7 @@ def test_read_of_batches_from_the_limit_on(log: PartitionLog) -> None:
 
 
 @breaks(FILE_WITHOUT_HOLES)
-def test_write_behind_the_end_of_a_file(disk: OsDisk, tmp_path: Path) -> None:
+def test_write_behind_the_end_of_a_file_is_a_violation(disk: OsDisk, tmp_path: Path) -> None:
     disk.open(f"{tmp_path}/file", create=True).write(10, b"x")
 
 
@@ -106,7 +106,7 @@ def test_write_behind_the_end_of_a_file(disk: OsDisk, tmp_path: Path) -> None:
 
 
 @breaks(SEGMENT_ORDER)
-def test_segment_that_begins_below_an_indexed_offset(disk: OsDisk, tmp_path: Path) -> None:
+def test_segment_that_begins_below_an_indexed_offset_is_a_violation(disk: OsDisk, tmp_path: Path) -> None:
     segments = Segments()
     first = Segment(disk, str(tmp_path), 0, created_ms=NOW_MS, create=True)
     segments.add(first)
@@ -116,7 +116,9 @@ def test_segment_that_begins_below_an_indexed_offset(disk: OsDisk, tmp_path: Pat
 
 
 @breaks(SEGMENT_CONTIGUOUS)
-def test_segment_that_does_not_begin_at_the_log_end_offset(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segment_that_does_not_begin_at_the_log_end_offset_is_a_violation(
+    log: PartitionLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original = log.local.roll
     monkeypatch.setattr(log.local, "roll", lambda base, producers, now: original(base + 1, producers, now))
     for _ in range(20):
@@ -124,14 +126,16 @@ def test_segment_that_does_not_begin_at_the_log_end_offset(log: PartitionLog, mo
 
 
 @breaks(OFFSET_INDEX_ORDER)
-def test_offset_index_entry_at_an_earlier_position() -> None:
+def test_offset_index_entry_at_an_earlier_position_is_a_violation() -> None:
     index = OffsetIndex(100)
     index.append(105, 200, 101)
     index.append(106, 200, 106)
 
 
 @breaks(OFFSET_INDEX_RANGE)
-def test_offset_index_entry_behind_a_truncated_file(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offset_index_entry_behind_a_truncated_file_is_a_violation(
+    log: PartitionLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(10):
         append(log, batch())
     monkeypatch.setattr(OffsetIndex, "truncate_to", lambda *_: None)
@@ -139,21 +143,21 @@ def test_offset_index_entry_behind_a_truncated_file(log: PartitionLog, monkeypat
 
 
 @breaks(TIME_INDEX_ORDER)
-def test_time_index_entry_for_an_earlier_offset() -> None:
+def test_time_index_entry_for_an_earlier_offset_is_a_violation() -> None:
     index = TimeIndex(100)
     index.maybe_append(NOW_MS, 105)
     index.maybe_append(NOW_MS + 1, 104)
 
 
 @breaks(TXN_INDEX_ORDER)
-def test_txn_index_entry_with_an_earlier_marker() -> None:
+def test_txn_index_entry_with_an_earlier_marker_is_a_violation() -> None:
     index = TxnIndex(100)
     index.append(AbortedTransaction(1, 101, 105, 106))
     index.append(AbortedTransaction(2, 102, 104, 105))
 
 
 @breaks(COMPACTION_BOUND)
-async def test_compaction_that_reaches_into_the_active_segment(disk: OsDisk, tmp_path: Path) -> None:
+async def test_compaction_that_reaches_into_the_active_segment_is_a_violation(disk: OsDisk, tmp_path: Path) -> None:
     log = open_log(disk, str(tmp_path), replace(SMALL, cleanup_policy=("compact",)))
     append(log, batch(5))
     log.update_high_watermark(5)
@@ -165,40 +169,40 @@ async def test_compaction_that_reaches_into_the_active_segment(disk: OsDisk, tmp
 
 
 @breaks(PRODUCER_EPOCH)
-def test_producer_epoch_that_decreases(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_producer_epoch_that_decreases_is_a_violation(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
     append(log, produced(1, 0, epoch=2))
     monkeypatch.setattr("odradek.storage.producers.entry.ProducerUpdate._check_epoch", lambda *_: None)
     append(log, produced(1, 0, epoch=1))
 
 
 @breaks(PRODUCER_BATCHES)
-def test_cached_batch_with_an_earlier_offset(log: PartitionLog) -> None:
+def test_cached_batch_with_an_earlier_offset_is_a_violation(log: PartitionLog) -> None:
     append(log, produced(1, 0))
     log.producers.entries[1].batches[0] = CachedBatch(0, 50, 0, NOW_MS)
     append(log, produced(1, 1))
 
 
 @breaks(PRODUCER_SEQUENCE)
-def test_batch_with_a_sequence_gap(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_with_a_sequence_gap_is_a_violation(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
     append(log, produced(1, 0))
     monkeypatch.setattr("odradek.storage.producers.entry.ProducerUpdate._check_sequence", lambda *_: None)
     append(log, produced(1, 7))
 
 
 @breaks(OPEN_TRANSACTION_ORDER)
-def test_transaction_that_is_opened_before_an_open_one(log: PartitionLog) -> None:
+def test_transaction_that_is_opened_before_an_open_one_is_a_violation(log: PartitionLog) -> None:
     log.producers._ongoing[50] = 9
     append(log, produced(1, 0, transactional=True))
 
 
 @breaks(COMPLETED_TRANSACTION_ORDER)
-def test_transaction_that_completes_before_a_completed_one(log: PartitionLog) -> None:
+def test_transaction_that_completes_before_a_completed_one_is_a_violation(log: PartitionLog) -> None:
     log.producers.complete(CompletedTransaction(1, 3, 8, aborted=False))
     log.producers.complete(CompletedTransaction(2, 4, 7, aborted=False))
 
 
 @breaks(FIRST_UNSTABLE_OFFSET)
-def test_open_transaction_below_the_first_unstable_offset(log: PartitionLog) -> None:
+def test_open_transaction_below_the_first_unstable_offset_is_a_violation(log: PartitionLog) -> None:
     append(log, produced(1, 0, transactional=True), commit=False)
     log.producers._ongoing.clear()
     log.update_high_watermark(1)
@@ -208,7 +212,7 @@ def test_open_transaction_below_the_first_unstable_offset(log: PartitionLog) -> 
 
 
 @breaks(LEADER_EPOCH_ORDER)
-def test_leader_epoch_that_begins_below_an_earlier_one() -> None:
+def test_leader_epoch_that_begins_below_an_earlier_one_is_a_violation() -> None:
     epochs = LeaderEpochs([(1, 10), (2, 20), (3, 30)])
     epochs._epochs[0] = 9
     epochs.assign(4, 15)

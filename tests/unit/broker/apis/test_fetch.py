@@ -137,7 +137,7 @@ async def test_other_leader_epoch_is_refused_with_a_hint_to_the_leader(tmp_path:
     assert (hinted.current_leader.leader_id, hinted.current_leader.leader_epoch) == (1, 1)
 
 
-async def test_fetch_by_topic_id_from_v13(tmp_path: Path) -> None:
+async def test_fetch_from_version_13_on_names_topics_by_id(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     topic_id = rig.topic("t")
     append(rig, b"a")

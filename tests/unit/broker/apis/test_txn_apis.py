@@ -377,7 +377,7 @@ async def test_list_transactions_leaves_out_ids_without_describe_permission() ->
     assert response.transaction_states == []
 
 
-def test_version_ranges_of_the_transaction_apis() -> None:
+def test_transaction_apis_have_the_version_ranges_of_kafka() -> None:
     assert [(api.key, api.min_version, api.max_version) for api in APIS] == [
         (22, 0, 5),
         (24, 0, 5),

@@ -112,7 +112,7 @@ async def test_standby_cache_after_a_leader_term_starts_empty(tmp_path: Path) ->
     assert loaded == [(b"moved", b"5")]
 
 
-async def test_election_during_an_update_of_the_standby_cache(tmp_path: Path) -> None:
+async def test_election_during_an_update_of_the_standby_cache_loads_all_records(tmp_path: Path) -> None:
     rig = Elections(tmp_path)
     for number in range(RECORDS_PER_SLICE + 1):
         rig.write(b"k%d" % number, b"1")

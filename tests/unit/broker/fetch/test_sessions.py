@@ -213,7 +213,7 @@ def test_earlier_of_two_fetches_in_flight_gets_invalid_session_epoch() -> None:
         (0, EVICTION_MS + 1, 2, False),  # old, in use, of the same size: kept
     ],
 )
-def test_eviction_by_idle_time_age_and_size(idle_ms: int, age_ms: int, size: int, evicts: bool) -> None:
+def test_session_is_evicted_by_idle_time_age_and_size(idle_ms: int, age_ms: int, size: int, evicts: bool) -> None:
     sessions = make_sessions(slots_max=1)
     old = open_session(sessions, 0, 1, now_ms=0)
     plan_fetch(sessions, [], old, 1, now_ms=age_ms - idle_ms)

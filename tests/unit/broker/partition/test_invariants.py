@@ -37,20 +37,20 @@ def led(tmp_path: Path) -> tuple[Partition, LeaderTerm]:
 
 
 @breaks(PARTITION_LEADER_TERM)
-async def test_leader_without_a_leader_term(tmp_path: Path) -> None:
+async def test_leader_without_a_leader_term_is_a_violation(tmp_path: Path) -> None:
     partition, _ = led(tmp_path)
     partition.leader_term = None
     partition.append(batch(), origin=Origin.CLIENT, now_ms=NOW_MS)
 
 
 @breaks(PARTITION_REPLICATES)
-async def test_leader_that_replicates(tmp_path: Path) -> None:
+async def test_leader_that_replicates_a_batch_of_another_leader_is_a_violation(tmp_path: Path) -> None:
     partition, _ = led(tmp_path)
     partition.replicate(batch(), leader_epoch=partition.leader_epoch, now_ms=NOW_MS)
 
 
 @breaks(PARTITION_LEADER_EPOCH)
-async def test_leader_term_below_the_latest_epoch_of_the_log(tmp_path: Path) -> None:
+async def test_leader_term_below_the_latest_epoch_of_the_log_is_a_violation(tmp_path: Path) -> None:
     partition, term = led(tmp_path)
     epoch = partition.leader_epoch
     partition.follow(epoch + 5)
@@ -59,26 +59,26 @@ async def test_leader_term_below_the_latest_epoch_of_the_log(tmp_path: Path) -> 
 
 
 @breaks(ISR_WITHIN_REPLICAS)
-async def test_isr_without_the_leader(tmp_path: Path) -> None:
+async def test_isr_without_the_leader_is_a_violation(tmp_path: Path) -> None:
     _, term = led(tmp_path)
     term.replicas._request((99,))
 
 
 @breaks(ONE_PENDING_ISR_CHANGE)
-async def test_second_pending_isr_change(tmp_path: Path) -> None:
+async def test_second_pending_isr_change_is_a_violation(tmp_path: Path) -> None:
     _, term = led(tmp_path)
     for _ in range(2):
         term.replicas._request(term.replicas.isr)
 
 
 @breaks(HIGH_WATERMARK_REPLICATED)
-async def test_high_watermark_above_the_own_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_high_watermark_above_the_own_end_is_a_violation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, term = led(tmp_path)
     monkeypatch.setattr(type(term.replicas), "committed", lambda *_: 5)
     term.update_high_watermark()
 
 
 @breaks(ACKNOWLEDGED_OFFSET)
-async def test_acknowledgment_above_the_log_end_offset(tmp_path: Path) -> None:
+async def test_acknowledgment_above_the_log_end_offset_is_a_violation(tmp_path: Path) -> None:
     partition, _ = led(tmp_path)
     partition.watermarks.acknowledge(7)

@@ -47,7 +47,7 @@ async def failures_of_votes(monkeypatch: pytest.MonkeyPatch, *leaders: int, limi
     return failures
 
 
-async def test_node_that_others_follow_although_it_does_not_lead_fails_with_duplicate_node_id(
+async def test_node_that_other_nodes_follow_although_it_does_not_lead_fails_with_duplicate_node_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     [failure] = await failures_of_votes(monkeypatch, 2, 2, limit_s=-1.0)

@@ -181,7 +181,7 @@ def test_least_recently_used_client_is_evicted_at_the_limit(monkeypatch: pytest.
     )
 
 
-def test_connection_creation_rate_of_an_address() -> None:
+def test_connection_creation_rate_applies_per_address() -> None:
     client_quotas = quotas_of((((IP, "10.0.0.1"),), "connection_creation_rate", 5.0))
     assert [client_quotas.connection_rate("10.0.0.1"), client_quotas.connection_rate("10.0.0.2")] == [5.0, None]
     apply_quotas(client_quotas, (((IP, None),), "connection_creation_rate", 7.0))

@@ -186,7 +186,9 @@ MOVES = [
 
 
 @pytest.mark.parametrize(("name", "before", "isr", "after"), MOVES, ids=[move[0].replace(" ", "-") for move in MOVES])
-def test_reassignment_progress(name: str, before: PartitionImage, isr: str, after: PartitionImage | None) -> None:
+def test_isr_change_continues_or_completes_a_reassignment(
+    name: str, before: PartitionImage, isr: str, after: PartitionImage | None
+) -> None:
     case = Case(name, before, isr, "1234", before, min_isr=1)
     record = next_change(TOPIC, before, replace(before, isr=ids(isr)), case.rules)
     assert record is not None

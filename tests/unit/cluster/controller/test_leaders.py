@@ -82,7 +82,7 @@ def set_config(rig: ControllerRig, kind: int, name: str, key: str, value: str) -
 # ---- ElectLeaders ---------------------------------------------------------------------------------------------------
 
 
-def test_preferred_election_on_request() -> None:
+def test_requested_preferred_election_elects_the_first_replica() -> None:
     rig = cluster(2)
     assert elect(rig, ("t", 0), ("t", 7), ("nope", 0)) == (
         PartitionResult("t", 0),

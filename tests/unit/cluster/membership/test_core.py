@@ -197,7 +197,7 @@ def test_lost_connection_makes_a_suspect_with_ping_and_tcp_probe() -> None:
     assert ready.tcp_probes == (2,)
 
 
-def test_one_tcp_probe_at_a_time() -> None:
+def test_one_tcp_probe_runs_at_a_time() -> None:
     node = MembershipCoreRig(2, 3)
     node.core.lost(2, node.now_ms)
     node.core.lost(2, node.now_ms)

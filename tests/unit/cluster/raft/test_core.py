@@ -194,7 +194,9 @@ def test_restart_adopts_the_last_epoch_of_the_log() -> None:
         (12, 4, EpochEnd(3, 10)),
     ],
 )
-def test_divergence_of_another_log(fetch_offset: int, last_epoch: int, diverging: EpochEnd | None) -> None:
+def test_divergence_is_found_for_a_fetch_of_another_log(
+    fetch_offset: int, last_epoch: int, diverging: EpochEnd | None
+) -> None:
     log = LogView([(1, 0), (3, 3)], end_offset=10)
     assert log.divergence(fetch_offset, last_epoch) == diverging
 

@@ -40,38 +40,38 @@ NO_NODE = -1
 
 
 @breaks(RAFT_EPOCH)
-def test_lower_epoch() -> None:
+def test_lower_epoch_is_a_violation() -> None:
     a_node(1, epoch=2).replica.set_epoch(1, leader_id=NO_NODE, voted_id=NO_NODE)
 
 
 @breaks(RAFT_ONE_VOTE)
-def test_second_vote_in_an_epoch() -> None:
+def test_second_vote_in_an_epoch_is_a_violation() -> None:
     core = a_node(1, epoch=2)
     core.become_unattached(3, NOW, voted_id=2)
     core.become_unattached(3, NOW, voted_id=3)
 
 
 @breaks(RAFT_ONE_LEADER)
-def test_second_leader_in_an_epoch() -> None:
+def test_second_leader_in_an_epoch_is_a_violation() -> None:
     core = a_node(1, epoch=2)
     core.become_follower(3, 2, NOW)
     core.become_follower(3, 3, NOW)
 
 
 @breaks(RAFT_VOTERS_CAMPAIGN)
-def test_election_of_an_observer() -> None:
+def test_election_of_an_observer_is_a_violation() -> None:
     core = a_node(1, epoch=2)
     core.replica.voters = (2, 3)
     core.become_candidate(NOW)
 
 
 @breaks(RAFT_ELECTED_LEADER)
-def test_leader_without_an_election() -> None:
+def test_leader_without_an_election_is_a_violation() -> None:
     a_node(1, epoch=2).become_leader(NOW)
 
 
 @breaks(RAFT_MESSAGE_TARGET)
-def test_message_to_another_replica() -> None:
+def test_message_to_another_replica_is_a_violation() -> None:
     a_node(1, epoch=2).step(EndQuorumEpochReply(2, 3, 2, NO_NODE), NOW)
 
 
@@ -79,23 +79,23 @@ def test_message_to_another_replica() -> None:
 
 
 @breaks(RAFT_LOG_APPEND)
-def test_entry_above_the_log_end_offset() -> None:
+def test_entry_above_the_log_end_offset_is_a_violation() -> None:
     LogView(end_offset=5).append(Entry(6, 6, 1, b"entry"))
 
 
 @breaks(RAFT_LOG_TRUNCATION)
-def test_truncation_above_the_log_end_offset() -> None:
+def test_truncation_above_the_log_end_offset_is_a_violation() -> None:
     LogView(end_offset=5).truncate_to(6)
 
 
 @breaks(RAFT_COMMITTED)
-def test_commit_above_the_log_end_offset() -> None:
+def test_commit_above_the_log_end_offset_is_a_violation() -> None:
     core = a_node(1, epoch=2)
     core.replica.commit(core.log.end_offset + 1)
 
 
 @breaks(RAFT_COMMIT_DURABLE)
-def test_commit_of_entries_that_only_the_leader_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_of_entries_that_only_the_leader_has_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     core = elect(a_node(1, epoch=2))
     core.propose(b"entry", 1)
     core.take_ready()
@@ -104,19 +104,19 @@ def test_commit_of_entries_that_only_the_leader_has(monkeypatch: pytest.MonkeyPa
 
 
 @breaks(RAFT_SNAPSHOT_ORDER)
-def test_snapshot_that_ends_above_the_durable_log() -> None:
+def test_snapshot_that_ends_above_the_durable_log_is_a_violation() -> None:
     LogView(end_offset=5).add_snapshot(EpochEnd(1, 6))
 
 
 @breaks(RAFT_SNAPSHOT_INSTALL)
-def test_snapshot_of_the_leader_during_a_write() -> None:
+def test_snapshot_of_the_leader_during_a_write_is_a_violation() -> None:
     log = LogView(end_offset=5)
     log.append(Entry(5, 5, 1, b"entry"))
     log.restart_at(EpochEnd(1, 9))
 
 
 @breaks(RAFT_FETCH_POSITION)
-def test_fetch_response_for_another_offset() -> None:
+def test_fetch_response_for_another_offset_is_a_violation() -> None:
     core = a_node(1, epoch=2)
     core.become_follower(3, 2, NOW)
     assert isinstance(core.state, FollowerState)
@@ -128,7 +128,7 @@ def test_fetch_response_for_another_offset() -> None:
 
 
 @breaks(RAFT_READY_ORDER)
-def test_second_ready_before_the_first_is_carried_out() -> None:
+def test_second_ready_before_the_first_is_carried_out_is_a_violation() -> None:
     core = elect(a_node(1, epoch=2))
     core.propose(b"entry", 1)
     core.take_ready()
@@ -136,7 +136,7 @@ def test_second_ready_before_the_first_is_carried_out() -> None:
 
 
 @breaks(RAFT_SNAPSHOT_PART)
-def test_second_snapshot_part_before_the_first_is_written() -> None:
+def test_second_snapshot_part_before_the_first_is_written_is_a_violation() -> None:
     outbox = Outbox(0)
     for position in (0, 1):
         outbox.write(SnapshotPart(EpochEnd(1, 5), position, b"x", last=False))

@@ -100,7 +100,7 @@ def test_majority_of_votes_for_the_same_term_wins() -> None:
     assert (core.role, core.epoch) == (Role.LEADER, 2)
 
 
-def test_one_vote_per_term_first_come_first_served() -> None:
+def test_voter_grants_one_vote_per_term_to_the_first_candidate() -> None:
     """5.2: "Each server will vote for at most one candidate in a given term, on a first-come-first-served basis"."""
     core = a_node(1, epoch=2)
     for candidate in (2, 3, 2):

@@ -72,7 +72,7 @@ def test_fetch_offset_is_kept_with_data_and_reset_by_truncation() -> None:
         (ErrorCode.KAFKA_STORAGE_ERROR, Event.RETRIABLE_ERROR),
     ],
 )
-def test_event_of_error_code(error: ErrorCode, event: Event) -> None:
+def test_error_code_is_mapped_to_an_event(error: ErrorCode, event: Event) -> None:
     assert event_of(error) is event
 
 
@@ -98,7 +98,7 @@ def test_pauses_double_up_to_the_maximum_and_end_with_data() -> None:
         ([], 10, (0, 4), 4),
     ],
 )
-def test_truncation_for(
+def test_truncation_offset_follows_from_the_epochs_of_both_logs(
     own: list[tuple[int, int]], own_end: int, leader_end: tuple[int, int], truncate_to: int
 ) -> None:
     epochs = LeaderEpochs(own)
@@ -115,7 +115,7 @@ def test_truncation_for(
         (10, 10, 10, Remedy.FETCH_AGAIN, 10),
     ],
 )
-def test_remedy_for_an_offset_out_of_range(
+def test_offset_out_of_range_has_a_remedy(
     log_end: int, leader_start: int, leader_end: int, remedy: Remedy, offset: int
 ) -> None:
     assert remedy_for(log_end, leader_start, leader_end) == (remedy, offset)

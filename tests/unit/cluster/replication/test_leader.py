@@ -162,7 +162,7 @@ def test_isr_member_at_the_election_counts_as_caught_up_then() -> None:
         (8, 8, 0, BROKER_EPOCH, False, False),  # fenced, shutting down or unknown
     ],
 )
-def test_conditions_of_an_isr_expansion(
+def test_caught_up_active_replica_joins_the_isr(
     log_end: int, watermark: int, epoch_start: int, broker_epoch: int, registered: bool, joins: bool
 ) -> None:
     replicas = leader_replicas((1, 2), epoch_start=epoch_start, registered=(1, 2, 3) if registered else (1, 2))
@@ -191,7 +191,7 @@ def test_one_isr_change_is_pending_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("error", list(ErrorCode))
-def test_result_of_each_error_code(error: ErrorCode) -> None:
+def test_error_code_determines_the_result_of_an_isr_change(error: ErrorCode) -> None:
     replicas = leader_replicas((1, 2))
     change = replicas.expansion(fetched(replicas, 3, 10), 0)
     assert change is not None

@@ -192,7 +192,7 @@ async def test_refused_join_does_not_wait() -> None:
     assert groups.coordinator.waiting == 0
 
 
-async def test_requests_while_a_shard_is_loading() -> None:
+async def test_requests_for_a_loading_shard_are_refused_or_wait() -> None:
     groups = Groups()
     groups.awaited.append(OTHER_SHARD)
     replay_allowed = asyncio.Event()

@@ -35,7 +35,7 @@ XXH3 = {
 
 
 @pytest.mark.parametrize("count", XXH3)
-def test_xxh3(count: int) -> None:
+def test_xxh3_hash_equals_the_reference_value(count: int) -> None:
     assert xxh3_64_intdigest(bytes((7 * i + 3) & 0xFF for i in range(count))) == XXH3[count]
 
 

@@ -75,7 +75,7 @@ def refusal(rig: ModernRig, version: int = LATEST, **fields: Any) -> Refusal:
         ({"member_epoch": -3}, "MemberEpoch is invalid."),
     ],
 )
-def test_invalid_requests(rig: ModernRig, fields: dict[str, Any], message: str) -> None:
+def test_invalid_heartbeat_is_refused_with_kafkas_message(rig: ModernRig, fields: dict[str, Any], message: str) -> None:
     refused = refusal(rig, **fields)
     assert (refused.error, refused.message) == (ErrorCode.INVALID_REQUEST, message)
 

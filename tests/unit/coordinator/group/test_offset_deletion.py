@@ -65,7 +65,7 @@ def test_offsets_of_subscribed_topics_are_not_deleted(rig: OffsetsRig) -> None:
 def test_group_checks_the_deletion_of_offsets(rig: OffsetsRig) -> None:
     rig.group(FakeGroup("g", refuses={"delete offsets": ErrorCode.NON_EMPTY_GROUP}))
     assert rig.do(delete("g", T0)) == "NON_EMPTY_GROUP"
-    assert rig.do(delete("nobody", T0)) == "GROUP_ID_NOT_FOUND"
+    assert rig.do(delete("unknown-group", T0)) == "GROUP_ID_NOT_FOUND"
     assert tombstones(rig) == 0
 
 

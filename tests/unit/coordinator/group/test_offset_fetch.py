@@ -34,14 +34,14 @@ def test_partition_without_offset_is_minus_one_without_error(rig: OffsetsRig) ->
     (partition,) = rig.do(fetch("g", T1)).topics[0].partitions
     assert (partition.committed_offset, partition.committed_leader_epoch) == (-1, NO_LEADER_EPOCH)
     assert (partition.metadata, partition.error_code) == ("", 0)
-    assert fetched(rig.do(fetch("nobody", T0, U0))) == {T0: -1, U0: -1}
+    assert fetched(rig.do(fetch("unknown-group", T0, U0))) == {T0: -1, U0: -1}
 
 
-def test_fetch_of_all_topics(rig: OffsetsRig) -> None:
+def test_fetch_of_null_topics_returns_all_offsets(rig: OffsetsRig) -> None:
     reply = rig.do(fetch("g"))
     assert fetched(reply) == {T0: 10, U0: 20}
     assert {topic.topic_id for topic in reply.topics} == {ZERO_UUID}
-    assert rig.do(fetch("nobody")).topics == []
+    assert rig.do(fetch("unknown-group")).topics == []
 
 
 def test_fetch_of_no_topics_is_empty(rig: OffsetsRig) -> None:

@@ -81,7 +81,7 @@ def test_tv2_producer_does_not_get_the_identity_of_a_classic_producer(state: Txn
 
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("state", [S.EMPTY, S.ONGOING, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
-def test_wrong_producers(state: TxnState, version: int) -> None:
+def test_end_txn_of_another_producer_id_or_epoch_is_refused(state: TxnState, version: int) -> None:
     rig = CoreRig(transaction(state))
     assert rig.do(end(commit=True, pid=1, epoch=5, version=version)) == "INVALID_PRODUCER_ID_MAPPING"
     assert rig.do(end(commit=True, epoch=3, version=version)) == "PRODUCER_FENCED"

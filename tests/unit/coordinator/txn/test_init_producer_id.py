@@ -45,7 +45,7 @@ def test_unknown_id_accepts_any_expected_identity() -> None:
         (LAST_CLIENT_EPOCH - 1, -1, None, (PID, LAST_CLIENT_EPOCH), -1),
     ],
 )
-def test_next_identity_of_a_producer(
+def test_init_producer_id_raises_the_epoch_or_allocates_a_producer_id(
     state: TxnState, stored: int, last: int, expected: int | None, identity: tuple[int, int], last_after: int
 ) -> None:
     rig = CoreRig(transaction(state, epoch=stored, last_producer_epoch=last))

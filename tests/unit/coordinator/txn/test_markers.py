@@ -43,7 +43,7 @@ class Rig:
         return [(entry.completion.transactional_id, entry.result) for entry in self.plan.take_finished()]
 
 
-def test_one_request_per_leader_and_completion_after_all_responses() -> None:
+def test_each_leader_gets_one_request_and_completion_follows_all_responses() -> None:
     rig = Rig()
     rig.plan.start(0, send())
     first, second = rig.requests()

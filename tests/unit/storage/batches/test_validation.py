@@ -45,7 +45,7 @@ INVALID, CORRUPT = ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE
 REFUSED: list[tuple[str, bytes, dict[str, Any], ErrorCode]] = [
     ("nothing", b"", {}, INVALID),
     ("two batches", PLAIN + PLAIN, {}, INVALID),
-    ("cut off", PLAIN[:-1], {}, INVALID),
+    ("truncated", PLAIN[:-1], {}, INVALID),
     ("message format 1", with_magic(PLAIN, 1), {}, INVALID),
     ("message format 3", with_magic(PLAIN, 3), {}, CORRUPT),
     ("length below any format", PLAIN[:8] + struct.pack(">i", 13) + PLAIN[12:], {}, CORRUPT),
@@ -84,7 +84,7 @@ REFUSED: list[tuple[str, bytes, dict[str, Any], ErrorCode]] = [
 
 
 @pytest.mark.parametrize(("rule", "data", "options", "expected"), REFUSED, ids=[row[0] for row in REFUSED])
-def test_refused(rule: str, data: bytes, options: dict[str, Any], expected: ErrorCode) -> None:
+def test_invalid_batch_is_refused(rule: str, data: bytes, options: dict[str, Any], expected: ErrorCode) -> None:
     with pytest.raises(Refusal) as caught:
         check(data, **options)
     assert caught.value.error is expected
@@ -101,13 +101,13 @@ ACCEPTED: list[tuple[str, bytes, dict[str, Any]]] = [
         batch(1, timestamp=NOW_MS + HOUR_MS + 1),
         {"message_timestamp_type": "LogAppendTime"},
     ),
-    ("damaged inside, unlooked at", resealed(PLAIN[:61] + b"\xff" * (len(PLAIN) - 61)), {}),
+    ("damaged inside, not decoded", resealed(PLAIN[:61] + b"\xff" * (len(PLAIN) - 61)), {}),
     ("zstd", ZSTD, {"validate_records_all": True}),
 ]
 
 
 @pytest.mark.parametrize(("rule", "data", "options"), ACCEPTED, ids=[row[0] for row in ACCEPTED])
-def test_accepted(rule: str, data: bytes, options: dict[str, Any]) -> None:
+def test_valid_batch_is_accepted(rule: str, data: bytes, options: dict[str, Any]) -> None:
     (checked,) = check(data, **options)
     assert checked.header.record_count == read_header(data).record_count
 
@@ -123,7 +123,7 @@ def test_missing_max_timestamp_is_set() -> None:
 
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("codec_of_topic", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_conversion_to_the_codec_of_the_topic(codec: Compression, codec_of_topic: str) -> None:
+def test_batch_is_converted_to_the_codec_of_the_topic(codec: Compression, codec_of_topic: str) -> None:
     data = produced(7, 5, 4, compression=codec, transactional=True)
     (checked,) = check(data, compression_type=codec_of_topic)
     whole = bytes(checked.header_bytes) + bytes(checked.records)

@@ -37,7 +37,9 @@ def segments(*sizes: int, ages_ms: tuple[int, ...] = ()) -> list[SegmentFacts]:
         (Offsets(0, 39, 39, cleaned_to=40), 0, 30, 0, 600),  # it was longer
     ],
 )
-def test_cleanable_part_of_a_log(offsets: Offsets, first_dirty: int, bound: int, clean: int, dirty: int) -> None:
+def test_cleanable_part_begins_at_the_first_dirty_offset_and_ends_at_the_bound(
+    offsets: Offsets, first_dirty: int, bound: int, clean: int, dirty: int
+) -> None:
     found = cleanable_part(segments(100, 200, 300, 50), CONFIG, offsets, now_ms=NOW_MS)
     assert (found.first_dirty, found.bound, found.clean_bytes, found.dirty_bytes) == (first_dirty, bound, clean, dirty)
 

@@ -44,7 +44,7 @@ def test_more_buffers_than_one_system_call_accepts(disk: OsDisk, tmp_path: Path)
     file.close()
 
 
-def test_truncate_then_append(disk: OsDisk, tmp_path: Path) -> None:
+def test_append_after_a_truncation_follows_the_truncated_end(disk: OsDisk, tmp_path: Path) -> None:
     file = disk.open(f"{tmp_path}/a", create=True)
     file.write(0, b"0123456789")
     file.sync_now()
@@ -67,10 +67,13 @@ async def test_cold_read_and_sync_run_in_threads_and_outlive_close(disk: OsDisk,
     await sync
 
 
-def test_absent_files_and_directories(disk: OsDisk, tmp_path: Path) -> None:
+def test_opening_an_absent_file_fails_and_removing_it_does_not(disk: OsDisk, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         disk.open(f"{tmp_path}/absent", create=False)
     disk.remove(f"{tmp_path}/absent")
+
+
+def test_directory_is_made_with_its_parents_and_listed_in_order(disk: OsDisk, tmp_path: Path) -> None:
     disk.make_directory(f"{tmp_path}/d/e")
     disk.make_directory(f"{tmp_path}/d/e")
     assert disk.is_directory(f"{tmp_path}/d")

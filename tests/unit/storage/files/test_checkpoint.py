@@ -12,7 +12,7 @@ from odradek.storage.files.checkpoint import CorruptCheckpoint, MetaProperties
 TOPIC_ID = uuid.UUID("11111111-2222-4333-8444-555555555555")
 
 
-def test_offsets() -> None:
+def test_offset_checkpoint_has_the_format_of_kafka() -> None:
     data = b"0\n2\npayments 0 42\n__transaction_state 49 0\n"
     offsets = {("payments", 0): 42, ("__transaction_state", 49): 0}
     assert checkpoint.encode_offsets(offsets) == data
@@ -20,7 +20,7 @@ def test_offsets() -> None:
     assert checkpoint.decode_offsets(b"") == {}
 
 
-def test_leader_epochs() -> None:
+def test_leader_epoch_checkpoint_has_the_format_of_kafka() -> None:
     data = b"0\n2\n0 0\n3 120\n"
     assert checkpoint.encode_leader_epochs([(0, 0), (3, 120)]) == data
     assert checkpoint.decode_leader_epochs(data) == [(0, 0), (3, 120)]
@@ -41,7 +41,7 @@ def test_leader_epochs() -> None:
     ],
     ids=["no count", "version", "count", "short", "no number", "underscore", "no version", "no text", "long"],
 )
-def test_malformed_offsets(data: bytes) -> None:
+def test_malformed_offset_checkpoint_is_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptCheckpoint):
         checkpoint.decode_offsets(data)
 
@@ -64,12 +64,12 @@ def test_partition_metadata_file_ends_without_newline() -> None:
     ],
     ids=["empty", "no id", "version", "zero id", "no id either"],
 )
-def test_malformed_partition_metadata(data: bytes) -> None:
+def test_malformed_partition_metadata_is_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptCheckpoint):
         checkpoint.decode_partition_metadata(data)
 
 
-def test_meta_properties() -> None:
+def test_meta_properties_require_each_line() -> None:
     meta = MetaProperties("Mk3iX2OoRzyYw4ZsKQUjYg", 1, TOPIC_ID)
     data = checkpoint.encode_meta_properties(meta)
     assert checkpoint.decode_meta_properties(b"#\n#Sat Nov 21 10:00:00 UTC 2026\n" + data) == meta
@@ -81,7 +81,7 @@ def test_meta_properties() -> None:
         checkpoint.decode_meta_properties(data.replace(b"version=1", b"version=0"))
 
 
-def test_clean_shutdown_marker() -> None:
+def test_clean_shutdown_marker_contains_the_broker_epoch() -> None:
     assert checkpoint.encode_clean_shutdown(42) == b'{"version":0,"brokerEpoch":42}'
     assert checkpoint.decode_clean_shutdown(b'{"version":0,"brokerEpoch":42}') == 42
     for older in (b"", b"{}", b"[]", b"\xff", b'{"brokerEpoch":"x"}'):

@@ -200,7 +200,7 @@ def test_truncation_removes_batches_indexes_epochs_and_producers(disk: FaultyDis
     assert (again.log_start_offset, again.log_end_offset) == (100, 101)
 
 
-def test_expiry_of_producers(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_idle_producer_without_open_transaction_expires(disk: FaultyDisk, tmp_path: Path) -> None:
     log = open_log(disk, str(tmp_path))
     append(log, produced(1, 0))
     append(log, produced(2, 0, transactional=True))

@@ -59,7 +59,7 @@ def count(
         ({"log_start": 10, "retention_bytes": 150}, 2),
     ],
 )
-def test_number_of_deletable_segments(options: dict[str, Any], expected: int) -> None:
+def test_segments_are_deletable_by_time_size_and_log_start_offset(options: dict[str, Any], expected: int) -> None:
     assert count(**options) == expected
 
 

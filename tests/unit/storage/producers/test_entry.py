@@ -105,7 +105,9 @@ SEQUENCES: list[tuple[str, ProducerEntry | None, dict[str, Any], ErrorCode]] = [
 
 
 @pytest.mark.parametrize(("rule", "current", "options", "expected"), SEQUENCES, ids=[row[0] for row in SEQUENCES])
-def test_data_batches(rule: str, current: ProducerEntry | None, options: dict[str, Any], expected: ErrorCode) -> None:
+def test_batch_is_accepted_or_refused_by_epoch_sequence_and_transaction(
+    rule: str, current: ProducerEntry | None, options: dict[str, Any], expected: ErrorCode
+) -> None:
     if expected is ErrorCode.NONE:
         data(current, **options)
     else:
@@ -139,7 +141,7 @@ def test_five_batches_are_cached() -> None:
     assert current.duplicate_of(3, 3, 4) is None
 
 
-def test_first_sequence_of_a_batch_with_sequence_wrap() -> None:
+def test_first_sequence_of_a_batch_is_computed_across_a_sequence_wrap() -> None:
     assert CachedBatch(last_sequence=1, last_offset=10, offset_delta=3, timestamp=0).first_sequence == SEQUENCE_MAX - 1
 
 
@@ -161,7 +163,9 @@ MARKERS = [
 
 
 @pytest.mark.parametrize("row", MARKERS, ids=[row[0] for row in MARKERS])
-def test_markers(row: tuple[str, int, int, int, bool, int, ErrorCode]) -> None:
+def test_marker_is_accepted_or_refused_by_epoch_and_coordinator_epoch(
+    row: tuple[str, int, int, int, bool, int, ErrorCode],
+) -> None:
     _, version, epoch, entry_epoch, is_open, coordinator_epoch, expected = row
     current = entry(epoch=entry_epoch, opened=50 if is_open else None)
     update = ProducerUpdate(PID, current, Origin.COORDINATOR, None)

@@ -20,12 +20,12 @@ MARKERS_ONLY = ProducerEntry(7, 2, 3, 1000, None, [])
 OPEN = ProducerEntry(8, 2, -1, 1000, 17, [CachedBatch(0, 17, 0, 1000)])
 
 
-def test_vector() -> None:
+def test_snapshot_has_the_bytes_of_kafka() -> None:
     assert encode_snapshot([ENTRY]) == VECTOR
     assert decode_snapshot(VECTOR) == [ENTRY]
 
 
-def test_round_trip() -> None:
+def test_snapshot_round_trip() -> None:
     entries = [ENTRY, MARKERS_ONLY, OPEN]
     assert decode_snapshot(encode_snapshot(entries)) == entries
     assert decode_snapshot(encode_snapshot([])) == []

@@ -17,7 +17,7 @@ def increasing(most: int) -> st.SearchStrategy[list[int]]:
 
 
 @given(keys=increasing(2**31 - 1), base=st.integers(0, 2**40), data=st.data())
-def test_offset_index_file_and_look_up(keys: list[int], base: int, data: st.DataObject) -> None:
+def test_offset_index_is_written_in_kafkas_format_and_searched(keys: list[int], base: int, data: st.DataObject) -> None:
     positions = [100 * number for number in range(1, len(keys) + 1)]
     index = OffsetIndex(base)
     for key, position in zip(keys, positions, strict=True):
@@ -38,7 +38,7 @@ def test_offset_index_file_and_look_up(keys: list[int], base: int, data: st.Data
 
 
 @given(stamps=increasing(2**62), base=st.integers(0, 2**40), data=st.data())
-def test_time_index_file_and_look_up(stamps: list[int], base: int, data: st.DataObject) -> None:
+def test_time_index_is_written_in_kafkas_format_and_searched(stamps: list[int], base: int, data: st.DataObject) -> None:
     index = TimeIndex(base)
     for number, stamp in enumerate(stamps):
         index.maybe_append(stamp, base + 10 * number)
@@ -63,7 +63,7 @@ def test_batch_of_this_process_is_found_by_its_first_offset() -> None:
     assert from_file.position_for(119) == (5000, True)
 
 
-def test_txn_index_vector() -> None:
+def test_txn_index_is_written_in_kafkas_format() -> None:
     index = TxnIndex(0, TXN_VECTOR)
     assert index.entries() == [AbortedTransaction(1000, 10, 20, 21)]
     assert index.encode() == TXN_VECTOR

@@ -48,10 +48,8 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def brokers(cluster: LocalCluster) -> LocalCluster:
-    """Start all brokers that do not run."""
-    for node_id in cluster.node_ids:
-        if not cluster.is_running(node_id):
-            cluster.start(node_id)
+    """Start the brokers that an earlier test stopped."""
+    cluster.start()
     return cluster
 
 

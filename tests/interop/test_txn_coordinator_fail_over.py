@@ -50,9 +50,7 @@ def cluster() -> Iterator[LocalCluster]:
 @pytest.fixture
 def brokers(cluster: LocalCluster) -> LocalCluster:
     """Start all brokers, and wait until each partition has its preferred leader."""
-    for node_id in cluster.node_ids:
-        if not cluster.is_running(node_id):
-            cluster.start(node_id)
+    cluster.start()
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     deadline = time.monotonic() + TIMEOUT_S
     while any(

@@ -124,7 +124,7 @@ class CoreRig:
         return self.core.transactions[ID]
 
     def replayed(self) -> TransactionShard:
-        """A core that has read the same log, without memos."""
+        """Return a core that has replayed the same log, without memos."""
         core = TransactionShard(self.config, self.level, self.ids.take)
         for offset, record in enumerate(self.log):
             core.apply(offset, replace(record, memo=None), 7)
@@ -168,8 +168,14 @@ class EngineRig:
     def submit(self, command: c.Command, timeout_ms: int = 60_000) -> asyncio.Future[Any]:
         return self.engine.submit(command, timeout_ms=timeout_ms)
 
+    def begin(self, *partitions: TopicPartition) -> tuple[int, int]:
+        """Begin a TV2 transaction of a new producer with `partitions`. Return its producer id and epoch."""
+        producer_id, epoch = self.submit(c.InitProducerId(ID, 60_000)).result()
+        self.submit(c.AddPartitions(ID, producer_id, epoch, partitions, 2)).result()
+        return producer_id, epoch
+
     def complete(self) -> None:
-        """All markers of all prepared transactions are written."""
+        """Write all markers of all prepared transactions."""
         for effect in self.effects:
             marker = effect.marker
             self.engine.post(c.CompleteTransaction(effect.transactional_id, marker.producer_id, marker.producer_epoch))
@@ -177,14 +183,14 @@ class EngineRig:
 
 
 def shown(outcome: Any) -> str:
-    """An error name, the identity of a reply, or NONE."""
+    """Return an error name, the producer id and epoch of a reply, or NONE."""
     if isinstance(outcome, c.ProducerIdentity):
         return f"{outcome.producer_id}/{outcome.producer_epoch}"
     return "NONE" if outcome is None else str(outcome)
 
 
 def read_back(record: Any) -> Transaction | None:
-    """The transaction in a record's bytes; None for a tombstone."""
+    """Return the transaction in the bytes of a record. Return None for a tombstone."""
     transactional_id = decode_key(record.key)
     assert transactional_id is not None
     return None if record.value is None else decode_value(transactional_id, record.value)

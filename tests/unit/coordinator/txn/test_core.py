@@ -121,8 +121,7 @@ async def test_end_txn_that_commits_after_its_time_out_is_final() -> None:
     5. The markers are written and the Complete record is committed: the retry succeeds.
     """
     rig = await EngineRig(level=2, wait_ms=10_000).loaded()
-    pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
-    rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()
+    pid, epoch = rig.begin(T0)
     rig.log.lag = True
     end = c.EndTransaction(ID, pid, epoch, commit=True, client_version=2)
     with pytest.raises(Refusal) as refusal:
@@ -140,8 +139,7 @@ async def test_end_txn_that_commits_after_its_time_out_is_final() -> None:
 
 async def test_next_transaction_waits_for_the_markers_for_a_bounded_time() -> None:
     rig = await EngineRig(level=2, wait_ms=5).loaded()
-    pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
-    rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()
+    pid, epoch = rig.begin(T0)
     rig.submit(c.EndTransaction(ID, pid, epoch, commit=True, client_version=2)).result()
     with pytest.raises(Refusal) as refusal:
         await rig.submit(c.AddPartitions(ID, pid, epoch + 1, (T1,), 2))
@@ -153,8 +151,7 @@ async def test_next_transaction_waits_for_the_markers_for_a_bounded_time() -> No
 
 async def test_init_producer_id_waits_for_the_abort_of_the_ongoing_transaction() -> None:
     rig = await EngineRig(level=2).loaded()
-    pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
-    rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()
+    pid, epoch = rig.begin(T0)
     successor = rig.submit(c.InitProducerId(ID, 60_000))
     assert not successor.done()
     assert [effect.marker.commit for effect in rig.effects] == [False]
@@ -164,8 +161,7 @@ async def test_init_producer_id_waits_for_the_abort_of_the_ongoing_transaction()
 
 async def test_load_sends_markers_only_after_the_prepare_record_is_committed() -> None:
     rig = await EngineRig(level=2).loaded()
-    pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
-    rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()
+    pid, epoch = rig.begin(T0)
     rig.submit(c.EndTransaction(ID, pid, epoch, commit=True, client_version=2)).result()
     successor = await EngineRig(rig.log.successor(lag=True)).loaded()
     assert successor.effects == []
@@ -175,8 +171,7 @@ async def test_load_sends_markers_only_after_the_prepare_record_is_committed() -
 
 async def test_timers_abort_timed_out_transactions_and_expire_ids() -> None:
     rig = await EngineRig(level=2).loaded()
-    pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
-    rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()
+    rig.begin(T0)
     rig.clock.now_ms += 60_001
     rig.engine._timers._expire()
     assert rig.core.transactions[ID].state is S.PREPARE_ABORT

@@ -30,7 +30,7 @@ def versions(printed: str) -> dict[str, str]:
 @pytest.mark.feature("kafka-broker-api-versions", client=TOOLS)
 def test_broker_api_versions_tool_prints_the_same(pair: ToolComparison) -> None:
     finished = pair.finished("kafka-broker-api-versions")
-    output = {broker: versions(each.stdout) for broker, each in finished.items()}
+    output = {broker: versions(tool_run.stdout) for broker, tool_run in finished.items()}
     odradek, kafkas = output["odradek"], output["kafka"]
     assert len(kafkas) > 60
     different = {api for api in kafkas if odradek[api] != kafkas[api]}

@@ -69,8 +69,8 @@ class Client:
 
     def _throttled(self, metric: str, tool: str, *arguments: str) -> dict[str, bool]:
         finished = self._pair.finished(tool, *arguments)
-        assert [each.returncode for each in finished.values()] == [0, 0], finished
-        return {name: longest_throttle_ms(metric, each.stdout) > 0 for name, each in finished.items()}
+        assert [tool_run.returncode for tool_run in finished.values()] == [0, 0], finished
+        return {name: longest_throttle_ms(metric, tool_run.stdout) > 0 for name, tool_run in finished.items()}
 
 
 def longest_throttle_ms(metric: str, output: str) -> float:

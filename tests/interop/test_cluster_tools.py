@@ -76,7 +76,7 @@ def test_metadata_quorum_tool_prints_the_same(pair: ToolComparison) -> None:
     assert "LeaderId: 1" in status["odradek"]
     for options in ((), ("--human-readable",)):
         finished = pair.finished(QUORUM, "describe", "--replication", *options)
-        rows = {name: table(each) for name, each in finished.items()}
+        rows = {name: table(tool_run) for name, tool_run in finished.items()}
         assert rows["odradek"] == rows["kafka"]
         [leader] = rows["odradek"]
         assert (leader["NodeId"], leader["Lag"], leader["Status"]) == ("1", "0", "Leader")
@@ -91,11 +91,9 @@ def label(line: str) -> str:
 @pytest.mark.feature("kafka-features: describe, upgrade, downgrade", client=TOOLS)
 def test_features_tool_prints_the_same(pair: ToolComparison) -> None:
     output = pair.both(FEATURES, "describe")
+    prefixes = tuple(f"Feature: {feature}" for feature in WE_HAVE)
     levels = {
-        name: [
-            line.split("Epoch")[0] for line in lines if line.startswith(tuple(f"Feature: {each}" for each in WE_HAVE))
-        ]
-        for name, lines in output.items()
+        name: [line.split("Epoch")[0] for line in lines if line.startswith(prefixes)] for name, lines in output.items()
     }
     assert levels["odradek"] == levels["kafka"]
     assert len(levels["odradek"]) == len(WE_HAVE)

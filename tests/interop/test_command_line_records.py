@@ -106,9 +106,9 @@ def test_copy_from_consume_to_produce_preserves_all_bytes(
 
 def test_consume_respects_from_and_max(topic: str, bootstrap_options: tuple[str, str]) -> None:
     piped("".join(f"{number}\n" for number in range(9)), "produce", topic, "--partition", "0", *bootstrap_options)
-    first = ("--partition", "0")
-    assert [row["value"] for row in consumed(topic, *first, "--from", "6", *bootstrap_options)] == ["6", "7", "8"]
-    assert [row["value"] for row in consumed(topic, *first, "--max", "2", *bootstrap_options)] == ["0", "1"]
+    partition_0 = ("--partition", "0")
+    assert [row["value"] for row in consumed(topic, *partition_0, "--from", "6", *bootstrap_options)] == ["6", "7", "8"]
+    assert [row["value"] for row in consumed(topic, *partition_0, "--max", "2", *bootstrap_options)] == ["0", "1"]
     assert consumed(topic, "--from", "latest", *bootstrap_options) == []
 
 

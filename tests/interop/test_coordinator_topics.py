@@ -121,5 +121,5 @@ def test_formatters_of_the_console_consumer_print_the_same(
             finished = pair.finished(
                 "kafka-console-consumer", "--topic", topic, *formatted, "--timeout-ms", str(QUIET_MS)
             )
-            records = {broker: lines_of_test(name, each.stdout) for broker, each in finished.items()}
+            records = {broker: lines_of_test(name, tool_run.stdout) for broker, tool_run in finished.items()}
             assert records["odradek"] == records["kafka"]

@@ -97,12 +97,12 @@ def test_consumer_group_rebalances_and_commits(driver: Driver, bootstrap: str, t
 def static_members_come_back(driver: Driver, bootstrap: str, topic: str, protocol: str) -> None:
     write(driver, bootstrap, topic, 0, 100)
     options = [GroupOptions(f"g-{topic}", protocol, instance=f"instance-{number}") for number in range(2)]
-    members = [driver.member(bootstrap, topic, each) for each in options]
+    members = [driver.member(bootstrap, topic, member_options) for member_options in options]
     poll_until_assigned(members, [[0], [1]])
     partitions = members[0].assigned()
     for member in members:
         member.close()
-    members = [driver.member(bootstrap, topic, each) for each in options]
+    members = [driver.member(bootstrap, topic, member_options) for member_options in options]
     poll_until_assigned(members, [[0], [1]])
     assert members[0].assigned() == partitions
     for member in members:

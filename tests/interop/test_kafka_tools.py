@@ -74,10 +74,10 @@ def test_get_offsets_prints_the_same(pair: ToolComparison, name: str, drivers: C
         producer.flush()
     for moment in ("-1", "-2", "-3", "earliest", "max-timestamp", "1750000004000", "1750000004500", "1999999999999"):
         assert pair.same("kafka-get-offsets", "--topic", name, "--time", moment)[0] == "exit 0"
-    one = f"{name}:1:5"
+    expected_line = f"{name}:1:5"
     for which in (("--topic-partitions", f"{name}:1"), ("--topic", name, "--partitions", "1")):
-        assert pair.same("kafka-get-offsets", *which) == ["exit 0", one]
-    assert one in pair.same("kafka-get-offsets", "--topic", f"{name[:-1]}.", "--exclude-internal-topics")
+        assert pair.same("kafka-get-offsets", *which) == ["exit 0", expected_line]
+    assert expected_line in pair.same("kafka-get-offsets", "--topic", f"{name[:-1]}.", "--exclude-internal-topics")
 
 
 @pytest.mark.feature("kafka-producer-perf-test, with and without transactions", client=TOOLS)

@@ -46,9 +46,9 @@ def comparable_lines(text: str) -> list[str]:
 
 
 def run(cluster: Cluster, tool: str, *arguments: str) -> list[str]:
-    first = [arguments[0]] if tool == "kafka-cluster" else []
-    other_arguments = arguments[len(first) :]
-    finished = run_tool(tool, *first, "--bootstrap-server", cluster.bootstrap, *other_arguments)
+    subcommand = [arguments[0]] if tool == "kafka-cluster" else []
+    other_arguments = arguments[len(subcommand) :]
+    finished = run_tool(tool, *subcommand, "--bootstrap-server", cluster.bootstrap, *other_arguments)
     return [f"exit {finished.returncode}", *comparable_lines(finished.stdout)]
 
 
@@ -97,10 +97,10 @@ def test_replicas_and_leaders_are_moved(clusters: dict[str, Cluster], tmp_path: 
     assert "Reassignment of partition moved-0 is completed." in verified
     described = same(clusters, "kafka-topics", "--describe", "--topic", "moved")
     assert "Topic: moved Partition: 0 Leader: 1 Replicas: 3,1 Isr: ['1', '3'] Elr: LastKnownElr:" in described
-    one = ("--topic", "moved", "--partition", "0")
+    moved_partition = ("--topic", "moved", "--partition", "0")
     for _ in range(2):
-        assert same(clusters, ELECT, "--election-type", "preferred", *one)[0] == "exit 0"
-    same(clusters, ELECT, "--election-type", "unclean", *one)
+        assert same(clusters, ELECT, "--election-type", "preferred", *moved_partition)[0] == "exit 0"
+    same(clusters, ELECT, "--election-type", "unclean", *moved_partition)
     same(clusters, ELECT, "--election-type", "preferred", "--topic", "moved", "--partition", "7")
     described = same(clusters, "kafka-topics", "--describe", "--topic", "moved")
     assert "Topic: moved Partition: 0 Leader: 3 Replicas: 3,1 Isr: ['1', '3'] Elr: LastKnownElr:" in described
@@ -150,21 +150,21 @@ def test_configurations_are_changed(clusters: dict[str, Cluster]) -> None:
     create(clusters, "settings", "1:2:3")
     topic = ("--entity-type", "topics", "--entity-name", "settings")
     all_brokers = ("--entity-type", "brokers", "--entity-default")
-    one = ("--entity-type", "brokers", "--entity-name", "1")
+    one_broker = ("--entity-type", "brokers", "--entity-name", "1")
     alter = ("kafka-configs", "--alter")
     assert same(clusters, *alter, *topic, "--add-config", "cleanup.policy=[delete,compact]")[0] == "exit 0"
     assert same(clusters, *alter, *topic, "--add-config", "no.such=5")[0] == "exit 1"
     assert len(same(clusters, "kafka-configs", "--describe", *topic)) == 3
     assert same(clusters, *alter, *topic, "--delete-config", "cleanup.policy")[0] == "exit 0"
     assert same(clusters, *alter, *all_brokers, "--add-config", "log.segment.bytes=20000000")[0] == "exit 0"
-    assert same(clusters, *alter, *one, "--add-config", "log.segment.bytes=30000000")[0] == "exit 0"
-    assert same(clusters, *alter, *one, "--add-config", "node.id=3")[0] == "exit 1"
-    assert same(clusters, *alter, *one, "--add-config", "min.insync.replicas=3")[0] == "exit 1"
+    assert same(clusters, *alter, *one_broker, "--add-config", "log.segment.bytes=30000000")[0] == "exit 0"
+    assert same(clusters, *alter, *one_broker, "--add-config", "node.id=3")[0] == "exit 1"
+    assert same(clusters, *alter, *one_broker, "--add-config", "min.insync.replicas=3")[0] == "exit 1"
     assert same(clusters, *alter, *all_brokers, "--delete-config", "min.insync.replicas")[0] == "exit 1"
     assert len(same(clusters, "kafka-configs", "--describe", *all_brokers)) == 4
-    assert len(same(clusters, "kafka-configs", "--describe", *one)) == 3
+    assert len(same(clusters, "kafka-configs", "--describe", *one_broker)) == 3
     # A topic configuration affects the description of brokers, and the tool selects a broker at random.
-    for entity in (all_brokers, one):
+    for entity in (all_brokers, one_broker):
         assert same(clusters, *alter, *entity, "--delete-config", "log.segment.bytes")[0] == "exit 0"
 
 

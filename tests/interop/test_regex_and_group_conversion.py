@@ -84,7 +84,7 @@ def test_active_group_is_converted_and_converted_back(
     """The first member of the consumer protocol converts the group. When the last one leaves, it is converted back."""
     make_topic(pair, name)
     group = f"g-{name}"
-    by_protocol = {each: GroupOptions(group, each) for each in ("classic", "consumer")}
+    by_protocol = {protocol: GroupOptions(group, protocol) for protocol in ("classic", "consumer")}
     active: dict[str, list[GroupConsumer]] = {bootstrap: [] for bootstrap in pair.bootstraps.values()}
 
     def join(protocol: str, assignments: list[list[int]]) -> None:

@@ -55,7 +55,7 @@ def test_verifiable_producer_reports_the_same(pair: ToolComparison, name: str, a
     make_topic(pair, name)
     count = ("--max-messages", str(RECORDS), "--repeating-keys", "7", "--value-prefix", "1")
     finished = pair.finished(PRODUCER, "--topic", name, *count, "--acks", acks)
-    events_by_broker = {broker: sorted(events(each), key=json.dumps) for broker, each in finished.items()}
+    events_by_broker = {broker: sorted(events(tool_run), key=json.dumps) for broker, tool_run in finished.items()}
     assert len(named(same(events_by_broker), "producer_send_success")) == RECORDS
 
 
@@ -70,7 +70,7 @@ def test_verifiable_consumer_reports_the_same(
         write_records(drivers, bootstrap, name, RECORDS)
     group = ("--group-id", f"g-{name}", "--group-protocol", protocol, "--max-messages", str(RECORDS), "--verbose")
     finished = pair.finished(CONSUMER, "--topic", name, *group, *options)
-    outputs = {broker: events(each) for broker, each in finished.items()}
+    outputs = {broker: events(tool_run) for broker, tool_run in finished.items()}
     for kind in ("startup_complete", "partitions_assigned", "shutdown_complete"):
         same({broker: named(printed, kind) for broker, printed in outputs.items()})
     # The number of records per poll and per commit varies between runs.
@@ -100,7 +100,7 @@ def test_transactional_message_copier_reports_the_same(
     # a subscribed consumer does not know the end offset
     mode = ("--group-mode", "--max-messages", str(expected)) if group_mode else ()
     running = pair.start(COPIER, "--transactional-id", f"id-{name}", *places, *transactions, *chance, *mode)
-    reports = {broker: without_repeats(events(each.wait())) for broker, each in running.items()}
+    reports = {broker: without_repeats(events(tool_run.wait())) for broker, tool_run in running.items()}
     if group_mode:  # a poll returns fewer records if the fetch from the other partition is not complete yet
         reports = {
             broker: [report for report in printed if report["stage"] != "ProcessLoop"]
@@ -133,7 +133,7 @@ def test_console_consumer_prints_the_same(pair: ToolComparison, drivers: Callabl
             (producer.abort if number % 3 == 1 else producer.commit)()
         producer.close()
     fields = ("key", "timestamp", "headers", "partition", "offset", "epoch")
-    printing = [word for each in fields for word in ("--formatter-property", f"print.{each}=true")]
+    printing = [word for field in fields for word in ("--formatter-property", f"print.{field}=true")]
     for isolation, expected in (("read_committed", 8), ("read_uncommitted", 12)):
         read = ("--topic", name, "--from-beginning", "--isolation-level", isolation)
         count = ("--max-messages", str(expected))

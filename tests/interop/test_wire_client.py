@@ -105,7 +105,7 @@ async def test_producer_writes_each_record_once_while_a_broker_is_killed(
         await producer.commit()
     assert sorted(await values(cluster, topic, IsolationLevel.READ_COMMITTED)) == list(range(3 * ROUNDS))
     status = await cluster_status(cluster)
-    assert sorted({*status.unreachable, *(each.node_id for each in status.brokers if each.fenced)}) == [node_id]
+    assert sorted({*status.unreachable, *(broker.node_id for broker in status.brokers if broker.fenced)}) == [node_id]
     assert (await describe_transaction(cluster, identity)).coordinator != node_id or victim == "leader"
 
 

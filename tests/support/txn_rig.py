@@ -95,7 +95,7 @@ class CoreRig:
         self.core.on_committed(self.offset)
 
     def do(self, command: c.Command) -> Any:
-        """The reply, the name of the error, or "RETRY" (with whatever was written first)."""
+        """Return the reply, the name of the error, or "RETRY". Before RETRY the core may have written records."""
         try:
             decision = self.pure.decide(self.core, command, self.now_ms)
         except Refusal as refusal:

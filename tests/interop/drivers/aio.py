@@ -148,13 +148,15 @@ class AioMember:
         return [as_message(record) for records in polled.values() for record in records]
 
     def assigned(self) -> list[int]:
-        return sorted(each.partition for each in self.consumer.assignment())
+        return sorted(partition.partition for partition in self.consumer.assignment())
 
     def commit(self) -> None:
         self._loop.run(self.consumer.commit())
 
     def committed(self, partitions: list[int]) -> list[int | None]:
-        return [self._loop.run(self.consumer.committed(TopicPartition(self._topic, each))) for each in partitions]
+        return [
+            self._loop.run(self.consumer.committed(TopicPartition(self._topic, partition))) for partition in partitions
+        ]
 
     def close(self) -> None:
         self._loop.run(self.consumer.stop())

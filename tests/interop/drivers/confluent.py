@@ -79,7 +79,7 @@ class ConfluentProducer:
 
     def send_offsets(self, consumer: Any) -> None:
         member: Consumer = consumer.consumer
-        positions = [each for each in member.position(member.assignment()) if each.offset >= 0]
+        positions = [position for position in member.position(member.assignment()) if position.offset >= 0]
         self._call(
             lambda: self._producer.send_offsets_to_transaction(positions, member.consumer_group_metadata(), TIMEOUT_S)
         )
@@ -122,8 +122,8 @@ class ConfluentMember:
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Drop polled records of revoked partitions: another member processes them. It is called within a poll."""
-        gone = [(each.topic, each.partition) for each in partitions]
-        self._polled = [each for each in self._polled if (each.topic(), each.partition()) not in gone]
+        gone = [(partition.topic, partition.partition) for partition in partitions]
+        self._polled = [message for message in self._polled if (message.topic(), message.partition()) not in gone]
 
     def poll(self, seconds: float) -> list[Message]:
         self._polled = []
@@ -134,10 +134,10 @@ class ConfluentMember:
                 self._polled.append(message)
             elif not error.retriable() and error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise KafkaException(error)
-        return [as_message(each) for each in self._polled]
+        return [as_message(message) for message in self._polled]
 
     def assigned(self) -> list[int]:
-        return sorted(each.partition for each in self.consumer.assignment())
+        return sorted(partition.partition for partition in self.consumer.assignment())
 
     def commit(self) -> None:
         with contextlib.suppress(NothingToCommit):

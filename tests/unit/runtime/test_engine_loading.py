@@ -12,10 +12,10 @@ from tests.support.fake_shard_log import FakeShardLog
 
 
 async def test_load_replays_the_log_and_effects_wait_for_its_commit() -> None:
-    before = await Rig(lag=True).loaded()
-    before.put("a", 1)
-    before.put("b", 2)
-    rig = await Rig(before.log.successor()).loaded()
+    previous = await Rig(lag=True).loaded()
+    previous.put("a", 1)
+    previous.put("b", 2)
+    rig = await Rig(previous.log.successor()).loaded()
     assert rig.cells.values == {"a": 1, "b": 2}
     rig.log.commit(upto=1)
     assert rig.effects == []
@@ -24,9 +24,9 @@ async def test_load_replays_the_log_and_effects_wait_for_its_commit() -> None:
 
 
 async def test_commands_wait_for_the_load_for_a_bounded_time_only() -> None:
-    before = await Rig().loaded()
-    before.put("a", 1)
-    rig = Rig(before.log.successor(), wait_ms_max=5)
+    previous = await Rig().loaded()
+    previous.put("a", 1)
+    rig = Rig(previous.log.successor(), wait_ms_max=5)
     early, impatient = rig.get("a"), rig.engine.submit(Get("a"), timeout_ms=TIMEOUT_MS, wait_ms=0)
     with pytest.raises(Refusal) as refusal:
         await impatient
@@ -34,16 +34,16 @@ async def test_commands_wait_for_the_load_for_a_bounded_time_only() -> None:
     assert not early.done()
     await rig.loaded()
     assert early.result() == 1
-    late = Rig(before.log.successor(), wait_ms_max=1).get("a")
+    late = Rig(previous.log.successor(), wait_ms_max=1).get("a")
     with pytest.raises(Refusal) as refusal:
         await late
     assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 async def test_unload_cancels_the_load_and_refuses_waiting_commands() -> None:
-    before = await Rig().loaded()
-    before.put("a", 1)
-    rig = Rig(before.log.successor())
+    previous = await Rig().loaded()
+    previous.put("a", 1)
+    rig = Rig(previous.log.successor())
     waiting = rig.get("a")
     rig.log.before_replay = rig.engine.unload
     with pytest.raises(LoadCancelled):
@@ -63,10 +63,10 @@ async def test_load_that_starts_after_the_unload_reads_nothing() -> None:
 
 
 async def test_commands_wait_until_all_loaded_records_are_committed() -> None:
-    before = await Rig(lag=True).loaded()
-    before.put("a", 1)
-    before.put("b", 2)
-    rig = await Rig(before.log.successor()).loaded()
+    previous = await Rig(lag=True).loaded()
+    previous.put("a", 1)
+    previous.put("b", 2)
+    rig = await Rig(previous.log.successor()).loaded()
     early = [rig.put("c", 3), rig.get("c"), rig.put("a", 0)]
     rig.log.commit(upto=1)
     assert (rig.engine.waiting, len(rig.log.batches), rig.effects) == (3, 0, [])
@@ -77,9 +77,9 @@ async def test_commands_wait_until_all_loaded_records_are_committed() -> None:
 
 
 async def test_unload_refuses_commands_that_wait_for_the_commit_of_the_load() -> None:
-    before = await Rig(lag=True).loaded()
-    before.put("a", 7)
-    rig = await Rig(before.log.successor()).loaded()
+    previous = await Rig(lag=True).loaded()
+    previous.put("a", 7)
+    rig = await Rig(previous.log.successor()).loaded()
     waiting = rig.get("a")
     rig.engine.unload()
     rig.log.commit()

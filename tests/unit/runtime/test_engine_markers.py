@@ -74,9 +74,9 @@ async def test_commit_during_the_write_releases_no_reply_before_the_marker_is_ap
 
 
 async def test_marker_is_refused_before_the_shard_is_active() -> None:
-    before = await Rig(lag=True).loaded()
-    before.put("a", 1)
-    rig = Rig(before.log.successor(lag=True))
+    previous = await Rig(lag=True).loaded()
+    previous.put("a", 1)
+    rig = Rig(previous.log.successor(lag=True))
     assert refusal_of(lambda: mark(rig, never)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     refusals: list[ErrorCode] = []
     rig.log.before_replay = lambda: refusals.append(refusal_of(lambda: mark(rig, never)))
@@ -131,11 +131,11 @@ async def test_unload_during_the_write_of_a_marker() -> None:
 
 
 async def test_marker_is_replayed_in_the_order_of_the_log() -> None:
-    before = await Rig().loaded()
-    before.put("a", 1)
-    mark(before)
-    before.put("b", 2)
-    rig = await Rig(before.log.successor()).loaded()
+    previous = await Rig().loaded()
+    previous.put("a", 1)
+    mark(previous)
+    previous.put("b", 2)
+    rig = await Rig(previous.log.successor()).loaded()
     assert rig.cells.values == {"a": 1, "markers": 1, "b": 2}
 
 

@@ -52,9 +52,9 @@ SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=100)
 
 @pytest.fixture
 def disk() -> Iterator[OsDisk]:
-    made = OsDisk()
-    yield made
-    made.close()
+    os_disk = OsDisk()
+    yield os_disk
+    os_disk.close()
 
 
 @pytest.fixture
@@ -263,6 +263,6 @@ def test_log_with_a_violated_invariant_is_recovered_by_the_next_start(
     with violation_of(LOG_OFFSETS):
         log.update_high_watermark(3)
     log.close(clean=True)
-    again = open_log(disk, str(tmp_path), SMALL)
-    assert (again.log_start_offset, again.log_end_offset) == (0, 5)
-    append(again, batch())
+    reopened = open_log(disk, str(tmp_path), SMALL)
+    assert (reopened.log_start_offset, reopened.log_end_offset) == (0, 5)
+    append(reopened, batch())

@@ -55,12 +55,12 @@ class Logs:
     def offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
         [topic] = request.topics
         rows = []
-        for each in topic.partitions:
-            end = self.ends[each.partition_index]
+        for partition in topic.partitions:
+            end = self.ends[partition.partition_index]
             if request.isolation_level == IsolationLevel.READ_COMMITTED:
-                end = self.stable.get(each.partition_index, end)
-            offset = self.first if each.timestamp == EARLIEST_TIMESTAMP else end
-            rows.append(ListOffsetsPartitionResponse(partition_index=each.partition_index, offset=offset))
+                end = self.stable.get(partition.partition_index, end)
+            offset = self.first if partition.timestamp == EARLIEST_TIMESTAMP else end
+            rows.append(ListOffsetsPartitionResponse(partition_index=partition.partition_index, offset=offset))
         return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic.name, partitions=rows)])
 
     def fetch(self, request: FetchRequest) -> Step:
@@ -68,7 +68,7 @@ class Logs:
             return self.faults.pop(0)
         node_id = self.kafka.received[-1].node_id
         [topic] = request.topics
-        rows = [self._partition(node_id, each.partition, each.fetch_offset) for each in topic.partitions]
+        rows = [self._partition(node_id, partition.partition, partition.fetch_offset) for partition in topic.partitions]
         return FetchResponse(responses=[FetchableTopicResponse(topic=TOPIC, topic_id=topic.topic_id, partitions=rows)])
 
     def _partition(self, node_id: int, index: int, offset: int) -> PartitionData:
@@ -94,7 +94,7 @@ def read(kafka: FakeKafka, **options: Any) -> list[tuple[int, int, bytes | None]
     async def test() -> list[tuple[int, int, bytes | None]]:
         async with Cluster(kafka.bootstrap) as cluster:
             batches = Consumer(cluster, TOPIC, **options).batches()
-            return [(each.partition, each.offset, each.value) async for records in batches for each in records]
+            return [(record.partition, record.offset, record.value) async for records in batches for record in records]
 
     return run(kafka, test())
 
@@ -139,9 +139,9 @@ def test_partitions_of_several_leaders_are_read_in_order(kafka: FakeKafka) -> No
 def read_partitions(kafka: FakeKafka) -> set[tuple[int, int]]:
     """Return broker and partition of all fetches."""
     return {
-        (each.node_id, partition.partition)
-        for each in kafka.of(FetchRequest)
-        for topic in each.request.topics
+        (received.node_id, partition.partition)
+        for received in kafka.of(FetchRequest)
+        for topic in received.request.topics
         for partition in topic.partitions
     }
 
@@ -170,7 +170,7 @@ def test_the_isolation_level_decides_on_transactional_records(
     aborted = [(0, 1)] if isolation == IsolationLevel.READ_COMMITTED else []
     Logs(kafka, {0: log}, {0: 4}, stable={0: 3}, aborted=aborted)
     assert [value for _, _, value in read(kafka, isolation=isolation)] == expected
-    assert {each.request.isolation_level for each in kafka.of(FetchRequest)} == {isolation}
+    assert {received.request.isolation_level for received in kafka.of(FetchRequest)} == {isolation}
 
 
 @pytest.mark.parametrize("fault", [Fault.DISCONNECT, Fault.SILENCE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
@@ -183,7 +183,7 @@ def test_a_leader_that_changes_or_fails_is_found_again(kafka: FakeKafka, fault: 
 
     kafka.scripts[FetchRequest].appendleft(move)
     assert [value for _, _, value in read(kafka)] == [b"a", b"b", b"c"]
-    assert [each.node_id for each in kafka.of(FetchRequest)][:2] == [1, 3]
+    assert [received.node_id for received in kafka.of(FetchRequest)][:2] == [1, 3]
 
 
 def test_a_partition_without_a_leader_fails_at_the_deadline(kafka: FakeKafka) -> None:

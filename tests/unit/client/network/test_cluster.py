@@ -56,7 +56,7 @@ def delete(kafka: FakeKafka, *steps: Step, settings: Settings | None = None) -> 
 
 
 def nodes(kafka: FakeKafka, request: type[Any]) -> list[int]:
-    return [each.node_id for each in kafka.of(request)]
+    return [received.node_id for received in kafka.of(request)]
 
 
 def moved(kafka: FakeKafka, node_id: int, step: Step) -> Callable[[object], Step]:
@@ -120,7 +120,10 @@ def test_metadata_names_brokers_topics_and_leaders(kafka: FakeKafka) -> None:
             assert str(TopicPartition("t", 0)) == "t-0"
 
     run(kafka, test())
-    names = [None if each.request.topics is None else len(each.request.topics) for each in kafka.of(MetadataRequest)]
+    names = [
+        None if received.request.topics is None else len(received.request.topics)
+        for received in kafka.of(MetadataRequest)
+    ]
     assert names == [0, None, 1], "a known topic is not fetched again"
 
 

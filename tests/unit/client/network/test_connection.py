@@ -58,7 +58,7 @@ def test_versions_are_agreed_once_and_the_newest_common_one_is_used(kafka: FakeK
 
     assert run(kafka, test()) == [["a"], ["b"]]
     assert len(kafka.of(ApiVersionsRequest)) == 1
-    assert [each.version for each in kafka.of(ListGroupsRequest)] == [4, 4]
+    assert [received.version for received in kafka.of(ListGroupsRequest)] == [4, 4]
 
 
 def test_a_broker_that_does_not_know_the_version_request_is_used_by_its_version_0_response(kafka: FakeKafka) -> None:

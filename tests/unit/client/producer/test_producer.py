@@ -72,9 +72,9 @@ def added(code: ErrorCode = ErrorCode.NONE) -> AddPartitionsToTxnResponse:
 def produce_requests(kafka: FakeKafka) -> list[tuple[int, int, BatchHeader]]:
     """Return the broker, the partition and the batch header of each produce request."""
     rows = []
-    for each in kafka.of(ProduceRequest):
-        data = each.request.topic_data[0].partition_data[0]
-        rows.append((each.node_id, data.index, read_header(bytes(data.records))))
+    for received in kafka.of(ProduceRequest):
+        data = received.request.topic_data[0].partition_data[0]
+        rows.append((received.node_id, data.index, read_header(bytes(data.records))))
     return rows
 
 
@@ -99,8 +99,8 @@ def test_records_are_written_to_the_leaders_of_their_partitions(kafka: FakeKafka
     kafka.script(ProduceRequest, *[acknowledged(offset) for offset in (10, 20, 30)])
     records = [ProducerRecord(None, b"%d" % number, partition=number % 3) for number in range(6)]
     written = with_producer(kafka, lambda producer: producer.send(TOPIC, records))
-    assert sorted((each.partition, each.records) for each in written) == [(0, 2), (1, 2), (2, 2)]
-    assert sorted(each.base_offset for each in written) == [10, 20, 30]
+    assert sorted((report.partition, report.records) for report in written) == [(0, 2), (1, 2), (2, 2)]
+    assert sorted(report.base_offset for report in written) == [10, 20, 30]
     assert sorted((node_id, index) for node_id, index, _ in produce_requests(kafka)) == [(1, 0), (2, 1), (3, 2)]
     batch = bytes(kafka.of(ProduceRequest)[0].request.topic_data[0].partition_data[0].records)
     assert [record.timestamp for record in iter_records(batch, max_decompressed_bytes=1)] == [1_234, 1_234]
@@ -141,7 +141,7 @@ def test_a_batch_is_sent_again_to_the_new_leader_with_its_sequence_numbers(kafka
     assert with_producer(kafka, test) == [0, 5]
     headers = [header for _, _, header in produce_requests(kafka)]
     assert [node_id for node_id, _, _ in produce_requests(kafka)] == [1, 1, 3]
-    assert [(each.producer_id, each.base_sequence, each.record_count) for each in headers] == [
+    assert [(header.producer_id, header.base_sequence, header.record_count) for header in headers] == [
         (7, 0, 1),
         (7, 1, 2),
         (7, 1, 2),
@@ -223,14 +223,14 @@ def test_a_transaction_adds_its_partitions_once_and_ends(kafka: FakeKafka, commi
 
     with_producer(kafka, test, ID)
     headers = [header for _, _, header in produce_requests(kafka)]
-    assert [(each.is_transactional, each.producer_epoch, each.base_sequence) for each in headers] == [
+    assert [(header.is_transactional, header.producer_epoch, header.base_sequence) for header in headers] == [
         (True, 4, 0),
         (True, 4, 1),
         (True, 4, 2),
     ]
     assert len(kafka.of(AddPartitionsToTxnRequest)) == 3, "one was retried"
-    assert {each.node_id for each in kafka.of(EndTxnRequest)} == {2}
-    assert [each.request.committed for each in kafka.of(EndTxnRequest)] == [commit] * 3
+    assert {received.node_id for received in kafka.of(EndTxnRequest)} == {2}
+    assert [received.request.committed for received in kafka.of(EndTxnRequest)] == [commit] * 3
     assert len(kafka.of(InitProducerIdRequest)) == 1
 
 
@@ -290,7 +290,7 @@ def test_a_cancelled_send_can_only_be_aborted(kafka: FakeKafka) -> None:
         await producer.abort()
 
     with_producer(kafka, test, ID)
-    assert [each.request.committed for each in kafka.of(EndTxnRequest)] == [False]
+    assert [received.request.committed for received in kafka.of(EndTxnRequest)] == [False]
 
 
 @pytest.mark.parametrize("operation", ["add", "send", "commit"])
@@ -318,7 +318,7 @@ def test_a_commit_whose_response_is_lost_is_repeated(kafka: FakeKafka) -> None:
     kafka.script(ProduceRequest, acknowledged())
     kafka.script(EndTxnRequest, Fault.DISCONNECT, EndTxnResponse())
     with_producer(kafka, transaction, ID)
-    assert [each.request.committed for each in kafka.of(EndTxnRequest)] == [True, True]
+    assert [received.request.committed for received in kafka.of(EndTxnRequest)] == [True, True]
 
 
 @pytest.mark.parametrize("operation", ["commit", "abort", "send"])

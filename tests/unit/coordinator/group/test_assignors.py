@@ -41,14 +41,14 @@ def group(
 def specs(draw: st.DrawFn, *, same: bool | None = None) -> GroupSpec:
     """Generate a group with disjoint old targets. Some contain partitions and topics that no longer exist."""
     partitions = draw(counts)
-    known = list(partitions)
-    some = st.lists(st.sampled_from(known), unique=True).map(tuple)
+    topic_ids = list(partitions)
+    topic_lists = st.lists(st.sampled_from(topic_ids), unique=True).map(tuple)
     members = draw(names)
     if draw(st.booleans()) if same is None else same:
-        subscription = draw(some)
+        subscription = draw(topic_lists)
         subscriptions = dict.fromkeys(members, subscription)
     else:
-        subscriptions = {name: draw(some) for name in members}
+        subscriptions = {name: draw(topic_lists) for name in members}
     old: dict[str, dict[bytes, set[int]]] = {name: {} for name in members}
     gone = [(topic_id, number) for topic_id in TOPICS for number in range(9)]
     for topic_id, number in draw(st.lists(st.sampled_from(gone), unique=True, max_size=30)):
@@ -58,22 +58,24 @@ def specs(draw: st.DrawFn, *, same: bool | None = None) -> GroupSpec:
 
 
 def owned(targets: Mapping[str, Target]) -> dict[tuple[bytes, int], str]:
-    found: dict[tuple[bytes, int], str] = {}
+    owners: dict[tuple[bytes, int], str] = {}
     for name, target in targets.items():
         for topic_id, numbers in target.items():
             assert numbers, "topic without partitions"
             for number in numbers:
-                assert found.setdefault((topic_id, number), name) == name, "two owners"
-    return found
+                assert owners.setdefault((topic_id, number), name) == name, "two owners"
+    return owners
 
 
 def check_valid(spec: GroupSpec, targets: Mapping[str, Target]) -> None:
     """Assert that exactly the subscribed partitions are assigned, each to one of its subscribers."""
-    found = owned(targets)
+    owners = owned(targets)
     assert targets.keys() == spec.members.keys()
-    wanted = dict.fromkeys(topic_id for member in spec.members.values() for topic_id in member.topics)
-    assert found.keys() == {(topic_id, number) for topic_id in wanted for number in range(spec.partitions[topic_id])}
-    for (topic_id, _), name in found.items():
+    subscribed = dict.fromkeys(topic_id for member in spec.members.values() for topic_id in member.topics)
+    assert owners.keys() == {
+        (topic_id, number) for topic_id in subscribed for number in range(spec.partitions[topic_id])
+    }
+    for (topic_id, _), name in owners.items():
         assert topic_id in spec.members[name].topics
 
 
@@ -81,7 +83,7 @@ def size(target: Target) -> int:
     return sum(len(numbers) for numbers in target.values())
 
 
-def again(spec: GroupSpec, targets: Mapping[str, Target]) -> GroupSpec:
+def rejoined(spec: GroupSpec, targets: Mapping[str, Target]) -> GroupSpec:
     return replace(spec, members={name: replace(spec.members[name], target=targets[name]) for name in spec.members})
 
 
@@ -137,7 +139,7 @@ def test_uniform_leaves_no_move_that_improves_the_balance(spec: GroupSpec) -> No
 @given(spec=specs())
 def test_uniform_without_a_change_returns_the_same_assignment(spec: GroupSpec) -> None:
     targets = assign_uniform(spec)
-    assert assign_uniform(again(spec, targets)) == targets
+    assert assign_uniform(rejoined(spec, targets)) == targets
 
 
 @given(spec=specs(), leaver=st.integers(0, 8))
@@ -147,8 +149,11 @@ def test_uniform_after_a_leave_takes_nothing_from_other_members(spec: GroupSpec,
     names = list(spec.members)
     if not spec.homogeneous or len(names) < 2:
         return
-    after = again(spec, targets)
-    left = replace(after, members={name: after.members[name] for name in names if name != names[leaver % len(names)]})
+    rejoined_spec = rejoined(spec, targets)
+    left = replace(
+        rejoined_spec,
+        members={name: rejoined_spec.members[name] for name in names if name != names[leaver % len(names)]},
+    )
     for name, target in assign_uniform(left).items():
         for topic_id, numbers in targets[name].items():
             assert numbers <= target[topic_id]
@@ -191,8 +196,8 @@ def test_groups_without_members_or_topics() -> None:
 def test_uniform_terminates_for_large_heterogeneous_groups(data: st.DataObject) -> None:
     topics = [bytes([number]) * 16 for number in range(20)]
     partitions = {topic_id: data.draw(st.integers(1, 40)) for topic_id in topics}
-    some = st.lists(st.sampled_from(topics), unique=True, min_size=1, max_size=6).map(tuple)
-    spec = group({f"m{number:02}": data.draw(some) for number in range(40)}, partitions)
+    topic_lists = st.lists(st.sampled_from(topics), unique=True, min_size=1, max_size=6).map(tuple)
+    spec = group({f"m{number:02}": data.draw(topic_lists) for number in range(40)}, partitions)
     targets = assign_uniform(spec)
     check_valid(spec, targets)
-    assert assign_uniform(again(spec, targets)) == targets
+    assert assign_uniform(rejoined(spec, targets)) == targets

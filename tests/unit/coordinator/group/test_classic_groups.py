@@ -62,11 +62,11 @@ def test_metadata_is_copied_from_the_network_buffer() -> None:
 def test_pending_member_ids_per_group_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join, "PENDING_MAX", 3)
     rig = ClassicRig()
-    given = [rig.join() for _ in range(4)]
-    assert [reply.error_code for reply in given] == [ErrorCode.MEMBER_ID_REQUIRED] * 3 + [
+    replies = [rig.join() for _ in range(4)]
+    assert [reply.error_code for reply in replies] == [ErrorCode.MEMBER_ID_REQUIRED] * 3 + [
         ErrorCode.COORDINATOR_NOT_AVAILABLE
     ]
-    assert given[3].member_id == ""
+    assert replies[3].member_id == ""
     rig.wait(10_000)
     assert rig.group.pending_ids == {}
     assert rig.join().error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -74,10 +74,10 @@ def test_pending_member_ids_per_group_are_limited(monkeypatch: pytest.MonkeyPatc
 
 def test_selected_protocol_is_the_one_that_most_members_prefer() -> None:
     rig = ClassicRig()
-    both = [("range", b""), ("sticky", b"")]
-    first = rig.join(version=3, protocols=[*both, ("only here", b"")])
-    rig.join(version=3, protocols=both[::-1])
-    rig.join(version=3, protocols=both[::-1])
+    protocols = [("range", b""), ("sticky", b"")]
+    first = rig.join(version=3, protocols=[*protocols, ("only here", b"")])
+    rig.join(version=3, protocols=protocols[::-1])
+    rig.join(version=3, protocols=protocols[::-1])
     rig.wait(6_000)
     assert rig.responses[first].protocol_name == "sticky"
 
@@ -101,16 +101,25 @@ def test_number_of_groups_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_describe_groups_response() -> None:
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     (member,) = rig.stable("i", protocols=[("range", b"meta")])
-    found = rig.describe()
-    assert (found.group_state, found.protocol_type, found.protocol_data) == ("Stable", "consumer", "range")
-    (one,) = found.members
-    assert (one.member_id, one.group_instance_id, one.client_id, one.client_host) == (member, "i", "c", "/127.0.0.1")
-    assert (one.member_metadata, one.member_assignment) == (b"meta", member.encode())
+    description = rig.describe()
+    assert (description.group_state, description.protocol_type, description.protocol_data) == (
+        "Stable",
+        "consumer",
+        "range",
+    )
+    (described,) = description.members
+    assert (described.member_id, described.group_instance_id, described.client_id, described.client_host) == (
+        member,
+        "i",
+        "c",
+        "/127.0.0.1",
+    )
+    assert (described.member_metadata, described.member_assignment) == (b"meta", member.encode())
     rig.join(member, instance="i", protocols=[("range", b"new")])
-    found = rig.describe()
-    assert (found.group_state, found.protocol_data) == ("CompletingRebalance", "")
-    assert found.members[0].member_metadata == b""
-    assert found.authorized_operations == -2147483648
+    description = rig.describe()
+    assert (description.group_state, description.protocol_data) == ("CompletingRebalance", "")
+    assert description.members[0].member_metadata == b""
+    assert description.authorized_operations == -2147483648
 
 
 class Foreign:
@@ -130,9 +139,9 @@ class Foreign:
 def test_describe_groups_of_a_consumer_group_returns_group_id_not_found() -> None:
     rig = ClassicRig()
     rig.core.state.groups[GROUP] = Foreign(is_empty=False)  # type: ignore[assignment]
-    found = rig.describe()
-    assert (found.group_state, found.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
-    assert found.error_message == "Group g is not a classic group."
+    description = rig.describe()
+    assert (description.group_state, description.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
+    assert description.error_message == "Group g is not a classic group."
     assert rig.describe(version=5).error_code == ErrorCode.NONE
 
 
@@ -241,8 +250,8 @@ def test_empty_group_has_no_timers() -> None:
 def test_replaced_static_member_has_no_session_timer() -> None:
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     rig.stable("i")
-    again = rig.join(instance="i")
-    assert list(rig.timers) == [("classic session", GROUP, again.member_id)]
+    rejoined = rig.join(instance="i")
+    assert list(rig.timers) == [("classic session", GROUP, rejoined.member_id)]
 
 
 # ---- conversion -----------------------------------------------------------------------------------------------------

@@ -46,24 +46,24 @@ def test_restored_members_have_the_selected_protocol() -> None:
     group.protocol_name, group.generation, group.state = "range", 4, ClassicState.STABLE
     entry = from_record(replace(group_record(group, {"a": b"x"}, detail=None), memo=None))
     assert entry is not None
-    found = restored_group("g", entry.value)
-    assert (found.state, found.generation, found.leader, found.protocol_name) == (ClassicState.STABLE, 4, "a", "range")
-    assert (found.protocol_type, found.state_ms, found.instances) == ("consumer", 5, {"i": "b"})
-    assert [(m.member_id, m.protocols, m.assignment) for m in found.members.values()] == [
+    group = restored_group("g", entry.value)
+    assert (group.state, group.generation, group.leader, group.protocol_name) == (ClassicState.STABLE, 4, "a", "range")
+    assert (group.protocol_type, group.state_ms, group.instances) == ("consumer", 5, {"i": "b"})
+    assert [(m.member_id, m.protocols, m.assignment) for m in group.members.values()] == [
         ("a", (("range", b"ra"),), b"x"),
         ("b", (("range", b"rb"),), b""),
     ]
-    assert (found.members["b"].rebalance_timeout_ms, found.members["b"].session_timeout_ms) == (60, 50)
+    assert (group.members["b"].rebalance_timeout_ms, group.members["b"].session_timeout_ms) == (60, 50)
 
 
 def test_records_of_old_brokers_have_one_timeout_and_no_leader() -> None:
     member = MemberMetadata(member_id="a", session_timeout=50)
     value = GroupMetadataValue(protocol_type="consumer", protocol="range", leader=None, members=[member])
-    found = restored_group("g", value)
-    assert found.members["a"].rebalance_timeout_ms == 50
-    assert found.leader == "a"
-    assert found.state_ms is None
-    assert found.topics is None
+    group = restored_group("g", value)
+    assert group.members["a"].rebalance_timeout_ms == 50
+    assert group.leader == "a"
+    assert group.state_ms is None
+    assert group.topics is None
 
 
 def test_loaded_group_with_members_and_no_leader_rebalances() -> None:

@@ -104,9 +104,9 @@ def test_memory_of_classic_members_is_bounded(monkeypatch: pytest.MonkeyPatch) -
     full = rig.join(version=3, group="other", protocols=metadata)
     assert ErrorCode(full.error_code).name == FULL
     assert "other" not in rig.core.state.groups
-    again = rig.join(member_id, protocols=[("range", b"x" * 150)])
-    assert not isinstance(again, int)
-    assert again.error_code == ErrorCode.NONE, "a member may rejoin with larger metadata"
+    reply = rig.join(member_id, protocols=[("range", b"x" * 150)])
+    assert not isinstance(reply, int)
+    assert reply.error_code == ErrorCode.NONE, "a member may rejoin with larger metadata"
 
 
 @pytest.mark.parametrize("length", [1, 10_000])
@@ -153,10 +153,10 @@ def test_static_member_returns_when_memory_is_used_up(monkeypatch: pytest.Monkey
     assert isinstance(rig.enter("A", "t", instance="i"), Client)
     assert not isinstance(rig.send_leave("A", -2), str)
     use_up_memory(monkeypatch, rig.core.state)
-    again = rig.beat(
+    reply = rig.beat(
         "B", 0, owned={}, rebalance_timeout_ms=60_000, subscribed_topic_names=["t"], instance_id="i", client="c-2"
     )
-    assert not isinstance(again, str), again
+    assert not isinstance(reply, str), reply
 
 
 def test_text_bytes_count_the_widest_character() -> None:

@@ -226,7 +226,7 @@ async def test_list_groups_includes_all_shards() -> None:
     await groups.coordinator.on_leadership(OTHER_SHARD, 0, FakeShardLog())
     for group in ("g", "h"):
         groups.commit(1, group).result()
-    assert [each.group_id for each in await groups.coordinator.list_groups((), ())] == ["g", "h"]
+    assert [listed.group_id for listed in await groups.coordinator.list_groups((), ())] == ["g", "h"]
     groups.coordinator.stop()
     with pytest.raises(Refusal) as refusal:
         await groups.coordinator.list_groups((), ())

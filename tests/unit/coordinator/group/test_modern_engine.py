@@ -79,16 +79,16 @@ async def test_new_coordinator_restores_members_and_starts_their_timers() -> Non
     rig.submit(beat("A", 2))
     assert group_of(rig).members["A"].revoking
     rig.wait(500)
-    after = await rig.successor()
-    topics_of(after).make("t", 2)
-    assert sorted(group_of(after).members) == ["A", "B"]
-    after.wait(999)
-    assert sorted(group_of(after).members) == ["A", "B"]
-    after.wait(1)  # the rebalance time-out of A, which has not revoked its partitions
-    assert list(group_of(after).members) == ["B"]
-    after.wait(SESSION_MS)
-    assert group_of(after).is_empty
-    assert after.failures == []
+    successor = await rig.successor()
+    topics_of(successor).make("t", 2)
+    assert sorted(group_of(successor).members) == ["A", "B"]
+    successor.wait(999)
+    assert sorted(group_of(successor).members) == ["A", "B"]
+    successor.wait(1)  # the rebalance time-out of A, which has not revoked its partitions
+    assert list(group_of(successor).members) == ["B"]
+    successor.wait(SESSION_MS)
+    assert group_of(successor).is_empty
+    assert successor.failures == []
 
 
 async def test_regular_expressions_are_evaluated_in_slices_after_the_response() -> None:
@@ -99,13 +99,13 @@ async def test_regular_expressions_are_evaluated_in_slices_after_the_response() 
     assert group_of(rig).resolved == {}
     rig.engine._timers._expire()
     assert group_of(rig).resolution is not None
-    before = topics_of(rig).version()
+    version_before = topics_of(rig).version()
     topics_of(rig).make(
         "many-more-7"
     )  # found by the next evaluation only, so that an evaluation ends even if topics are created all the time
     rig.wait(0)
     resolved = group_of(rig).resolved["many-.*7"]
-    assert (len(resolved.topics), resolved.version) == (250, before)
+    assert (len(resolved.topics), resolved.version) == (250, version_before)
     assert group_of(rig).resolution is None
     assert outcome(rig.submit(beat("A", 1))).member_epoch == 2
     rig.wait(REGEX_INTERVAL_MS + 1)

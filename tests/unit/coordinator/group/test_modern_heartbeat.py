@@ -39,9 +39,9 @@ JOIN: dict[str, Any] = {
 
 @pytest.fixture
 def rig() -> ModernRig:
-    made = ModernRig()
-    made.topics.make("t", 4)
-    return made
+    modern_rig = ModernRig()
+    modern_rig.topics.make("t", 4)
+    return modern_rig
 
 
 def refusal(rig: ModernRig, version: int = LATEST, **fields: Any) -> Refusal:

@@ -149,8 +149,8 @@ def test_too_large_metadata_is_refused_only_for_its_partition(metadata: str, fit
     mixed.request.topics[0].partitions[0].committed_metadata = metadata
     assert errors(rig.do(mixed)) == {T3: expected, ("t", 4): "NONE"}
     assert errors(rig.do(commit_in_transaction(1, "g", {T3: 1}, metadata=metadata))) == {T3: expected}
-    found = rig.store.get("g", "t", 3)
-    assert (found is not None) is fits
+    stored = rig.store.get("g", "t", 3)
+    assert (stored is not None) is fits
     assert rig.replayed().offsets == rig.store
 
 

@@ -27,14 +27,14 @@ async def test_fetch_after_a_commit_waits_for_its_high_watermark() -> None:
     rig = await EngineRig().loaded()
     rig.submit(commit("g", {T0: 1}))
     rig.log.lag = True
-    before = rig.submit(fetch("g", T0))
+    fetch_before = rig.submit(fetch("g", T0))
     committed = rig.submit(commit("g", {T0: 2}))
-    after = rig.submit(fetch("g", T0))
-    assert fetched(outcome(before)) == {T0: 1}
-    assert (outcome(committed), outcome(after)) == (WAITS, WAITS)
+    fetch_after = rig.submit(fetch("g", T0))
+    assert fetched(outcome(fetch_before)) == {T0: 1}
+    assert (outcome(committed), outcome(fetch_after)) == (WAITS, WAITS)
     rig.log.commit()
     assert errors(outcome(committed)) == {T0: "NONE"}
-    assert fetched(outcome(after)) == {T0: 2}
+    assert fetched(outcome(fetch_after)) == {T0: 2}
 
 
 async def test_fetch_after_a_marker_waits_for_its_high_watermark() -> None:
@@ -131,15 +131,15 @@ async def test_each_batch_of_a_large_deletion_waits_for_the_commit_of_the_previo
     rig.log.lag = True
     rig.log.batches.clear()
     deleted = rig.submit(c.DeleteGroup("g"))
-    again = rig.submit(c.DeleteGroup("g"))
+    repeated = rig.submit(c.DeleteGroup("g"))
     rig.wait(0)
     assert [len(batch) for batch in rig.log.batches] == [4, 4]
     rig.log.commit()
     assert [len(batch) for batch in rig.log.batches] == [4, 4, 3]
-    assert (outcome(deleted), outcome(again)) == (WAITS, WAITS)
+    assert (outcome(deleted), outcome(repeated)) == (WAITS, WAITS)
     rig.log.commit()
     assert outcome(deleted) is None
-    assert outcome(again) == "GROUP_ID_NOT_FOUND"
+    assert outcome(repeated) == "GROUP_ID_NOT_FOUND"
     assert rig.core.state.groups == {}
     assert rig.engine.waiting == rig.engine.uncommitted == 0
 

@@ -33,9 +33,9 @@ CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, cleanup_policy=(
 
 @pytest.fixture
 def disk() -> Iterator[OsDisk]:
-    made = OsDisk()
-    yield made
-    made.close()
+    os_disk = OsDisk()
+    yield os_disk
+    os_disk.close()
 
 
 def put(**values: str | None) -> bytes:
@@ -49,15 +49,15 @@ async def test_compaction_keeps_the_last_value_of_each_key(disk: OsDisk, tmp_pat
     log = open_log(disk, str(tmp_path), CONFIG)
     for number in range(60):
         append(log, put(**{f"k{number % 7}": f"v{number}"}))
-    before = fetched(log, committed=False)
+    records_before = fetched(log, committed=False)
     bases = [segment.base_offset for segment in log.segments]
     assert len(bases) > 4
     done = await clean(log)
-    after = fetched(log, committed=False)
+    records_after = fetched(log, committed=False)
     assert done.end_offset == log.segments.active.base_offset == log.cleaned_to
-    assert latest(after) == latest(before)
-    assert [each for each in after if each.offset < done.end_offset] == [
-        each for each in before if done.end_offset - 7 <= each.offset < done.end_offset
+    assert latest(records_after) == latest(records_before)
+    assert [record for record in records_after if record.offset < done.end_offset] == [
+        record for record in records_before if done.end_offset - 7 <= record.offset < done.end_offset
     ]
     assert [segment.base_offset for segment in log.segments] == bases, (
         "before the compaction, no two segments fit one segment"
@@ -65,12 +65,12 @@ async def test_compaction_keeps_the_last_value_of_each_key(disk: OsDisk, tmp_pat
     assert done.bytes_after < done.bytes_before
     await clean(log)
     assert [segment.base_offset for segment in log.segments] == [0, bases[-1]]
-    assert fetched(log, committed=False) == after
+    assert fetched(log, committed=False) == records_after
     log.close(clean=True)
-    again = open_log(disk, str(tmp_path), LogConfig(), clean=True)
-    again.update_high_watermark(again.log_end_offset)
-    assert fetched(again, committed=False) == after
-    assert [header.last_offset for header in headers(again)][-1] == again.log_end_offset - 1
+    reopened = open_log(disk, str(tmp_path), LogConfig(), clean=True)
+    reopened.update_high_watermark(reopened.log_end_offset)
+    assert fetched(reopened, committed=False) == records_after
+    assert [header.last_offset for header in headers(reopened)][-1] == reopened.log_end_offset - 1
 
 
 @pytest.mark.parametrize("marker_lies", ["beside", "behind"])
@@ -186,12 +186,12 @@ async def test_keys_beyond_the_map_are_left_to_the_next_compaction(disk: OsDisk,
     log = open_log(disk, str(tmp_path), CONFIG)
     for number in range(60):
         append(log, put(**{f"k{number % 30}": f"v{number}"}))
-    before = latest(fetched(log, committed=False))
+    latest_before = latest(fetched(log, committed=False))
     limits = CleanerLimits(ENTRY_BYTES * 8, 1.0, 1000)
     ends = []
     while cleanable(log, NOW_MS).dirty_bytes:
         ends.append((await clean(log, limits=limits)).end_offset)
-        assert latest(fetched(log, committed=False)) == before
+        assert latest(fetched(log, committed=False)) == latest_before
     assert ends == sorted(set(ends))
     assert len(ends) > 3
     assert ends[-1] == log.segments.active.base_offset
@@ -212,11 +212,11 @@ async def test_follower_of_a_compacted_log_accepts_gaps_after_a_crash(disk: OsDi
         assert info is not None
         at = info.last_offset + 1
     follower.close(clean=False)
-    again = open_log(disk, str(tmp_path / "follower"), LogConfig(segment_bytes=600))
-    again.update_high_watermark(again.log_end_offset)
-    assert again.log_end_offset == leader.log_end_offset
-    assert fetched(again, committed=False) == fetched(leader, committed=False)
-    again.close(clean=True)
+    reopened = open_log(disk, str(tmp_path / "follower"), LogConfig(segment_bytes=600))
+    reopened.update_high_watermark(reopened.log_end_offset)
+    assert reopened.log_end_offset == leader.log_end_offset
+    assert fetched(reopened, committed=False) == fetched(leader, committed=False)
+    reopened.close(clean=True)
     leader.close(clean=True)
 
 
@@ -238,21 +238,21 @@ async def test_epoch_of_an_emptied_marker_fences_after_a_crash(disk: OsDisk, tmp
     left = headers(log)[0]
     assert (left.producer_id, left.is_control, left.record_count) == (7, True, 0)
     log.close(clean=False)
-    again = open_log(disk, str(tmp_path), config)
-    again.update_high_watermark(again.log_end_offset)
+    reopened = open_log(disk, str(tmp_path), config)
+    reopened.update_high_watermark(reopened.log_end_offset)
     follower = open_log(disk, str(tmp_path / "follower"), config)
-    follower.append_as_follower(read(again, 0), now_ms=NOW_MS)
-    for each in (again, follower):
-        entry = each.producers.entries[7]
+    follower.append_as_follower(read(reopened, 0), now_ms=NOW_MS)
+    for replica in (reopened, follower):
+        entry = replica.producers.entries[7]
         assert (entry.epoch, entry.last_timestamp, entry.batches) == (1, NOW_MS + 5, [])
     with pytest.raises(Refusal) as refused:
-        append(again, produced(7, 2, transactional=True))
+        append(reopened, produced(7, 2, transactional=True))
     assert refused.value.error is ErrorCode.INVALID_PRODUCER_EPOCH
-    again.cleaned_to = None
-    await clean(again, now_ms=NOW_MS + 3)
-    assert headers(again)[0].producer_id == 7
-    for each in (again, follower):
-        each.close(clean=True)
+    reopened.cleaned_to = None
+    await clean(reopened, now_ms=NOW_MS + 3)
+    assert headers(reopened)[0].producer_id == 7
+    for replica in (reopened, follower):
+        replica.close(clean=True)
 
 
 async def test_compaction_ends_at_the_first_unstable_offset(disk: OsDisk, tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def segments(*sizes: int, ages_ms: tuple[int, ...] = ()) -> list[SegmentFacts]:
 def test_cleanable_part_begins_at_the_first_dirty_offset_and_ends_at_the_bound(
     offsets: Offsets, first_dirty: int, bound: int, clean: int, dirty: int
 ) -> None:
-    found = cleanable_part(segments(100, 200, 300, 50), CONFIG, offsets, now_ms=NOW_MS)
-    assert (found.first_dirty, found.bound, found.clean_bytes, found.dirty_bytes) == (first_dirty, bound, clean, dirty)
+    part = cleanable_part(segments(100, 200, 300, 50), CONFIG, offsets, now_ms=NOW_MS)
+    assert (part.first_dirty, part.bound, part.clean_bytes, part.dirty_bytes) == (first_dirty, bound, clean, dirty)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_log_is_due_by_dirty_ratio_or_compaction_lag(
 ) -> None:
     config = LogConfig(cleanup_policy=("compact",), **settings)
     rows = segments(100, 200, 300, 50, ages_ms=(700, 600, 500, 0))
-    found = cleanable_part(rows, config, Offsets(0, 39, 39, cleaned_to), now_ms=NOW_MS)
-    assert found.due(config) is due
+    part = cleanable_part(rows, config, Offsets(0, 39, 39, cleaned_to), now_ms=NOW_MS)
+    assert part.due(config) is due
 
 
 def test_segments_within_the_minimum_lag_are_not_cleanable() -> None:

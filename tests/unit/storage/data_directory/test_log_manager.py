@@ -52,14 +52,14 @@ def test_clean_shutdown_marker_is_used_once(disk: FaultyDisk, tmp_path: Path) ->
     manager.close(broker_epoch=42)
     assert (tmp_path / checkpoint.CLEAN_SHUTDOWN).exists()
 
-    again = opened(disk, tmp_path)
-    assert (again.directory.clean_start, again.directory.previous_broker_epoch) == (True, 42)
-    assert (again.directory.cluster_id, again.directory.directory_id) == identity
+    reopened = opened(disk, tmp_path)
+    assert (reopened.directory.clean_start, reopened.directory.previous_broker_epoch) == (True, 42)
+    assert (reopened.directory.cluster_id, reopened.directory.directory_id) == identity
     assert not (tmp_path / checkpoint.CLEAN_SHUTDOWN).exists()
-    loaded = again.get("t", 0)
+    loaded = reopened.get("t", 0)
     assert loaded is not None
     assert (loaded.log_end_offset, loaded.high_watermark, loaded.recovery_point, loaded.topic_id) == (8, 8, 8, TOPIC_ID)
-    again.close(clean=False)
+    reopened.close(clean=False)
     assert not opened(disk, tmp_path).directory.clean_start
 
 
@@ -104,11 +104,11 @@ def test_damaged_checkpoints_lose_no_records(disk: FaultyDisk, tmp_path: Path) -
     for name in (checkpoint.RECOVERY_POINTS, checkpoint.HIGH_WATERMARKS, checkpoint.LOG_START_OFFSETS):
         (tmp_path / name).write_bytes(b"garbage")
     (tmp_path / "t-0" / checkpoint.PARTITION_METADATA).write_bytes(b"")
-    again = opened(disk, tmp_path)
-    loaded = again.get("t", 0)
+    reopened = opened(disk, tmp_path)
+    loaded = reopened.get("t", 0)
     assert loaded is not None
     assert (loaded.log_end_offset, loaded.high_watermark, loaded.topic_id) == (3, 0, ZERO_UUID)
-    assert again.create("t", 0, TOPIC_ID, CONFIG, NOW_MS) is loaded, "the topic id comes from the metadata log"
+    assert reopened.create("t", 0, TOPIC_ID, CONFIG, NOW_MS) is loaded, "the topic id comes from the metadata log"
     assert (
         checkpoint.decode_partition_metadata((tmp_path / "t-0" / checkpoint.PARTITION_METADATA).read_bytes())
         == TOPIC_ID
@@ -134,10 +134,10 @@ async def test_transaction_with_a_compacted_marker_is_not_reopened_by_a_crash(di
     await manager.checkpoint_recovery_points()
     manager.close(clean=False)
     (tmp_path / checkpoint.HIGH_WATERMARKS).write_bytes(old)
-    again = opened(disk, tmp_path).get("t", 0)
-    assert again is not None
-    assert (again.high_watermark, again.last_stable_offset) == (3, 3)
-    assert again.producers.ongoing_transactions() == []
+    reopened = opened(disk, tmp_path).get("t", 0)
+    assert reopened is not None
+    assert (reopened.high_watermark, reopened.last_stable_offset) == (3, 3)
+    assert reopened.producers.ongoing_transactions() == []
 
 
 async def test_deleted_log_is_renamed_and_its_files_are_removed_later(disk: FaultyDisk, tmp_path: Path) -> None:
@@ -201,11 +201,11 @@ async def test_log_of_an_unknown_topic_is_never_removed(disk: FaultyDisk, tmp_pa
     manager = opened(disk, tmp_path)
     append(manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(3))
     manager.close(clean=False)
-    again = opened(disk, tmp_path)
-    again.create("t", 0, OTHER_ID, CONFIG, NOW_MS)
-    await again.remove_deleted(NOW_MS)
-    await again.remove_deleted(NOW_MS + 1_000_000)
-    again.close(clean=True)
+    reopened = opened(disk, tmp_path)
+    reopened.create("t", 0, OTHER_ID, CONFIG, NOW_MS)
+    await reopened.remove_deleted(NOW_MS)
+    await reopened.remove_deleted(NOW_MS + 1_000_000)
+    reopened.close(clean=True)
     assert (tmp_path / f"t-0.{TOPIC_ID.hex}-stray" / f"{0:020d}.log").stat().st_size == len(batch(3))
     assert [(log.topic, log.topic_id) for log in opened(disk, tmp_path)] == [("t", OTHER_ID)]
 
@@ -227,12 +227,12 @@ def test_log_that_cannot_be_opened_does_not_affect_others(disk: FaultyDisk, tmp_
         append(manager.create("t", partition, TOPIC_ID, CONFIG, NOW_MS), batch(3))
     manager.close(clean=True)
     disk.refuse("open", f"t-0/{0:020d}.log")
-    again = opened(disk, tmp_path)
+    reopened = opened(disk, tmp_path)
     disk.heal()
-    assert [log.partition for log in again] == [1]
+    assert [log.partition for log in reopened] == [1]
     with pytest.raises(OSError, match="could not be opened"):
-        again.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
-    again.close(clean=True)
+        reopened.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    reopened.close(clean=True)
     assert not (tmp_path / checkpoint.CLEAN_SHUTDOWN).exists(), "a log that was not opened was not closed cleanly"
 
 

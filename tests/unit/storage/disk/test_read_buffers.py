@@ -10,30 +10,30 @@ def address(view: bytearray | memoryview) -> int:
 
 def test_buffer_is_reused_after_the_last_view_of_it() -> None:
     buffers = ReadBuffers()
-    first = buffers.take(READ_BUFFER_BYTES)
-    part = memoryview(first)[10:20]
-    where = address(first)
-    del first
-    second = buffers.take(READ_BUFFER_BYTES)
-    assert address(second) != where
+    first_view = buffers.take(READ_BUFFER_BYTES)
+    part = memoryview(first_view)[10:20]
+    where = address(first_view)
+    del first_view
+    second_view = buffers.take(READ_BUFFER_BYTES)
+    assert address(second_view) != where
     del part
     assert address(buffers.take(READ_BUFFER_BYTES_MIN)) == where
 
 
 def test_buffer_with_a_view_is_not_overwritten() -> None:
     buffers = ReadBuffers()
-    taken = [buffers.take(READ_BUFFER_BYTES_MIN + number) for number in range(READ_BUFFERS_MAX + 5)]
-    for number, view in enumerate(taken):
+    views = [buffers.take(READ_BUFFER_BYTES_MIN + number) for number in range(READ_BUFFERS_MAX + 5)]
+    for number, view in enumerate(views):
         view[:] = bytes([number]) * len(view)
-    assert [(len(view), view[0], view[-1]) for view in taken] == [
+    assert [(len(view), view[0], view[-1]) for view in views] == [
         (READ_BUFFER_BYTES_MIN + number, number, number) for number in range(READ_BUFFERS_MAX + 5)
     ]
 
 
 def test_kept_buffers_are_bounded() -> None:
     buffers = ReadBuffers()
-    taken = [buffers.take(READ_BUFFER_BYTES) for _ in range(READ_BUFFERS_MAX + 1)]
-    assert [isinstance(view, memoryview) for view in taken] == [True] * READ_BUFFERS_MAX + [False]
+    views = [buffers.take(READ_BUFFER_BYTES) for _ in range(READ_BUFFERS_MAX + 1)]
+    assert [isinstance(view, memoryview) for view in views] == [True] * READ_BUFFERS_MAX + [False]
 
 
 def test_small_and_large_reads_use_no_kept_buffer() -> None:

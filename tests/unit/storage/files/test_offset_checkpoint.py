@@ -114,8 +114,8 @@ async def test_recreated_topic_starts_empty_after_an_offline_replacement(disk: C
     manager = opened(disk, tmp_path)
     await create_checkpointed_logs(manager)
     manager.close(clean=False)
-    again = opened(disk, tmp_path)
-    await check_new_log_is_empty(again, disk, tmp_path)
+    reopened = opened(disk, tmp_path)
+    await check_new_log_is_empty(reopened, disk, tmp_path)
     assert list(tmp_path.glob("t-0.*-stray"))
 
 
@@ -205,11 +205,11 @@ async def test_log_that_cannot_be_opened_keeps_its_entries(disk: CountingDisk, t
     await create_checkpointed_logs(manager, partitions=2)
     manager.close(clean=False)
     disk.refuse("open", f"t-0/{0:020d}.log")
-    again = opened(disk, tmp_path)
-    await again.checkpoint_recovery_points()
-    await again.checkpoint_log_starts()
-    await again.delete("t", 1)
-    again.close(clean=False)
+    reopened = opened(disk, tmp_path)
+    await reopened.checkpoint_recovery_points()
+    await reopened.checkpoint_log_starts()
+    await reopened.delete("t", 1)
+    reopened.close(clean=False)
     disk.heal()
     loaded = opened(disk, tmp_path).get("t", 0)
     assert loaded is not None
@@ -226,11 +226,11 @@ async def test_checkpoints_are_capped_at_the_recovered_log_end(disk: CountingDis
     await manager.checkpoint_high_watermarks()
     manager.close(clean=False)
     (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"")
-    again = opened(disk, tmp_path)
-    assert [(log.log_end_offset, log.high_watermark) for log in again] == [(0, 0)]
-    for log in again:
+    reopened = opened(disk, tmp_path)
+    assert [(log.log_end_offset, log.high_watermark) for log in reopened] == [(0, 0)]
+    for log in reopened:
         append(log, batch(8), commit=False)
-    again.close(clean=False)
+    reopened.close(clean=False)
     (loaded,) = opened(disk, tmp_path)
     assert (loaded.log_end_offset, loaded.high_watermark, loaded.flushed_offset) == (8, 0, 0)
 
@@ -244,11 +244,11 @@ async def test_durable_end_of_a_raft_log_is_kept_until_it_is_reached_again(disk:
     manager.close(clean=False)
     (tmp_path / f"{topic}-0" / f"{0:020d}.log").write_bytes(b"")
     for _ in range(2):
-        again = LogManager(disk, str(tmp_path), CONFIG)
-        again.directory.claim(node_id=1, rng=random.Random(1))
-        again.load_all(NOW_MS, refuse_loss=())
-        assert again.durable_at_stop(topic, 0) == 8
-        again.close(clean=False)
+        reopened = LogManager(disk, str(tmp_path), CONFIG)
+        reopened.directory.claim(node_id=1, rng=random.Random(1))
+        reopened.load_all(NOW_MS, refuse_loss=())
+        assert reopened.durable_at_stop(topic, 0) == 8
+        reopened.close(clean=False)
     shutil.rmtree(tmp_path / f"{topic}-0")
     gone = opened(disk, tmp_path)
     assert gone.durable_at_stop(topic, 0) == 8

@@ -59,9 +59,9 @@ def test_follower_append_of_several_aborted_transactions_indexes_each(
     pieces = read(leader, 0)
     follower.append_as_follower(pieces, now_ms=NOW_MS)
     for log in logs:
-        found = log.read(0, max_bytes=len(pieces) // 2)
-        assert not isinstance(found, ColdRead)
-        assert log.aborted_transactions(0, found) == [(7, 0), (7, 2)]
+        read_result = log.read(0, max_bytes=len(pieces) // 2)
+        assert not isinstance(read_result, ColdRead)
+        assert log.aborted_transactions(0, read_result) == [(7, 0), (7, 2)]
     assert follower.segments.active.txn_index.entries() == leader.segments.active.txn_index.entries()
 
 

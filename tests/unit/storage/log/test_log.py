@@ -233,9 +233,9 @@ async def test_cold_read_returns_the_same_as_a_warm_read(disk: FaultyDisk, root:
         log.segments.active.drop_recent()
         warm = read(log, offset, max_bytes=400)
         disk.cold = True
-        found = log.read(offset, max_bytes=400)
-        assert isinstance(found, ColdRead)
-        assert bytes((await found.resolve()).records) == warm
+        read_result = log.read(offset, max_bytes=400)
+        assert isinstance(read_result, ColdRead)
+        assert bytes((await read_result.resolve()).records) == warm
         disk.cold = False
 
 
@@ -245,11 +245,11 @@ async def test_cold_read_of_a_log_truncated_during_it_is_refused(disk: FaultyDis
     append(log, batch(5))
     log.segments.active.drop_recent()
     disk.cold = True
-    found = log.read(5, max_bytes=400)
-    assert isinstance(found, ColdRead)
+    read_result = log.read(5, max_bytes=400)
+    assert isinstance(read_result, ColdRead)
     log.truncate_to(5, now_ms=NOW_MS)
     with pytest.raises(Refusal) as caught:
-        await found.resolve()
+        await read_result.resolve()
     assert caught.value.error is ErrorCode.OFFSET_NOT_AVAILABLE, "the offset may still exist"
 
 
@@ -259,10 +259,10 @@ async def test_cold_read_raises_the_error_of_the_disk(disk: FaultyDisk, root: st
     log.segments.active.drop_recent()
     disk.cold = True
     disk.refuse("read_cold", ".log")
-    found = log.read(0, max_bytes=400)
-    assert isinstance(found, ColdRead)
+    read_result = log.read(0, max_bytes=400)
+    assert isinstance(read_result, ColdRead)
     with pytest.raises(OSError, match="read_cold refused"):
-        await found.resolve()
+        await read_result.resolve()
 
 
 async def test_damaged_indexes_of_sealed_segments_are_rebuilt(disk: FaultyDisk, root: str) -> None:

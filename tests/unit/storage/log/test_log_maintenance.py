@@ -51,9 +51,9 @@ def test_retention_removes_segments_with_all_their_files(disk: FaultyDisk, tmp_p
 
 
 def fetch(log: PartitionLog) -> Awaitable[ReadResult]:
-    found = log.read(0, max_bytes=500)
-    assert isinstance(found, ColdRead)
-    return found.resolve()
+    read_result = log.read(0, max_bytes=500)
+    assert isinstance(read_result, ColdRead)
+    return read_result.resolve()
 
 
 READERS: dict[str, Callable[[PartitionLog], Awaitable[Any]]] = {
@@ -104,9 +104,9 @@ def test_aborted_transactions_of_later_segments_are_not_returned(disk: FaultyDis
         append(log, produced(producer, 0, size=200, transactional=True))
         append(log, marker(producer, commit=False))
     assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
-    found = log.read(0, max_bytes=10_000)
-    assert isinstance(found, ReadResult)
-    assert log.aborted_transactions(0, found) == [(1, 0)]
+    read_result = log.read(0, max_bytes=10_000)
+    assert isinstance(read_result, ReadResult)
+    assert log.aborted_transactions(0, read_result) == [(1, 0)]
 
 
 def test_retention_of_all_segments_leaves_an_empty_one(disk: FaultyDisk, tmp_path: Path) -> None:
@@ -196,8 +196,8 @@ def test_truncation_removes_batches_indexes_epochs_and_producers(disk: FaultyDis
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark, log.producers.active()) == (100, 100, 100, [])
     assert append(log, batch(1)).first_offset == 100
     log.close(clean=False)
-    again = open_log(disk, str(tmp_path), SMALL)
-    assert (again.log_start_offset, again.log_end_offset) == (100, 101)
+    reopened = open_log(disk, str(tmp_path), SMALL)
+    assert (reopened.log_start_offset, reopened.log_end_offset) == (100, 101)
 
 
 def test_idle_producer_without_open_transaction_expires(disk: FaultyDisk, tmp_path: Path) -> None:

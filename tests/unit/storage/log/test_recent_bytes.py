@@ -26,16 +26,16 @@ def test_recent_bytes_are_read_without_the_file(tmp_path: Path) -> None:
     from_memory = {}
     disk.cold = True
     for offset in range(count):
-        found = log.read(offset, max_bytes=100_000)
-        if isinstance(found, ReadResult):
-            from_memory[offset] = found
-            assert isinstance(log.read(offset, max_bytes=len(found.records) - 1), ColdRead)
+        read_result = log.read(offset, max_bytes=100_000)
+        if isinstance(read_result, ReadResult):
+            from_memory[offset] = read_result
+            assert isinstance(log.read(offset, max_bytes=len(read_result.records) - 1), ColdRead)
             assert isinstance(log.read(offset, max_bytes=100_000, limit=count - 1), ColdRead) or offset == count - 1
     disk.cold = False
     segment.drop_recent()
     assert count - 1 in from_memory
     assert 0 not in from_memory
-    assert all(log.read(offset, max_bytes=100_000) == found for offset, found in from_memory.items())
+    assert all(log.read(offset, max_bytes=100_000) == read_result for offset, read_result in from_memory.items())
     append(log, batch(1, size=RECENT_BYTES_MAX))
     assert not segment.recent_bytes
     append(log, batch(1))

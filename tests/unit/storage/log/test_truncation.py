@@ -83,10 +83,10 @@ def check_survivors(machine: Machine, config: LogConfig | None, recovery_point: 
     """Check each possible result of a power failure: all batches after the truncation are new, or all are old."""
     seen = set()
     for survivor in survivors(machine.medium, DIRECTORY):
-        found = epochs_found(survivor, config, recovery_point)
-        assert found == sorted(found), "an old batch follows a new one"
-        assert NEW not in found or found.index(NEW) == truncated_to, "an old batch is in the place of a new one"
-        seen.add(tuple(found))
+        epochs = epochs_found(survivor, config, recovery_point)
+        assert epochs == sorted(epochs), "an old batch follows a new one"
+        assert NEW not in epochs or epochs.index(NEW) == truncated_to, "an old batch is in the place of a new one"
+        seen.add(tuple(epochs))
     assert len(seen) > 1, "the power failure could not lose a batch"
 
 
@@ -178,9 +178,9 @@ def test_truncation_before_a_kill_is_made_durable_by_the_next_start(machine: Mac
     machine.flush(log)
     log.truncate_to(1, now_ms=NOW_MS)
     machine.kill()
-    again = machine.log(recovery_point=log.recovery_point)
-    replicate(again, NEW, 2)
-    check_survivors(machine, None, again.recovery_point, 1)
+    recovered = machine.log(recovery_point=log.recovery_point)
+    replicate(recovered, NEW, 2)
+    check_survivors(machine, None, recovered.recovery_point, 1)
 
 
 @pytest.mark.parametrize("awaited", [True, False])
@@ -204,8 +204,8 @@ def test_append_after_an_awaited_truncation_does_not_sync(machine: Machine) -> N
     before = machine.disk.operations
     replicate(log, NEW, 1)
     assert machine.disk.operations == before + 1
-    again = machine.log(recovery_point=1)
-    assert [header.leader_epoch for header in headers(again)] == [OLD, NEW]
+    recovered = machine.log(recovery_point=1)
+    assert [header.leader_epoch for header in headers(recovered)] == [OLD, NEW]
 
 
 def test_truncation_during_the_sync_of_another_is_synced(machine: Machine) -> None:

@@ -56,10 +56,10 @@ def test_damaged_snapshot_is_replaced_by_the_previous_one(tmp_path: Path) -> Non
     files.sync_now()
     assert files.load_newest(99) == (20, [OPEN])
     (tmp_path / f"{20:020d}.snapshot").write_bytes(b"damaged")
-    again = SnapshotFiles(OsDisk(), str(tmp_path))
-    assert again.load_newest(99) == (10, [ENTRY])
-    assert again.offsets == [10]
-    assert again.load_newest(9) is None
+    reopened = SnapshotFiles(OsDisk(), str(tmp_path))
+    assert reopened.load_newest(99) == (10, [ENTRY])
+    assert reopened.offsets == [10]
+    assert reopened.load_newest(9) is None
 
 
 def test_stray_snapshots_are_removed_except_the_one_of_the_last_shutdown(tmp_path: Path) -> None:

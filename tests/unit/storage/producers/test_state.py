@@ -72,7 +72,7 @@ def test_completed_transactions_stay_unstable_until_their_marker_is_committed() 
     assert state.first_unstable_offset == 10
     assert state.high_watermark_moved(31)
     assert state.first_unstable_offset == 20
-    assert [each[:2] for each in state.ongoing_transactions()] == [(2, 20)]
+    assert [transaction[:2] for transaction in state.ongoing_transactions()] == [(2, 20)]
 
 
 def test_one_append_can_begin_and_end_transactions() -> None:
@@ -82,7 +82,7 @@ def test_one_append_can_begin_and_end_transactions() -> None:
     state.plan(plan, read_header(marker(1, commit=True)), 1, marker=EndMarker(False, 0, NOW_MS))
     state.plan(plan, read_header(produced(1, 1, transactional=True)), 2, marker=None)
     assert commit(state, plan) == [2]
-    assert [each[:2] for each in state.ongoing_transactions()] == [(1, 2)]
+    assert [transaction[:2] for transaction in state.ongoing_transactions()] == [(1, 2)]
 
 
 def test_emptied_marker_ends_an_open_transaction() -> None:
@@ -172,7 +172,7 @@ def test_longest_idle_producer_without_a_transaction_is_evicted(three: ProducerS
     append(three, 4, now_ms=EVICTION_IDLE_MS_MIN)
     assert list(three.entries) == [1, 2, 4]
     assert three.duplicate_of(read_header(produced(2, 1))) is not None
-    assert [each[:2] for each in three.ongoing_transactions()] == [(1, 0)]
+    assert [transaction[:2] for transaction in three.ongoing_transactions()] == [(1, 0)]
     with pytest.raises(Refusal):
         append(three, 5, now_ms=EVICTION_IDLE_MS_MIN)
     append(three, 5, now_ms=EVICTION_IDLE_MS_MIN + 1)
@@ -200,7 +200,7 @@ def test_search_moves_checked_open_transactions_to_the_end(monkeypatch: pytest.M
         append(state, 5, now_ms=EVICTION_IDLE_MS_MIN)
     append(state, 5, now_ms=EVICTION_IDLE_MS_MIN)
     assert list(state.entries) == [3, 1, 2, 5]
-    assert [each[:2] for each in state.ongoing_transactions()] == [(1, 0), (2, 1), (3, 2)]
+    assert [transaction[:2] for transaction in state.ongoing_transactions()] == [(1, 0), (2, 1), (3, 2)]
 
 
 def test_follower_evicts_in_the_order_of_the_leader_but_later(three: ProducerState) -> None:

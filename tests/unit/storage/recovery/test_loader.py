@@ -54,19 +54,19 @@ async def test_sealed_segment_with_an_index_entry_in_the_next_segment_is_recover
     for number in range(30):
         key = b"unique %d" % number if number < 10 else b"same"
         append(log, build_batch([(key, b"value", NOW_MS + number, ())]))
-    second = log.segments.at(1).base_offset
-    assert second < 10 < log.segments.active.base_offset
+    second_base_offset = log.segments.at(1).base_offset
+    assert second_base_offset < 10 < log.segments.active.base_offset
     log.close(clean=True)
     raise_last_offset(tmp_path, suffix, offset_at)
     log = open_log(disk, str(tmp_path), config, clean=True, high_watermark=30)
-    first = log.segments.first
+    first_segment = log.segments.first
     assert [header.base_offset for header in headers(log)] == list(range(30))
     await clean(log)
     assert [header.base_offset for header in headers(log)][:10] == list(range(10))
-    assert log.segments.first is first
-    assert first.offset_index is not None
-    assert first.time_index is not None
-    assert first.offset_index.last_offset < second
-    assert first.time_index.last_offset < second
+    assert log.segments.first is first_segment
+    assert first_segment.offset_index is not None
+    assert first_segment.time_index is not None
+    assert first_segment.offset_index.last_offset < second_base_offset
+    assert first_segment.time_index.last_offset < second_base_offset
     log.close(clean=True)
     disk.close()

@@ -15,8 +15,8 @@ def name(offset: int, suffix: str) -> str:
 
 
 def swept(directory: Path, *files: str) -> list[str]:
-    for each in files:
-        path = directory / each
+    for file in files:
+        path = directory / file
         if not path.exists():
             path.write_bytes(b"")
     sweep(OsDisk(), str(directory))
@@ -30,23 +30,23 @@ def test_deleted_files_are_removed_except_metadata_snapshots(tmp_path: Path) -> 
 
 def test_incomplete_compaction_is_reverted(tmp_path: Path) -> None:
     """`.swap` files at or above the lowest `.cleaned` file belong to an incomplete replacement."""
-    found = swept(tmp_path, name(0, ".log"), name(5, ".log"), name(0, ".log.cleaned"), name(5, ".log.swap"))
-    assert found == [name(0, ".log"), name(5, ".log")]
+    files = swept(tmp_path, name(0, ".log"), name(5, ".log"), name(0, ".log.cleaned"), name(5, ".log.swap"))
+    assert files == [name(0, ".log"), name(5, ".log")]
 
 
 def test_complete_swap_is_finished(tmp_path: Path) -> None:
     """The new segment 0 replaces the segments 0 and 5, whose range it covers, but not 20."""
     (tmp_path / name(0, ".log.swap")).write_bytes(batch(3, base_offset=0) + batch(10, base_offset=3))
     (tmp_path / name(5, ".log")).write_bytes(b"old")
-    found = swept(
+    files = swept(
         tmp_path, name(0, ".log"), name(0, ".index"), name(0, ".index.swap"), name(5, ".index"), name(20, ".log")
     )
-    assert found == [name(0, ".index"), name(0, ".log"), name(20, ".log")]
+    assert files == [name(0, ".index"), name(0, ".log"), name(20, ".log")]
     assert (tmp_path / name(0, ".log")).read_bytes().startswith(batch(3, base_offset=0))
 
 
 def test_indexes_without_a_log_file_are_removed(tmp_path: Path) -> None:
-    found = swept(
+    files = swept(
         tmp_path, name(0, ".log"), name(0, ".index"), name(7, ".index"), name(7, ".txnindex"), name(7, ".snapshot")
     )
-    assert found == [name(0, ".index"), name(0, ".log"), name(7, ".snapshot")]
+    assert files == [name(0, ".index"), name(0, ".log"), name(7, ".snapshot")]

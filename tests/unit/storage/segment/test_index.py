@@ -24,17 +24,17 @@ def test_offset_index_is_written_in_kafkas_format_and_searched(keys: list[int], 
         index.append(base + key, position, base + key)
     encoded = index.encode()
     assert encoded == b"".join(struct.pack(">ii", *row) for row in zip(keys, positions, strict=True))
-    again = OffsetIndex(base, encoded)
-    assert again.entries() == index.entries()
+    decoded = OffsetIndex(base, encoded)
+    assert decoded.entries() == index.entries()
     assert index.encode(len(keys) // 2) == encoded[len(keys) // 2 * 8 :]
     offset = base + data.draw(st.integers(0, 2**31))
     below = [position for key, position in zip(keys, positions, strict=True) if base + key <= offset]
-    assert again.position_for(offset)[0] == (below[-1] if below else 0)
+    assert decoded.position_for(offset)[0] == (below[-1] if below else 0)
     position = data.draw(st.integers(0, 100 * len(keys) + 50))
     behind = [base + key for key, at in zip(keys, positions, strict=True) if at >= position]
-    assert again.offset_at_or_after(position) == (behind[0] if behind else None)
-    again.truncate_to(offset)
-    assert again.entries() == [(base + k, p) for k, p in zip(keys, positions, strict=True) if base + k < offset]
+    assert decoded.offset_at_or_after(position) == (behind[0] if behind else None)
+    decoded.truncate_to(offset)
+    assert decoded.entries() == [(base + k, p) for k, p in zip(keys, positions, strict=True) if base + k < offset]
 
 
 @given(stamps=increasing(2**62), base=st.integers(0, 2**40), data=st.data())
@@ -45,11 +45,11 @@ def test_time_index_is_written_in_kafkas_format_and_searched(stamps: list[int], 
         index.maybe_append(stamp, base + 10 * number + 5)  # not newer: no entry
     encoded = index.encode()
     assert encoded == b"".join(struct.pack(">qi", stamp, 10 * number) for number, stamp in enumerate(stamps))
-    again = TimeIndex(base, encoded)
-    assert again.entries() == index.entries()
+    decoded = TimeIndex(base, encoded)
+    assert decoded.entries() == index.entries()
     target = data.draw(st.integers(0, 2**62))
     below = [base + 10 * number for number, stamp in enumerate(stamps) if stamp <= target]
-    assert again.offset_for(target) == (below[-1] if below else base)
+    assert decoded.offset_for(target) == (below[-1] if below else base)
 
 
 def test_batch_of_this_process_is_found_by_its_first_offset() -> None:

@@ -17,9 +17,9 @@ from odradek.pipeline.flights.progress_topic import await_stable
 from tests.interop.conftest import SETTINGS, make_topic
 from tests.interop.drivers.base import Fenced, GroupOptions, ProducerOptions
 from tests.interop.drivers.confluent import ConfluentDriver
+from tests.interop.drivers.driver_process import DriverProcess
 from tests.interop.drivers.java import JavaDriver
 from tests.interop.drivers.line_process import ClientFailed
-from tests.interop.drivers.own_process import OwnProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ class Copier:
     """A process with one member of the group and one producer."""
 
     def __init__(self, client: str, bootstrap: str, source: str, output: str, protocol: str, number: int) -> None:
-        self._driver = JavaDriver() if client == "Java 4.3" else OwnProcess(client)
+        self._driver = JavaDriver() if client == "Java 4.3" else DriverProcess(client)
         self._bootstrap = bootstrap
         self._source = source
         self._output = output

@@ -48,7 +48,7 @@ class Fault(Enum):
 
 
 @dataclass(frozen=True)
-class Raw:
+class RawBytes:
     """Bytes that are sent instead of a response. `then_close` closes the connection after them."""
 
     data: bytes
@@ -56,7 +56,7 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class Numbered:
+class WrongCorrelationId:
     """A response with a correlation id that is off by `by`."""
 
     response: Message
@@ -64,7 +64,7 @@ class Numbered:
 
 
 Step = Any
-"""A response message, a Fault, Raw, Numbered, or a function that returns one of them for a request."""
+"""A response message, a Fault, RawBytes, WrongCorrelationId, or a function that returns one of them for a request."""
 
 
 @dataclass(frozen=True)
@@ -211,11 +211,11 @@ class FakeConnection(asyncio.Protocol):
                 self._silent = True
             case _ if self._silent:  # responses keep the order of the requests
                 pass
-            case Raw(data, then_close):
+            case RawBytes(data, then_close):
                 self.transport.write(data)
                 if then_close:
                     self.transport.close()
-            case Numbered(response, by):
+            case WrongCorrelationId(response, by):
                 self._send(frame, response, frame.correlation_id + by)
             case response:
                 self._send(frame, response, frame.correlation_id)

@@ -24,7 +24,7 @@ EVENTS_MAX = 3_000_000
 
 
 @dataclass
-class Weather:
+class DatagramFaults:
     """Delay of a datagram in milliseconds, and probabilities of its loss and duplication."""
 
     delay_ms: tuple[int, int] = (1, 1)
@@ -53,7 +53,7 @@ class Rig:
 
     seed: int = 0
     config: MembershipConfig = field(default_factory=MembershipConfig)
-    weather: Weather = field(default_factory=Weather)
+    datagram_faults: DatagramFaults = field(default_factory=DatagramFaults)
     on_change: Callable[[int, Change], None] = lambda _, __: None
     sent: Callable[[Message, str], None] = lambda _, __: None
 
@@ -150,7 +150,7 @@ class Rig:
         self.udp_partitions.clear()
         self.tcp_partitions.clear()
 
-    def talk(self, a: int, b: int) -> None:
+    def send_by_tcp(self, a: int, b: int) -> None:
         """Send data from `a` to `b` by TCP."""
         both_ways = (a, b) not in self.tcp_partitions and (b, a) not in self.tcp_partitions
         if self._alive(a) and self._alive(b) and both_ways:
@@ -160,12 +160,12 @@ class Rig:
         data = self.codec.encode(message, self.now_ms)
         assert len(data) <= DATAGRAM_BYTES_MAX
         pair = (message.source, message.target)
-        if pair in self.udp_partitions or self.rng.random() < self.weather.loss:
+        if pair in self.udp_partitions or self.rng.random() < self.datagram_faults.loss:
             self.sent(message, "lost")
             return
         self.sent(message, "")
-        for _ in range(2 if self.rng.random() < self.weather.duplication else 1):
-            low, high = self.weather.delay_ms
+        for _ in range(2 if self.rng.random() < self.datagram_faults.duplication else 1):
+            low, high = self.datagram_faults.delay_ms
             self._later(low + self.rng.randrange(high - low + 1), lambda: self._arrive(message.target, data))
 
     def _arrive(self, target: int, data: bytes) -> None:

@@ -46,7 +46,7 @@ UNTIL_S = 60.0
 BROKER_RECORDS = (RegisterBrokerRecord, BrokerRegistrationChangeRecord, UnregisterBrokerRecord)
 
 
-class Wire:
+class FakePeers:
     """Fake `odradek.broker.quorum.peers.Peers` of one broker.
 
     It encodes requests and calls the handler of the target broker.
@@ -142,7 +142,7 @@ class Broker(Rig):
         self, brokers: "Brokers", node_id: int, folder: Path, config: LogConfig | None, settings: Sequence[str]
     ) -> None:
         self.brokers = brokers
-        self.wire = Wire(brokers, node_id)
+        self.peers = FakePeers(brokers, node_id)
         self.broker_epoch = 10 + node_id
         self.log_start_check_count = 0
         self.log_start_check_error: OSError | None = None
@@ -154,14 +154,14 @@ class Broker(Rig):
         super().__init__(folder, *settings, config=config, node_id=node_id)
         self.services.topic_settings = None
         self.partitions.on_elected(self.sessions.elected)
-        self.services.peers = self.wire
+        self.services.peers = self.peers
 
     def make_replication(self) -> ReplicationManager:
         return ReplicationManager(
             self.config,
             BrokerIdentity(self.node_id, lambda: self.broker_epoch),
             metadata=self.metadata,  # type: ignore[arg-type]  # only its image is used
-            peers=self.wire,  # type: ignore[arg-type]  # the part of Peers that is used
+            peers=self.peers,  # type: ignore[arg-type]  # the part of Peers that is used
             controller=self.brokers.controller,  # type: ignore[arg-type]  # the part that is used
             logs=self,  # type: ignore[arg-type]  # the part that is used
             clock=self.clock,
@@ -188,7 +188,7 @@ class Broker(Rig):
     @property
     def fetches(self) -> list[FetchRequest]:
         """Return the Fetch requests that this broker sent."""
-        return [request for request in self.wire.requests if isinstance(request, FetchRequest)]
+        return [request for request in self.peers.requests if isinstance(request, FetchRequest)]
 
     def append(self, *values: bytes, index: int = 0, acks: int = -1, **producer: Any) -> None:
         self.partition("t", index).append(batch(*values, **producer), origin=Origin.CLIENT, now_ms=NOW_MS, acks=acks)

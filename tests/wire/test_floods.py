@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.flood_requests import LONGEST, METADATA, SESSION_PARTITIONS, TOPIC_PARTITIONS, Flood, Limits, floods
 from benchmarks.floods import Broker, Report, Witness, measure
-from tests.support.scaled_broker import ScaledBrokerCommand
+from tests.support.small_limits_broker import SmallLimitsBrokerCommand
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ CONSTANTS = {
 
 
 async def test_floods_are_refused_and_another_client_is_served(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, partial(ScaledBrokerCommand, limits=CONSTANTS))
+    broker = Broker(tmp_path, partial(SmallLimitsBrokerCommand, limits=CONSTANTS))
     try:
         await broker.ready()
         witness = Witness(await broker.connect("witness"))

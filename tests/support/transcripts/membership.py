@@ -8,7 +8,7 @@
     * restart N / register N   Start a new, unregistered process of N / register it.
     * partition A->B [udp]     Drop all data from A to B; udp: TCP still works.
     * heal                     End all partitions.
-    * talk A->B MS FOR         A sends to B by TCP every MS milliseconds, for FOR milliseconds.
+    * send-tcp A->B MS FOR     A sends to B by TCP every MS milliseconds, for FOR milliseconds.
     * lost A->B                A sees a connection to B end.
     * late N MS                Delay the next timer of node N.
     * status [N]               Show the states that all nodes (or N) hold, with the time of the last change.
@@ -84,10 +84,10 @@ class MembershipInterpreter(Interpreter):
     def do_heal(self) -> None:
         self.rig.heal()
 
-    def do_talk(self, way: str, every_ms: str, for_ms: str) -> None:
+    def do_send_tcp(self, way: str, every_ms: str, for_ms: str) -> None:
         a, b = (int(part) for part in way.split("->"))
         for ms in range(0, int(for_ms), int(every_ms)):
-            self.rig.at(ms, lambda: self.rig.talk(a, b))
+            self.rig.at(ms, lambda: self.rig.send_by_tcp(a, b))
 
     def do_lost(self, way: str) -> None:
         a, b = (int(part) for part in way.split("->"))

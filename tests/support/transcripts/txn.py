@@ -84,7 +84,7 @@ class TxnInterpreter(Interpreter):
         self.level = 2
 
     def collect(self, result: str | None) -> list[str]:
-        return [*self.news(), *([] if result is None else [result])]
+        return [*self.new_output(), *([] if result is None else [result])]
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class TxnInterpreter(Interpreter):
 
     # ---- output -----------------------------------------------------------------------------------------------------
 
-    def news(self) -> list[str]:
+    def new_output(self) -> list[str]:
         out = []
         for _, record, _ in self.rig.log.entries[self.records_shown :]:
             txn = read_back(record)

@@ -21,7 +21,7 @@ from odradek.storage.config import LogConfig
 from odradek.storage.log.reads import ReadResult
 from odradek.storage.producers.entry import Origin
 from tests.support.data_rig import NOW_MS, batch
-from tests.support.replication_rig import TOPIC_ID, Brokers, Wire
+from tests.support.replication_rig import TOPIC_ID, Brokers, FakePeers
 
 E = ErrorCode
 
@@ -177,7 +177,7 @@ async def test_late_fetch_on_another_connection_does_not_take_over_the_partition
     brokers[1].append(b"a")
     await brokers.until(lambda: brokers[1].committed() == 1)
     late = next(fetch for fetch in brokers[2].fetches if fetch.session_epoch == INITIAL_EPOCH)
-    await Wire(brokers, 2).request(1, Channel.REPLICA_FETCH, late, FETCH_VERSION, timeout_ms=1_000)
+    await FakePeers(brokers, 2).request(1, Channel.REPLICA_FETCH, late, FETCH_VERSION, timeout_ms=1_000)
     brokers[1].append(b"b")
     await brokers.until(lambda: brokers[1].committed() == 2)
     leader_term = brokers[1].partition().leader_term

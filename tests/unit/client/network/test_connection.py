@@ -24,7 +24,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from tests.support.fake_kafka import HOST, PORT_BASE, FakeKafka, Fault, Numbered, Raw, run
+from tests.support.fake_kafka import HOST, PORT_BASE, FakeKafka, Fault, RawBytes, WrongCorrelationId, run
 
 if TYPE_CHECKING:
     from odradek.protocol.schema import Message
@@ -115,16 +115,16 @@ def test_responses_go_to_their_requests_in_order_also_after_a_cancelled_one(kafk
     ("step", "error", "message"),
     [
         (Fault.DISCONNECT, ConnectionLost, "closed the connection"),
-        (Raw(whole_frame(groups("half"))[:9], then_close=True), ConnectionLost, "closed the connection"),
-        (Raw(b"", then_close=True), ConnectionLost, "closed the connection"),
+        (RawBytes(whole_frame(groups("half"))[:9], then_close=True), ConnectionLost, "closed the connection"),
+        (RawBytes(b"", then_close=True), ConnectionLost, "closed the connection"),
         (Fault.SILENCE, RequestTimedOut, "sent no response within 30 s"),
-        (Raw(whole_frame(groups("half"))[:9]), RequestTimedOut, "sent no response within 30 s"),
-        (Numbered(groups("a"), 1), ProtocolError, "sent an invalid response: "),
-        (Numbered(groups("a"), -1), ProtocolError, "sent an invalid response: "),
-        (Raw(struct.pack(">i", 1_001)), ProtocolError, "1001 bytes"),
-        (Raw(struct.pack(">i", -1)), ProtocolError, "-1 bytes"),
-        (Raw(struct.pack(">ii", 5, 1) + b"\x00"), ProtocolError, "ListGroupsResponse"),
-        (Raw(whole_frame(groups("a")) * 2), ProtocolError, "sent an invalid response: "),
+        (RawBytes(whole_frame(groups("half"))[:9]), RequestTimedOut, "sent no response within 30 s"),
+        (WrongCorrelationId(groups("a"), 1), ProtocolError, "sent an invalid response: "),
+        (WrongCorrelationId(groups("a"), -1), ProtocolError, "sent an invalid response: "),
+        (RawBytes(struct.pack(">i", 1_001)), ProtocolError, "1001 bytes"),
+        (RawBytes(struct.pack(">i", -1)), ProtocolError, "-1 bytes"),
+        (RawBytes(struct.pack(">ii", 5, 1) + b"\x00"), ProtocolError, "ListGroupsResponse"),
+        (RawBytes(whole_frame(groups("a")) * 2), ProtocolError, "sent an invalid response: "),
     ],
 )
 def test_a_fault_fails_all_open_requests_and_closes_the_connection(
@@ -186,8 +186,8 @@ def test_a_host_that_does_not_respond_is_unreachable_after_the_connect_time_out(
 @pytest.mark.parametrize(
     ("step", "error", "message"),
     [
-        (Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n"), ProtocolError, "does not speak Kafka's protocol in plain text"),
-        (Raw(b"\x15\x03\x01\x00\x02\x02\x46", then_close=True), ProtocolError, "does not speak Kafka's protocol"),
+        (RawBytes(b"HTTP/1.1 400 Bad Request\r\n\r\n"), ProtocolError, "does not speak Kafka's protocol in plain text"),
+        (RawBytes(b"\x15\x03\x01\x00\x02\x02\x46", then_close=True), ProtocolError, "does not speak Kafka's protocol"),
         (Fault.SILENCE, RequestTimedOut, "sent no response within 5 s"),
         (ApiVersionsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED), ClientError, "CLUSTER_AUTHORIZATION"),
     ],

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.cluster.membership.transitions import Event, State
-from tests.support.membership_rig import Rig, Weather
+from tests.support.membership_rig import DatagramFaults, Rig
 
 if TYPE_CHECKING:
     from odradek.cluster.membership.members import Change
 
 SIZES = (3, 5, 9)
 SEEDS = range(6)
-LOSSY = Weather(delay_ms=(1, 20), loss=0.2, duplication=0.02)
+LOSSY = DatagramFaults(delay_ms=(1, 20), loss=0.2, duplication=0.02)
 DETECTED_WITHIN_MS = 2_500
 
 
 class ObservedCluster:
-    def __init__(self, size: int, seed: int, weather: Weather = LOSSY) -> None:
+    def __init__(self, size: int, seed: int, datagram_faults: DatagramFaults = LOSSY) -> None:
         self.failures: list[tuple[int, int, Change]] = []
-        self.rig = Rig(seed=seed, weather=weather, on_change=self.on_change)
+        self.rig = Rig(seed=seed, datagram_faults=datagram_faults, on_change=self.on_change)
         for node_id in range(1, size + 1):
             self.rig.start(node_id)
 
@@ -100,7 +100,7 @@ def test_partition_is_detected_on_both_sides_and_heals(size: int, seed: int) -> 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_one_way_partition_between_two_nodes_causes_no_failure_declaration(size: int, seed: int) -> None:
-    cluster = ObservedCluster(size, seed, Weather(delay_ms=(1, 20), loss=0.05)).without_tcp()
+    cluster = ObservedCluster(size, seed, DatagramFaults(delay_ms=(1, 20), loss=0.05)).without_tcp()
     cluster.rig.partition(1, 2)
     cluster.rig.run(15_000)
     assert cluster.failures == []
@@ -110,7 +110,7 @@ def test_one_way_partition_between_two_nodes_causes_no_failure_declaration(size:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_late_timers_cause_no_failure_declaration(size: int, seed: int) -> None:
     """The timers of every node are late by up to three seconds, repeatedly. A node reads its datagrams when it runs."""
-    cluster = ObservedCluster(size, seed, Weather(delay_ms=(1, 5))).without_tcp()
+    cluster = ObservedCluster(size, seed, DatagramFaults(delay_ms=(1, 5))).without_tcp()
     rig = cluster.rig
     for node_id in rig.nodes:
         for _ in range(20):
@@ -122,7 +122,7 @@ def test_late_timers_cause_no_failure_declaration(size: int, seed: int) -> None:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_stopped_node_is_declared_failed_and_declares_no_other_failed(size: int, seed: int) -> None:
-    cluster = ObservedCluster(size, seed, Weather(delay_ms=(1, 5)))
+    cluster = ObservedCluster(size, seed, DatagramFaults(delay_ms=(1, 5)))
     rig = cluster.rig
     rig.run(1_000 + 37 * seed)
     rig.stop(1)
@@ -137,7 +137,7 @@ def test_stopped_node_is_declared_failed_and_declares_no_other_failed(size: int,
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_short_stop_causes_no_failure_declaration(size: int, seed: int) -> None:
-    cluster = ObservedCluster(size, seed, Weather(delay_ms=(1, 5)))
+    cluster = ObservedCluster(size, seed, DatagramFaults(delay_ms=(1, 5)))
     rig = cluster.rig
     rig.run(1_000 + 37 * seed)
     for node_id in range(1, size + 1):

@@ -1,4 +1,4 @@
-"""A broker whose limits are small: ``python -P tests/support/scaled_broker.py MODULE.NAME=VALUE ... -- [broker
+"""A broker whose limits are small: ``python -P tests/support/small_limits_broker.py MODULE.NAME=VALUE ... -- [broker
 arguments]``.
 
 Limits are constants. They are set in the given order, before other modules import them: name imported modules first.
@@ -14,7 +14,7 @@ from odradek.local.processes import BrokerCommand
 
 
 @dataclass(frozen=True)
-class ScaledBrokerCommand(BrokerCommand):
+class SmallLimitsBrokerCommand(BrokerCommand):
     """Command line of a broker with small limits. `limits` maps a dotted name to its value."""
 
     limits: dict[str, int] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """A Python client in a separate process, which can be killed. Each call of the driver is one pickled line.
 
-The other end is `tests.interop.drivers.served`.
+The other end is `tests.interop.drivers.driver_server`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Remote:
         return call
 
 
-class OwnProcess:
+class DriverProcess:
     """Driver of a Python client that runs in a separate process."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._process = LineProcess(sys.executable, "-m", "tests.interop.drivers.served", name)
+        self._process = LineProcess(sys.executable, "-m", "tests.interop.drivers.driver_server", name)
         self._driver = cast("Driver", Remote(self._process, Handle(0)))
 
     def producer(self, bootstrap: str, options: ProducerOptions) -> ProducerDriver:

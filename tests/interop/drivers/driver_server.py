@@ -1,4 +1,4 @@
-"""Run a driver behind the line protocol of `own_process`: `python -m tests.interop.drivers.served NAME`."""
+"""Run a driver behind the line protocol of `driver_process`: `python -m tests.interop.drivers.driver_server NAME`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.interop.conftest import DRIVERS
 from tests.interop.drivers.base import Fenced
-from tests.interop.drivers.own_process import Handle, pickled, unpickled
+from tests.interop.drivers.driver_process import Handle, pickled, unpickled
 
 if TYPE_CHECKING:
     from tests.interop.drivers.base import Driver
@@ -18,7 +18,7 @@ RESULTS_KEPT = ("producer", "member")
 """Methods whose results stay in this process. The caller receives a number for each result."""
 
 
-class Served:
+class DriverServer:
     """A driver, and the objects that its methods returned."""
 
     def __init__(self, driver: Driver) -> None:
@@ -37,7 +37,7 @@ class Served:
 
 
 def main() -> None:
-    served = Served(DRIVERS[sys.argv[1]]())
+    served = DriverServer(DRIVERS[sys.argv[1]]())
     replies = sys.stdout
     with redirect_stdout(sys.stderr):
         print("ok", file=replies, flush=True)

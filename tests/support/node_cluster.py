@@ -85,7 +85,7 @@ class NodeCluster:
         await self.start_made({}, self.ids if node_ids is None else node_ids)
 
     async def start_made(self, made: Mapping[int, Node], others: Sequence[int]) -> None:
-        """Start nodes that were made with a disk or clock of their own, and others as usual, all together."""
+        """Start the nodes in `made`, which have their own disk or clock, together with new nodes `others`."""
         tasks = Tasks(lambda *_: None)  # awaited below
         wanted = [*made.values(), *(self.make(node_id) for node_id in others)]
         starting = [tasks.spawn(node.start(), f"start {node.config.node_id}") for node in wanted]
@@ -121,23 +121,23 @@ class NodeCluster:
         metadata = self.nodes[node_id].metadata
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def look(_: object, image: MetadataImage) -> None:
+        def check(_: object, image: MetadataImage) -> None:
             if holds(image) and not reached.done():
                 reached.set_result(None)
 
-        metadata.subscribe(look)
-        look(None, metadata.image)
+        metadata.subscribe(check)
+        check(None, metadata.image)
         try:
             async with asyncio.timeout(UNTIL_S):
                 await reached
         finally:
-            metadata.unsubscribe(look)
+            metadata.unsubscribe(check)
 
     async def until_in_sync(self, topic: str, members: Sequence[int]) -> None:
-        """Until every running node knows that the in-sync replicas of partition 0 are exactly `members`.
+        """Wait until the in-sync replicas of partition 0 are exactly `members` in the metadata of each running node.
 
-        As of the newest metadata that any of them has: one that lags behind may still hold what was true before, and is
-        true again for the others only.
+        The metadata of each node must be as new as the newest metadata of all nodes. Older metadata could contain
+        `members` from before an ISR change that other nodes already have.
         """
         newest = -1
         while newest < self._newest.offset:
@@ -146,7 +146,7 @@ class NodeCluster:
                 await self.until(node_id, partial(_in_sync, topic, sorted(members), newest))
 
     async def create(self, topic: str, replicas: Sequence[int], **settings: str) -> None:
-        """One partition on `replicas`, the first of which leads; known to every running node on return."""
+        """Create a topic with one partition on `replicas`. Wait until each running node has it in its metadata."""
         wanted = CreatableTopic(
             topic,
             -1,

@@ -8,15 +8,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 QUERY_SECONDS_MAX = 240
-"""A guard against a query that never ends, below the time-out of a test; says nothing about speed."""
+"""Maximum time of a query. It is below the time-out of a test, so that the error shows the state of the query."""
 
 
 def ended(query: StreamingQuery) -> StreamingQuery:
     """Wait until the query processed all available data. Raise AssertionError with its progress on a timeout."""
-    over = query.awaitTermination(QUERY_SECONDS_MAX)
-    if not over:
-        stands = f"{query.status} after {[progress.json for progress in query.recentProgress]}"
+    has_ended = query.awaitTermination(QUERY_SECONDS_MAX)
+    if not has_ended:
+        state = f"{query.status} after {[progress.json for progress in query.recentProgress]}"
         query.stop()
-        raise AssertionError(f"the query does not end: {stands}")
+        raise AssertionError(f"the query does not end: {state}")
     assert query.exception() is None
     return query

@@ -37,7 +37,7 @@ class LeadershipListener(Protocol):
     def resigned(self, partition: Partition) -> None:
         """End the leader epoch of `partition` on this broker.
 
-        The call may come from inside an append of the listener.
+        The registry may call this while the listener appends to the partition.
         """
 
 

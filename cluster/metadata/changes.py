@@ -77,7 +77,7 @@ class Changes:
 
     @classmethod
     def above(cls, base: MetadataImage) -> Changes:
-        """Return no changes above `base`."""
+        """Return an empty set of changes with `base` as its base image."""
         return cls(
             base=base,
             brokers=Overlay(base.brokers),

@@ -20,10 +20,13 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
-build/jars/kafka/.ready: tests/interop/pom.xml
-	@echo "[2/3] Apache Kafka's jars into build/jars/kafka ..."
-	@rm -rf build/jars/kafka
-	@$(MVN) -f tests/interop/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/build/jars/kafka
+# kafka: the reference. kafka-4.3: the version before, with tools and Kafka Streams. kafka-3.9: a Java client.
+KAFKA_JARS := build/jars/kafka build/jars/kafka-4.3 build/jars/kafka-3.9
+
+$(KAFKA_JARS:=/.ready): build/jars/%/.ready: tests/interop/poms/%.xml
+	@echo "[2/3] Apache Kafka's jars into build/jars/$* ..."
+	@rm -rf build/jars/$*
+	@$(MVN) -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/build/jars/$*
 	@touch $@
 
 build/jars/spark/.ready: pipeline/pom.xml
@@ -33,7 +36,7 @@ build/jars/spark/.ready: pipeline/pom.xml
 	@touch $@
 
 .PHONY: setup
-setup: $(VENV)/.ready build/jars/kafka/.ready build/jars/spark/.ready ## Prepare .venv and the jars
+setup: $(VENV)/.ready $(KAFKA_JARS:=/.ready) build/jars/spark/.ready ## Prepare .venv and the jars
 	@# With compiled bytecode a broker starts in about half the time; PYTHONDONTWRITEBYTECODE does not prevent it here.
 	@# The folders are named one by one because compileall does not follow the symlinks in odradek/.
 	@$(BIN)/python -m compileall -q $(NODE_PACKAGES)

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.kafka_broker import JARS
+from tests.support.jars import PREVIOUS
 
 PARTITIONS = 6
 RECORD_BYTES = 1_000
@@ -59,7 +59,7 @@ def produce(bootstrap: str, topic: str, records: int, record_bytes: int = RECORD
     """
     arguments = ["--topic", topic, "--num-records", str(records), "--record-size", str(record_bytes)]
     arguments += ["--throughput", "-1", "--producer-props", f"bootstrap.servers={bootstrap}", "acks=all"]
-    command = ["java", "-Xmx512M", "-cp", f"{JARS}/*", "org.apache.kafka.tools.ProducerPerformance", *arguments]
+    command = ["java", "-Xmx512M", "-cp", f"{PREVIOUS}/*", "org.apache.kafka.tools.ProducerPerformance", *arguments]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     found = list(RATE.finditer(finished.stdout))
     if finished.returncode or not found or int(found[-1]["count"]) != records:

@@ -159,6 +159,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+    GROUP_DELETION_FAILED = 134
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
+    CONTROLLER_ID_NOT_REGISTERED = 136
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +335,11 @@ _TABLE: Final = (
     ErrorRow(ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH, False, "The topology's epoch is not valid"),
     ErrorRow(ErrorCode.STREAMS_TOPOLOGY_FENCED, False, "The topology's epoch is out of date"),
     ErrorRow(ErrorCode.SHARE_SESSION_LIMIT_REACHED, True, "The number of share sessions has reached its limit"),
+    ErrorRow(ErrorCode.GROUP_DELETION_FAILED, False, "The group could not be deleted"),
+    ErrorRow(
+        ErrorCode.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED, False, "The topology description could not be stored"
+    ),
+    ErrorRow(ErrorCode.CONTROLLER_ID_NOT_REGISTERED, False, "No controller with this id is registered"),
 )
 ERRORS: Final[Mapping[ErrorCode, ErrorRow]] = {row.code: row for row in _TABLE}
 assert len(ERRORS) == len(ErrorCode)

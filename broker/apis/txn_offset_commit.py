@@ -150,7 +150,7 @@ def _refused(
     name: str, partitions: list[TxnOffsetCommitRequestPartition], error: ErrorCode
 ) -> TxnOffsetCommitResponseTopic:
     results = [TxnOffsetCommitResponsePartition(partition.partition_index, error) for partition in partitions]
-    return TxnOffsetCommitResponseTopic(name, results)
+    return TxnOffsetCommitResponseTopic(name, partitions=results)
 
 
 API: Final = Api(

@@ -101,6 +101,8 @@ APIS: dict[int, tuple[str, str, int | None]] = {
     90: ("describe_share_group_offsets", "DescribeShareGroupOffsets", 0),
     91: ("alter_share_group_offsets", "AlterShareGroupOffsets", 0),
     92: ("delete_share_group_offsets", "DeleteShareGroupOffsets", 0),
+    93: ("streams_group_topology_description_update", "StreamsGroupTopologyDescriptionUpdate", 0),
+    94: ("unregister_controller", "UnregisterController", 0),
 }
 
 

@@ -15,14 +15,18 @@ class ApiVersionsRequest(Message):
     NAME: ClassVar[str] = "ApiVersionsRequest"
     API_KEY: ClassVar[int] = 18
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 4
+    MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_MIN: ClassVar[int | None] = 3
     LATEST_VERSION_UNSTABLE: ClassVar[bool] = False
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker", "controller",)
     SCHEMA: ClassVar[str] = """client_software_name string 3+ i
-client_software_version string 3+ i"""
+client_software_version string 3+ i
+cluster_id string 5+ n5+ i
+node_id int32 5+ i"""
     client_software_name: str = ""
     client_software_version: str = ""
+    cluster_id: str | None = None
+    node_id: int = -1
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
@@ -72,7 +76,7 @@ class ApiVersionsResponse(Message):
     NAME: ClassVar[str] = "ApiVersionsResponse"
     API_KEY: ClassVar[int] = 18
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 4
+    MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_MIN: ClassVar[int | None] = 3
     SCHEMA: ClassVar[str] = """error_code int16 0+
 api_keys []ApiVersion 0+

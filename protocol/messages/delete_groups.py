@@ -15,7 +15,7 @@ class DeleteGroupsRequest(Message):
     NAME: ClassVar[str] = "DeleteGroupsRequest"
     API_KEY: ClassVar[int] = 42
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 2
+    MAX_VERSION: ClassVar[int] = 3
     FLEXIBLE_MIN: ClassVar[int | None] = 2
     LATEST_VERSION_UNSTABLE: ClassVar[bool] = False
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker",)
@@ -29,9 +29,11 @@ class DeletableGroupResult(Struct):
     """Nested struct of DeleteGroupsResponse."""
 
     SCHEMA: ClassVar[str] = """group_id string 0+
-error_code int16 0+"""
+error_code int16 0+
+error_message string 3+ n3+ i"""
     group_id: str = ""
     error_code: int = 0
+    error_message: str | None = None
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
@@ -42,7 +44,7 @@ class DeleteGroupsResponse(Message):
     NAME: ClassVar[str] = "DeleteGroupsResponse"
     API_KEY: ClassVar[int] = 42
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 2
+    MAX_VERSION: ClassVar[int] = 3
     FLEXIBLE_MIN: ClassVar[int | None] = 2
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 results []DeletableGroupResult 0+"""

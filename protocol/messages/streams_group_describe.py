@@ -15,14 +15,16 @@ class StreamsGroupDescribeRequest(Message):
     NAME: ClassVar[str] = "StreamsGroupDescribeRequest"
     API_KEY: ClassVar[int] = 89
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     LATEST_VERSION_UNSTABLE: ClassVar[bool] = False
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker",)
     SCHEMA: ClassVar[str] = """group_ids []string 0+
-include_authorized_operations bool 0+"""
+include_authorized_operations bool 0+
+include_topology_description bool 1+"""
     group_ids: list[str] = field(default_factory=list)
     include_authorized_operations: bool = False
+    include_topology_description: bool = False
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
@@ -166,6 +168,58 @@ is_classic bool 0+"""
 
 
 @dataclass(slots=True, eq=False, repr=False)
+class TopologyDescriptionNode(Struct):
+    """Nested struct of StreamsGroupDescribeResponse."""
+
+    SCHEMA: ClassVar[str] = """name string 1+
+node_type int8 1+
+source_topics []string 1+
+sink_topic string 1+ n1+
+stores []string 1+
+successors []string 1+"""
+    name: str = ""
+    node_type: int = 0
+    source_topics: list[str] = field(default_factory=list)
+    sink_topic: str | None = None
+    stores: list[str] = field(default_factory=list)
+    successors: list[str] = field(default_factory=list)
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class TopologyDescriptionSubtopology(Struct):
+    """Nested struct of StreamsGroupDescribeResponse."""
+
+    SCHEMA: ClassVar[str] = """subtopology_id string 1+
+nodes []TopologyDescriptionNode 1+"""
+    subtopology_id: str = ""
+    nodes: list[TopologyDescriptionNode] = field(default_factory=list)
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class TopologyDescriptionGlobalStore(Struct):
+    """Nested struct of StreamsGroupDescribeResponse."""
+
+    SCHEMA: ClassVar[str] = """source TopologyDescriptionNode 1+
+processor TopologyDescriptionNode 1+"""
+    source: TopologyDescriptionNode = field(default_factory=TopologyDescriptionNode)
+    processor: TopologyDescriptionNode = field(default_factory=TopologyDescriptionNode)
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class TopologyDescription(Struct):
+    """Nested struct of StreamsGroupDescribeResponse."""
+
+    SCHEMA: ClassVar[str] = """subtopologies []TopologyDescriptionSubtopology 1+
+global_stores []TopologyDescriptionGlobalStore 1+"""
+    subtopologies: list[TopologyDescriptionSubtopology] = field(default_factory=list)
+    global_stores: list[TopologyDescriptionGlobalStore] = field(default_factory=list)
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class DescribedGroup(Struct):
     """Nested struct of StreamsGroupDescribeResponse."""
 
@@ -177,7 +231,10 @@ group_epoch int32 0+
 assignment_epoch int32 0+
 topology Topology 0+ n0+
 members []Member 0+
-authorized_operations int32 0+"""
+authorized_operations int32 0+
+topology_description TopologyDescription 1+ n1+
+topology_description_status int8 1+
+assignor_name string 1+ n1+ i"""
     error_code: int = 0
     error_message: str | None = None
     group_id: str = ""
@@ -187,6 +244,9 @@ authorized_operations int32 0+"""
     topology: Topology | None = None
     members: list[Member] = field(default_factory=list)
     authorized_operations: int = -2147483648
+    topology_description: TopologyDescription | None = None
+    topology_description_status: int = 0
+    assignor_name: str | None = None
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
@@ -197,7 +257,7 @@ class StreamsGroupDescribeResponse(Message):
     NAME: ClassVar[str] = "StreamsGroupDescribeResponse"
     API_KEY: ClassVar[int] = 89
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 groups []DescribedGroup 0+"""

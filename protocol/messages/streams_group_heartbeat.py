@@ -121,7 +121,7 @@ class StreamsGroupHeartbeatRequest(Message):
     NAME: ClassVar[str] = "StreamsGroupHeartbeatRequest"
     API_KEY: ClassVar[int] = 88
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     LATEST_VERSION_UNSTABLE: ClassVar[bool] = False
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker",)
@@ -226,7 +226,7 @@ class StreamsGroupHeartbeatResponse(Message):
     NAME: ClassVar[str] = "StreamsGroupHeartbeatResponse"
     API_KEY: ClassVar[int] = 88
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 error_code int16 0+
@@ -234,12 +234,14 @@ error_message string 0+ n0+
 member_id string 0+
 member_epoch int32 0+
 heartbeat_interval_ms int32 0+
-acceptable_recovery_lag int32 0+
+acceptable_recovery_lag_legacy int32 0
 task_offset_interval_ms int32 0+
+acceptable_recovery_lag int64 1+ i
 status []Status 0+ n0+
 active_tasks []ResponseTaskIds 0+ n0+
 standby_tasks []ResponseTaskIds 0+ n0+
 warmup_tasks []ResponseTaskIds 0+ n0+
+topology_description_required bool 1+
 endpoint_information_epoch int32 0+
 partitions_by_user_endpoint []EndpointToPartitions 0+ n0+"""
     throttle_time_ms: int = 0
@@ -248,12 +250,14 @@ partitions_by_user_endpoint []EndpointToPartitions 0+ n0+"""
     member_id: str = ""
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
-    acceptable_recovery_lag: int = 0
+    acceptable_recovery_lag_legacy: int = 0
     task_offset_interval_ms: int = 0
+    acceptable_recovery_lag: int = -1
     status: list[Status] | None = field(default_factory=list)
     active_tasks: list[ResponseTaskIds] | None = None
     standby_tasks: list[ResponseTaskIds] | None = None
     warmup_tasks: list[ResponseTaskIds] | None = None
+    topology_description_required: bool = False
     endpoint_information_epoch: int = 0
     partitions_by_user_endpoint: list[EndpointToPartitions] | None = None
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()

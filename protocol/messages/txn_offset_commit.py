@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import ClassVar
+from uuid import UUID
 
+from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.schema import Message, Struct
 
 
@@ -27,9 +29,11 @@ committed_metadata string 0+ n0+"""
 class TxnOffsetCommitRequestTopic(Struct):
     """Nested struct of TxnOffsetCommitRequest."""
 
-    SCHEMA: ClassVar[str] = """name string 0+
+    SCHEMA: ClassVar[str] = """name string 0-5 i
+topic_id uuid 6+ i
 partitions []TxnOffsetCommitRequestPartition 0+"""
     name: str = ""
+    topic_id: UUID = ZERO_UUID
     partitions: list[TxnOffsetCommitRequestPartition] = field(default_factory=list)
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
@@ -41,7 +45,7 @@ class TxnOffsetCommitRequest(Message):
     NAME: ClassVar[str] = "TxnOffsetCommitRequest"
     API_KEY: ClassVar[int] = 28
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 5
+    MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_MIN: ClassVar[int | None] = 3
     LATEST_VERSION_UNSTABLE: ClassVar[bool] = False
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker",)
@@ -49,7 +53,7 @@ class TxnOffsetCommitRequest(Message):
 group_id string 0+
 producer_id int64 0+
 producer_epoch int16 0+
-generation_id int32 3+
+generation_id_or_member_epoch int32 3+
 member_id string 3+
 group_instance_id string 3+ n3+
 topics []TxnOffsetCommitRequestTopic 0+"""
@@ -57,7 +61,7 @@ topics []TxnOffsetCommitRequestTopic 0+"""
     group_id: str = ""
     producer_id: int = 0
     producer_epoch: int = 0
-    generation_id: int = -1
+    generation_id_or_member_epoch: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
     topics: list[TxnOffsetCommitRequestTopic] = field(default_factory=list)
@@ -79,9 +83,11 @@ error_code int16 0+"""
 class TxnOffsetCommitResponseTopic(Struct):
     """Nested struct of TxnOffsetCommitResponse."""
 
-    SCHEMA: ClassVar[str] = """name string 0+
+    SCHEMA: ClassVar[str] = """name string 0-5 i
+topic_id uuid 6+ i
 partitions []TxnOffsetCommitResponsePartition 0+"""
     name: str = ""
+    topic_id: UUID = ZERO_UUID
     partitions: list[TxnOffsetCommitResponsePartition] = field(default_factory=list)
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
@@ -93,7 +99,7 @@ class TxnOffsetCommitResponse(Message):
     NAME: ClassVar[str] = "TxnOffsetCommitResponse"
     API_KEY: ClassVar[int] = 28
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 5
+    MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_MIN: ClassVar[int | None] = 3
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 topics []TxnOffsetCommitResponseTopic 0+"""

@@ -3,6 +3,7 @@
 # class name -> module in odradek.protocol.records
 MODULES: dict[str, str] = {
     "AbortTransactionRecord": "metadata.abort_transaction_record",
+    "AbortedTxn": "aborted_txn",
     "AccessControlEntryRecord": "metadata.access_control_entry_record",
     "BeginTransactionRecord": "metadata.begin_transaction_record",
     "BrokerRegistrationChangeRecord": "metadata.broker_registration_change_record",
@@ -91,6 +92,7 @@ MODULES: dict[str, str] = {
     "TransactionLogValue": "transaction_log",
     "UnfenceBrokerRecord": "metadata.unfence_broker_record",
     "UnregisterBrokerRecord": "metadata.unregister_broker_record",
+    "UnregisterControllerRecord": "metadata.unregister_controller_record",
     "UserScramCredentialRecord": "metadata.user_scram_credential_record",
     "VotersRecord": "voters_record",
     "ZkMigrationStateRecord": "metadata.zk_migration_state_record",

@@ -45,9 +45,13 @@ class StreamsGroupMetadataValue(Message):
     SCHEMA: ClassVar[str] = """epoch int32 0+
 metadata_hash int64 0+
 validated_topology_epoch int32 0+ t0@0+
-last_assignment_configs []LastAssignmentConfig 0+ n0+ t1@0+"""
+last_assignment_configs []LastAssignmentConfig 0+ n0+ t1@0+
+stored_description_topology_epoch int32 0+ t2@0+
+failed_description_topology_epoch int32 0+ t3@0+"""
     epoch: int = 0
     metadata_hash: int = 0
     validated_topology_epoch: int = -1
     last_assignment_configs: list[LastAssignmentConfig] | None = field(default_factory=list)
+    stored_description_topology_epoch: int = -1
+    failed_description_topology_epoch: int = -1
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()

@@ -18,7 +18,7 @@ from odradek.local.processes import BrokerFailed
 from tests.chaos.report import report, write_documents, write_json
 from tests.chaos.run import Options, Run
 from tests.chaos.system import SYSTEMS
-from tests.support.kafka_broker import ROOT
+from tests.support.jars import ROOT
 
 DIRECTORY = ROOT / "build" / "chaos"
 

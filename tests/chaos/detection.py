@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from odradek.local.local_cluster import LocalCluster
-from tests.support.kafka_broker import ROOT
+from tests.support.jars import PREVIOUS, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,6 @@ WARM_UP_SECONDS: Final = 5.0
 DETECTION_SECONDS_MAX: Final = 20.0
 """Maximum wait for a log entry after a signal, in seconds."""
 POLL_SECONDS: Final = 0.01
-JARS: Final = ROOT / "build" / "jars" / "kafka"
 DOCUMENT: Final = ROOT / "docs" / "membership.md"
 SECTION: Final = re.compile(r"(?<=<!-- measured -->\n).*(?=<!-- /measured -->)", re.DOTALL)
 FAILURE: Final = "node failure declared"
@@ -107,7 +106,7 @@ def producers(bootstrap: str, count: int) -> Iterator[None]:
     Raises:
         RuntimeError: a producer process exited before the end of the context.
     """
-    command = ["java", "-Xmx256M", "-cp", f"{JARS}/*", "org.apache.kafka.tools.ProducerPerformance"]
+    command = ["java", "-Xmx256M", "-cp", f"{PREVIOUS}/*", "org.apache.kafka.tools.ProducerPerformance"]
     command += [
         "--topic",
         TOPIC,

@@ -17,7 +17,7 @@ from tests.chaos.journal import Journal, now
 from tests.chaos.plan import CLIENT_FAULTS, FRAME_FAULTS, MEMBER_FAULTS, Burst, Fault
 from tests.chaos.proxy import BOTH, CLIENTS, REQUEST, RESPONSE
 from tests.chaos.system import System, bootstrap, proxy_arguments
-from tests.support.kafka_broker import ROOT
+from tests.support.jars import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

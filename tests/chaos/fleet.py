@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.chaos.clients.common import COMMITTER, HUNG, IDEMPOTENT, PLAIN, TRANSACTIONAL, TRANSFORMER, ClientSpec
-from tests.support.kafka_broker import JARS, ROOT
+from tests.support.jars import REFERENCE, ROOT
 from tests.support.kafka_tools import LOGGING
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def compile_java() -> None:
     if compiled.exists() and compiled.stat().st_mtime > max(source.stat().st_mtime for source in JAVA_SOURCES):
         return
     JAVA_CLASSES.mkdir(parents=True, exist_ok=True)
-    command = ["javac", "-nowarn", "-d", str(JAVA_CLASSES), "-cp", f"{JARS}/*", *map(str, JAVA_SOURCES)]
+    command = ["javac", "-nowarn", "-d", str(JAVA_CLASSES), "-cp", f"{REFERENCE}/*", *map(str, JAVA_SOURCES)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     if finished.returncode:
         raise RuntimeError(f"compilation of the Java clients failed:\n{finished.stderr[-2000:]}")
@@ -201,7 +201,7 @@ class Fleet:
 
     def _spawn(self, library: str, spec: ClientSpec) -> subprocess.Popen[bytes]:
         if library == "java":
-            java = [*JVM, f"-Dlog4j2.configurationFile={LOGGING}", "-cp", f"{JAVA_CLASSES}:{JARS}/*"]
+            java = [*JVM, f"-Dlog4j2.configurationFile={LOGGING}", "-cp", f"{JAVA_CLASSES}:{REFERENCE}/*"]
             command = [*java, "ChaosMember" if spec.group else "ChaosClient", *spec.arguments()]
         else:
             roles = {READER: "reader", FINAL: "reader", POLLER: "", TRANSFORMER: "member", COMMITTER: "member"}

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from odradek.local.processes import ProcessId
-from tests.support.kafka_broker import ROOT
+from tests.support.jars import ROOT
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from tests.support.kafka_broker import ROOT
+from tests.support.jars import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,9 @@ CLIENTS = {
     "confluent-kafka": "confluent-kafka",
     "kafka-python": "kafka-python",
     "aiokafka": "aiokafka",
+    "Java 4.4": None,
     "Java 4.3": None,
+    "Java 3.9": None,
     "Kafka's tools 4.3": None,
 }
 HAND_WRITTEN = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.interop.drivers.confluent import ConfluentDriver
 from tests.interop.drivers.go import GoDriver
 from tests.interop.drivers.java import JavaDriver
 from tests.interop.drivers.kafka_python import KafkaPythonDriver
+from tests.support.jars import CLIENT_3_9, PREVIOUS
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.tool_comparison import ToolComparison
 from tests.support.tool_jvm import tool_jvm
@@ -38,10 +40,21 @@ DRIVERS: dict[str, Callable[[], Driver]] = {
     "confluent-kafka": ConfluentDriver,
     "kafka-python": KafkaPythonDriver,
     "aiokafka": AioDriver,
-    "Java 4.3": JavaDriver,
+    "Java 4.4": JavaDriver,
+    "Java 4.3": partial(JavaDriver, "Java 4.3", PREVIOUS),
+    "Java 3.9": partial(JavaDriver, "Java 3.9", CLIENT_3_9),
 }
+OLDER_CLIENTS = ("Java 4.3", "Java 3.9")
+"""Clients of which `make test` runs only the tests marked `core`."""
 EXTRA_DRIVERS: dict[str, Callable[[], Driver]] = {"franz-go": GoDriver}
 """Clients that need not be installed. They have no column in docs/clients.md."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        if params.get("driver") in OLDER_CLIENTS and item.get_closest_marker("core") is None:
+            item.add_marker(pytest.mark.full)
 
 
 @pytest.fixture(scope="session")

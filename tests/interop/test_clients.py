@@ -33,6 +33,7 @@ def write(driver: Driver, bootstrap: str, topic: str, contents: list[bytes], opt
     producer.close()
 
 
+@pytest.mark.core
 @pytest.mark.feature("produce and consume, assigned partitions")
 def test_records_are_consumed_in_order(driver: Driver, bootstrap: str, topic: str) -> None:
     contents = [b"%06d" % number for number in range(2_000)]
@@ -50,7 +51,7 @@ def test_compressed_records_are_read_by_all_clients(
 ) -> None:
     contents = [b"%06d" % number * 40 for number in range(300)]
     write(driver, bootstrap, topic, contents, ProducerOptions(codec=codec))
-    for reader in (driver, drivers("confluent-kafka"), drivers("Java 4.3")):
+    for reader in (driver, drivers("confluent-kafka"), drivers("Java 4.4")):
         messages = reader.consume(bootstrap, topic, PARTITIONS, UNCOMMITTED)
         assert sorted(values(messages), key=str) == sorted(contents, key=str)
 
@@ -90,6 +91,7 @@ def test_idempotent_producer_writes_each_record_once(driver: Driver, bootstrap: 
     assert values(driver.consume(bootstrap, topic, [0], COMMITTED)) == contents[0::2]
 
 
+@pytest.mark.core
 @pytest.mark.feature("transactions: commit and abort, read_committed and read_uncommitted")
 def test_read_committed_returns_only_committed_transactions(driver: Driver, bootstrap: str, topic: str) -> None:
     producer = driver.producer(bootstrap, ProducerOptions(transactional_id=f"id-{topic}"))

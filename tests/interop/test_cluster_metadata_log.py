@@ -23,7 +23,7 @@ from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.os_disk import OsDisk
 from tests.support.controller_node import ControllerNode
-from tests.support.kafka_broker import JARS
+from tests.support.jars import PREVIOUS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,7 +72,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MetadataIma
 
 def dump(folder: Path) -> str:
     log = folder / "00000000000000000000.log"
-    tool = ["java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*", "org.apache.kafka.tools.DumpLogSegments"]
+    tool = [
+        "java",
+        "-Xmx256M",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{PREVIOUS}/*",
+        "org.apache.kafka.tools.DumpLogSegments",
+    ]
     finished = subprocess.run(
         [*tool, "--cluster-metadata-decoder", "--deep-iteration", "--files", str(log)],
         capture_output=True,

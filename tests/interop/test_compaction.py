@@ -15,7 +15,7 @@ from odradek.storage.config import LogConfig
 from odradek.storage.disk.os_disk import OsDisk
 from tests.interop.test_dump_log_segments import compare_index, compare_segment, compare_snapshot, dump
 from tests.support.cleaning import clean
-from tests.support.kafka_broker import JARS
+from tests.support.jars import REFERENCE
 from tests.support.kafka_tools import LOGGING
 from tests.support.logs import NOW_MS, append, marker, open_log
 
@@ -77,7 +77,7 @@ def run_kafkas_cleaner(directory: Path, passes: int) -> list[int]:
     arguments = [str(CONFIG.segment_bytes), str(CONFIG.index_interval_bytes), str(RETENTION_MS), *times]
     java = ["java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOGGING}"]
     finished = subprocess.run(
-        [*java, "-cp", f"{JARS}/*", str(CLEANER), str(directory), *arguments],
+        [*java, "-cp", f"{REFERENCE}/*", str(CLEANER), str(directory), *arguments],
         capture_output=True,
         text=True,
         timeout=120,

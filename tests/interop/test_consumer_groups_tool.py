@@ -31,7 +31,7 @@ class Members:
         self._members = []
         for bootstrap in pair.bootstraps.values():
             write_records(drivers, bootstrap, name, 20)
-            member = drivers("Java 4.3").member(bootstrap, name, GroupOptions(self.group, protocol))
+            member = drivers("Java 4.4").member(bootstrap, name, GroupOptions(self.group, protocol))
             self._members.append(member)
             read_with_members([member], 20)
             member.commit()

@@ -58,7 +58,7 @@ def directories(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> dic
 
 def work(drivers: Callable[[str], Driver], bootstrap: str, name: str, protocol: str) -> None:
     """Run a group that commits offsets, then commits in a transaction, aborts a transaction, and leaves."""
-    java = drivers("Java 4.3")
+    java = drivers("Java 4.4")
     write_records(drivers, bootstrap, name, 20)
     member = java.member(bootstrap, name, GroupOptions(f"g-{name}", protocol))
     read_with_members([member], 20)

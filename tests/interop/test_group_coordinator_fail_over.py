@@ -137,7 +137,7 @@ def test_each_input_has_one_output_when_the_coordinator_is_killed(
     """Use the Java client: librdkafka 2.16 may wait without end in send_offsets_to_transaction (docs/clients.md)."""
     source = make_topic(brokers, f"in-{protocol}-{time.time_ns():x}")
     output = make_topic(brokers, f"out-{protocol}-{time.time_ns():x}")
-    processor = Processor(drivers("Java 4.3"), brokers, source, output, protocol)
+    processor = Processor(drivers("Java 4.4"), brokers, source, output, protocol)
     contents: list[bytes] = []
     deadline = time.monotonic() + LONGEST_S
     killed = -1

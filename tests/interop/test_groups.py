@@ -18,7 +18,7 @@ pytestmark = pytest.mark.interop
 
 PARTITIONS = [0, 1]
 POLL_S = 0.2
-KNOW_THE_CONSUMER_PROTOCOL = ("confluent-kafka", "Java 4.3")
+KNOW_THE_CONSUMER_PROTOCOL = ("confluent-kafka", "Java 4.4", "Java 4.3")
 
 
 def write(driver: Driver, bootstrap: str, topic: str, first: int, count: int) -> list[bytes]:
@@ -83,11 +83,13 @@ def members_share_a_topic(driver: Driver, bootstrap: str, topic: str, protocol: 
     third.close()
 
 
+@pytest.mark.core
 @pytest.mark.feature("groups, classic protocol: members join, leave, and continue at the committed offsets")
 def test_classic_group_rebalances_and_commits(driver: Driver, bootstrap: str, topic: str) -> None:
     members_share_a_topic(driver, bootstrap, topic, "classic")
 
 
+@pytest.mark.core
 @pytest.mark.feature("groups, consumer protocol (KIP-848): members join, leave, and continue at the committed offsets")
 @pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
 def test_consumer_group_rebalances_and_commits(driver: Driver, bootstrap: str, topic: str) -> None:
@@ -152,6 +154,7 @@ def read_process_write(driver: Driver, bootstrap: str, topic: str, output: str, 
     assert values(processed) == [content + b" committed" for content in contents]
 
 
+@pytest.mark.core
 @pytest.mark.feature("transactions: read-process-write with offsets of a classic group")
 def test_offsets_of_a_classic_group_commit_or_abort_with_the_transaction(
     driver: Driver, bootstrap: str, topic: str, other_topic: str
@@ -159,6 +162,7 @@ def test_offsets_of_a_classic_group_commit_or_abort_with_the_transaction(
     read_process_write(driver, bootstrap, topic, other_topic, "classic")
 
 
+@pytest.mark.core
 @pytest.mark.feature("transactions: read-process-write with offsets of a consumer group (KIP-848)")
 @pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
 def test_offsets_of_a_consumer_group_commit_or_abort_with_the_transaction(
@@ -171,8 +175,8 @@ def test_members_of_all_clients_share_a_classic_group(
     drivers: Callable[[str], Driver], bootstrap: str, topic: str
 ) -> None:
     """Assignors have the same names and formats in all clients: the leader assigns partitions to members of others."""
-    contents = write(drivers("Java 4.3"), bootstrap, topic, 0, 100)
-    for name in ("kafka-python", "aiokafka", "confluent-kafka", "Java 4.3"):
+    contents = write(drivers("Java 4.4"), bootstrap, topic, 0, 100)
+    for name in ("kafka-python", "aiokafka", "confluent-kafka", "Java 4.4"):
         member = drivers(name).member(bootstrap, topic, GroupOptions(f"g-{topic}"))
         messages = read_with_members([member], len(contents))
         assert values(messages) == contents

@@ -51,7 +51,7 @@ class Copier:
     """A process with one member of the group and one producer."""
 
     def __init__(self, client: str, bootstrap: str, source: str, output: str, protocol: str, number: int) -> None:
-        self._driver = JavaDriver() if client == "Java 4.3" else DriverProcess(client)
+        self._driver = JavaDriver() if client == "Java 4.4" else DriverProcess(client)
         self._bootstrap = bootstrap
         self._source = source
         self._output = output
@@ -133,8 +133,8 @@ def driver(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize(
     ("driver", "protocol"),
     [
-        pytest.param("Java 4.3", "classic", marks=pytest.mark.full),
-        ("Java 4.3", "consumer"),
+        pytest.param("Java 4.4", "classic", marks=pytest.mark.full),
+        ("Java 4.4", "consumer"),
         ("confluent-kafka", "consumer"),
         ("kafka-python", "classic"),
     ],

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from odradek import LocalCluster
-from tests.support.kafka_broker import JARS
+from tests.support.jars import PREVIOUS
 from tests.support.tool_jvm import run_tool
 
 if TYPE_CHECKING:
@@ -79,7 +79,14 @@ def test_replication_has_the_format_of_kafka(
 
 
 def dump(path: Path) -> list[str]:
-    tool = ["java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*", "org.apache.kafka.tools.DumpLogSegments"]
+    tool = [
+        "java",
+        "-Xmx256M",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{PREVIOUS}/*",
+        "org.apache.kafka.tools.DumpLogSegments",
+    ]
     finished = subprocess.run(
         [*tool, "--cluster-metadata-decoder", "--files", str(path)],
         capture_output=True,

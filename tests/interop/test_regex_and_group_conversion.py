@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
-KNOW_THE_CONSUMER_PROTOCOL = ("confluent-kafka", "Java 4.3")
+KNOW_THE_CONSUMER_PROTOCOL = ("confluent-kafka", "Java 4.4", "Java 4.3")
 GROUPS = "kafka-consumer-groups"
 POLL_S = 0.1
 ALONE, SHARED = [[0, 1]], [[0], [1]]
@@ -63,7 +63,7 @@ def test_invalid_regular_expression_is_refused(
 ) -> None:
     errors = []
     for bootstrap in pair.bootstraps.values():
-        member = drivers("Java 4.3").member(bootstrap, "(", GroupOptions(f"g-{name}", "consumer", pattern=True))
+        member = drivers("Java 4.4").member(bootstrap, "(", GroupOptions(f"g-{name}", "consumer", pattern=True))
         deadline = time.monotonic() + TIMEOUT_S
         with pytest.raises(ClientFailed) as refused:
             while time.monotonic() < deadline:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.interop
 
-CLIENTS = ("confluent-kafka", "aiokafka", "Java 4.3")
+CLIENTS = ("confluent-kafka", "aiokafka", "Java 4.4")
 PARTITIONS = 3
 ROUNDS = 5
 """Rounds of each client before the restart, and again after it."""

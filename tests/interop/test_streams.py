@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop.drivers.base import ProducerOptions
-from tests.interop.drivers.java import JVM
+from tests.interop.drivers.java import java_command
 from tests.interop.drivers.line_process import LineProcess
+from tests.support.jars import PREVIOUS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +53,7 @@ class WordCount:
             "producer.transaction.timeout.ms": 10_000,
         }
         named = (f"{name}={value}" for name, value in properties.items())
-        self.process = LineProcess(*JVM, str(SOURCE), source, output, *named)
+        self.process = LineProcess(*java_command(PREVIOUS), str(SOURCE), source, output, *named)
 
 
 class Text:

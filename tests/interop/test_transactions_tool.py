@@ -42,7 +42,7 @@ def open_transaction(driver: Driver, bootstrap: str, topic: str) -> None:
 def test_list_and_describe_print_the_same(pair: ToolComparison, name: str, drivers: Callable[[str], Driver]) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     for bootstrap in pair.bootstraps.values():
-        open_transaction(drivers("Java 4.3"), bootstrap, name)
+        open_transaction(drivers("Java 4.4"), bootstrap, name)
     for arguments in (("list",), ("describe", "--transactional-id", f"{name}-id")):
         rows = {broker: columns(lines, f"{name}-id") for broker, lines in pair.both(TOOL, *arguments).items()}
         assert rows["odradek"] == rows["kafka"]

@@ -41,7 +41,7 @@ def of(messages: list[Message], tag: str) -> list[str]:
 def test_librdkafka_and_java_write_transactions_to_the_same_partitions(
     drivers: Callable[[str], Driver], bootstrap: str, topic: str
 ) -> None:
-    pairs = [("librdkafka", drivers("confluent-kafka")), ("java", drivers("Java 4.3"))]
+    pairs = [("librdkafka", drivers("confluent-kafka")), ("java", drivers("Java 4.4"))]
     errors: list[BaseException] = []
     threads = [threading.Thread(target=run, args=(driver, bootstrap, topic, tag, errors)) for tag, driver in pairs]
     for thread in threads:
@@ -49,7 +49,7 @@ def test_librdkafka_and_java_write_transactions_to_the_same_partitions(
     for thread in threads:
         thread.join()
     assert errors == []
-    for reader in (drivers("confluent-kafka"), drivers("Java 4.3")):
+    for reader in (drivers("confluent-kafka"), drivers("Java 4.4")):
         messages_by_partition = {
             partition: reader.consume(bootstrap, topic, [partition], "read_committed") for partition in (0, 1)
         }

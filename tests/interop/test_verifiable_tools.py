@@ -120,7 +120,7 @@ def test_transactional_message_copier_reports_the_same(
 def test_console_consumer_prints_the_same(pair: ToolComparison, drivers: Callable[[str], Driver], name: str) -> None:
     make_topic(pair, name)
     for bootstrap in pair.bootstraps.values():
-        producer = drivers("Java 4.3").producer(bootstrap, ProducerOptions(transactional_id=f"id-{name}"))
+        producer = drivers("Java 4.4").producer(bootstrap, ProducerOptions(transactional_id=f"id-{name}"))
         producer.init()
         for number in range(6):
             producer.begin()

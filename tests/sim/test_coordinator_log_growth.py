@@ -110,7 +110,7 @@ class Bank(Client):
             group_id=name,
             producer_id=producer_id,
             producer_epoch=epoch,
-            generation_id=-1,
+            generation_id_or_member_epoch=-1,
             topics=[TxnOffsetCommitRequestTopic(name=TOPIC, partitions=rows)],
         )
         response = await self.call(offsets, CLIENTS_LAST_VERSION, 1)

@@ -109,7 +109,7 @@ class Client:
             group_id="g",
             producer_id=producer[0],
             producer_epoch=producer[1],
-            topics=[TxnOffsetCommitRequestTopic("t", [partition])],
+            topics=[TxnOffsetCommitRequestTopic("t", partitions=[partition])],
         )
         async with asyncio.timeout(10):
             while True:

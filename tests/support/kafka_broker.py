@@ -1,4 +1,4 @@
-"""One real Apache Kafka broker (KRaft, combined roles) from the jars in build/jars/kafka.
+"""One real Apache Kafka broker (KRaft, combined roles) from the jars of one version.
 
 It is the reference: tests that apply to each broker run against it, too, and benchmarks compare with it. As a command
 it serves until Ctrl-C: ``python -m tests.support.kafka_broker --port 19092``.
@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from odradek.pipeline.cluster.owned_process import OwnedProcess
+from tests.support.jars import REFERENCE
 from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-ROOT = Path(__file__).resolve().parents[2]
-JARS = ROOT / "build" / "jars" / "kafka"
 CLUSTER_ID = "b2RyYWRlay1yZWZlcmVlMA"
 HEAP = "-Xmx1G"
 START_SECONDS_MAX = 60.0
@@ -67,10 +66,11 @@ class KafkaBroker:
     """Context manager around one broker process; may be killed and started again on the same data.
 
     Args:
-        directory: where config, data and console output are stored; None: a temporary directory.
-        port: client port; a free one when None.
-        overrides: broker properties in Kafka's names, over those set here.
-        heap: the JVM's heap option.
+        directory: Folder of config, data and console output; None: a temporary directory.
+        port: Client port. None: a free one.
+        overrides: Broker properties in Kafka's names, over those set here.
+        heap: The JVM's heap option.
+        jars: Folder with the jars of a Kafka version.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class KafkaBroker:
         port: int | None = None,
         overrides: Mapping[str, str] | None = None,
         heap: str = HEAP,
+        jars: Path = REFERENCE,
     ) -> None:
         self._owns_directory = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="kafka-referee-"))
@@ -87,6 +88,7 @@ class KafkaBroker:
         self._controller_port = free_port()
         self._overrides = dict(overrides or {})
         self._heap = heap
+        self._jars = jars
         self._process: OwnedProcess | None = None
 
     @property
@@ -178,9 +180,9 @@ class KafkaBroker:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def _java(self, main: str, *arguments: str) -> list[str]:
-        if not JARS.is_dir():
-            raise RuntimeError(f"{JARS} is missing: run `make setup`")
-        return ["java", self._heap, "-XX:+UseG1GC", "-cp", f"{JARS}/*", main, *arguments]
+        if not self._jars.is_dir():
+            raise RuntimeError(f"{self._jars} is missing: run `make setup`")
+        return ["java", self._heap, "-XX:+UseG1GC", "-cp", f"{self._jars}/*", main, *arguments]
 
     def _properties(self) -> dict[str, str]:
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from tests.support.kafka_broker import JARS
+from tests.support.jars import PREVIOUS
 from tests.support.kafka_tools import LOGGING
 
 TIMEOUT_S = 120.0
@@ -14,7 +14,7 @@ def run_class(main_class: str, *arguments: str) -> subprocess.CompletedProcess[s
     """Exit code and output are the caller's to judge."""
     java = ["java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOGGING}"]
     return subprocess.run(
-        [*java, "-cp", f"{JARS}/*", main_class, *arguments],
+        [*java, "-cp", f"{PREVIOUS}/*", main_class, *arguments],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

@@ -275,7 +275,7 @@ def commit_in_transaction(
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
     for (topic, partition), offset in offsets_.items():
         topics.setdefault(topic, []).append(TxnOffsetCommitRequestPartition(partition, offset, -1, metadata))
-    wire = [TxnOffsetCommitRequestTopic(topic, partitions) for topic, partitions in topics.items()]
+    wire = [TxnOffsetCommitRequestTopic(topic, partitions=partitions) for topic, partitions in topics.items()]
     request = TxnOffsetCommitRequest("txn", group_id, producer_id, epoch, generation, member_id, None, wire)
     return c.CommitOffsetsInTransaction(request, caller(version))
 

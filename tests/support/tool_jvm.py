@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.interop.drivers.line_process import LineProcess
-from tests.support.kafka_broker import JARS
+from tests.support.jars import PREVIOUS
 from tests.support.kafka_tools import LOGGING, TOOLS
 
 SOURCE = Path(__file__).resolve().parents[1] / "interop" / "java" / "Tools.java"
@@ -45,7 +45,7 @@ class ToolJvm:
             *("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOGGING}"),
             *("--add-opens", "java.base/java.lang=ALL-UNNAMED"),  # hooks of its shutdown are found there
         )
-        self._jvm = LineProcess("java", *options, "-cp", f"{JARS}/*", str(SOURCE))
+        self._jvm = LineProcess("java", *options, "-cp", f"{PREVIOUS}/*", str(SOURCE))
         self._ids = itertools.count()
 
     def start(self, tool: str, *arguments: str, stdin: str = "") -> Running:

@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from odradek.protocol.codec import encode
 from tests.support.effort import effort
+from tests.support.jars import REFERENCE
 from tests.support.messages import ALL_CASES, ALL_MESSAGES, struct_values
 
 if TYPE_CHECKING:
     from odradek.protocol.schema import Message
 
-JARS = Path(__file__).resolve().parents[2] / "build" / "jars" / "kafka"
 REFEREE = Path(__file__).with_name("Referee.java")
 TIMEOUT_S = 120.0
 EXAMPLES_PER_CASE = 5
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.interop
 
 
 def recode_with_kafka(lines: list[str]) -> list[str]:
-    command = ["java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*", str(REFEREE)]
+    command = ["java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{REFERENCE}/*", str(REFEREE)]
     done = subprocess.run(
         command, input="\n".join(lines), capture_output=True, text=True, timeout=TIMEOUT_S, check=True
     )

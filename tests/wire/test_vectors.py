@@ -70,10 +70,14 @@ COMMIT_CLASSIC = TxnOffsetCommitRequest(
     "g",
     1000,
     5,
-    topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 42, -1, None)])],
+    topics=[TxnOffsetCommitRequestTopic("t", partitions=[TxnOffsetCommitRequestPartition(0, 42, -1, None)])],
 )
 COMMIT = TxnOffsetCommitRequest(
-    "my-txn", "g", 1000, 5, topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 42, 7, None)])]
+    "my-txn",
+    "g",
+    1000,
+    5,
+    topics=[TxnOffsetCommitRequestTopic("t", partitions=[TxnOffsetCommitRequestPartition(0, 42, 7, None)])],
 )
 API_VERSIONS = ApiVersionsResponse(
     api_keys=[ApiVersion(18, 0, 4)],

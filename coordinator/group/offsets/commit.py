@@ -89,7 +89,7 @@ def decide_commit_in_transaction(
     As in Kafka, these records have no topic id and no retention.
     """
     request, caller = command.request, command.caller
-    group_id, member_id, generation = request.group_id, request.member_id, request.generation_id
+    group_id, member_id, generation = request.group_id, request.member_id, request.generation_id_or_member_epoch
     try:
         group = state.groups.get(group_id)
         if group is None:
@@ -104,7 +104,7 @@ def decide_commit_in_transaction(
         topics: list[TxnOffsetCommitResponseTopic] = []
         for topic in request.topics:
             responses: list[TxnOffsetCommitResponsePartition] = []
-            topics.append(TxnOffsetCommitResponseTopic(topic.name, responses))
+            topics.append(TxnOffsetCommitResponseTopic(topic.name, topic.topic_id, responses))
             for partition in topic.partitions:
                 offset_key = (group_id, topic.name, partition.partition_index)
                 error = capacity.check(offset_key, partition.committed_metadata)

@@ -24,6 +24,7 @@ from odradek.protocol.records.metadata.remove_user_scram_credential_record impor
 from odradek.protocol.records.metadata.topic_record import TopicRecord as TopicRecord
 from odradek.protocol.records.metadata.unfence_broker_record import UnfenceBrokerRecord as UnfenceBrokerRecord
 from odradek.protocol.records.metadata.unregister_broker_record import UnregisterBrokerRecord as UnregisterBrokerRecord
+from odradek.protocol.records.metadata.unregister_controller_record import UnregisterControllerRecord as UnregisterControllerRecord
 from odradek.protocol.records.metadata.user_scram_credential_record import UserScramCredentialRecord as UserScramCredentialRecord
 from odradek.protocol.records.metadata.zk_migration_state_record import ZkMigrationStateRecord as ZkMigrationStateRecord
 from odradek.protocol.schema import Message
@@ -56,4 +57,5 @@ RECORDS: dict[int, type[Message]] = {
     26: RemoveDelegationTokenRecord,
     27: RegisterControllerRecord,
     28: ClearElrRecord,
+    29: UnregisterControllerRecord,
 }

@@ -1,4 +1,4 @@
-"""Driver of the Java client of Kafka 4.3 (transaction protocol TV2), in a JVM behind a line protocol."""
+"""Driver of a Java client of Apache Kafka, in a JVM behind a line protocol."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from typing import Any
 
 from tests.interop.drivers.base import TIMEOUT_S, GroupOptions, Message, ProducerOptions
 from tests.interop.drivers.line_process import LineProcess, as_message, text
-from tests.support.kafka_broker import JARS
+from tests.support.jars import REFERENCE
 
 SOURCE = Path(__file__).resolve().parents[1] / "java" / "Client.java"
 
 
 LOGGING = SOURCE.with_name("log4j2.properties")
-JVM = (
-    *("java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-    *(f"-Dlog4j2.configurationFile={LOGGING}", "-cp", f"{JARS}/*"),
-)
-"""Command line without the program. Its options shorten the start of the JVM."""
+
+
+def java_command(jars: Path) -> tuple[str, ...]:
+    """Return the command line without the program. Its options shorten the start of the JVM."""
+    return (
+        *("java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+        *(f"-Dlog4j2.configurationFile={LOGGING}", "-cp", f"{jars}/*"),
+    )
 
 
 class JavaProducer:
@@ -112,10 +115,11 @@ class JavaMember:
 
 
 class JavaDriver:
-    name = "Java 4.3"
+    """The client in one folder of jars. `name` is its column in docs/clients.md."""
 
-    def __init__(self) -> None:
-        self._jvm = LineProcess(*JVM, str(SOURCE))
+    def __init__(self, name: str = "Java 4.4", jars: Path = REFERENCE) -> None:
+        self.name = name
+        self._jvm = LineProcess(*java_command(jars), str(SOURCE))
         self._count = 0
 
     def producer(self, bootstrap: str, options: ProducerOptions) -> JavaProducer:

@@ -1,6 +1,7 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -15,7 +16,6 @@ import java.util.concurrent.Future;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
-import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -164,11 +164,24 @@ public class Client {
         KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(
                 properties(command, 4), new ByteArrayDeserializer(), new ByteArrayDeserializer());
         if (command[2].equals("pattern")) {
-            consumer.subscribe(new SubscriptionPattern(command[3]));
+            subscribeToPattern(consumer, command[3]);
         } else {
             consumer.subscribe(List.of(command[3]));
         }
         members.put(name, consumer);
+    }
+
+    /** Uses reflection, because the client of Kafka 3.9 has no SubscriptionPattern. */
+    private static void subscribeToPattern(KafkaConsumer<byte[], byte[]> consumer, String pattern) {
+        try {
+            Class<?> kind = Class.forName("org.apache.kafka.clients.consumer.SubscriptionPattern");
+            Object subscription = kind.getConstructor(String.class).newInstance(pattern);
+            KafkaConsumer.class.getMethod("subscribe", kind).invoke(consumer, subscription);
+        } catch (InvocationTargetException failed) {
+            throw (RuntimeException) failed.getCause();
+        } catch (ReflectiveOperationException unsupported) {
+            throw new UnsupportedOperationException(unsupported);
+        }
     }
 
     /** committed NAME TOPIC PARTITIONS: prints one line per partition, in order. */

@@ -350,7 +350,7 @@ class Copier(TransactionalProducer):
             group_id=member.group,
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
-            generation_id=member.epoch,
+            generation_id_or_member_epoch=member.epoch,
             member_id=member.member_id,
             group_instance_id=member.instance_id,
             topics=[TxnOffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in by_topic.items()],

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,14 +12,17 @@ from odradek.protocol.generate import HERE, main, render_all, stale_files, write
 from odradek.protocol.generation.naming import module_name, snake
 from odradek.protocol.generation.reading import COMMENT_LINE, SCHEMA_PATH, parse_schema, read_schemas
 from odradek.protocol.generation.rendering import render_module
+from tests.support.jars import REFERENCE
 
-JARS = Path(__file__).resolve().parents[3] / "build" / "jars" / "kafka"
+if TYPE_CHECKING:
+    from pathlib import Path
+
 TEXT_LENGTH_MIN = 25  # shorter descriptions may equal a part of a name
 
 
 @pytest.fixture(scope="module")
 def generated() -> dict[str, str]:
-    return render_all(read_schemas(JARS))
+    return render_all(read_schemas(REFERENCE))
 
 
 def test_committed_files_are_current(generated: dict[str, str]) -> None:
@@ -49,10 +51,10 @@ def test_check_lists_stale_files_and_exits_1(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("odradek.protocol.generate.HERE", tmp_path)
-    assert main(["--jars", str(JARS)]) == 0
-    assert main(["--check", "--jars", str(JARS)]) == 0
+    assert main(["--jars", str(REFERENCE)]) == 0
+    assert main(["--check", "--jars", str(REFERENCE)]) == 0
     (tmp_path / "messages" / "fetch.py").write_text("old")
-    assert main(["--check", "--jars", str(JARS)]) == 1
+    assert main(["--check", "--jars", str(REFERENCE)]) == 1
     assert capsys.readouterr().out == "stale: protocol/messages/fetch.py\n"
 
 
@@ -64,7 +66,7 @@ def test_missing_jars_are_an_error_of_one_line(tmp_path: Path, capsys: pytest.Ca
 def test_every_schema_of_every_jar_is_generated(generated: dict[str, str]) -> None:
     text = "\n".join(generated.values())
     names = [json_schema["name"] for json_schema in raw_schemas()]
-    assert len(names) == 280
+    assert len(names) == 286
     for name in names:
         assert f"\nclass {name}(Message):" in text
 
@@ -78,9 +80,7 @@ def test_descriptions_of_the_schemas_are_not_copied(generated: dict[str, str]) -
 
 def raw_schemas() -> list[dict[str, Any]]:
     schemas: list[dict[str, Any]] = []
-    for path in sorted(
-        set(JARS.glob("kafka-*.jar")) - set(JARS.glob("kafka-streams-*.jar"))
-    ):  # the schemas of Kafka Streams are internal
+    for path in sorted(REFERENCE.glob("kafka-*.jar")):
         with zipfile.ZipFile(path) as jar:
             entries = [entry for entry in jar.namelist() if SCHEMA_PATH.match(entry)]
             schemas += [json.loads(COMMENT_LINE.sub("", jar.read(entry).decode())) for entry in entries]

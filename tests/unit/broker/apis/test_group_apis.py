@@ -329,7 +329,10 @@ async def test_txn_offset_commit_of_unknown_or_denied_topics_has_errors_per_part
     request = TxnOffsetCommitRequest(
         "tx",
         "g",
-        topics=[TxnOffsetCommitRequestTopic("missing", partitions), TxnOffsetCommitRequestTopic("u", partitions)],
+        topics=[
+            TxnOffsetCommitRequestTopic("missing", partitions=partitions),
+            TxnOffsetCommitRequestTopic("u", partitions=partitions),
+        ],
     )
     response = await response_of(
         txn_offset_commit.handle(group_context(txn_offset_commit.API, 5, None, (A.READ, "u")), request)
@@ -338,7 +341,7 @@ async def test_txn_offset_commit_of_unknown_or_denied_topics_has_errors_per_part
         "missing": E.UNKNOWN_TOPIC_OR_PARTITION,
         "u": E.TOPIC_AUTHORIZATION_FAILED,
     }
-    without_group = TxnOffsetCommitRequest("tx", "", topics=[TxnOffsetCommitRequestTopic("t", partitions)])
+    without_group = TxnOffsetCommitRequest("tx", "", topics=[TxnOffsetCommitRequestTopic("t", partitions=partitions)])
     response = await response_of(txn_offset_commit.handle(group_context(txn_offset_commit.API, 5), without_group))
     assert response.topics[0].partitions[0].error_code == E.INVALID_GROUP_ID
 
@@ -373,7 +376,7 @@ def test_refusals_encode_in_every_version(api: AnyApi) -> None:
             "g", [OffsetFetchRequestTopic("t", [0])], [OffsetFetchRequestGroup("g")]
         ),
         TxnOffsetCommitRequest: TxnOffsetCommitRequest(
-            "tx", "g", topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 1)])]
+            "tx", "g", topics=[TxnOffsetCommitRequestTopic("t", partitions=[TxnOffsetCommitRequestPartition(0, 1)])]
         ),
     }
     for version in range(api.min_version, api.max_version + 1):

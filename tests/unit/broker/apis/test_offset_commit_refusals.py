@@ -59,7 +59,7 @@ async def commit(groups: FakeGroups, topics: Topics) -> Any:
 
 async def commit_in_transaction(groups: FakeGroups, topics: Topics, outcome: int | Refusal = 1) -> Any:
     named = [
-        TxnOffsetCommitRequestTopic(name, [TxnOffsetCommitRequestPartition(index, 5) for index in indexes])
+        TxnOffsetCommitRequestTopic(name, partitions=[TxnOffsetCommitRequestPartition(index, 5) for index in indexes])
         for name, indexes in topics
     ]
     context = group_context(txn_offset_commit.API, 3, groups)

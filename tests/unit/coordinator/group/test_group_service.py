@@ -81,7 +81,7 @@ class Groups:
         return self.coordinator.commit_offsets(OffsetCommitRequest(group, topics=[topic]), caller(8))
 
     def commit_in_transaction(self, offset: int, guard: int = 5, group: str = "g") -> asyncio.Future[Any]:
-        topic = TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, offset)])
+        topic = TxnOffsetCommitRequestTopic("t", partitions=[TxnOffsetCommitRequestPartition(0, offset)])
         request = TxnOffsetCommitRequest("tx", group, 7, 0, topics=[topic])
         return self.coordinator.commit_offsets_in_transaction(request, caller(5), guard)
 

@@ -7,12 +7,14 @@ Behavior:
 * The offsets are pending until the transaction commits. Until then, OffsetFetch returns the former offsets, or
   UNSTABLE_OFFSET_COMMIT with `RequireStable`.
 * Partitions that do not exist have their own error, and do not prevent the commit of the others.
+* The stored record contains the topic id in every version. If a topic is deleted and created again, the offsets of the
+  former topic are not used.
 
 Errors:
 * For each partition: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED,
-  UNKNOWN_TOPIC_OR_PARTITION, INVALID_GROUP_ID, the error of the transaction coordinator (INVALID_TXN_STATE,
-  INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH), then the error of the group coordinator (UNKNOWN_MEMBER_ID,
-  ILLEGAL_GENERATION, NOT_COORDINATOR).
+  UNKNOWN_TOPIC_ID or UNKNOWN_TOPIC_OR_PARTITION, INVALID_GROUP_ID, the error of the transaction coordinator
+  (INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH), then the error of the group coordinator
+  (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH, NOT_COORDINATOR).
 
 Version notes:
 * v2 has leader epochs (KIP-320), and knows COORDINATOR_LOAD_IN_PROGRESS. v0 and v1 receive COORDINATOR_NOT_AVAILABLE
@@ -20,9 +22,11 @@ Version notes:
 * v3 is flexible, and has member id, generation and group instance id of the consumer (KIP-447).
 * v4 knows TRANSACTION_ABORTABLE. v0 to v3 receive INVALID_TXN_STATE instead. v5 adds the partition implicitly (TV2,
   KIP-890).
+* v6 has topic ids instead of names, and knows GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (KIP-1319). Earlier versions
+  receive ILLEGAL_GENERATION instead of both.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Hashable
 from dataclasses import replace
 from typing import Final
 
@@ -50,8 +54,10 @@ from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from odradek.protocol.primitives import ZERO_UUID
 
 IMPLICIT_ADD_MIN_VERSION: Final = 5
+TOPIC_IDS_MIN_VERSION: Final = 6
 
 _E = ErrorCode
 _RESPONSE_ERRORS: Final = {
@@ -74,28 +80,44 @@ def handle(
     if not context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     check_group(context, AclOperation.READ, request.group_id)
+    refused, accepted = _split(context, request)
+    if not accepted:
+        return TxnOffsetCommitResponse(topics=merge_topics(refused, (), _key))
+    return _commit(context, replace(request, topics=accepted), _verify(context, request), refused)
+
+
+def _split(
+    context: BrokerRequestContext, request: TxnOffsetCommitRequest
+) -> tuple[list[TxnOffsetCommitResponseTopic], list[TxnOffsetCommitRequestTopic]]:
+    """Return the results of refused partitions, and the topics to commit with both their names and their ids."""
+    image = context.node.metadata.image
+    by_id = context.api_version >= TOPIC_IDS_MIN_VERSION
+    for topic in request.topics:
+        found = image.topic_by_id(topic.topic_id) if by_id else image.topic(topic.name)
+        if by_id:
+            topic.name = "" if found is None else found.name
+        else:
+            topic.topic_id = ZERO_UUID if found is None else found.topic_id
     allowed = allowed_topics(context, AclOperation.READ, [topic.name for topic in request.topics])
     refused: list[TxnOffsetCommitResponseTopic] = []
     accepted: list[TxnOffsetCommitRequestTopic] = []
     for topic in request.topics:
-        error = topic_error(context.node.metadata.image, allowed, topic.name)
-        existing, missing = split_existing(context.node.metadata.image, topic.name, topic.partitions)
+        error = topic_error(image, allowed, topic.name) if topic.name or not by_id else ErrorCode.UNKNOWN_TOPIC_ID
+        existing, missing = split_existing(image, topic.name, topic.partitions)
         if error is not ErrorCode.NONE:
-            refused.append(_refused(topic.name, topic.partitions, error))
+            refused.append(_refused(topic, topic.partitions, error))
             continue
         if missing:
-            refused.append(_refused(topic.name, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            refused.append(_refused(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if existing:
             accepted.append(replace(topic, partitions=existing))
-    if not accepted:
-        return TxnOffsetCommitResponse(topics=merge_topics(refused, (), _name))
-    return _commit(context, replace(request, topics=accepted), _verify(context, request), refused)
+    return refused, accepted
 
 
 def refuse(
     context: BrokerRequestContext, request: TxnOffsetCommitRequest, error: ErrorCode, message: str | None
 ) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(topics=[_refused(topic.name, topic.partitions, error) for topic in request.topics])
+    return TxnOffsetCommitResponse(topics=[_refused(topic, topic.partitions, error) for topic in request.topics])
 
 
 def _verify(
@@ -129,11 +151,11 @@ async def _commit(
     except Refusal as refusal:
         error = wire_error(context.api_key, context.api_version, refusal.error)
         response = refuse(context, request, error, refusal.message)
-    return replace(response, topics=merge_topics(refused, response.topics, _name))
+    return replace(response, topics=merge_topics(refused, response.topics, _key))
 
 
-def _name(topic: TxnOffsetCommitResponseTopic) -> str:
-    return topic.name
+def _key(topic: TxnOffsetCommitResponseTopic) -> Hashable:
+    return topic.name, topic.topic_id
 
 
 async def _commit_verified(
@@ -147,16 +169,16 @@ async def _commit_verified(
 
 
 def _refused(
-    name: str, partitions: list[TxnOffsetCommitRequestPartition], error: ErrorCode
+    topic: TxnOffsetCommitRequestTopic, partitions: list[TxnOffsetCommitRequestPartition], error: ErrorCode
 ) -> TxnOffsetCommitResponseTopic:
     results = [TxnOffsetCommitResponsePartition(partition.partition_index, error) for partition in partitions]
-    return TxnOffsetCommitResponseTopic(name, partitions=results)
+    return TxnOffsetCommitResponseTopic(topic.name, topic.topic_id, results)
 
 
 API: Final = Api(
     key=28,
     min_version=0,
-    max_version=5,
+    max_version=6,
     request=TxnOffsetCommitRequest,
     response=TxnOffsetCommitResponse,
     handle=handle,

@@ -271,11 +271,12 @@ def commit_in_transaction(
     generation: int = -1,
     member_id: str = "",
     metadata: str | None = "",
+    topic_id: UUID = ZERO_UUID,
 ) -> c.CommitOffsetsInTransaction:
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
     for (topic, partition), offset in offsets_.items():
         topics.setdefault(topic, []).append(TxnOffsetCommitRequestPartition(partition, offset, -1, metadata))
-    wire = [TxnOffsetCommitRequestTopic(topic, partitions=partitions) for topic, partitions in topics.items()]
+    wire = [TxnOffsetCommitRequestTopic(topic, topic_id, partitions) for topic, partitions in topics.items()]
     request = TxnOffsetCommitRequest("txn", group_id, producer_id, epoch, generation, member_id, None, wire)
     return c.CommitOffsetsInTransaction(request, caller(version))
 

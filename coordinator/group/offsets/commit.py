@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.coordinator.group.commands import CommitOffsets, CommitOffsetsInTransaction
-from odradek.coordinator.group.offset_store import NO_EXPIRE_MS, ZERO_TOPIC_ID, OffsetKey, metadata_bytes_of
+from odradek.coordinator.group.offset_store import NO_EXPIRE_MS, OffsetKey, metadata_bytes_of
 from odradek.coordinator.group.offsets.records import commit_record
 from odradek.coordinator.group.state import Group, GroupKind, State
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -36,6 +36,11 @@ METADATA_BYTES_MAX: Final = 64 * 1024 * 1024
 DEFAULT_RETENTION: Final = -1
 GROUP_ID_NOT_FOUND_MIN: Final = 9
 """First version of OffsetCommit with GROUP_ID_NOT_FOUND. Earlier ones use ILLEGAL_GENERATION for an unknown group."""
+TXN_TOPIC_IDS_MIN: Final = 6
+"""First version of TxnOffsetCommit with topic ids, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (KIP-1319).
+
+Earlier ones use ILLEGAL_GENERATION for an unknown group or a stale member epoch.
+"""
 _E: Final = ErrorCode
 
 FindOffset = Callable[[OffsetKey], bytes | None]
@@ -86,14 +91,15 @@ def decide_commit_in_transaction(
 ) -> Decision[TxnOffsetCommitResponse]:
     """Decide on TxnOffsetCommit: the offsets are pending until the marker of the transaction (KIP-447).
 
-    As in Kafka, these records have no topic id and no retention.
+    As in Kafka, these records have no retention.
     """
     request, caller = command.request, command.caller
     group_id, member_id, generation = request.group_id, request.member_id, request.generation_id_or_member_epoch
     try:
         group = state.groups.get(group_id)
         if group is None:
-            _check_new_group(state, group_id, generation, _E.ILLEGAL_GENERATION)
+            by_id = caller.api_version >= TXN_TOPIC_IDS_MIN
+            _check_new_group(state, group_id, generation, _E.GROUP_ID_NOT_FOUND if by_id else _E.ILLEGAL_GENERATION)
         else:
             group.check_offset_commit(
                 member_id, request.group_instance_id, generation, in_transaction=True, api_version=caller.api_version
@@ -109,7 +115,7 @@ def decide_commit_in_transaction(
                 offset_key = (group_id, topic.name, partition.partition_index)
                 error = capacity.check(offset_key, partition.committed_metadata)
                 if error is _E.NONE:
-                    _check_partition(group, member_id, generation, _topic_id(state, group, topic.name), offset_key)
+                    _check_partition(group, member_id, generation, topic.topic_id.bytes, offset_key)
                     record = commit_record(
                         offset_key,
                         partition.committed_offset,
@@ -118,11 +124,12 @@ def decide_commit_in_transaction(
                         now_ms=now_ms,
                         producer_id=request.producer_id,
                         producer_epoch=request.producer_epoch,
+                        topic_id=topic.topic_id,
                     )
                     records.append(record)
                 responses.append(TxnOffsetCommitResponsePartition(partition.partition_index, error))
     except Refusal as refusal:
-        if refusal.error is _E.STALE_MEMBER_EPOCH:  # no supported version of TxnOffsetCommit has this error
+        if refusal.error is _E.STALE_MEMBER_EPOCH and caller.api_version < TXN_TOPIC_IDS_MIN:
             raise Refusal(_E.ILLEGAL_GENERATION) from refusal
         raise
     return Decision(TxnOffsetCommitResponse(topics=topics), tuple(records))
@@ -181,13 +188,6 @@ def _check_partition(
     if group is not None and group.kind is GroupKind.CONSUMER:
         _, topic, partition = offset_key
         group.check_partition_commit(member_id, generation, topic_id, topic, partition)
-
-
-def _topic_id(state: State, group: Group | None, name: str) -> bytes:
-    if group is None or group.kind is not GroupKind.CONSUMER:
-        return ZERO_TOPIC_ID
-    topic = state.topics.by_name(name)
-    return ZERO_TOPIC_ID if topic is None else topic.topic_id
 
 
 def _expire_ms(retention_ms: int, now_ms: int) -> int:

@@ -341,6 +341,24 @@ async def test_txn_offset_commit_of_unknown_or_denied_topics_has_errors_per_part
         "missing": E.UNKNOWN_TOPIC_OR_PARTITION,
         "u": E.TOPIC_AUTHORIZATION_FAILED,
     }
+    by_id = TxnOffsetCommitRequest(
+        "tx",
+        "g",
+        topics=[
+            TxnOffsetCommitRequestTopic(topic_id=UUID(int=9), partitions=partitions),
+            TxnOffsetCommitRequestTopic(topic_id=UUID(int=0), partitions=partitions),
+            TxnOffsetCommitRequestTopic(topic_id=UUID(int=2), partitions=partitions),
+            TxnOffsetCommitRequestTopic(topic_id=UUID(int=1), partitions=[TxnOffsetCommitRequestPartition(7, 1)]),
+        ],
+    )
+    denied = group_context(txn_offset_commit.API, 6, None, (A.READ, "u"))
+    response = await response_of(txn_offset_commit.handle(denied, by_id))
+    assert {topic.topic_id.int: topic.partitions[0].error_code for topic in response.topics} == {
+        9: E.UNKNOWN_TOPIC_ID,
+        0: E.UNKNOWN_TOPIC_ID,
+        2: E.TOPIC_AUTHORIZATION_FAILED,
+        1: E.UNKNOWN_TOPIC_OR_PARTITION,
+    }
     without_group = TxnOffsetCommitRequest("tx", "", topics=[TxnOffsetCommitRequestTopic("t", partitions=partitions)])
     response = await response_of(txn_offset_commit.handle(group_context(txn_offset_commit.API, 5), without_group))
     assert response.topics[0].partitions[0].error_code == E.INVALID_GROUP_ID
@@ -376,7 +394,7 @@ def test_refusals_encode_in_every_version(api: AnyApi) -> None:
             "g", [OffsetFetchRequestTopic("t", [0])], [OffsetFetchRequestGroup("g")]
         ),
         TxnOffsetCommitRequest: TxnOffsetCommitRequest(
-            "tx", "g", topics=[TxnOffsetCommitRequestTopic("t", partitions=[TxnOffsetCommitRequestPartition(0, 1)])]
+            "tx", "g", topics=[TxnOffsetCommitRequestTopic("t", UUID(int=1), [TxnOffsetCommitRequestPartition(0, 1)])]
         ),
     }
     for version in range(api.min_version, api.max_version + 1):

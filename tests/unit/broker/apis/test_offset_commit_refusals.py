@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 
@@ -23,7 +24,9 @@ from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
 )
+from odradek.protocol.primitives import ZERO_UUID
 from tests.support.broker_context import response_of, services_of
 from tests.support.fake_groups import FakeGroups, group_context
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 E = ErrorCode
 Topics = list[tuple[str, list[int]]]
+TOPIC_IDS = {"t": UUID(int=1), "u": UUID(int=2)}
 
 
 class FakeVerifier:
@@ -57,12 +61,16 @@ async def commit(groups: FakeGroups, topics: Topics) -> Any:
     return await response_of(offset_commit.handle(context, OffsetCommitRequest("g", topics=named)))
 
 
-async def commit_in_transaction(groups: FakeGroups, topics: Topics, outcome: int | Refusal = 1) -> Any:
+async def commit_in_transaction(
+    groups: FakeGroups, topics: Topics, outcome: int | Refusal = 1, version: int = 3
+) -> Any:
     named = [
-        TxnOffsetCommitRequestTopic(name, partitions=[TxnOffsetCommitRequestPartition(index, 5) for index in indexes])
+        TxnOffsetCommitRequestTopic(
+            name, TOPIC_IDS.get(name, ZERO_UUID), [TxnOffsetCommitRequestPartition(index, 5) for index in indexes]
+        )
         for name, indexes in topics
     ]
-    context = group_context(txn_offset_commit.API, 3, groups)
+    context = group_context(txn_offset_commit.API, version, groups)
     services = services_of(context)
     services.partitions = services.verifier = FakeVerifier(outcome)
     services.groups.partition_of = lambda _group: 0
@@ -97,6 +105,14 @@ async def test_transactional_commit_error_keeps_the_errors_of_unknown_partitions
     assert errors(await commit_in_transaction(FakeGroups(), MIXED, fenced)) == expected_errors(E.INVALID_PRODUCER_EPOCH)
     abortable = Refusal(E.TRANSACTION_ABORTABLE)  # TxnOffsetCommit v3 does not know this error
     assert errors(await commit_in_transaction(FakeGroups(), MIXED, abortable)) == expected_errors(E.INVALID_TXN_STATE)
+
+
+@pytest.mark.parametrize("version", [3, 6])
+async def test_transactional_commit_reaches_the_coordinator_with_names_and_topic_ids(version: int) -> None:
+    groups = FakeGroups(TxnOffsetCommitResponse())
+    await commit_in_transaction(groups, MIXED, version=version)
+    ((_, sent, _, _),) = groups.calls
+    assert [(topic.name, topic.topic_id.int) for topic in sent.topics] == [("t", 1), ("u", 2)]
 
 
 async def test_topic_without_partitions_is_left_out_of_an_error_response() -> None:

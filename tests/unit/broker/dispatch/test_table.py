@@ -34,7 +34,7 @@ KAFKA_4_3 = {
     "AddOffsetsToTxn": (0, 4),
     "EndTxn": (0, 5),
     "WriteTxnMarkers": (1, 2),
-    "TxnOffsetCommit": (0, 5),
+    "TxnOffsetCommit": (0, 6),
     "DescribeAcls": (1, 3),
     "CreateAcls": (1, 3),
     "DeleteAcls": (1, 3),

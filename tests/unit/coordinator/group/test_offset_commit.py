@@ -98,10 +98,14 @@ def test_commit_of_a_member_of_an_unknown_group_is_refused(rig: OffsetsRig, vers
     assert "g" not in rig.state.groups
 
 
-@pytest.mark.parametrize("version", [0, 3, 5])
-def test_transactional_commit_to_an_unknown_group_is_an_illegal_generation(rig: OffsetsRig, version: int) -> None:
+@pytest.mark.parametrize(
+    ("version", "error"), [(0, "ILLEGAL_GENERATION"), (5, "ILLEGAL_GENERATION"), (6, "GROUP_ID_NOT_FOUND")]
+)
+def test_transactional_commit_of_a_member_of_an_unknown_group_is_refused(
+    rig: OffsetsRig, version: int, error: str
+) -> None:
     request = commit_in_transaction(1, "g", {T3: 42}, version=version, generation=0)
-    assert rig.do(request) == "ILLEGAL_GENERATION"
+    assert rig.do(request) == error
     assert errors(rig.do(commit_in_transaction(1, "g", {T3: 42}, version=version))) == {T3: "NONE"}
 
 
@@ -123,18 +127,17 @@ def test_consumer_group_checks_each_partition(rig: OffsetsRig) -> None:
     rig.decide(commit("g", {T3: 42, ("t", 4): 1}, generation=5, member_id="m", topic_id=topic_id))
     assert group.recorded_checks[1:] == [("commit of", "m", 5, topic_id.bytes, "t", part) for part in (3, 4)]
     group.recorded_checks.clear()
-    rig.decide(commit_in_transaction(1, "g", {T3: 42, ("u", 0): 1}, generation=5, member_id="m"))
-    assert group.recorded_checks[1:] == [
-        ("commit of", "m", 5, topic_id.bytes, "t", 3),
-        ("commit of", "m", 5, bytes(16), "u", 0),
-    ]
+    offsets = {T3: 42, ("t", 4): 1}
+    rig.decide(commit_in_transaction(1, "g", offsets, generation=5, member_id="m", topic_id=topic_id))
+    assert group.recorded_checks[1:] == [("commit of", "m", 5, topic_id.bytes, "t", part) for part in (3, 4)]
 
 
 @pytest.mark.parametrize("check", ["commit", "commit of"])
-def test_stale_epoch_in_a_transaction_is_an_illegal_generation(rig: OffsetsRig, check: str) -> None:
+def test_stale_epoch_in_a_transaction_is_an_illegal_generation_before_version_6(rig: OffsetsRig, check: str) -> None:
     rig.group(FakeGroup("g", kind=GroupKind.CONSUMER, refuses={check: ErrorCode.STALE_MEMBER_EPOCH}))
     assert rig.do(commit("g", {T3: 42}, generation=5)) == "STALE_MEMBER_EPOCH"
     assert rig.do(commit_in_transaction(1, "g", {T3: 42}, generation=5)) == "ILLEGAL_GENERATION"
+    assert rig.do(commit_in_transaction(1, "g", {T3: 42}, generation=5, version=6)) == "STALE_MEMBER_EPOCH"
     assert rig.log == []
 
 
@@ -228,6 +231,14 @@ def test_transactional_offset_record_contains_the_producer(rig: OffsetsRig) -> N
     entry = from_record(record)
     assert entry is not None
     assert entry.key.topic == "t"
+
+
+def test_transactional_offset_of_a_former_topic_is_not_used(rig: OffsetsRig) -> None:
+    former, current = UUID(int=1), UUID(int=2)
+    rig.do(commit_in_transaction(1, "g", {T3: 42}, topic_id=former))
+    rig.marker(1, commit=True)
+    assert fetched(rig.do(fetch("g", T3, topic_id=former))) == {T3: 42}
+    assert fetched(rig.do(fetch("g", T3, topic_id=current))) == {T3: -1}
 
 
 @pytest.mark.parametrize(("is_commit", "after"), [(True, 42), (False, 7)])

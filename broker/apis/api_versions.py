@@ -7,16 +7,20 @@ Behavior:
 * The response to a request with an unknown version has the format of v0. It contains UNSUPPORTED_VERSION and the
   versions of ApiVersions, so that the client can retry with one of them (KIP-511). The response header never has tagged
   fields.
+* A request with a cluster id (from v5) is for one node of one cluster. A client whose bootstrap addresses have moved to
+  another cluster or node thus notices it (KIP-1242). A listener that serves controllers alone does not check this.
 * Supported features are those that this broker has registered. Finalized features come from the metadata image; their
   epoch is the offset of the image.
 
 Errors:
 * INVALID_REQUEST if the client's software name or version contains other characters than letters, digits, `-` and `.`.
+* REBOOTSTRAP_REQUIRED if the request has a cluster id, and cluster id or node id are not those of this node.
 
 Version notes:
 * v3 is flexible, and has the client's software name and version, and features (KIP-511, KIP-584).
 * v4 lists features whose lowest supported level is 0. Earlier versions omit them, since older Java clients refuse them
   (KAFKA-17011).
+* v5 has the cluster id and the node id that the client wants to connect to (KIP-1242).
 """
 
 import re
@@ -37,6 +41,7 @@ from odradek.protocol.messages.api_versions import (
 
 CLIENT_SOFTWARE_MIN_VERSION: Final = 3
 LEVEL_ZERO_MIN_VERSION: Final = 4
+NODE_CHECK_MIN_VERSION: Final = 5
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -47,8 +52,10 @@ def handle(context: BrokerRequestContext, request: ApiVersionsRequest) -> ApiVer
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.session.client_software_name = name
         context.session.client_software_version = version
-    image = context.node.metadata.image
     roles = context.session.listener.roles
+    if roles != (CONTROLLER,) and context.api_version >= NODE_CHECK_MIN_VERSION and _is_for_another(context, request):
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+    image = context.node.metadata.image
     # Apache Kafka does not announce the APIs of controllers to clients. A listener with more roles can have clients.
     announced_roles = [role for role in roles if role != CONTROLLER] or roles
     return ApiVersionsResponse(
@@ -64,6 +71,13 @@ def handle(context: BrokerRequestContext, request: ApiVersionsRequest) -> ApiVer
             for name, level in sorted(image.features.items())
         ],
     )
+
+
+def _is_for_another(context: BrokerRequestContext, request: ApiVersionsRequest) -> bool:
+    """Return True if the request names another cluster, or another node. Without a cluster id, it names none."""
+    if request.cluster_id is None:
+        return False
+    return request.cluster_id != context.node.cluster_id or request.node_id != context.node.node_id
 
 
 def _supported(image: MetadataImage, node_id: int, version: int) -> list[SupportedFeatureKey]:
@@ -89,7 +103,7 @@ def refuse(
 API: Final = Api(
     key=18,
     min_version=0,
-    max_version=4,
+    max_version=5,
     request=ApiVersionsRequest,
     response=ApiVersionsResponse,
     handle=handle,

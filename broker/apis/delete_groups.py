@@ -9,6 +9,8 @@ Errors:
 
 Version notes:
 * v2 is flexible.
+* v3 has an error message per group. Apache Kafka sets it only for streams groups. This broker sets it if the group
+  coordinator gives a reason beside the error code.
 """
 
 from asyncio import Future
@@ -27,33 +29,31 @@ def handle(context: BrokerRequestContext, request: DeleteGroupsRequest) -> Await
     names = list(dict.fromkeys(request.groups_names))
     allowed, denied = context.split_allowed(AclOperation.DELETE, ResourceType.GROUP, names)
     pending = request_each(allowed, context.broker.groups.delete)
-    return _delete(context, pending, [_result(group, ErrorCode.GROUP_AUTHORIZATION_FAILED) for group in denied])
+    return _delete(context, pending, [_result(group, ErrorCode.GROUP_AUTHORIZATION_FAILED, None) for group in denied])
 
 
 def refuse(
     context: BrokerRequestContext, request: DeleteGroupsRequest, error: ErrorCode, message: str | None
 ) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(results=[_result(group, error) for group in request.groups_names])
+    return DeleteGroupsResponse(results=[_result(group, error, message) for group in request.groups_names])
 
 
 async def _delete(
     context: BrokerRequestContext, pending: list[tuple[str, Future[None] | Refusal]], denied: list[DeletableGroupResult]
 ) -> DeleteGroupsResponse:
-    errors = await responses_of(context, pending, lambda _group, error, _message: error)
-    return DeleteGroupsResponse(
-        results=[_result(group, error or ErrorCode.NONE) for (group, _), error in zip(pending, errors, strict=True)]
-        + denied
-    )
+    results = await responses_of(context, pending, _result)
+    deleted = [result or DeletableGroupResult(group) for (group, _), result in zip(pending, results, strict=True)]
+    return DeleteGroupsResponse(results=deleted + denied)
 
 
-def _result(group: str, error: ErrorCode) -> DeletableGroupResult:
-    return DeletableGroupResult(group, error)
+def _result(group: str, error: ErrorCode, message: str | None) -> DeletableGroupResult:
+    return DeletableGroupResult(group, error, message)
 
 
 API: Final = Api(
     key=42,
     min_version=0,
-    max_version=2,
+    max_version=3,
     request=DeleteGroupsRequest,
     response=DeleteGroupsResponse,
     handle=handle,

@@ -307,9 +307,10 @@ async def delete_group(cluster: Cluster, group: str) -> None:
         DeleteGroupsRequest(groups_names=[group]),
         lambda response: int(response.results[0].error_code),
     )
-    code = response.results[0].error_code
+    result = response.results[0]
+    code = result.error_code
     if code == ErrorCode.NON_EMPTY_GROUP:
         raise Refused(f"group {group} has members or open transactions", "stop its consumers first", code=code)
     if code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise NotFound(f"group {group} does not exist", LIST_REMEDY, code=code)
-    check(code, f"group {group} was not deleted")
+    check(code, f"group {group} was not deleted", result.error_message)

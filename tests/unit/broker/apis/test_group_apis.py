@@ -141,14 +141,16 @@ async def test_each_group_without_permission_has_its_own_error() -> None:
     )
     deleted = await response_of(
         delete_groups.handle(
-            group_context(delete_groups.API, 2, FakeGroups(None, Refusal(E.NON_EMPTY_GROUP)), (A.DELETE, "no")),
+            group_context(
+                delete_groups.API, 3, FakeGroups(None, Refusal(E.NON_EMPTY_GROUP, "reason")), (A.DELETE, "no")
+            ),
             DeleteGroupsRequest(["no", "g", "full"]),
         )
     )
-    assert {result.group_id: result.error_code for result in deleted.results} == {
-        "no": E.GROUP_AUTHORIZATION_FAILED,
-        "g": E.NONE,
-        "full": E.NON_EMPTY_GROUP,
+    assert {result.group_id: (result.error_code, result.error_message) for result in deleted.results} == {
+        "no": (E.GROUP_AUTHORIZATION_FAILED, None),
+        "g": (E.NONE, None),
+        "full": (E.NON_EMPTY_GROUP, "reason"),
     }
 
 

@@ -1,11 +1,13 @@
 """ApiVersions, Metadata, DescribeCluster and DescribeTopicPartitions over a metadata image."""
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from odradek.broker.apis import api_versions, describe_cluster, describe_topic_partitions, metadata
 from odradek.broker.requests.api import AnyApi
+from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -39,7 +41,7 @@ def test_api_versions_response_equals_the_bytes_of_kafkas_serializer() -> None:
         feature for feature in response.finalized_features if feature.name == "transaction.version"
     ]
     expected = (
-        "000002001200000004000000000003001a02147472616e73616374696f6e2e76657273696f6e00000002000108"
+        "000002001200000005000000000003001a02147472616e73616374696f6e2e76657273696f6e00000002000108"
         "0000000000000009021a02147472616e73616374696f6e2e76657273696f6e0002000200"
     )
     assert encode(response, 3).hex() == expected
@@ -60,9 +62,36 @@ def test_api_versions_with_invalid_software_name_is_an_invalid_request(name: str
     assert (response.error_code, response.api_keys) == (ErrorCode.INVALID_REQUEST, [])
 
 
+@pytest.mark.parametrize(
+    ("version", "cluster_id", "node_id", "error"),
+    [
+        (5, "cluster", 1, ErrorCode.NONE),
+        (5, None, -1, ErrorCode.NONE),
+        (5, None, 2, ErrorCode.NONE),
+        (5, "other", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (5, "cluster", 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (5, "cluster", -1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (4, "other", 2, ErrorCode.NONE),
+    ],
+)
+def test_api_versions_for_another_cluster_or_node_requires_a_new_bootstrap(
+    version: int, cluster_id: str | None, node_id: int, error: ErrorCode
+) -> None:
+    request = ApiVersionsRequest("x", "1", cluster_id, node_id)
+    response = api_versions.handle(context(version, image(), apis=(api_versions.API,)), request)
+    assert (response.error_code, bool(response.api_keys)) == (error, error is ErrorCode.NONE)
+
+
+def test_controller_listener_does_not_check_cluster_and_node() -> None:
+    controller = context(5, image())
+    controller.session.listener = replace(controller.session.listener, roles=(CONTROLLER,))
+    response = api_versions.handle(controller, ApiVersionsRequest("x", "1", "other", 2))
+    assert response.error_code == ErrorCode.NONE
+
+
 def test_api_versions_of_unknown_version_is_refused_with_its_own_versions() -> None:
     response = api_versions.refuse(context(0, image()), None, ErrorCode.UNSUPPORTED_VERSION, None)
-    assert encode(response, 0).hex() == "00230000000100120000" + "0004"
+    assert encode(response, 0).hex() == "00230000000100120000" + "0005"
 
 
 async def test_metadata_response_has_leaders_errors_and_offline_replicas() -> None:

@@ -9,8 +9,8 @@ from odradek.broker.dispatch.table import API_TABLE, QUORUM_APIS, check
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.protocol.messages.metadata import MetadataResponse
 
-# Version ranges that Apache Kafka 4.3 announces for the implemented APIs (Produce from 0, KAFKA-18659).
-KAFKA_4_3 = {
+# Version ranges that Apache Kafka 4.4 announces for the implemented APIs (Produce from 0, KAFKA-18659).
+KAFKA_4_4 = {
     "Produce": (0, 13),
     "Fetch": (4, 18),
     "ListOffsets": (1, 11),
@@ -24,7 +24,7 @@ KAFKA_4_3 = {
     "SyncGroup": (0, 5),
     "DescribeGroups": (0, 6),
     "ListGroups": (0, 5),
-    "ApiVersions": (0, 4),
+    "ApiVersions": (0, 5),
     "CreateTopics": (2, 7),
     "DeleteTopics": (1, 6),
     "DeleteRecords": (0, 2),
@@ -43,7 +43,7 @@ KAFKA_4_3 = {
     "DescribeLogDirs": (1, 5),
     "CreatePartitions": (0, 3),
     "IncrementalAlterConfigs": (0, 1),
-    "DeleteGroups": (0, 2),
+    "DeleteGroups": (0, 3),
     "ElectLeaders": (0, 2),
     "AlterPartitionReassignments": (0, 1),
     "ListPartitionReassignments": (0, 0),
@@ -81,7 +81,7 @@ CONTROLLER_APIS = {
 
 def test_version_ranges_equal_those_of_kafka() -> None:
     served = {api.name: (api.lowest_announced, api.max_version) for api in API_TABLE}
-    assert served == KAFKA_4_3 | CONTROLLER_APIS
+    assert served == KAFKA_4_4 | CONTROLLER_APIS
 
 
 def test_controller_apis_are_served_only_on_controller_listeners() -> None:

@@ -2,12 +2,15 @@
 
 Behavior:
 * The controller makes all changes of a request or none. A lower level needs an explicit downgrade.
-* `kafka-features upgrade --release-version 4.3` is refused. It requests `metadata.version` 30, `kraft.version` 1,
-  `transaction.version` 2, `group.version` 1, `eligible.leader.replicas.version` 1, `share.version` 1 and
+* A new cluster has `metadata.version` 33 (4.4-IV2). A cluster of an earlier version keeps its level, 30 (4.3-IV0).
+  `kafka-features upgrade --feature metadata.version=33` raises it when all brokers support 33. A downgrade to a level
+  that lacks records of the current level is refused.
+* `kafka-features upgrade --release-version 4.4` is refused. It requests `metadata.version` 33, `kraft.version` 1,
+  `transaction.version` 2, `group.version` 1, `eligible.leader.replicas.version` 1, `share.version` 2 and
   `streams.version` 1. This broker has static voters (`kraft.version` 0), no share groups and no streams groups. Clients
   use features by these levels, so the broker does not claim them.
-* A new cluster has the other four levels of release 4.3 already. `--feature` changes levels one by one.
-  `--release-version` of another release is refused for its `metadata.version`.
+* A new cluster has the other four levels of release 4.4 already. `--feature` changes levels one by one.
+  `--release-version` of an earlier release is refused for its `metadata.version`.
 * A request for level 0 of a feature that is not supported succeeds and changes nothing.
 
 Errors:
@@ -33,7 +36,9 @@ from odradek.protocol.messages.update_features import (
 )
 
 UPGRADE: Final = 1
-DOWNGRADES: Final = (2, 3)
+SAFE_DOWNGRADE: Final = 2
+UNSAFE_DOWNGRADE: Final = 3
+DOWNGRADES: Final = (SAFE_DOWNGRADE, UNSAFE_DOWNGRADE)
 UPGRADE_TYPE_MIN_VERSION: Final = 1
 RESULTS_MAX_VERSION: Final = 1
 
@@ -63,7 +68,8 @@ def _update(context: QuorumRequestContext, update: FeatureUpdateKey) -> FeatureU
             f"Invalid update version {update.max_version_level} for feature {update.feature}."
             " The controller does not support the given upgrade type.",
         )
-    return FeatureUpdate(update.feature, update.max_version_level, update.upgrade_type in DOWNGRADES)
+    unsafe = update.upgrade_type == UNSAFE_DOWNGRADE
+    return FeatureUpdate(update.feature, update.max_version_level, update.upgrade_type in DOWNGRADES, unsafe)
 
 
 def refuse(

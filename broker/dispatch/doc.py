@@ -47,9 +47,10 @@ LEFT_OUT: Final[dict[str, tuple[str, ...]]] = {
     "streams groups (KIP-1071) are not supported; Kafka Streams works with classic groups": (
         "StreamsGroupHeartbeat",
         "StreamsGroupDescribe",
+        "StreamsGroupTopologyDescriptionUpdate",
     ),
 }
-"""APIs that Apache Kafka 4.3.1 announces to clients and this broker does not, by reason.
+"""APIs that Apache Kafka 4.4.0 announces to clients and this broker does not, by reason.
 
 tests/interop/test_api_versions.py compares the list with a Kafka broker.
 """
@@ -77,7 +78,7 @@ def render(table: Sequence[AnyApi]) -> str:
 
 def _not_supported() -> str:
     rows = "".join(f"| {', '.join(names)} | {reason} |\n" for reason, names in LEFT_OUT.items())
-    head = "Apache Kafka 4.3.1 announces these APIs in addition. It announces all other APIs in the same versions."
+    head = "Apache Kafka 4.4.0 announces these APIs in addition. It announces all other APIs in the same versions."
     return f"\n## APIs that are not supported\n\n{head}\n\n| API | reason |\n|---|---|\n{rows}"
 
 

@@ -65,6 +65,7 @@ from odradek.broker.apis import (
     sync_group,
     txn_offset_commit,
     unregister_broker,
+    unregister_controller,
     update_features,
     vote,
     write_txn_markers,
@@ -134,6 +135,7 @@ API_TABLE: Final[tuple[AnyApi, ...]] = (
     controller_registration.API,
     list_config_resources.API,
     describe_topic_partitions.API,
+    unregister_controller.API,
 )
 
 QUORUM_APIS: Final[tuple[Api[QuorumRequestContext, Any, Any], ...]] = (
@@ -159,6 +161,7 @@ QUORUM_APIS: Final[tuple[Api[QuorumRequestContext, Any, Any], ...]] = (
     unregister_broker.API,
     allocate_producer_ids.API,
     controller_registration.API,
+    unregister_controller.API,
 )
 """APIs that need no registered broker: early requests, and requests for the controller that arrive in an Envelope."""
 

@@ -145,6 +145,11 @@ class UnregisterBroker:
 
 
 @dataclass(frozen=True, slots=True)
+class UnregisterController:
+    controller_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExpireSessions:
     """Fence brokers whose last heartbeat is older than the session time-out."""
 
@@ -172,5 +177,6 @@ Command: TypeAlias = (
     | FenceBroker
     | UnfenceBroker
     | UnregisterBroker
+    | UnregisterController
     | ExpireSessions
 )

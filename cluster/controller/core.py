@@ -41,6 +41,7 @@ DECIDE: Final[Mapping[type[commands.Command], Callable[[ControllerState, Any], C
     commands.AllocateProducerIds: producer_ids.allocate_producer_ids,
     commands.RegisterBroker: registration.register_broker,
     commands.RegisterController: registration.register_controller,
+    commands.UnregisterController: registration.unregister_controller,
     commands.Heartbeat: heartbeats.heartbeat,
     commands.AlterPartition: isr.alter_partition,
     commands.AlterReassignments: reassignment.alter_reassignments,

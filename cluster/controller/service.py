@@ -289,6 +289,10 @@ class ControllerService:
         """Register the endpoints of a controller (KIP-919)."""
         return self._submit(commands.RegisterController(registration))
 
+    def unregister_controller(self, controller_id: int) -> Awaitable[None]:
+        """Remove the registration of a controller. Raise Refusal(CONTROLLER_ID_NOT_REGISTERED) if it has none."""
+        return self._submit(commands.UnregisterController(controller_id))
+
     # ---- commands of this node --------------------------------------------------------------------------------------
 
     def fence_broker(self, broker_id: int, broker_epoch: int | None = None) -> Awaitable[None]:

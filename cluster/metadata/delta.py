@@ -40,6 +40,7 @@ REPLAY: Final[Mapping[type[r.MetadataRecord], Callable[[Changes, Any], None]]] =
     r.UnfenceBrokerRecord: brokers.replay_unfence_broker,
     r.UnregisterBrokerRecord: brokers.replay_unregister_broker,
     r.RegisterControllerRecord: brokers.replay_register_controller,
+    r.UnregisterControllerRecord: brokers.replay_unregister_controller,
 }
 """The function for each record type that changes the image.
 

@@ -32,6 +32,7 @@ from odradek.protocol.records.metadata import (
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 from odradek.protocol.records.metadata.client_quota_record import EntityData as ClientQuotaEntity
 from odradek.protocol.records.metadata.register_broker_record import BrokerEndpoint, BrokerFeature
@@ -68,6 +69,7 @@ __all__ = [
     "TopicRecord",
     "UnfenceBrokerRecord",
     "UnregisterBrokerRecord",
+    "UnregisterControllerRecord",
     "decode_record",
     "encode_record",
     "written_version",
@@ -95,6 +97,7 @@ MetadataRecord: TypeAlias = (
     | TopicRecord
     | UnfenceBrokerRecord
     | UnregisterBrokerRecord
+    | UnregisterControllerRecord
 )
 
 WRITTEN_VERSIONS: Final[Mapping[type[MetadataRecord], int]] = {
@@ -117,8 +120,9 @@ WRITTEN_VERSIONS: Final[Mapping[type[MetadataRecord], int]] = {
     RegisterControllerRecord: 0,
     ClearElrRecord: 0,
     ClientQuotaRecord: 0,
+    UnregisterControllerRecord: 0,
 }
-"""The versions that Kafka 4.3 writes with metadata.version 4.3-IV0.
+"""The versions that Kafka writes with each metadata.version from 30 (4.3-IV0) to 33 (4.4-IV2).
 
 See `written_version` for BrokerRegistrationChangeRecord.
 """

@@ -29,7 +29,7 @@ from odradek.protocol.errors import ErrorCode
 from tests.support.quotas import Unlimited
 
 LISTENER = Listener("PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 9092)
-FEATURES = {"metadata.version": VersionRange(7, 30), "transaction.version": VersionRange(0, 2)}
+FEATURES = {"metadata.version": VersionRange(7, 33), "transaction.version": VersionRange(0, 2)}
 
 
 def config(*assignments: str) -> Config:
@@ -62,7 +62,7 @@ def image(
         topics=made,
         topics_by_id={each.topic_id: each for each in made.values()},
         configs={(RESOURCE_TOPIC, name): values for name, values in (configs or {}).items()},
-        features={"transaction.version": 2, "metadata.version": 30},
+        features={"transaction.version": 2, "metadata.version": 33},
     )
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.controller.leaders import remove_broker, remove_unclean
 from odradek.cluster.controller.state import ControllerResult, ControllerState, Session
-from odradek.cluster.metadata.image import RESERVED_IDS_MAX, BrokerImage, ControllerImage, VersionRange
+from odradek.cluster.metadata.image import (
+    METADATA_VERSION,
+    RESERVED_IDS_MAX,
+    BrokerImage,
+    ControllerImage,
+    VersionRange,
+)
 from odradek.cluster.metadata.records import (
     BrokerEndpoint,
     BrokerFeature,
@@ -16,12 +22,16 @@ from odradek.cluster.metadata.records import (
     MetadataRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    UnregisterControllerRecord,
 )
 from odradek.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
-    from odradek.cluster.controller.commands import RegisterBroker, RegisterController
+    from odradek.cluster.controller.commands import RegisterBroker, RegisterController, UnregisterController
     from odradek.cluster.controller.messages.brokers import BrokerRegistration
+
+UNREGISTER_CONTROLLER_LEVEL_MIN: Final = 33
+"""First `metadata.version` with a record that removes the registration of a controller (4.4-IV2)."""
 
 
 def register_broker(state: ControllerState, command: RegisterBroker) -> ControllerResult[int]:
@@ -165,3 +175,20 @@ def register_controller(state: ControllerState, command: RegisterController) -> 
         ],
     )
     return ControllerResult(None, (record,))
+
+
+def unregister_controller(state: ControllerState, command: UnregisterController) -> ControllerResult[None]:
+    """Remove the registration of a controller that does not return (KIP-1312)."""
+    controller_id = command.controller_id
+    if controller_id == state.config.node_id:
+        raise Refusal(ErrorCode.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
+    if state.image.feature(METADATA_VERSION) < UNREGISTER_CONTROLLER_LEVEL_MIN:
+        raise Refusal(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "The current MetadataVersion is too old to support controller unregistration.",
+        )
+    if controller_id not in state.image.controllers:
+        raise Refusal(
+            ErrorCode.CONTROLLER_ID_NOT_REGISTERED, f"Controller ID {controller_id} is not currently registered."
+        )
+    return ControllerResult(None, (UnregisterControllerRecord(controller_id=controller_id),))

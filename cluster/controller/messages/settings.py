@@ -65,11 +65,15 @@ class QuotaResult:
 
 @dataclass(frozen=True, slots=True)
 class FeatureUpdate:
-    """One feature of UpdateFeatures. Level 0 disables the feature. A lower level requires `allow_downgrade`."""
+    """One feature of UpdateFeatures. Level 0 disables the feature. A lower level requires `allow_downgrade`.
+
+    With `unsafe`, the downgrade may lose metadata.
+    """
 
     name: str
     max_level: int
     allow_downgrade: bool = False
+    unsafe: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,10 +35,13 @@ if TYPE_CHECKING:
     from odradek.cluster.controller.messages.settings import FeatureUpdate
 
 METADATA_VERSION_4_3: Final = 30
+METADATA_VERSION_4_4: Final = 33
+METADATA_CHANGES: Final = frozenset({30, 32, 33})
+"""Levels of `metadata.version` since which the log may contain something that lower levels do not know."""
 
 # Voters come from configuration (kraft.version 0).
 SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
-    METADATA_VERSION: VersionRange(METADATA_VERSION_4_3, METADATA_VERSION_4_3),
+    METADATA_VERSION: VersionRange(METADATA_VERSION_4_3, METADATA_VERSION_4_4),
     KRAFT_VERSION: VersionRange(0, 0),
     TRANSACTION_VERSION: VersionRange(0, 2),
     GROUP_VERSION: VersionRange(0, 1),
@@ -48,7 +51,7 @@ UNSUPPORTED_FEATURES: Final = ("share.version", "streams.version")
 """Features of Kafka that Odradek does not have. A request to disable them succeeds."""
 OFF: Final = VersionRange(0, 0)
 BOOTSTRAP_LEVELS: Final[Mapping[str, int]] = {
-    METADATA_VERSION: METADATA_VERSION_4_3,
+    METADATA_VERSION: METADATA_VERSION_4_4,
     ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
     GROUP_VERSION: 1,
     TRANSACTION_VERSION: 2,
@@ -89,13 +92,12 @@ def update_features(state: ControllerState, command: UpdateFeatures) -> Controll
     results = []
     records: list[MetadataRecord] = []
     for update in command.updates:
-        reason = _refused(state, update)
-        if reason is None:
+        message = _refused(state, update)
+        if message is None:
             results.append(FeatureResult(update.name))
             if update.max_level != state.image.feature(update.name):
                 records.append(FeatureLevelRecord(name=update.name, feature_level=update.max_level))
         else:
-            message = f"Invalid update version {update.max_level} for feature {update.name}. {reason}"
             results.append(FeatureResult(update.name, ErrorCode.INVALID_UPDATE_VERSION, message))
     failed = next((result for result in results if result.error is not ErrorCode.NONE), None)
     if failed is not None:
@@ -121,6 +123,26 @@ def _switch_elr(state: ControllerState, *, on: bool) -> list[MetadataRecord]:
 
 
 def _refused(state: ControllerState, update: FeatureUpdate) -> str | None:
+    """Return Kafka's message if the update is refused."""
+    reason = _invalid(state, update)
+    if reason is not None:
+        return f"Invalid update version {update.max_level} for feature {update.name}. {reason}"
+    if update.name == METADATA_VERSION:
+        return _refused_downgrade(state.image.feature(METADATA_VERSION), update)
+    return None
+
+
+def _refused_downgrade(current: int, update: FeatureUpdate) -> str | None:
+    """Return Kafka's message if the log may contain records that the lower `metadata.version` does not know."""
+    if not any(level in METADATA_CHANGES for level in range(update.max_level + 1, current + 1)):
+        return None
+    reason = "Refusing to perform the requested downgrade because it might delete metadata information."
+    if update.unsafe:
+        reason = "Unsafe metadata downgrade is not supported in this version."
+    return f"Unsupported metadata.version downgrade from {current} to {update.max_level}. {reason}"
+
+
+def _invalid(state: ControllerState, update: FeatureUpdate) -> str | None:
     image = state.image
     current = image.feature(update.name)
     if update.max_level < 0:
@@ -131,6 +153,11 @@ def _refused(state: ControllerState, update: FeatureUpdate) -> str | None:
     for broker in image.brokers.values():
         reason = _beyond(broker.features.get(update.name, OFF), update.max_level, f"Broker {broker.broker_id}")
         if reason is not None:
+            return reason
+    for controller in image.controllers.values():
+        subject = f"Controller {controller.controller_id}"
+        reason = _beyond(controller.features.get(update.name, OFF), update.max_level, subject)
+        if reason is not None and controller.controller_id != state.config.node_id:
             return reason
     if update.max_level < current and not update.allow_downgrade:
         return (

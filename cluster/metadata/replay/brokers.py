@@ -91,3 +91,9 @@ def replay_register_controller(changes: Changes, record: r.RegisterControllerRec
         supported_features_of(record.features),
     )
     changes.controllers.put(record.controller_id, image)
+
+
+def replay_unregister_controller(changes: Changes, record: r.UnregisterControllerRecord) -> None:
+    if changes.controllers.get(record.controller_id) is None:
+        raise InconsistentMetadata(f"controller {record.controller_id} is not registered")
+    changes.controllers.remove(record.controller_id)

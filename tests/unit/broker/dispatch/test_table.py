@@ -62,6 +62,7 @@ KAFKA_4_4 = {
     "ConsumerGroupDescribe": (0, 1),
     "ListConfigResources": (0, 1),
     "DescribeTopicPartitions": (0, 0),
+    "UnregisterController": (0, 0),
 }
 
 # APIs between controllers, and from brokers to controllers. ApiVersions does not list them for clients.

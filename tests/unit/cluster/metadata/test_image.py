@@ -174,6 +174,7 @@ def test_damaged_record_is_malformed(value: bytes | None) -> None:
         r.ProducerIdsRecord(broker_id=1, next_producer_id=0),
         r.EndTransactionRecord(),
         r.ClearElrRecord(topic_name="none"),
+        r.UnregisterControllerRecord(controller_id=5),
     ],
     ids=lambda record: record.NAME,
 )
@@ -185,9 +186,17 @@ def test_inconsistent_record_stops_the_replay_with_its_offset(record: r.Metadata
 
 def test_log_of_another_metadata_version_is_refused_at_load() -> None:
     delta = MetadataDelta(EMPTY_IMAGE)
-    delta.replay(0, 1, r.FeatureLevelRecord(name="metadata.version", feature_level=33))
-    with pytest.raises(UnsupportedMetadata, match=r"metadata\.version is finalized at level 33"):
+    delta.replay(0, 1, r.FeatureLevelRecord(name="metadata.version", feature_level=34))
+    with pytest.raises(UnsupportedMetadata, match=r"metadata\.version is finalized at level 34"):
         check_supported(delta.build())
+
+
+def test_unregistered_controller_is_removed_from_the_image() -> None:
+    delta = MetadataDelta(EMPTY_IMAGE)
+    delta.replay(0, 1, r.RegisterControllerRecord(controller_id=5))
+    delta.replay(1, 1, r.RegisterControllerRecord(controller_id=6))
+    delta.replay(2, 1, r.decode_record(r.encode_record(r.UnregisterControllerRecord(controller_id=5))))
+    assert list(delta.build().controllers) == [6]
 
 
 def test_old_record_versions_are_read() -> None:

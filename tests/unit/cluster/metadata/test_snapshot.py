@@ -47,7 +47,7 @@ def rich_image() -> MetadataImage:
     delta = MetadataDelta(EMPTY_IMAGE)
     topic_id, directory = UUID(int=700), UUID(int=1_000)
     records: list[r.MetadataRecord] = [
-        r.FeatureLevelRecord("metadata.version", 30),
+        r.FeatureLevelRecord("metadata.version", 33),
         r.FeatureLevelRecord("a.feature", 2),
         r.RegisterBrokerRecord(
             4,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
@@ -14,15 +15,17 @@ from odradek.cluster.controller.commands import (
     FenceBroker,
     Heartbeat,
     RegisterBroker,
+    RegisterController,
     UnfenceBroker,
     UnregisterBroker,
+    UnregisterController,
     UpdateFeatures,
 )
-from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, HeartbeatReply
+from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, ControllerRegistration, HeartbeatReply
 from odradek.cluster.controller.messages.settings import FeatureUpdate
 from odradek.cluster.controller.messages.topics import NewTopic
 from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
-from odradek.cluster.metadata.image import RESOURCE_BROKER, PartitionImage
+from odradek.cluster.metadata.image import RESOURCE_BROKER, PartitionImage, VersionRange
 from odradek.protocol.errors import ErrorCode, Refusal
 from tests.support.raft_memory import ControllerRig, registration
 
@@ -196,7 +199,7 @@ def test_bootstrap_writes_the_features_once() -> None:
     rig = ControllerRig()
     rig.do(Bootstrap({"transaction.version": 1}))
     assert rig.core.state.image.features == {
-        "metadata.version": 30,
+        "metadata.version": 33,
         "eligible.leader.replicas.version": 1,
         "group.version": 1,
         "transaction.version": 1,
@@ -222,22 +225,23 @@ def test_feature_upgrade_is_accepted_and_downgrade_only_on_request() -> None:
     assert rig.core.state.image.feature("transaction.version") == 1
 
 
-RELEASE_4_3 = {
-    "metadata.version": 30,
+CONTROLLER = ControllerRegistration(5, UUID(int=9), (), SUPPORTED_FEATURES)
+RELEASE_4_4 = {
+    "metadata.version": 33,
     "group.version": 1,
     "eligible.leader.replicas.version": 1,
     "transaction.version": 2,
     "kraft.version": 1,
-    "share.version": 1,
+    "share.version": 2,
     "streams.version": 1,
 }
-"""Levels that `kafka-features upgrade --release-version 4.3` requests."""
+"""Levels that `kafka-features upgrade --release-version 4.4` requests."""
 UNSUPPORTED = ("kraft.version", "share.version", "streams.version")
 
 
 def test_upgrade_to_a_release_of_kafka_is_refused_for_unsupported_features() -> None:
     rig = ControllerRig().with_brokers(1)
-    updates = [FeatureUpdate(name, level) for name, level in RELEASE_4_3.items()]
+    updates = [FeatureUpdate(name, level) for name, level in RELEASE_4_4.items()]
     assert refusal(rig, UpdateFeatures(tuple(updates))) is ErrorCode.INVALID_UPDATE_VERSION
     before = len(rig.log)
     rig.do(UpdateFeatures(tuple(update for update in updates if update.name not in UNSUPPORTED)))
@@ -256,7 +260,7 @@ def test_upgrade_to_a_release_of_kafka_is_refused_for_unsupported_features() -> 
         (FeatureUpdate("no.such", 0), "Feature no.such not found."),
         (FeatureUpdate("no.such", 0, allow_downgrade=True), "Feature no.such not found."),
         (FeatureUpdate("share.version", -1), "A feature version cannot be less than 0."),
-        (FeatureUpdate("metadata.version", 29), "Local controller 1 only supports versions 30"),
+        (FeatureUpdate("metadata.version", 29), "Local controller 1 only supports versions 30-33"),
         (FeatureUpdate("group.version", 2), "Local controller 1 only supports versions 0-1"),
         (FeatureUpdate("transaction.version", 2, allow_downgrade=True), "Can't downgrade to a newer version."),
     ],
@@ -270,6 +274,57 @@ def test_feature_refusals_have_kafkas_messages(update: FeatureUpdate, reason: st
     assert str(caught.value.message).endswith(
         f" error: Invalid update version {update.max_level} for feature {update.name}. {reason}"
     )
+
+
+def at_level(level: int) -> ControllerRig:
+    rig = ControllerRig()
+    rig.do(Bootstrap({"metadata.version": level}))
+    return rig
+
+
+@pytest.mark.parametrize(("current", "target"), [(30, 31), (30, 33), (31, 32), (33, 33)])
+def test_metadata_version_of_an_older_cluster_is_raised(current: int, target: int) -> None:
+    rig = at_level(current)
+    rig.do(UpdateFeatures((FeatureUpdate("metadata.version", target),)))
+    assert rig.core.state.image.feature("metadata.version") == target
+
+
+def test_metadata_version_is_lowered_only_if_the_log_stays_readable() -> None:
+    rig = at_level(31)
+    rig.do(UpdateFeatures((FeatureUpdate("metadata.version", 30, allow_downgrade=True),)))
+    assert rig.core.state.image.feature("metadata.version") == 30
+    might_delete = "Refusing to perform the requested downgrade because it might delete metadata information."
+    unsupported = "Unsafe metadata downgrade is not supported in this version."
+    for current, target, unsafe, reason in ((33, 32, False, might_delete), (32, 30, True, unsupported)):
+        update = FeatureUpdate("metadata.version", target, allow_downgrade=True, unsafe=unsafe)
+        with pytest.raises(Refusal) as caught:
+            at_level(current).do(UpdateFeatures((update,)))
+        message = f" error: Unsupported metadata.version downgrade from {current} to {target}. {reason}"
+        assert str(caught.value.message).endswith(message)
+
+
+def test_metadata_version_needs_the_support_of_each_controller() -> None:
+    rig = at_level(30)
+    old = replace(CONTROLLER, features={"metadata.version": VersionRange(30, 30)})
+    rig.do(RegisterController(replace(old, controller_id=1)))
+    rig.do(RegisterController(old))
+    update = UpdateFeatures((FeatureUpdate("metadata.version", 33),))
+    with pytest.raises(Refusal, match=r"metadata\.version\. Controller 5 only supports versions 30$"):
+        rig.do(update)
+    rig.do(RegisterController(CONTROLLER))
+    rig.do(update)
+    assert rig.core.state.image.feature("metadata.version") == 33
+
+
+def test_controller_is_unregistered_since_metadata_version_33() -> None:
+    rig = at_level(32)
+    rig.do(RegisterController(CONTROLLER))
+    assert refusal(rig, UnregisterController(1)) is ErrorCode.INVALID_REQUEST
+    assert refusal(rig, UnregisterController(5)) is ErrorCode.UNSUPPORTED_VERSION
+    rig.do(UpdateFeatures((FeatureUpdate("metadata.version", 33),)))
+    rig.do(UnregisterController(5))
+    assert rig.core.state.image.controllers == {}
+    assert refusal(rig, UnregisterController(5)) is ErrorCode.CONTROLLER_ID_NOT_REGISTERED
 
 
 def test_refusal_names_the_broker_that_lacks_a_feature() -> None:

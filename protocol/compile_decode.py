@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 TAG_BYTES_MIN: Final = 2  # a tagged field has at least a tag and a size, of one byte each
+ARRAY_ELEMENTS_MAX: Final = 1_000_000
+"""Maximum elements of an array, as in Kafka 4.4: an element can have one byte on the wire, and many in memory."""
+TAGGED_FIELDS_MAX: Final = 10_000
+"""Maximum tagged fields of a struct, as in Kafka 4.4."""
 
 
 def compile_decoder(cls: type[Message], version: int) -> CompiledCodec:
@@ -214,7 +218,7 @@ class _Decoder:
         out.emit("else:")
         out.depth += 1
         size = element_size(row, self.version, flexible=flexible)
-        out.emit(f"if {length} * {size} > e - p: raise short({length})")
+        out.emit(f"if {length} * {size} > e - p or {length} > {ARRAY_ELEMENTS_MAX}: raise short({length})")
         if row.struct is None and row.kind in FIXED_FORMATS:
             self._fixed_elements(row.kind, target, length)
         else:
@@ -252,7 +256,7 @@ class _Decoder:
         out.emit(f"{unknown} = ()")
         out.emit(f"if {count}:")
         out.depth += 1
-        out.emit(f"if {count} * {TAG_BYTES_MIN} > e - p: raise short({count})")
+        out.emit(f"if {count} * {TAG_BYTES_MIN} > e - p or {count} > {TAGGED_FIELDS_MAX}: raise short({count})")
         tag, last, size, end = out.fresh("g"), out.fresh("l"), out.fresh("n"), out.fresh("q")
         out.emit(f"{unknown} = []")
         out.emit(f"{last} = -1")

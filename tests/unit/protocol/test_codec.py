@@ -19,6 +19,7 @@ from odradek.protocol.errors import Malformed, Unencodable
 from odradek.protocol.messages import APIS, request_class, response_class
 from odradek.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek.protocol.messages.describe_producers import DescribeProducersRequest
 from odradek.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, RequestCursor
 from odradek.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from odradek.protocol.messages.fetch import (
@@ -31,6 +32,7 @@ from odradek.protocol.messages.fetch import (
 )
 from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.list_groups import ListGroupsRequest
 from odradek.protocol.messages.produce import (
     LeaderIdAndEpoch,
     PartitionProduceData,
@@ -40,6 +42,7 @@ from odradek.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from odradek.protocol.primitives import unsigned_varint
 from odradek.protocol.records.consumer_group_member_metadata import (
     ClassicMemberMetadata,
     ConsumerGroupMemberMetadataValue,
@@ -234,6 +237,30 @@ def test_message_without_versions_cannot_be_encoded_or_decoded() -> None:
         encode(leader_and_isr(), 0)
     with pytest.raises(Malformed):
         decode(leader_and_isr, 0, b"")
+
+
+@pytest.mark.parametrize(("elements", "accepted"), [(1_000_000, True), (1_000_001, False)])
+def test_array_has_at_most_a_million_elements(elements: int, accepted: bool) -> None:
+    strings = unsigned_varint(elements + 1) + b"\x01" * elements + b"\x01\x00"
+    numbers = b"\x02\x02t" + unsigned_varint(elements + 1) + bytes(4 * elements) + bytes(2)
+    if accepted:
+        assert len(decode(ListGroupsRequest, 5, strings).states_filter) == elements
+        assert len(decode(DescribeProducersRequest, 0, numbers).topics[0].partition_indexes) == elements
+        return
+    for cls, version, data in ((ListGroupsRequest, 5, strings), (DescribeProducersRequest, 0, numbers)):
+        with pytest.raises(Malformed, match="length 1000001 exceeds"):
+            decode(cls, version, data)
+
+
+@pytest.mark.parametrize(("fields", "accepted"), [(10_000, True), (10_001, False)])
+def test_struct_has_at_most_ten_thousand_tagged_fields(fields: int, accepted: bool) -> None:
+    tagged = b"".join(unsigned_varint(tag) + b"\x00" for tag in range(fields))
+    data = b"\x01\x01" + unsigned_varint(fields) + tagged
+    if accepted:
+        assert len(decode(ListGroupsRequest, 5, data).unknown_tagged_fields) == fields
+    else:
+        with pytest.raises(Malformed, match="length 10001 exceeds"):
+            decode(ListGroupsRequest, 5, data)
 
 
 def test_any_byte_except_zero_is_true() -> None:

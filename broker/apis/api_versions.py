@@ -13,7 +13,8 @@ Behavior:
   epoch is the offset of the image.
 
 Errors:
-* INVALID_REQUEST if the client's software name or version contains other characters than letters, digits, `-` and `.`.
+* INVALID_REQUEST if the client's software name or version contains other characters than letters, digits, `-` and
+  `.`, or if the request has a cluster id without a node id or the reverse.
 * REBOOTSTRAP_REQUIRED if the request has a cluster id, and cluster id or node id are not those of this node.
 
 Version notes:
@@ -42,6 +43,7 @@ from odradek.protocol.messages.api_versions import (
 CLIENT_SOFTWARE_MIN_VERSION: Final = 3
 LEVEL_ZERO_MIN_VERSION: Final = 4
 NODE_CHECK_MIN_VERSION: Final = 5
+NO_NODE: Final = -1
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -49,6 +51,10 @@ def handle(context: BrokerRequestContext, request: ApiVersionsRequest) -> ApiVer
     if context.api_version >= CLIENT_SOFTWARE_MIN_VERSION:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        if context.api_version >= NODE_CHECK_MIN_VERSION and (request.cluster_id is None) != (
+            request.node_id == NO_NODE
+        ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.session.client_software_name = name
         context.session.client_software_version = version

@@ -33,11 +33,9 @@ def check_group_settings(config: Config, configs: Mapping[str, str]) -> None:
             raise Refusal(ErrorCode.INVALID_CONFIG, invalid_value(name, text, error)) from None
     for name in (HEARTBEAT_INTERVAL, SESSION_TIMEOUT, ASSIGNMENT_INTERVAL):
         group, _, rest = name.partition(".")
-        low, high = f"group.{group}.min.{rest}", f"group.{group}.max.{rest}"
-        if values[name] < _value(config, low):
-            raise Refusal(ErrorCode.INVALID_CONFIG, f"{name} must be greater than or equal to {low}")
-        if values[name] > _value(config, high):
-            raise Refusal(ErrorCode.INVALID_CONFIG, f"{name} must be less than or equal to {high}")
+        low, high = _value(config, f"group.{group}.min.{rest}"), _value(config, f"group.{group}.max.{rest}")
+        if name in configs and not low <= values[name] <= high:
+            raise Refusal(ErrorCode.INVALID_CONFIG, f"{name} must be in the range {low} to {high} inclusive.")
     if values[SESSION_TIMEOUT] <= values[HEARTBEAT_INTERVAL]:
         raise Refusal(ErrorCode.INVALID_CONFIG, f"{SESSION_TIMEOUT} must be greater than {HEARTBEAT_INTERVAL}")
 

@@ -6,8 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from odradek.broker.dispatch.doc import LEFT_OUT
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import APIS
 from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.interop.drivers.base import TIMEOUT_S
 from tests.support.raw_client import RawClient
 
@@ -26,12 +28,49 @@ def announced(bootstrap: str) -> dict[str, tuple[int, int]]:
         host, _, port = bootstrap.partition(",")[0].rpartition(":")
         client = await RawClient.connect(host, int(port))
         response: ApiVersionsResponse = await client.call(
-            ApiVersionsRequest(client_software_name="test", client_software_version="1"), 4, timeout=TIMEOUT_S
+            ApiVersionsRequest(client_software_name="test", client_software_version="1"), 5, timeout=TIMEOUT_S
         )
         client.close()
         return response
 
     return {APIS[api.api_key][1]: (api.min_version, api.max_version) for api in asyncio.run(fetch_versions()).api_keys}
+
+
+def refused(bootstrap: str, cluster_id: str | None, node_id: int) -> int:
+    """Return the error code of ApiVersions v5 with a cluster id and a node id."""
+
+    async def fetch_error() -> int:
+        host, _, port = bootstrap.partition(",")[0].rpartition(":")
+        client = await RawClient.connect(host, int(port))
+        request = ApiVersionsRequest("test", "1", cluster_id or await own_cluster_id(client), node_id)
+        response: ApiVersionsResponse = await client.call(request, 5, timeout=TIMEOUT_S)
+        client.close()
+        return response.error_code
+
+    return asyncio.run(fetch_error())
+
+
+async def own_cluster_id(client: RawClient) -> str:
+    response: MetadataResponse = await client.call(MetadataRequest(topics=[]), 12, timeout=TIMEOUT_S)
+    assert response.cluster_id is not None
+    return response.cluster_id
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "error"),
+    [
+        (None, 1, ErrorCode.NONE),
+        (None, 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (None, -1, ErrorCode.INVALID_REQUEST),
+        ("other", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+    ],
+    ids=["own", "other node", "no node", "other cluster"],
+)
+def test_cluster_and_node_of_the_request_are_checked(
+    pair: ToolComparison, cluster_id: str | None, node_id: int, error: ErrorCode
+) -> None:
+    errors = {name: refused(address, cluster_id, node_id) for name, address in pair.bootstraps.items()}
+    assert errors == {"odradek": error, "kafka": error}
 
 
 def test_announced_versions_equal_those_of_apache_kafka(pair: ToolComparison) -> None:

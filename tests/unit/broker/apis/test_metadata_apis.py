@@ -67,14 +67,14 @@ def test_api_versions_with_invalid_software_name_is_an_invalid_request(name: str
     [
         (5, "cluster", 1, ErrorCode.NONE),
         (5, None, -1, ErrorCode.NONE),
-        (5, None, 2, ErrorCode.NONE),
+        (5, None, 2, ErrorCode.INVALID_REQUEST),
         (5, "other", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
         (5, "cluster", 2, ErrorCode.REBOOTSTRAP_REQUIRED),
-        (5, "cluster", -1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (5, "cluster", -1, ErrorCode.INVALID_REQUEST),
         (4, "other", 2, ErrorCode.NONE),
     ],
 )
-def test_api_versions_for_another_cluster_or_node_requires_a_new_bootstrap(
+def test_api_versions_checks_the_cluster_and_the_node_of_the_request(
     version: int, cluster_id: str | None, node_id: int, error: ErrorCode
 ) -> None:
     request = ApiVersionsRequest("x", "1", cluster_id, node_id)

@@ -31,11 +31,11 @@ E = ErrorCode
         ),
         (
             {"consumer.session.timeout.ms": "44999"},
-            "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms",
+            "consumer.session.timeout.ms must be in the range 45000 to 60000 inclusive.",
         ),
         (
             {"consumer.heartbeat.interval.ms": "15001"},
-            "consumer.heartbeat.interval.ms must be less than or equal to group.consumer.max.heartbeat.interval.ms",
+            "consumer.heartbeat.interval.ms must be in the range 5000 to 15000 inclusive.",
         ),
     ],
 )

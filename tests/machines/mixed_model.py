@@ -195,6 +195,7 @@ class Model(ConsumerModel):
             self.targets.pop(name, None)
         self.epoch += 1
         self.known_topics = self.subscribed()
+        self.complete_if_empty()
 
     # ---- the classic protocol ---------------------------------------------------------------------------------------
 

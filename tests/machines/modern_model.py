@@ -68,7 +68,7 @@ class Model:
         instance: str | None,
         new_targets: Callable[[], dict[str, set[Partition]]],
     ) -> Heartbeat | str:
-        if len(self.members) >= self.size_max and name not in self.members:
+        if self.is_full_for(name, instance):
             return "GROUP_MAX_SIZE_REACHED"
         old = self.holder(instance)
         if old is not None:
@@ -85,6 +85,10 @@ class Model:
         member = self.members.setdefault(name, Member(topics, instance))
         member.instance = instance if instance is not None else member.instance
         return self.heartbeat(name, topics, set(), resubscribed, new_targets, joins=True)
+
+    def is_full_for(self, name: str, instance: str | None) -> bool:
+        """Return True if the group is full, and would grow by this member."""
+        return len(self.members) >= self.size_max and name not in self.members and self.holder(instance) is None
 
     def holder(self, instance: str | None) -> str | None:
         return next((name for name, m in self.members.items() if instance is not None and m.instance == instance), None)
@@ -109,7 +113,7 @@ class Model:
         topics: frozenset[str] | None,
         new_targets: Callable[[], dict[str, set[Partition]]],
     ) -> Heartbeat | str:
-        if self.exists and len(self.members) >= self.size_max and name not in self.members:
+        if self.exists and self.is_full_for(name, instance):
             return "GROUP_MAX_SIZE_REACHED"
         error = self.refusal(name, instance)
         if error:
@@ -241,6 +245,12 @@ class Model:
         self.targets.pop(name, None)
         self.epoch += 1
         self.known_topics = self.subscribed()
+        self.complete_if_empty()
+
+    def complete_if_empty(self) -> None:
+        """Without members, the target assignment is complete, and the next one may be computed immediately."""
+        if not self.members:
+            self.target_epoch, self.assigned_ms = self.epoch, 0
 
     def wait(self, ms: int) -> None:
         until = self.now_ms + ms

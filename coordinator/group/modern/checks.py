@@ -64,10 +64,14 @@ def _invalid(message: str) -> Refusal:
     return Refusal(ErrorCode.INVALID_REQUEST, message)
 
 
-def check_capacity(state: State, group: ConsumerGroup, member_id: str) -> None:
-    """Raise Refusal(GROUP_MAX_SIZE_REACHED) for a new member of a full group."""
+def check_capacity(state: State, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
+    """Raise Refusal(GROUP_MAX_SIZE_REACHED) for a new member of a full group.
+
+    A member with the instance id of a static member replaces that one, so the group does not grow.
+    """
     size_max = state.configs.broker().consumer_max_size
-    if len(group.members) >= size_max and member_id not in group.members:
+    known = member_id in group.members or group.static_member(instance_id) is not None
+    if len(group.members) >= size_max and not known:
         raise Refusal(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The consumer group has reached its maximum capacity of {size_max} members.",

@@ -60,7 +60,7 @@ def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any]:
         )
     is_unknown = not request.member_id
     member_id = request.member_id or state.new_id()
-    check_capacity(state, group, member_id)
+    check_capacity(state, group, member_id, request.group_instance_id)
     protocols = protocols_of(request.protocols)
     if not _supports(group, request.protocol_type, [name for name, _ in protocols]):
         raise _inconsistent(f"Member {member_id}'s protocols are not supported.")
@@ -84,7 +84,8 @@ def _join(
         subscription = subscription_of(protocols[0][1])
     except Malformed as malformed:
         raise Refusal(
-            ErrorCode.UNKNOWN_SERVER_ERROR, "Malformed embedded consumer protocol in subscription deserialization."
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            "Malformed embedded consumer protocol in subscription deserialization.",
         ) from malformed
     member = replace(
         before,

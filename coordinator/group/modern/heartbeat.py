@@ -9,7 +9,7 @@ from odradek.coordinator.group.commands import ConsumerGroupHeartbeat
 from odradek.coordinator.group.memory_accounting import ASSIGNED_BYTES
 from odradek.coordinator.group.modern import records as r
 from odradek.coordinator.group.modern.assignment.reconcile import HeartbeatContext, Owned, reconcile
-from odradek.coordinator.group.modern.assignment.target import subscribed_names, target_for
+from odradek.coordinator.group.modern.assignment.target import preferred_assignor, subscribed_names, target_for
 from odradek.coordinator.group.modern.checks import (
     check_capacity,
     check_epoch,
@@ -85,7 +85,7 @@ def _process(draft: ConsumerDraft, command: ConsumerGroupHeartbeat) -> Decision[
     request, caller = command.request, command.caller
     joins = request.member_epoch == JOIN_EPOCH
     state, group = draft.state, draft.group
-    check_capacity(state, group, request.member_id)
+    check_capacity(state, group, request.member_id, request.instance_id)
     owned = _owned(request.topic_partitions)
     before = _member(draft, request, request.member_id or state.new_id(), owned)
     member = replace(
@@ -106,7 +106,9 @@ def _process(draft: ConsumerDraft, command: ConsumerGroupHeartbeat) -> Decision[
     )
     renamed = write_member(draft, before, member)
     regex = update_regex(draft, before, member)
-    group_epoch = update_group_epoch(draft, before, member, bump=renamed or regex is RegexChange.RESOLVED)
+    reassigned = preferred_assignor(draft) != preferred_assignor(draft, before, member)
+    bump = renamed or regex is RegexChange.RESOLVED or reassigned
+    group_epoch = update_group_epoch(draft, before, member, bump=bump)
     epoch, target = target_for(draft, before, member, group_epoch)
     resubscribed = renamed or regex is not RegexChange.NONE
     member = reconcile_member(draft, member, epoch, target, owned, resubscribed=resubscribed)

@@ -42,6 +42,9 @@ def remove_members(draft: ConsumerDraft, members: Sequence[Member], response: An
         draft.stop_all(member_id)
     metadata_hash = _hash_without(draft, leaving)
     draft.records.append(r.group_record(group.group_id, group.epoch + 1, metadata_hash))
+    if len(leaving) == len(group.members):
+        # The target assignment of an empty group is complete. Time 0: the next member does not wait for the interval.
+        draft.records.append(r.target_metadata_record(group.group_id, group.epoch + 1, 0))
     draft.set_hash_checked(draft.state.topics.version(), group.epoch + 1)
     return draft.decision(response)
 

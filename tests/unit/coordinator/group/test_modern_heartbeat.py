@@ -228,8 +228,8 @@ def test_classic_requests_of_consumer_protocol_members_are_refused(rig: ModernRi
 
 def test_classic_member_without_valid_subscription_is_refused(rig: ModernRig) -> None:
     rig.enter("A", "t")
-    assert rig.join("X", protocols={"range": b"\0"}) == "UNKNOWN_SERVER_ERROR"
-    assert rig.join("X", protocols={"range": b"\xff\xff"}) == "UNKNOWN_SERVER_ERROR"
+    assert rig.join("X", protocols={"range": b"\0"}) == "INCONSISTENT_GROUP_PROTOCOL"
+    assert rig.join("X", protocols={"range": b"\xff\xff"}) == "INCONSISTENT_GROUP_PROTOCOL"
     assert rig.join("X", protocol_type="connect") == "INCONSISTENT_GROUP_PROTOCOL"
     assert rig.join("X", protocols={}) == "INCONSISTENT_GROUP_PROTOCOL"
     rig.check()

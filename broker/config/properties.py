@@ -28,6 +28,12 @@ REPLICAS: Final = (
     "([0-9]+:[0-9]+)?",
     "must be the literal '*' or a list of replicas in the following format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
 )
+NO_SHARE_GROUPS: Final = "Share groups are not supported. No group can use the topic as a dead-letter queue."
+NO_DECOMPRESSION: Final = (
+    "The size of decompressed records is not limited: the broker appends batches without decompression."
+)
+RECORD_BYTES_MAX: Final = 2_147_483_639
+"""Default of max.decompressed.message.bytes in Kafka: no limit except the largest array of Java."""
 NO_PREALLOCATION: Final = "Preallocation of segments is not supported: the size of a file is the end of its log."
 
 
@@ -71,6 +77,7 @@ class Config:
     compression_lz4_level: int = row("compression.lz4.level", INT, 9, "Compression level of batches that the broker compresses with lz4. 9 is lz4's fast mode, all other values are levels of its high-compression mode.", low=1, high=17, topic="compression.lz4.level")
     compression_zstd_level: int = row("compression.zstd.level", INT, 3, "Compression level of batches that the broker compresses with zstd.", low=-131072, high=22, topic="compression.zstd.level")
     message_max_bytes: int = row("message.max.bytes", INT, 1048588, "Maximum size of a record batch in bytes, after compression.", low=0, topic="max.message.bytes")
+    max_decompressed_message_bytes: int = row("max.decompressed.message.bytes", INT, RECORD_BYTES_MAX, "Maximum size of a decompressed record in bytes. Only the default is supported, which is no limit: the broker appends batches without decompression.", low=1, high=RECORD_BYTES_MAX, fixed=NO_DECOMPRESSION, topic="max.decompressed.message.bytes")
     min_insync_replicas: int = row("min.insync.replicas", INT, 1, "Minimum size of the ISR for writes with acks=all. With fewer in-sync replicas, producers receive NOT_ENOUGH_REPLICAS. A typical setting is replication factor 3, min.insync.replicas 2.", low=1, topic="min.insync.replicas")
     log_message_timestamp_type: str = row("log.message.timestamp.type", STR, "CreateTime", "Timestamp of stored records. CreateTime: set by the producer. LogAppendTime: set by the broker.", choices=("CreateTime", "LogAppendTime"), topic="message.timestamp.type")
     log_message_timestamp_before_max_ms: int = row("log.message.timestamp.before.max.ms", LONG, INT64_MAX, "Maximum milliseconds by which a record's CreateTime may be older than the broker's clock. Older records are refused with INVALID_TIMESTAMP.", low=0, topic="message.timestamp.before.max.ms")
@@ -87,9 +94,12 @@ class Config:
     log_retention_bytes: int = row("log.retention.bytes", LONG, -1, "Maximum size of a partition in bytes, before old segments are deleted. -1: no limit. The limit of a topic is this value times its number of partitions.", topic="retention.bytes")
     log_local_retention_ms: int = row("log.local.retention.ms", LONG, -2, "Local retention time of tiered storage. Tiered storage is not supported, so log.retention.ms holds.", low=-2, fixed=NO_TIERED_STORAGE, topic="local.retention.ms")
     log_local_retention_bytes: int = row("log.local.retention.bytes", LONG, -2, "Local retention size of tiered storage. Tiered storage is not supported, so log.retention.bytes holds.", low=-2, fixed=NO_TIERED_STORAGE, topic="local.retention.bytes")
+    log_remote_copy_lag_ms: int = row("log.remote.copy.lag.ms", LONG, 0, "Minimum age of records that tiered storage copies. Tiered storage is not supported.", low=-1, fixed=NO_TIERED_STORAGE, topic="remote.copy.lag.ms")
+    log_remote_copy_lag_bytes: int = row("log.remote.copy.lag.bytes", LONG, -1, "Minimum bytes of newer records before tiered storage copies a segment. Tiered storage is not supported.", low=-1, fixed=NO_TIERED_STORAGE, topic="remote.copy.lag.bytes")
     remote_storage_enable: bool = row("remote.storage.enable", BOOL, False, "Tiered storage. It is not supported.", fixed=NO_TIERED_STORAGE, topic="remote.storage.enable", scope=Scope.TOPIC_ALONE)
     remote_log_copy_disable: bool = row("remote.log.copy.disable", BOOL, False, "Read-only mode of tiered storage. Tiered storage is not supported.", fixed=NO_TIERED_STORAGE, topic="remote.log.copy.disable", scope=Scope.TOPIC_ALONE)
     remote_log_delete_on_disable: bool = row("remote.log.delete.on.disable", BOOL, False, "Deletion of remote data when tiered storage is disabled. Tiered storage is not supported.", fixed=NO_TIERED_STORAGE, topic="remote.log.delete.on.disable", scope=Scope.TOPIC_ALONE)
+    errors_deadletterqueue_group_enable: bool = row("errors.deadletterqueue.group.enable", BOOL, False, "Use of a topic as the dead-letter queue of share groups. Share groups are not supported.", fixed=NO_SHARE_GROUPS, topic="errors.deadletterqueue.group.enable", scope=Scope.TOPIC_ALONE)
     log_index_size_max_bytes: int = row("log.index.size.max.bytes", INT, 10485760, "Maximum size of an offset index or a time index in bytes. A full index rolls its segment.", low=4, topic="segment.index.bytes")
     log_index_interval_bytes: int = row("log.index.interval.bytes", INT, 4096, "Bytes of records between two entries of an index. Fewer bytes make look-ups faster, and indexes larger.", low=0, topic="index.interval.bytes")
     log_flush_interval_messages: int = row("log.flush.interval.messages", LONG, INT64_MAX, "Number of records after which a partition is flushed. 1: every append is flushed before its acknowledgment. Replication protects acknowledged records by default; reduce the value if all replicas may lose power at the same time.", low=1, topic="flush.messages")

@@ -52,6 +52,7 @@ NOT_HERE = {
     "cordoned.log.dirs": "a node has one data directory",
     "delegation.token.": "clients are not authenticated",
     "early.start.listeners": "all listeners start together",
+    "errors.deadletterqueue.": "no share groups",
     "follower.fetch.last.tiered.offset.enable": "no tiered storage",
     "group.coordinator.": "one event loop; appends are not delayed; the protocols are on by group.version",
     "group.share.": "no share groups",
@@ -82,7 +83,7 @@ NOT_HERE = {
     "socket.send.buffer.bytes": "the system's own",
     "ssl.": "plaintext alone",
     "telemetry.max.bytes": "clients do not push metrics (KIP-714)",
-    "transaction.two.phase.commit.enable": "unstable in Kafka 4.3",
+    "transaction.two.phase.commit.enable": "unstable in Kafka 4.4",
 }
 """Properties of Kafka, or prefixes of their names, that Odradek does not have, with the reason."""
 HIDDEN = (

@@ -23,7 +23,7 @@ KAFKA_HIDES = (
     "unclean.leader.election.interval.ms",
 )
 """Internal properties, which Kafka does not describe."""
-OTHER_GROUPS = ("share.", "streams.")
+OTHER_GROUPS = ("errors.deadletterqueue.", "share.", "streams.")
 """Prefixes of properties of share groups and streams groups, which Odradek does not support."""
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 

@@ -21,8 +21,8 @@ PARTITIONS_PER_CALL_MAX: Final = 10_000
 """Maximum new partitions per CreateTopics or CreatePartitions request. They are one batch of the metadata log."""
 
 
-def too_many_partitions() -> Refusal:
-    return Refusal(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+def too_many_partitions(what: str = "partitions") -> Refusal:
+    return Refusal(ErrorCode.POLICY_VIOLATION, f"Excessively large number of {what} per request.")
 
 
 # ---- new partitions -------------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def create_partitions(state: ControllerState, command: CreatePartitions) -> Cont
         if topic is not None:
             additional += max(requested.count - len(topic.partitions), 0)
     if additional > PARTITIONS_PER_CALL_MAX:
-        raise too_many_partitions()
+        raise too_many_partitions("additional partitions")
     results: list[TopicResult] = []
     records: list[MetadataRecord] = []
     names = Counter(requested.name for requested in command.topics)

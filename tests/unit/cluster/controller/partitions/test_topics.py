@@ -204,8 +204,9 @@ def test_partitions_per_request_are_limited() -> None:
     assert caught.value.error is ErrorCode.POLICY_VIOLATION
     (created,) = create(rig, NewTopic("a", PARTITIONS_PER_CALL_MAX))
     assert created.num_partitions == PARTITIONS_PER_CALL_MAX
-    with pytest.raises(Refusal):
+    with pytest.raises(Refusal) as caught:
         rig.do(CreatePartitions((NewPartitions("a", 2 * PARTITIONS_PER_CALL_MAX + 1),)))
+    assert caught.value.message == "Excessively large number of additional partitions per request."
 
 
 # ---- more partitions ------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ SKIPPED_MAX: Final = 12
 Without that commit, a new process would read all of them again.
 """
 CALM_TIMEOUT_MS: Final = 30_000
-TXN_OFFSET_COMMIT_VERSION: Final = {1: 4, 2: 5}
+TXN_OFFSET_COMMIT_VERSION: Final = {1: 4, 2: 6}
 """TxnOffsetCommit version of each transaction protocol."""
 FENCED_PRODUCER: Final = frozenset({INVALID_PRODUCER_EPOCH, PRODUCER_FENCED})
 LEFT, FAILED, FENCED, ENDED = "left", "failed", "fenced", "ended"
@@ -353,7 +353,10 @@ class Copier(TransactionalProducer):
             generation_id_or_member_epoch=member.epoch,
             member_id=member.member_id,
             group_instance_id=member.instance_id,
-            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in by_topic.items()],
+            topics=[
+                TxnOffsetCommitRequestTopic(name=name, topic_id=self.world.monitor.groups.topic_id, partitions=rows)
+                for name, rows in by_topic.items()
+            ],
         )
         try:
             node = operation.node = await self.group_coordinator_of(member.group)

@@ -8,7 +8,9 @@ from structlog.testing import capture_logs
 
 from odradek.broker.node import CannotStartError, Node
 from odradek.broker.partition.registry import ROLE_CHANGES_PER_SLICE
+from odradek.cluster.controller.settings.features import BOOTSTRAP_LEVELS, SUPPORTED_FEATURES
 from odradek.cluster.metadata.errors import UnsupportedMetadata
+from odradek.cluster.metadata.image import VersionRange
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
@@ -16,6 +18,8 @@ from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopics
 from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.protocol.messages.end_txn import EndTxnRequest
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.unregister_controller import UnregisterControllerRequest
+from odradek.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.support.raw_client import RawClient
 from tests.support.running_node import READ_COMMITTED, RunningNode, make_node, running
 
@@ -103,6 +107,36 @@ async def test_records_and_producer_ids_survive_a_restart(tmp_path: Path) -> Non
         assert other_producer.producer_id > before.producer_id
         await node.produce("t", b"b")
         assert await node.values("t") == [b"a", b"b"]
+
+
+async def finalized_metadata_version(node: RunningNode) -> int:
+    versions = await node.call(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 5)
+    levels: dict[str, int] = {feature.name: feature.max_version_level for feature in versions.finalized_features}
+    return levels["metadata.version"]
+
+
+async def test_directory_of_metadata_version_30_is_served_and_upgraded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Level 30 (4.3-IV0) is the only level of earlier versions."""
+    with monkeypatch.context() as former_version:
+        former_version.setitem(SUPPORTED_FEATURES, "metadata.version", VersionRange(30, 30))
+        former_version.setitem(BOOTSTRAP_LEVELS, "metadata.version", 30)
+        async with running(tmp_path) as node:
+            assert (await node.produce("t", b"a")).error_code == ErrorCode.NONE
+    async with running(tmp_path) as node:
+        assert await finalized_metadata_version(node) == 30
+        assert await node.values("t") == [b"a"]
+        refused = await node.call(UnregisterControllerRequest(controller_id=9), 0)
+        assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+        upgrade = FeatureUpdateKey(feature="metadata.version", max_version_level=33)
+        upgraded = await node.call(UpdateFeaturesRequest(feature_updates=[upgrade]), 2)
+        assert upgraded.error_code == ErrorCode.NONE
+        refused = await node.call(UnregisterControllerRequest(controller_id=9), 0)
+        assert refused.error_code == ErrorCode.CONTROLLER_ID_NOT_REGISTERED
+    async with running(tmp_path) as node:
+        assert await finalized_metadata_version(node) == 33
+        assert await node.values("t") == [b"a"]
 
 
 async def test_deleted_topic_is_removed_with_its_files(tmp_path: Path) -> None:

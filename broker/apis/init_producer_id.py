@@ -16,7 +16,7 @@ Errors:
 Version notes:
 * v2 is flexible. v3 has the producer id and epoch of a producer that recovers from an error (KIP-360).
 * v4 knows PRODUCER_FENCED. v0 to v3 receive INVALID_PRODUCER_EPOCH instead (KIP-588).
-* v5 knows TRANSACTION_ABORTABLE (KIP-890). v6 (two-phase commit, KIP-939) is unstable in Kafka 4.3 and not announced.
+* v5 knows TRANSACTION_ABORTABLE (KIP-890). v6 (two-phase commit, KIP-939) is unstable in Kafka 4.4 and not announced.
 """
 
 from collections.abc import Awaitable

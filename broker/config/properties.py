@@ -29,9 +29,7 @@ REPLICAS: Final = (
     "must be the literal '*' or a list of replicas in the following format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
 )
 NO_SHARE_GROUPS: Final = "Share groups are not supported. No group can use the topic as a dead-letter queue."
-NO_DECOMPRESSION: Final = (
-    "The size of decompressed records is not limited: the broker appends batches without decompression."
-)
+NO_RECORD_LIMIT: Final = "A limit on the size of decompressed records is not supported."
 RECORD_BYTES_MAX: Final = 2_147_483_639
 """Default of max.decompressed.message.bytes in Kafka: no limit except the largest array of Java."""
 NO_PREALLOCATION: Final = "Preallocation of segments is not supported: the size of a file is the end of its log."
@@ -77,7 +75,7 @@ class Config:
     compression_lz4_level: int = row("compression.lz4.level", INT, 9, "Compression level of batches that the broker compresses with lz4. 9 is lz4's fast mode, all other values are levels of its high-compression mode.", low=1, high=17, topic="compression.lz4.level")
     compression_zstd_level: int = row("compression.zstd.level", INT, 3, "Compression level of batches that the broker compresses with zstd.", low=-131072, high=22, topic="compression.zstd.level")
     message_max_bytes: int = row("message.max.bytes", INT, 1048588, "Maximum size of a record batch in bytes, after compression.", low=0, topic="max.message.bytes")
-    max_decompressed_message_bytes: int = row("max.decompressed.message.bytes", INT, RECORD_BYTES_MAX, "Maximum size of a decompressed record in bytes. Only the default is supported, which is no limit: the broker appends batches without decompression.", low=1, high=RECORD_BYTES_MAX, fixed=NO_DECOMPRESSION, topic="max.decompressed.message.bytes")
+    max_decompressed_message_bytes: int = row("max.decompressed.message.bytes", INT, RECORD_BYTES_MAX, "Maximum size of a decompressed record in bytes. Only the default is supported, which is no limit.", low=1, high=RECORD_BYTES_MAX, fixed=NO_RECORD_LIMIT, topic="max.decompressed.message.bytes")
     min_insync_replicas: int = row("min.insync.replicas", INT, 1, "Minimum size of the ISR for writes with acks=all. With fewer in-sync replicas, producers receive NOT_ENOUGH_REPLICAS. A typical setting is replication factor 3, min.insync.replicas 2.", low=1, topic="min.insync.replicas")
     log_message_timestamp_type: str = row("log.message.timestamp.type", STR, "CreateTime", "Timestamp of stored records. CreateTime: set by the producer. LogAppendTime: set by the broker.", choices=("CreateTime", "LogAppendTime"), topic="message.timestamp.type")
     log_message_timestamp_before_max_ms: int = row("log.message.timestamp.before.max.ms", LONG, INT64_MAX, "Maximum milliseconds by which a record's CreateTime may be older than the broker's clock. Older records are refused with INVALID_TIMESTAMP.", low=0, topic="message.timestamp.before.max.ms")

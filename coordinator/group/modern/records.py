@@ -1,4 +1,4 @@
-"""Encode and decode the records of a consumer group (types 3 to 8 and 16 of `__consumer_offsets`) as Kafka 4.3 does.
+"""Encode and decode the records of a consumer group (types 3 to 8 and 16 of `__consumer_offsets`) as Kafka 4.4 does.
 
 Topics are sorted by id, and partitions by number. Kafka writes them in the order of its hash maps, which readers do not
 use.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.config.properties import NO_DECOMPRESSION, NO_SHARE_GROUPS
+from odradek.broker.config.properties import NO_RECORD_LIMIT, NO_SHARE_GROUPS
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.replication.throttle import is_listed
@@ -45,7 +45,7 @@ def test_invalid_topic_value_is_refused_with_kafkas_message(name: str, valid: st
         ("local.retention.bytes", "-2", "1000", NO_TIERED_STORAGE),
         ("remote.copy.lag.ms", "0", "1000", NO_TIERED_STORAGE),
         ("remote.copy.lag.bytes", "-1", "1000", NO_TIERED_STORAGE),
-        ("max.decompressed.message.bytes", "2147483639", "1000", NO_DECOMPRESSION),
+        ("max.decompressed.message.bytes", "2147483639", "1000", NO_RECORD_LIMIT),
         ("errors.deadletterqueue.group.enable", "false", "true", NO_SHARE_GROUPS),
         (
             "preallocate",

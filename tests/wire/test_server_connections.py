@@ -289,7 +289,7 @@ async def test_api_versions_with_unsupported_version_gets_a_version_0_response()
         reader, writer = await server.stream()
         writer.write(struct.pack(">ihhih", 14, 18, 99, 5, -1) + b"\x00\xde\xad\xbe")
         size = struct.unpack(">i", await reader.readexactly(4))[0]
-        assert (await reader.readexactly(size)).hex() == "00000005" + "0023" + "00000001" + "001200000004"
+        assert (await reader.readexactly(size)).hex() == "00000005" + "0023" + "00000001" + "001200000005"
         writer.close()
         client = await server.connect()
         response: Any = await client.call(ApiVersionsRequest(), 2)

@@ -1,23 +1,23 @@
 """Encode and decode messages.
 
-For each (message class, version), one encoder and one decoder are compiled on first use (compile_encode,
-compile_decode). If a version lacks a field, the decoder sets the field's default. The encoder then requires the default
-value, unless the schema declares the field ignorable. Kafka does the same.
+For each (message class, version), one encoder and one decoder are compiled on first use
+(`odradek.protocol.compilation`). If a version lacks a field, the decoder sets the field's default. The encoder then
+requires the default value, unless the schema declares the field ignorable. Kafka does the same.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from odradek.protocol.compile_decode import compile_decoder
-from odradek.protocol.compile_encode import compile_encoder
+from odradek.protocol.compilation.decoder import compile_decoder
+from odradek.protocol.compilation.encoder import compile_encoder
 from odradek.protocol.errors import Malformed, Unencodable
 from odradek.protocol.messages import APIS
 from odradek.protocol.schema import Buffer, Message
 
 if TYPE_CHECKING:
-    from odradek.protocol.emitting import CompiledCodec
+    from odradek.protocol.compilation.emitting import CompiledCodec
 
 M = TypeVar("M", bound=Message)
 
@@ -26,7 +26,12 @@ CORRELATION_ID: Final = struct.Struct(">i")
 DECODE_ERRORS: Final = (struct.error, IndexError, ValueError)
 ENCODE_ERRORS: Final = (struct.error, AttributeError, TypeError, ValueError, OverflowError)
 
+CHARGE_UNLIMITED: Final = 1 << 62
+"""Maximum charge of decoders that run without a limit."""
+
 _decoders: dict[tuple[type[Message], int], CompiledCodec] = {}
+_sliced_encoders: dict[tuple[type[Message], int], CompiledCodec] = {}
+_sliced_decoders: dict[tuple[type[Message], int], CompiledCodec] = {}
 _encoders: dict[tuple[type[Message], int], CompiledCodec] = {}
 
 
@@ -41,7 +46,10 @@ def encode_chunks(message: Message, version: int) -> list[Buffer]:
     Records and bytes fields of at least 4 KiB are chunks of their own, passed by reference. The caller must not change
     them until the chunks are written. Raise Unencodable if the message cannot be encoded.
     """
-    pieces, large = _pieces(message, version)
+    return _chunks(*_pieces(message, version))
+
+
+def _chunks(pieces: list[Buffer], large: list[int]) -> list[Buffer]:
     if not large:
         return [b"".join(pieces)]
     chunks: list[Buffer] = []
@@ -73,21 +81,107 @@ def decode_prefix(cls: type[M], version: int, data: Buffer, offset: int = 0) -> 
     if type(data) is bytearray:
         data = memoryview(data)
     try:
-        result: tuple[M, int] = codec.run(data, offset, len(data))
+        message, end, _ = codec.run(data, offset, len(data), CHARGE_UNLIMITED)
     except DECODE_ERRORS as error:
-        field, position = codec.locate(error.__traceback__)
-        raise Malformed(f"{codec.name}: {field} at byte {position}: {error}") from error
-    return result
+        raise _malformed(codec, error) from error
+    return message, end
+
+
+def decode_charged(cls: type[M], version: int, data: Buffer, charge_max: int) -> tuple[M, int]:
+    """Decode the message at the start of `data`. Return the message and its charge in bytes.
+
+    The charge is an upper bound of the memory of all elements of arrays (`odradek.protocol.compilation.charges`). It
+    does not include `data`. Raise ChargeExceeded before it exceeds `charge_max`, and Malformed if the message cannot be
+    decoded.
+    """
+    codec = _decoders.get((cls, version))
+    if codec is None:
+        codec = _compile_decoder(cls, version)
+    try:
+        message, _, rest = codec.run(data, 0, len(data), charge_max)
+    except DECODE_ERRORS as error:
+        raise _malformed(codec, error) from error
+    return message, charge_max - rest
+
+
+class SlicedDecoding(Generic[M]):
+    """Decoding of one large message in slices. The caller lets other work run between two slices."""
+
+    __slots__ = ("_charge_max", "_codec", "_run", "charge", "message")
+
+    def __init__(self, cls: type[M], version: int, data: Buffer, charge_max: int) -> None:
+        codec = _sliced_decoders.get((cls, version))
+        if codec is None:
+            codec = _sliced_decoders[cls, version] = compile_decoder(cls, version, sliced=True)
+        self._codec = codec
+        self._charge_max = charge_max
+        self._run = codec.run(data, 0, len(data), charge_max)
+        self.message: M | None = None
+        """The message after the last slice; None before."""
+        self.charge = 0
+        """Charge of the elements decoded so far, in bytes."""
+
+    def run_slice(self) -> bool:
+        """Decode the next slice. Return True if the message is complete.
+
+        Raise ChargeExceeded before the charge exceeds its maximum, and Malformed if the message cannot be decoded.
+        """
+        try:
+            self.charge = self._charge_max - next(self._run)
+        except StopIteration as stop:
+            self.message, _, rest = stop.value
+            self.charge = self._charge_max - rest
+            return True
+        except DECODE_ERRORS as error:
+            raise _malformed(self._codec, error) from error
+        return False
+
+
+def _malformed(codec: CompiledCodec, error: Exception) -> Malformed:
+    field, position = codec.locate(error.__traceback__)
+    return Malformed(f"{codec.name}: {field} at byte {position}: {error}")
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
     """Encode response header and body as chunks (see `encode_chunks`), without the size. Raise Unencodable."""
+    chunks = encode_chunks(message, version)
+    chunks[0] = _response_header(api_key, version, correlation_id) + chunks[0]
+    return chunks
+
+
+def _response_header(api_key: int, version: int, correlation_id: int) -> bytes:
     header = CORRELATION_ID.pack(correlation_id)
     if response_header_version(api_key, version) == 1:
         header += b"\x00"  # no tagged fields
-    chunks = encode_chunks(message, version)
-    chunks[0] = header + chunks[0]
-    return chunks
+    return header
+
+
+class SlicedEncoding:
+    """Encoding of one large response in slices. The caller lets other work run between two slices."""
+
+    __slots__ = ("_codec", "_run", "chunks")
+
+    def __init__(self, api_key: int, version: int, correlation_id: int, message: Message) -> None:
+        cls = type(message)
+        codec = _sliced_encoders.get((cls, version))
+        if codec is None:
+            codec = _sliced_encoders[cls, version] = compile_encoder(cls, version, sliced=True)
+        self._codec = codec
+        self._run = codec.run(message)
+        self.chunks: list[Buffer] = [_response_header(api_key, version, correlation_id)]
+        """Header and body as far as they are encoded (see `encode_response`)."""
+
+    def run_slice(self) -> bool:
+        """Encode the next slice. Return True if the response is complete. Raise Unencodable as `encode`."""
+        try:
+            self.chunks += _chunks(*next(self._run))
+        except StopIteration as stop:
+            self.chunks += _chunks(*stop.value)
+            return True
+        except ENCODE_ERRORS as error:
+            field, _ = self._codec.locate(error.__traceback__)
+            raise Unencodable(f"{self._codec.name}: {field}: {error}") from error
+        return False
 
 
 def request_header_version(api_key: int, version: int) -> int:

@@ -20,6 +20,8 @@ from odradek.protocol.messages import APIS
 from odradek.protocol.messages.headers import RequestHeader
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from odradek.protocol.schema import Buffer
 
 REQUEST_BYTES_MIN: Final = 8
@@ -55,13 +57,15 @@ class ServerConnection:
     """Framing, request headers and response order of one connection.
 
     `request_bytes_max` is the maximum size of a request (socket.request.max.bytes). `set_request_bytes_max` can change
-    it, for example after the client has authenticated.
+    it, for example after the client has authenticated. `limit_of_key` returns the maximum size by API key.
     """
 
     __slots__ = ("_done", "_frames", "_next_seq", "_next_to_send", "_out")
 
-    def __init__(self, *, request_bytes_max: int) -> None:
-        self._frames = FrameReader(frame_bytes_max=request_bytes_max, frame_bytes_min=REQUEST_BYTES_MIN)
+    def __init__(self, *, request_bytes_max: int, limit_of_key: Callable[[int], int] | None = None) -> None:
+        self._frames = FrameReader(
+            frame_bytes_max=request_bytes_max, frame_bytes_min=REQUEST_BYTES_MIN, limit_of_key=limit_of_key
+        )
         self._next_seq = 0
         self._next_to_send = 0
         self._done: dict[int, list[Buffer] | None] = {}

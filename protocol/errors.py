@@ -19,6 +19,10 @@ class Malformed(ValueError):
     """The bytes cannot be decoded. The error message contains the field and its position."""
 
 
+class ChargeExceeded(Exception):
+    """A message needs more memory than its decoder may charge."""
+
+
 class Unencodable(ValueError):
     """The message has no such version, or a field has a value that the version cannot contain."""
 

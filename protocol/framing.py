@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Final
 from odradek.protocol.errors import Malformed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from odradek.protocol.schema import Buffer
 
 SIZE: Final = Packer(">i")
 SIZE_BYTES: Final = 4
+KEY: Final = Packer(">h")
+KEY_BYTES: Final = 2
+"""Bytes of the API key, which begins a request."""
 RECEIVE_BUFFER_BYTES: Final = 32_768
 """Size of the receive buffer of each connection, including idle ones.
 
@@ -36,11 +41,28 @@ class FrameReader:
     That buffer grows as bytes arrive, so a declared size alone allocates no memory. The complete buffer is the frame.
     """
 
-    __slots__ = ("_end", "_filled", "_frame_bytes_max", "_frame_bytes_min", "_large", "_large_size", "_start", "_view")
+    __slots__ = (
+        "_end",
+        "_filled",
+        "_frame_bytes_max",
+        "_frame_bytes_min",
+        "_large",
+        "_large_size",
+        "_limit_of_key",
+        "_start",
+        "_view",
+    )
 
-    def __init__(self, *, frame_bytes_max: int, frame_bytes_min: int) -> None:
+    def __init__(
+        self, *, frame_bytes_max: int, frame_bytes_min: int, limit_of_key: Callable[[int], int] | None = None
+    ) -> None:
+        """`limit_of_key` returns the maximum size of a request with this API key, at most `frame_bytes_max`.
+
+        It applies to frames that do not fit the receive buffer; each request may have RECEIVE_BUFFER_BYTES.
+        """
         self._frame_bytes_max = frame_bytes_max
         self._frame_bytes_min = frame_bytes_min
+        self._limit_of_key = limit_of_key
         self._view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._start = 0  # unread bytes are _view[_start:_end]
         self._end = 0
@@ -113,7 +135,7 @@ class FrameReader:
             raise Malformed(f"frame has {size} bytes, allowed are {self._frame_bytes_min} to {self._frame_bytes_max}")
         following = start + SIZE_BYTES + size
         if following > self._end:
-            if size + SIZE_BYTES > len(self._view):
+            if size + SIZE_BYTES > len(self._view) and self._is_within_limit_of_key(size):
                 self._begin_large(size)
             return None
         frame = bytes(self._view[start + SIZE_BYTES : following])
@@ -127,6 +149,18 @@ class FrameReader:
         self._view = memoryview(b"")
         self._large = None
         self._start = self._end = 0
+
+    def _is_within_limit_of_key(self, size: int) -> bool:
+        """Return False if the API key has not arrived. Raise Malformed if its frames must be smaller than `size`."""
+        if self._limit_of_key is None:
+            return True
+        if self._end - self._start < SIZE_BYTES + KEY_BYTES:
+            return False
+        (key,) = KEY.unpack_from(self._view, self._start + SIZE_BYTES)
+        limit = self._limit_of_key(key)
+        if size > limit:
+            raise Malformed(f"request with API key {key} has {size} bytes, allowed are {limit}")
+        return True
 
     def _begin_large(self, size: int) -> None:
         have = self._view[self._start + SIZE_BYTES : self._end]

@@ -296,3 +296,20 @@ def test_requests_begin_with_the_header_of_their_version(
         header = RequestHeader(EndTxnRequest.API_KEY, version, expected, client_id)
         body = encode(header, header_version) + encode(request, version)
         assert (correlation_id, data) == (expected, len(body).to_bytes(4, "big") + body)
+
+
+def test_large_request_is_refused_by_the_limit_of_its_api_key_before_its_body_arrives() -> None:
+    limits = {0: REQUEST_BYTES_MAX, 3: 100_000}
+    size = (100_001).to_bytes(4, "big")
+    connection = ServerConnection(request_bytes_max=REQUEST_BYTES_MAX, limit_of_key=limits.__getitem__)
+    connection.receive_data(size + b"\x00")
+    assert received_requests(connection) == []
+    connection.receive_data(b"\x03")
+    with pytest.raises(Malformed, match="API key 3 has 100001 bytes, allowed are 100000"):
+        connection.next_request()
+    produce = ServerConnection(request_bytes_max=REQUEST_BYTES_MAX, limit_of_key=limits.__getitem__)
+    body = frame_of(bytes(100_001), api_key=0)
+    produce.receive_data(body[:6])
+    assert received_requests(produce) == []
+    produce.receive_data(body[6:])
+    assert [frame.size for frame in received_requests(produce)] == [len(body) - 4]

@@ -1,0 +1,1 @@
+"""Encoders and decoders that are compiled from the field tables of messages, and the charges for decoded elements."""

@@ -19,6 +19,7 @@ from odradek.broker.config.properties import Config
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.contexts import BrokerRequestContext, NodeContext, QuorumRequestContext
 from odradek.broker.dispatch.dispatcher import Dispatcher, Unexpected, log_unexpected
+from odradek.broker.dispatch.large_requests import LargeRequests
 from odradek.broker.dispatch.request_metrics import api_metrics
 from odradek.broker.dispatch.table import API_TABLE, EARLY_TABLE
 from odradek.broker.network.connection import Connection
@@ -102,6 +103,7 @@ class Node:
         self._request_metrics = api_metrics(API_TABLE)
         self._metrics: MetricsEndpoint | None = None
         self._budget = ByteBudget(config.byte_budget)
+        self._large_requests = LargeRequests(self._budget, self.tasks)
         self._registration: Registration | None = None
 
     @property
@@ -236,6 +238,7 @@ class Node:
                 (node, quorum.context),
                 forwarding=quorum.forwarding,
                 metrics=self._request_metrics,
+                large_requests=self._large_requests,
                 on_unexpected=self._on_unexpected,
             )
         )
@@ -307,6 +310,7 @@ class Node:
                 (node, quorum.context, broker.context),
                 forwarding=quorum.forwarding,
                 metrics=self._request_metrics,
+                large_requests=self._large_requests,
                 on_unexpected=self._on_unexpected,
             )
         )

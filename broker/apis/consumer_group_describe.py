@@ -17,7 +17,7 @@ from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import allowed_topics, request_each, responses_of
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, split_by
 from odradek.broker.security.authorized_operations import group_operations
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata.image import GROUP_VERSION
@@ -81,5 +81,6 @@ API: Final = Api(
     response=ConsumerGroupDescribeResponse,
     handle=handle,
     refuse=refuse,
+    splitting=split_by(("group_ids",), ("groups",)),
     acl="DESCRIBE on each group and on the topics of its members",
 )

@@ -19,7 +19,7 @@ from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import request_each, responses_of
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, split_by
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -58,5 +58,6 @@ API: Final = Api(
     response=DeleteGroupsResponse,
     handle=handle,
     refuse=refuse,
+    splitting=split_by(("groups_names",), ("results",)),
     acl="DELETE on each group",
 )

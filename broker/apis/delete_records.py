@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.partition.waiters import CommitWait
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, split_by
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata.topic_names import is_internal
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -138,5 +138,6 @@ API: Final = Api(
     response=DeleteRecordsResponse,
     handle=handle,
     refuse=refuse,
+    splitting=split_by(("topics", "partitions"), ("topics", "partitions")),
     acl="DELETE on the topic",
 )

@@ -32,7 +32,7 @@ from odradek.broker.config.topics import (
     source_of,
 )
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, split_by
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.partitions.topics import invalid_name
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
@@ -186,6 +186,7 @@ API: Final = Api(
     response=DescribeConfigsResponse,
     handle=handle,
     refuse=refuse,
+    splitting=split_by(("resources",), ("results",)),
     acl="DESCRIBE_CONFIGS on the topic or the group, or on the cluster for brokers",
     gaps=("client metrics and loggers of brokers have no configuration",),
 )

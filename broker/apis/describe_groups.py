@@ -18,7 +18,7 @@ from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import request_each, responses_of
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, split_by
 from odradek.broker.security.authorized_operations import group_operations
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode
@@ -66,5 +66,6 @@ API: Final = Api(
     response=DescribeGroupsResponse,
     handle=handle,
     refuse=refuse,
+    splitting=split_by(("groups",), ("groups",)),
     acl="DESCRIBE on each group",
 )

@@ -13,7 +13,7 @@ Errors:
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, split_by
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata import topic_names
 from odradek.protocol.errors import ERRORS, ErrorCode, Refusal
@@ -82,5 +82,6 @@ API: Final = Api(
     response=DescribeProducersResponse,
     handle=handle,
     refuse=refuse,
+    splitting=split_by(("topics", "partition_indexes"), ("topics", "partitions")),
     acl="READ on each topic",
 )

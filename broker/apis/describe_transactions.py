@@ -16,7 +16,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, split_by
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.service import TransactionDescription
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -90,5 +90,6 @@ API: Final = Api(
     response=DescribeTransactionsResponse,
     handle=handle,
     refuse=refuse,
+    splitting=split_by(("transactional_ids",), ("transaction_states",)),
     acl="DESCRIBE on each transactional id; DESCRIBE on each topic that is listed",
 )

@@ -24,6 +24,7 @@ from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api
+from odradek.broker.requests.splitting import Splitting
 from odradek.broker.topics.metadata_view import MetadataView
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.hashing import partition_for
@@ -47,6 +48,7 @@ class _Kind:
     denied: ErrorCode
 
 
+BY_KEY: Final = Splitting(("coordinator_keys",), ("coordinators",))
 _KINDS: Final = {
     GROUP: _Kind(CONSUMER_OFFSETS, ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
     TRANSACTION: _Kind(
@@ -151,6 +153,10 @@ def refuse(
     return _response(context, [_failed(key, error, message) for key in _keys(context, request)])
 
 
+def _splitting(version: int) -> Splitting | None:
+    return BY_KEY if version >= MANY_KEYS_MIN_VERSION else None
+
+
 API: Final = Api(
     key=10,
     min_version=0,
@@ -159,6 +165,7 @@ API: Final = Api(
     response=FindCoordinatorResponse,
     handle=handle,
     refuse=refuse,
+    splitting=_splitting,
     acl="DESCRIBE on the transactional id or the group",
     gaps=("share groups have no coordinator",),
 )

@@ -27,7 +27,7 @@ from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.partition.partition import Partition
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, split_by
 from odradek.broker.requests.error_map import wire_error
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -204,5 +204,6 @@ API: Final = Api(
     response=ListOffsetsResponse,
     handle=handle,
     refuse=refuse,
+    splitting=split_by(("topics", "partitions"), ("topics", "partitions")),
     acl="DESCRIBE on each topic",
 )

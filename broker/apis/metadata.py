@@ -29,7 +29,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, split_by
 from odradek.broker.security.authorized_operations import cluster_operations, topic_operations
 from odradek.broker.topics.metadata_view import MetadataView
 from odradek.cluster.authorizer import AclOperation, ResourceType
@@ -222,5 +222,6 @@ API: Final = Api(
     response=MetadataResponse,
     handle=handle,
     refuse=refuse,
+    splitting=split_by(("topics",), ("topics",)),
     acl="DESCRIBE on each topic; a request for all omits the rest; CREATE on the topic or the cluster to create it",
 )

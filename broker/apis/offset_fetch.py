@@ -26,6 +26,7 @@ from typing import Final
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import allowed_topics, caller_of, request_each, responses_of
 from odradek.broker.requests.api import Api
+from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.offset_fetch import (
@@ -45,6 +46,8 @@ from odradek.protocol.special_values import NO_COMMITTED_OFFSET
 GROUP_ERROR_MIN_VERSION: Final = 2
 MANY_GROUPS_MIN_VERSION: Final = 8
 TOPIC_IDS_MIN_VERSION: Final = 10
+BY_GROUP: Final = Splitting(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions"))
+BY_TOPIC: Final = Splitting(("topics", "partition_indexes"), ("topics", "partitions"))
 
 
 @dataclass(slots=True)
@@ -184,6 +187,10 @@ def _response(context: BrokerRequestContext, results: Sequence[OffsetFetchRespon
     return OffsetFetchResponse(topics=topics, error_code=error)
 
 
+def _splitting(version: int) -> Splitting:
+    return BY_GROUP if version >= MANY_GROUPS_MIN_VERSION else BY_TOPIC
+
+
 API: Final = Api(
     key=9,
     min_version=1,
@@ -192,5 +199,6 @@ API: Final = Api(
     response=OffsetFetchResponse,
     handle=handle,
     refuse=refuse,
+    splitting=_splitting,
     acl="DESCRIBE on each group and on each topic",
 )

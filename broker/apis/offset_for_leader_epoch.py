@@ -16,7 +16,7 @@ Version notes:
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, split_by
 from odradek.broker.requests.error_map import wire_error
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -82,5 +82,6 @@ API: Final = Api(
     response=OffsetForLeaderEpochResponse,
     handle=handle,
     refuse=refuse,
+    splitting=split_by(("topics", "partitions"), ("topics", "partitions")),
     acl="DESCRIBE on each topic, or CLUSTER_ACTION",
 )

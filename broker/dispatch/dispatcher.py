@@ -3,6 +3,7 @@
 The dispatcher uses the rows of the API table. It contains nothing about sockets or about a particular API.
 """
 
+from asyncio import sleep
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isawaitable
@@ -11,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from odradek.broker.contexts import BrokerContext, NodeContext, QuorumContext, QuorumRequestContext
+from odradek.broker.dispatch.large_requests import IMMEDIATE_CHARGE_BYTES_MAX, LargeRequests
+from odradek.broker.dispatch.request_limits import charge_bytes_max
 from odradek.broker.dispatch.request_metrics import ApiMetrics
 from odradek.broker.quorum.forwarding import Forwarding
-from odradek.broker.requests.api import AnyApi, Embedded, Routing
+from odradek.broker.requests.api import AnyApi, Embedded, Ordered, Routing
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import Failure
 from odradek.broker.requests.session import Session
-from odradek.protocol.codec import API_VERSIONS_KEY, decode_prefix, encode_response
+from odradek.broker.requests.splitting import Splitting
+from odradek.protocol.codec import API_VERSIONS_KEY, SlicedDecoding, SlicedEncoding, decode_charged, encode_response
 from odradek.protocol.connection import RequestFrame
-from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+from odradek.protocol.errors import ChargeExceeded, ErrorCode, Malformed, Refusal
 from odradek.protocol.schema import Buffer
 
 if TYPE_CHECKING:
@@ -30,13 +34,18 @@ _logger = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Call:
-    """A request that was decoded, with its context and the row of its API."""
+    """A request, with its context and the row of its API."""
 
     api: AnyApi
     context: QuorumRequestContext
     request: Any
+    """The decoded message. None if the version is not served, or while a large request is not decoded."""
     frame: RequestFrame
     began_us: int
+    charge: int = 0
+    """Maximum memory of the decoded elements, in bytes (`odradek.protocol.compilation.charges`)."""
+    decoding: SlicedDecoding[Any] | None = None
+    """Decoding of a large request, which `Dispatcher.handle` runs."""
 
 
 Unexpected = Callable[[str, BaseException], None]
@@ -56,6 +65,7 @@ class Dispatcher:
         *,
         forwarding: Forwarding,
         metrics: Mapping[int, ApiMetrics],
+        large_requests: LargeRequests,
         on_unexpected: Unexpected,
     ) -> None:
         """Serve the APIs of `table`. Request contexts have the class `context_class` and carry `contexts`."""
@@ -69,10 +79,11 @@ class Dispatcher:
         self._context_class = context_class
         self._contexts: tuple[Any, ...] = contexts
         self._forwarding = forwarding
+        self._large_requests = large_requests
         self._on_unexpected = on_unexpected
 
     def open(self, frame: RequestFrame, session: Session) -> Call:
-        """Decode the request in `frame`.
+        """Decode the request in `frame`, or prepare the decoding of a large request.
 
         Raise Malformed if the API or its version is not served on this listener, or if the body cannot be decoded. The
         connection must then be closed.
@@ -88,10 +99,15 @@ class Dispatcher:
             raise Malformed(f"{api.name} is not served on listener {session.listener.name}, which is for {roles[0]}s")
         version = frame.api_version
         request: Any = None
+        decoding: SlicedDecoding[Any] | None = None
+        charge = 0
         if api.serves(version):
             # Bytes after the message are ignored, as in Kafka. librdkafka requests all topics (Metadata v9 and later)
             # with a null array of four bytes; the decoder reads one of them, so three bytes remain after the message.
-            request, _ = decode_prefix(api.request, version, frame.body)
+            try:
+                request, charge = decode_charged(api.request, version, frame.body, IMMEDIATE_CHARGE_BYTES_MAX)
+            except ChargeExceeded:
+                decoding = SlicedDecoding(api.request, version, frame.body, charge_bytes_max(frame.api_key))
         elif frame.api_key != API_VERSIONS_KEY:
             raise Malformed(f"{api.name} version {version} is not served")
         session.client_id = frame.client_id
@@ -107,7 +123,7 @@ class Dispatcher:
             frame.size,
             *self._contexts,
         )
-        return Call(api, context, request, frame, clock.monotonic_us())
+        return Call(api, context, request, frame, clock.monotonic_us(), charge, decoding)
 
     def reopen(self, call: Call) -> Call:
         """Decode the request of `call` again: it waited in the earlier phase and is handled in this one."""
@@ -121,17 +137,60 @@ class Dispatcher:
         `odradek.broker.requests.api` lists the possible results.
         """
         try:
+            if call.decoding is not None:
+                return Ordered(self._handle_large(call, call.decoding))
             if call.request is None:
                 # ApiVersions in an unknown version: the response is a v0 body with the supported versions (KIP-511).
                 call.context.api_version = 0
                 return call.api.refuse(call.context, None, ErrorCode.UNSUPPORTED_VERSION, None)
             if call.api.routing:
                 return self._route(call)
+            splitting = call.api.splitting(call.context.api_version)
+            if splitting is not None and splitting.is_large(call.request):
+                return Ordered(self._handle_parts(call, splitting))
             if self._quotas.measure_time:
-                return self._timed(call)
+                return self._timed(call, call.request)
             return call.api.handle(call.context, call.request)
         except Exception as exception:  # noqa: BLE001  the one boundary at which any exception becomes a response
             return self.refused(call, exception)
+
+    async def _handle_large(self, call: Call, decoding: SlicedDecoding[Any]) -> Any:
+        """Decode the request in slices, then run the handler. Close the connection if the request is malformed."""
+        try:
+            await self._decode_large(call, decoding)
+        except Malformed as error:
+            call.context.session.close(str(error))
+            return None
+        result = self.handle(call)
+        while isinstance(result, Ordered):
+            result = await result.awaitable
+        return result
+
+    async def _handle_parts(self, call: Call, splitting: Splitting) -> Any:
+        """Handle a large request in parts, and return the joined response."""
+        call.context.encode_in_slices = True
+        whole: Any = None
+        for part, shared in splitting.parts(call.request):
+            result: Any = self._timed(call, part)
+            while not isinstance(result, call.api.response):
+                result = await (result.awaitable if isinstance(result, Ordered) else result)
+            if whole is None:
+                whole = result
+            else:
+                splitting.join(whole, result, shared)
+            await sleep(0)
+        return whole
+
+    async def _decode_large(self, call: Call, decoding: SlicedDecoding[Any]) -> None:
+        try:
+            await self._large_requests.decode(decoding)
+        except ChargeExceeded as exceeded:
+            limit = charge_bytes_max(call.api.key)
+            raise Malformed(
+                f"{call.api.name} needs more than {limit} bytes for its elements; send smaller requests"
+            ) from exceeded
+        call.request, call.charge, call.decoding = decoding.message, decoding.charge, None
+        call.context.session.charge(call.charge)
 
     def _route(self, call: Call) -> Any:
         context, session = call.context, call.context.session
@@ -139,7 +198,9 @@ class Dispatcher:
             return self._forwarding.forward(
                 call.request, context.api_version, context.client_id, session.principal, session.client_host
             )
-        result = self._timed(call) if self._quotas.measure_time else call.api.handle(context, call.request)
+        result = (
+            self._timed(call, call.request) if self._quotas.measure_time else call.api.handle(context, call.request)
+        )
         return self._dispatch_embedded(result) if isinstance(result, Embedded) else result
 
     def _dispatch_embedded(self, embedded: Embedded[Any]) -> Any:
@@ -149,8 +210,20 @@ class Dispatcher:
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from error
         if call.api.routing is not Routing.CONTROLLER:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"{call.api.name} requests are not forwarded to the controller")
+        if call.decoding is not None:
+            return self._embedded_large(embedded, call, call.decoding)
         result = self.handle(call)
         return self._wrap_later(embedded, call, result) if isawaitable(result) else self._wrap(embedded, call, result)
+
+    async def _embedded_large(self, embedded: Embedded[Any], call: Call, decoding: SlicedDecoding[Any]) -> Any:
+        try:
+            await self._decode_large(call, decoding)
+        except Malformed as error:
+            raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from error
+        result = self.handle(call)
+        if isawaitable(result):
+            return await self._wrap_later(embedded, call, result)
+        return self._wrap(embedded, call, result)
 
     async def _wrap_later(self, embedded: Embedded[Any], call: Call, response: Awaitable[Any]) -> Any:
         try:
@@ -162,12 +235,12 @@ class Dispatcher:
     def _wrap(self, embedded: Embedded[Any], call: Call, result: Any) -> Any:
         return embedded.wrap(b"".join(self.encode(call, result)))
 
-    def _timed(self, call: Call) -> Any:
-        """Run stage one of the handler and measure its time on the event loop."""
+    def _timed(self, call: Call, request: Any) -> Any:
+        """Run stage one of the handler on `request`, and measure its time on the event loop."""
         clock = self._clock
         began_us = clock.monotonic_us()
         try:
-            return call.api.handle(call.context, call.request)
+            return call.api.handle(call.context, request)
         finally:
             call.context.busy_us += clock.monotonic_us() - began_us
 
@@ -219,6 +292,19 @@ class Dispatcher:
         except Exception as exception:  # noqa: BLE001  a response that its version cannot encode is a bug of the handler
             instead = self.refused(call, exception)
             return encode_response(context.api_key, context.api_version, context.correlation_id, instead)
+
+    async def encode_in_slices(self, call: Call, response: Any) -> list[Buffer]:
+        """Like `encode`, with turns of the event loop between slices of the response."""
+        context = call.context
+        self.throttle(call, response)
+        encoding = SlicedEncoding(context.api_key, context.api_version, context.correlation_id, response)
+        try:
+            while not encoding.run_slice():  # noqa: ASYNC110  each turn encodes a slice
+                await sleep(0)
+        except Exception as exception:  # noqa: BLE001  a response that its version cannot encode is a bug of the handler
+            instead = self.refused(call, exception)
+            return encode_response(context.api_key, context.api_version, context.correlation_id, instead)
+        return encoding.chunks
 
 
 def log_unexpected(where: str, exception: BaseException) -> None:

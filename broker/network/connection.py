@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import structlog
 
 from odradek.broker.dispatch.dispatcher import Call, Dispatcher
+from odradek.broker.dispatch.request_limits import frame_bytes_max
 from odradek.broker.network.connection_states import INTAKE, READING, Intake, IntakeEvent, Reading, ReadingEvent
 from odradek.broker.network.deadlines import Deadlines
 from odradek.broker.network.throttle import Muting
@@ -41,6 +42,7 @@ from odradek.protocol.errors import Malformed
 
 if TYPE_CHECKING:
     from odradek.broker.network.server_state import ServerState
+    from odradek.protocol.schema import Buffer
 
 SIZE_PREFIX_BYTES: Final = 4
 WRITE_BUFFER_HIGH_BYTES: Final = 1024 * 1024
@@ -71,7 +73,9 @@ class Connection(BufferedProtocol):
         self._server = server
         self._listener_of = listener_of
         self._in_flight_max = config.odradek_max_in_flight_requests
-        self._core = ServerConnection(request_bytes_max=config.socket_request_max_bytes)
+        self._core = ServerConnection(
+            request_bytes_max=config.socket_request_max_bytes, limit_of_key=partial(frame_bytes_max, config)
+        )
         self._loop: AbstractEventLoop = get_running_loop()
         self._transport: Transport | None = None
         self._session: Session | None = None
@@ -82,7 +86,7 @@ class Connection(BufferedProtocol):
         """True from pause_writing to resume_writing of the transport (see WRITE_BUFFER_HIGH_BYTES)."""
         self._in_flight = 0
         self._request_bytes = 0
-        """Bytes received of requests that have no response yet."""
+        """Bytes received of requests that have no response yet, and the charges of their elements."""
         self._queued_bytes = 0
         """Bytes of responses that wait for responses of earlier requests, or for the next flush."""
         self._response_bytes = 0
@@ -116,6 +120,7 @@ class Connection(BufferedProtocol):
             return
         self._session = session
         session.on_close = self._close_for
+        session.on_charge = self._charge
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=0)
         delay_s = server.limits.delay_s(host, self._loop.time(), protected=listener.protected)
         if delay_s:
@@ -243,11 +248,18 @@ class Connection(BufferedProtocol):
         call = dispatcher.open(frame, session)
         self._in_flight += 1
         server.budget.request_started(self)
-        if server.ready or call.api.early(call.request):
+        if call.charge:
+            self._charge(call.charge)
+        if server.ready or (call.decoding is None and call.api.early(call.request)):
             self._settle(call, dispatcher.handle(call))
         else:
             self._step(HOLD)
             server.waiting[self] = call
+
+    def _charge(self, count: int) -> None:
+        if self._intake is not CLOSED:
+            self._request_bytes += count
+            self._server.budget.reserve(count)
 
     def broker_registered(self, call: Call) -> None:
         """Handle the request that waited until the broker was registered."""
@@ -287,6 +299,9 @@ class Connection(BufferedProtocol):
             close_unstarted_response(future)
             return
         self._respond(call, self._dispatcher.result(call, future))
+        self._continue_after_response()
+
+    def _continue_after_response(self) -> None:
         if self._reading is not READ:
             self._serve()
         elif self._planned_flush is None:
@@ -295,23 +310,36 @@ class Connection(BufferedProtocol):
     # ---- responses --------------------------------------------------------------------------------------------------
 
     def _respond(self, call: Call, response: Any) -> None:
-        server, frame, dispatcher = self._server, call.frame, self._server.dispatcher
-        assert dispatcher is not None
+        dispatcher = self._dispatcher
         if response is None:
-            size = 0
             dispatcher.throttle(call, None)
+            self._send(call, None, None)
+        elif call.context.encode_in_slices:
+            encoded = future_of(dispatcher.encode_in_slices(call, response), self._server.tasks)
+            encoded.add_done_callback(partial(self._encoded, call, response))
+        else:
+            self._send(call, response, dispatcher.encode(call, response))
+
+    def _encoded(self, call: Call, response: Any, future: "Future[Any]") -> None:
+        if self._intake is not CLOSED and not future.cancelled():
+            self._send(call, response, future.result())
+            self._continue_after_response()
+
+    def _send(self, call: Call, response: Any, chunks: "list[Buffer] | None") -> None:
+        server, frame = self._server, call.frame
+        if chunks is None:
+            size = 0
             self._core.send_response(frame.seq, None)
         else:
-            chunks = dispatcher.encode(call, response)
             size = SIZE_PREFIX_BYTES + sum(map(len, chunks))
             self._queued_bytes += size
             self._response_bytes += size
             server.budget.reserve(size)
             self._core.send_response(frame.seq, chunks)
         self._muting.mute(call.context.throttle_ms)
-        dispatcher.count(call, response, size)
+        self._dispatcher.count(call, response, size)
         self._in_flight -= 1
-        released = SIZE_PREFIX_BYTES + frame.size
+        released = SIZE_PREFIX_BYTES + frame.size + call.charge
         self._request_bytes -= released
         server.budget.request_completed(self)
         server.budget.release(released)

@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar
 from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.listener import CLIENT
 from odradek.broker.requests.session import Session
+from odradek.broker.requests.splitting import Splitting
 from odradek.protocol.connection import RequestFrame
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import Buffer, Message
@@ -77,6 +78,17 @@ def never(_request: Any) -> bool:
     return False
 
 
+def unsplit(_version: int) -> Splitting | None:
+    """Handle a request of any size at once."""
+    return None
+
+
+def split_by(request: tuple[str, ...], response: tuple[str, ...]) -> Callable[[int], Splitting | None]:
+    """Split large requests of all versions by these arrays (`Splitting`)."""
+    splitting = Splitting(request, response)
+    return lambda _version: splitting
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api(Generic[C, Q, R]):
     """Row of the API table. `C` is the request context that the handler needs.
@@ -102,6 +114,8 @@ class Api(Generic[C, Q, R]):
     wait.
     """
     routing: Routing = Routing.LOCAL
+    splitting: Callable[[int], Splitting | None] = unsplit
+    """Return how a large request of this version is split into parts, which are handled one after the other."""
     acl: str = ""
     gaps: tuple[str, ...] = ()
 

@@ -26,6 +26,8 @@ class RequestContext:
     """
     throttle_ms: int = field(default=0, init=False)
     """Throttle time of the response in milliseconds."""
+    encode_in_slices: bool = field(default=False, init=False)
+    """True if the response is large: it is encoded in slices, between other work of the event loop."""
 
     def allowed(self, operation: AclOperation, resource: ResourceType, name: str) -> bool:
         """Return True if the session's principal may do `operation` on the resource `name`."""

@@ -23,6 +23,8 @@ class Session:
     closed: bool = False
     on_close: Callable[[str], None] | None = None
     """Function that closes the connection, given the reason. The connection sets it."""
+    on_charge: Callable[[int], None] | None = None
+    """Function that reserves bytes of decoded elements until the request is answered. The connection sets it."""
     _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
     _on_end: dict[Callable[[], object], None] = field(default_factory=dict)
 
@@ -62,6 +64,11 @@ class Session:
         """Close the connection. A Produce with acks=0 that fails has no other way to report it."""
         if self.on_close is not None:
             self.on_close(reason)
+
+    def charge(self, count: int) -> None:
+        """Reserve `count` bytes of decoded elements in the byte budget until the response of their request."""
+        if self.on_charge is not None:
+            self.on_charge(count)
 
     def end(self) -> None:
         """Mark the connection as closed, and run all registered callbacks."""

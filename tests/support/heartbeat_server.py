@@ -11,6 +11,7 @@ from odradek.broker.config.addresses import parse_listeners
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.dispatch.dispatcher import Dispatcher
+from odradek.broker.dispatch.large_requests import LargeRequests
 from odradek.broker.dispatch.request_metrics import api_metrics
 from odradek.broker.network.limits import ConnectionLimits
 from odradek.broker.network.listeners import Acceptor
@@ -82,15 +83,16 @@ class Server:
             "node_id": 1,
         }
         context: Any = SimpleNamespace(**(parts | services))
+        budget = ByteBudget(self.config.byte_budget)
         self.dispatcher = Dispatcher(
             table,
             BrokerRequestContext,
             (context, context, context),
             forwarding=context,
             metrics=api_metrics(table),
+            large_requests=LargeRequests(budget, self.tasks),
             on_unexpected=lambda _, exception: self.unexpected.append(exception),
         )
-        budget = ByteBudget(self.config.byte_budget)
         self.shared: ServerState[Connection] = ServerState(
             self.config, budget, ConnectionLimits(TopicSettings(self.config), Unlimited()), self.tasks
         )

@@ -71,6 +71,7 @@ async def call(
         (services, services, services),
         forwarding=services,
         metrics={},
+        large_requests=services,
         on_unexpected=lambda _context, bug: pytest.fail(repr(bug)),
     )
     dispatched = Call(api, request_context, request, None, 0)  # type: ignore[arg-type]

@@ -1,0 +1,76 @@
+"""Limits of one request by API: the size of its frame, and the memory of the elements that are decoded from it."""
+
+from typing import Final
+
+from odradek.broker.config.properties import Config
+from odradek.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from odradek.protocol.messages.alter_configs import AlterConfigsRequest
+from odradek.protocol.messages.alter_partition import AlterPartitionRequest
+from odradek.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from odradek.protocol.messages.create_partitions import CreatePartitionsRequest
+from odradek.protocol.messages.create_topics import CreateTopicsRequest
+from odradek.protocol.messages.delete_records import DeleteRecordsRequest
+from odradek.protocol.messages.describe_configs import DescribeConfigsRequest
+from odradek.protocol.messages.elect_leaders import ElectLeadersRequest
+from odradek.protocol.messages.envelope import EnvelopeRequest
+from odradek.protocol.messages.fetch import FetchRequest
+from odradek.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from odradek.protocol.messages.list_offsets import ListOffsetsRequest
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.offset_commit import OffsetCommitRequest
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequest
+from odradek.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from odradek.protocol.messages.produce import ProduceRequest
+from odradek.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from odradek.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+
+CHARGE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Maximum bytes of the decoded elements of one request about partitions. 100,000 partitions take at most 40 MiB."""
+SMALL_CHARGE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Maximum bytes of the decoded elements of one request of any other API. 10,000 groups take at most 3 MiB."""
+PARTITION_APIS: Final = frozenset(
+    request.API_KEY
+    for request in (
+        ProduceRequest,
+        FetchRequest,
+        ListOffsetsRequest,
+        MetadataRequest,
+        OffsetCommitRequest,
+        OffsetFetchRequest,
+        CreateTopicsRequest,
+        DeleteRecordsRequest,
+        OffsetForLeaderEpochRequest,
+        AddPartitionsToTxnRequest,
+        WriteTxnMarkersRequest,
+        TxnOffsetCommitRequest,
+        DescribeConfigsRequest,
+        AlterConfigsRequest,
+        CreatePartitionsRequest,
+        ElectLeadersRequest,
+        IncrementalAlterConfigsRequest,
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionRequest,
+    )
+)
+LARGE_FRAME_APIS: Final = frozenset(
+    request.API_KEY
+    for request in (
+        ProduceRequest,
+        WriteTxnMarkersRequest,
+        AlterPartitionRequest,
+        EnvelopeRequest,
+    )
+)
+"""APIs with records or from brokers: socket.request.max.bytes limits their frames, not odradek.request.max.bytes."""
+
+
+def charge_bytes_max(api_key: int) -> int:
+    """Return the maximum bytes of the decoded elements of a request."""
+    return CHARGE_BYTES_MAX if api_key in PARTITION_APIS else SMALL_CHARGE_BYTES_MAX
+
+
+def frame_bytes_max(config: Config, api_key: int) -> int:
+    """Return the maximum size of a request with this API key, in bytes."""
+    if api_key in LARGE_FRAME_APIS:
+        return config.socket_request_max_bytes
+    return min(config.odradek_request_max_bytes, config.socket_request_max_bytes)

@@ -1,0 +1,120 @@
+"""Split a large request into smaller requests of the same API, and join their responses.
+
+A handler whose elements do not depend on each other then needs no code of its own for large requests.
+"""
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Final
+
+ELEMENTS_PER_PART: Final = 1_000
+"""Maximum elements that a handler processes between two turns of the event loop. One element takes 2 to 10 µs."""
+
+Run = tuple[tuple[Any, ...], Sequence[Any] | None]
+"""The structs around some elements, from the outermost on, and these elements; None for a null array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """Nested arrays whose innermost elements are handled independently of each other.
+
+    `request` names an array of the request, then an array in its elements, and so on: ("topics", "partitions").
+    `response` names the arrays with the results, in the order of the request. An outer element has one result.
+    """
+
+    request: tuple[str, ...]
+    response: tuple[str, ...]
+
+    def is_large(self, request: Any) -> bool:
+        """Return True if the request has more than ELEMENTS_PER_PART elements."""
+        count = 0
+        for _, elements in self._runs(request):
+            count += 1 + len(elements or ())
+            if count > 1 + ELEMENTS_PER_PART:
+                return True
+        return False
+
+    def parts(self, request: Any) -> Iterator[tuple[Any, int]]:
+        """Yield (part, shared). Each part has at most ELEMENTS_PER_PART elements.
+
+        The first `shared` outer elements of the part, one inside the other, are the last ones of the part before it.
+        """
+        part = _Part(request, self.request)
+        for chain, elements in self._runs(request):
+            size = 1 + len(elements or ())
+            if part.count and part.count + size > 1 + ELEMENTS_PER_PART:
+                yield part.request, part.shared
+                part = _Part(request, self.request, part.chain)
+            part.add(chain, elements)
+            part.count += size
+        yield part.request, part.shared
+
+    def _runs(self, struct: Any, level: int = 0) -> Iterator[Run]:
+        elements = getattr(struct, self.request[level])
+        if not elements:
+            yield (), elements
+        elif level == len(self.request) - 1:
+            for position in range(0, len(elements), ELEMENTS_PER_PART):
+                yield (), elements[position : position + ELEMENTS_PER_PART]
+        else:
+            for element in elements:
+                for chain, innermost in self._runs(element, level + 1):
+                    yield (element, *chain), innermost
+
+    def join(self, whole: Any, part: Any, shared: int) -> None:
+        """Append the results of `part` to `whole`, the response so far."""
+        whole.throttle_time_ms = max(whole.throttle_time_ms, part.throttle_time_ms)
+        for name in self.response:
+            results, more = getattr(whole, name), getattr(part, name)
+            if not (shared and results and more):
+                results.extend(more)
+                return
+            whole, part = results[-1], more[0]
+            results.extend(more[1:])
+            if getattr(part, "error_code", 0) and not whole.error_code:
+                whole.error_code = part.error_code
+            shared -= 1
+
+
+class _Part:
+    """Copies of a request and of its outer elements, with a part of the innermost elements."""
+
+    def __init__(self, request: Any, names: tuple[str, ...], before: tuple[Any, ...] = ()) -> None:
+        self.request = copy(request)
+        self.chain: tuple[Any, ...] = ()
+        self.shared = 0
+        self.count = 0
+        self._names = names
+        self._before = before
+        self._copies: list[Any] = []
+        setattr(self.request, names[0], [])
+
+    def add(self, chain: tuple[Any, ...], elements: Sequence[Any] | None) -> None:
+        if not self.count:
+            self.shared = _common(self._before, chain)
+        common = _common(self.chain, chain)
+        del self._copies[common:]
+        self.chain = chain
+        for level in range(common, len(chain)):
+            element = copy(chain[level])
+            if level + 1 < len(self._names):
+                setattr(element, self._names[level + 1], [])
+            getattr(self._last(), self._names[level]).append(element)
+            self._copies.append(element)
+        name = self._names[len(chain)]
+        if elements is None:
+            setattr(self._last(), name, None)
+        else:
+            getattr(self._last(), name).extend(elements)
+
+    def _last(self) -> Any:
+        return self._copies[-1] if self._copies else self.request
+
+
+def _common(first: tuple[Any, ...], second: tuple[Any, ...]) -> int:
+    """Return how many objects both chains begin with."""
+    count = 0
+    while count < min(len(first), len(second)) and first[count] is second[count]:
+        count += 1
+    return count

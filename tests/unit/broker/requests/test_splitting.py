@@ -1,0 +1,117 @@
+"""Splitting of large requests: each element is in one part, and the joined response equals that of the whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
+from odradek.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from odradek.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from tests.support.effort import effort
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GROUPS = Splitting(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions"))
+NAMES = Splitting(("groups",), ("groups",))
+
+
+def topic(index: int, partitions: int) -> OffsetFetchRequestTopics:
+    return OffsetFetchRequestTopics(f"t{index}", partition_indexes=list(range(partitions)))
+
+
+def request(*groups: Sequence[int] | None) -> OffsetFetchRequest:
+    """Return a request with one group per argument: the number of partitions of each of its topics."""
+    return OffsetFetchRequest(
+        groups=[
+            OffsetFetchRequestGroup(
+                f"g{number}",
+                topics=None
+                if topics is None
+                else [
+                    OffsetFetchRequestTopics(f"t{i}", partition_indexes=list(range(n))) for i, n in enumerate(topics)
+                ],
+            )
+            for number, topics in enumerate(groups)
+        ]
+    )
+
+
+def handle(part: OffsetFetchRequest) -> OffsetFetchResponse:
+    return OffsetFetchResponse(
+        groups=[
+            OffsetFetchResponseGroup(
+                group.group_id,
+                [
+                    OffsetFetchResponseTopics(
+                        topic.name,
+                        partitions=[OffsetFetchResponsePartitions(index, 5) for index in topic.partition_indexes],
+                    )
+                    for topic in group.topics or ()
+                ],
+            )
+            for group in part.groups
+        ]
+    )
+
+
+def joined(whole: OffsetFetchRequest) -> OffsetFetchResponse:
+    response: OffsetFetchResponse | None = None
+    for part, shared in GROUPS.parts(whole):
+        if response is None:
+            assert shared == 0
+            response = handle(part)
+        else:
+            GROUPS.join(response, handle(part), shared)
+    assert response is not None
+    return response
+
+
+def elements(part: OffsetFetchRequest) -> int:
+    return sum(len(topic.partition_indexes) for group in part.groups for topic in group.topics or ())
+
+
+@settings(max_examples=effort(30), deadline=None)
+@given(st.lists(st.none() | st.lists(st.integers(0, 2_500), max_size=4), min_size=1, max_size=5))
+def test_joined_response_equals_the_response_to_the_whole_request(groups: list[list[int] | None]) -> None:
+    whole = request(*groups)
+    assert joined(whole) == handle(whole)
+    assert all(elements(part) <= ELEMENTS_PER_PART for part, _ in GROUPS.parts(whole))
+    assert whole == request(*groups), "the request is unchanged"
+
+
+def test_request_of_many_groups_without_topics_is_split() -> None:
+    whole = request(*[[]] * 3_000)
+    assert len(list(GROUPS.parts(whole))) >= 3
+    assert joined(whole) == handle(whole)
+
+
+def test_null_arrays_stay_null() -> None:
+    [(part, _)] = GROUPS.parts(request(None, [1]))
+    assert part.groups[0].topics is None
+
+
+@pytest.mark.parametrize(("count", "is_large"), [(0, False), (ELEMENTS_PER_PART, False), (ELEMENTS_PER_PART + 1, True)])
+def test_request_is_large_above_the_limit(count: int, is_large: bool) -> None:
+    assert NAMES.is_large(DescribeGroupsRequest(groups=["g"] * count)) is is_large
+
+
+def test_longest_throttle_time_and_first_error_of_the_parts_are_kept() -> None:
+    whole = OffsetFetchResponse(groups=[OffsetFetchResponseGroup("g")], throttle_time_ms=5)
+    GROUPS.join(whole, OffsetFetchResponse(groups=[OffsetFetchResponseGroup("g", error_code=16)]), 1)
+    assert (whole.throttle_time_ms, whole.groups[0].error_code) == (5, 16)
+    names = DescribeGroupsResponse(groups=[DescribedGroup(group_id="a")])
+    NAMES.join(names, DescribeGroupsResponse(groups=[DescribedGroup(group_id="b")], throttle_time_ms=9), 0)
+    assert ([group.group_id for group in names.groups], names.throttle_time_ms) == (["a", "b"], 9)

@@ -95,9 +95,13 @@ class Broker:
             raise TimeoutError(f"the broker did not start within {READY_S:.0f} s")
         return self._process.is_ready()
 
-    async def connect(self, client_id: str) -> RawClient:
+    @property
+    def address(self) -> tuple[str, int]:
         host, _, port = self._process.endpoint.rpartition(":")
-        return await RawClient.connect(host, int(port), client_id=client_id)
+        return host, int(port)
+
+    async def connect(self, client_id: str) -> RawClient:
+        return await RawClient.connect(*self.address, client_id=client_id)
 
     @property
     def resident_mib(self) -> float:

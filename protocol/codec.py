@@ -169,7 +169,7 @@ class SlicedEncoding:
         self._codec = codec
         self._run = codec.run(message)
         self.chunks: list[Buffer] = [_response_header(api_key, version, correlation_id)]
-        """Header and body as far as they are encoded (see `encode_response`)."""
+        """Header and body, as far as encoded (see `encode_response`)."""
 
     def run_slice(self) -> bool:
         """Encode the next slice. Return True if the response is complete. Raise Unencodable as `encode`."""

@@ -10,7 +10,7 @@ from odradek.protocol.codec import SlicedDecoding
 from odradek.runtime.tasks import Tasks
 
 IMMEDIATE_CHARGE_BYTES_MAX: Final = 512 * 1024
-"""Maximum charge of a request that is decoded at once, in bytes. It has at most about 5,000 elements, which take 5 ms.
+"""Maximum charge of a request that is decoded in one piece, in bytes: about 5,000 elements, which take 5 ms.
 
 The decoding of a larger request is repeated in slices.
 """

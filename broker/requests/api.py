@@ -79,7 +79,7 @@ def never(_request: Any) -> bool:
 
 
 def unsplit(_version: int) -> Splitting | None:
-    """Handle a request of any size at once."""
+    """Handle a request of any size in one piece."""
     return None
 
 

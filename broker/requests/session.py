@@ -24,7 +24,7 @@ class Session:
     on_close: Callable[[str], None] | None = None
     """Function that closes the connection, given the reason. The connection sets it."""
     on_charge: Callable[[int], None] | None = None
-    """Function that reserves bytes of decoded elements until the request is answered. The connection sets it."""
+    """Function that reserves bytes of decoded elements until the response is sent. The connection sets it."""
     _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
     _on_end: dict[Callable[[], object], None] = field(default_factory=dict)
 

@@ -4,7 +4,7 @@ A run of fixed-size fields, with the first byte of a following length, becomes o
 compared with the remaining bytes before anything is allocated. Nested structs are inlined.
 
 The decoder charges the memory of elements before it creates them (`odradek.protocol.compilation.charges`), and stops if
-the charge exceeds its limit. Each message has two decoders: one that runs at once, and one that runs in slices.
+the charge exceeds its limit. Each message has two decoders: one that runs in one piece, and one that runs in slices.
 """
 
 from __future__ import annotations

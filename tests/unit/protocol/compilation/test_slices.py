@@ -1,4 +1,4 @@
-"""Encoders in slices: the same bytes as at once, and a bounded number of elements per slice."""
+"""Encoders in slices: the same bytes as in one piece, and a bounded number of elements per slice."""
 
 from __future__ import annotations
 

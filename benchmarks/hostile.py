@@ -1,0 +1,182 @@
+"""``python -m benchmarks.hostile``: time that another client waits while a broker handles one huge request.
+
+For each array of each API, a new connection sends a request with as many elements as fit in `--bytes`. Meanwhile a
+witness sends small requests on a connection of its own. The table shows the longest wait of the witness as a ratio to
+its longest wait on an idle broker in the same run, and the growth of the broker's memory. Exit code 1 if the broker
+does not serve the witness at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import socket
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import uvloop
+
+from benchmarks.floods import Broker
+from odradek.protocol.codec import encode
+from odradek.protocol.generation.measuring import element_classes, instance
+from odradek.protocol.messages import request_class
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.schema import field_rows
+from tests.support.raw_client import RawClient, encode_request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from odradek.protocol.schema import FieldRow, Message
+
+ELEMENTS_MAX: Final = 1_000_000
+IDLE_SECONDS: Final = 3.0
+RESPONSE_SECONDS_MAX: Final = 120.0
+WITNESS_PAUSE_SECONDS: Final = 0.002
+SMALL: Final = ApiVersionsRequest("hostile", "1")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One huge request: the array of `path` has `count` elements."""
+
+    path: str
+    count: int
+    frame: bytes
+
+
+@dataclass(frozen=True)
+class Row:
+    case: Case
+    longest_ms: float
+    seconds: float
+    growth_mib: float
+    outcome: str
+
+
+def array_paths(cls: type[Message], version: int) -> Iterator[tuple[FieldRow, ...]]:
+    """Yield the path to each array of `cls` in this version, of structs or of plain values."""
+    for path in ((), *element_classes(cls)):
+        if path and not all(row.in_version(version) for row in path):
+            continue
+        struct = path[-1].struct if path else cls
+        assert struct is not None
+        if path:
+            yield path
+        for row in field_rows(struct):
+            if row.is_array and row.struct is None and row.in_version(version):
+                yield (*path, row)
+
+
+def huge(cls: type[Message], version: int, path: tuple[FieldRow, ...], size: int) -> Case:
+    """Return a request whose last array of `path` has as many elements as fit in `size` bytes."""
+    one = len(encode(instance(cls, version, path, 1), version))
+    two = len(encode(instance(cls, version, path, 2), version))
+    count = max(2, min(ELEMENTS_MAX, size // max(1, two - one)))
+    request = instance(cls, version, path, count)
+    return Case(".".join(row.name for row in path), count, encode_request(request, version, 1, "hostile"))
+
+
+def exchange(address: tuple[str, int], frame: bytes) -> str:
+    """Send one frame and receive its response, in a thread: the witness must not wait for this process."""
+    with socket.create_connection(address, timeout=RESPONSE_SECONDS_MAX) as connection:
+        try:
+            connection.sendall(frame)
+            size = connection.recv(4, socket.MSG_WAITALL)
+            if not size:
+                return "connection closed"
+            rest = int.from_bytes(size, "big")
+            while rest and (received := connection.recv(min(rest, 65_536))):
+                rest -= len(received)
+        except ConnectionError:
+            return "connection closed"
+        return f"response of {int.from_bytes(size, 'big') / 2**20:.1f} MiB"
+
+
+async def served(broker: Broker) -> list[tuple[type[Message], int]]:
+    """Return the request classes and highest versions that the broker announces."""
+    client = await broker.connect("versions")
+    rows = (await client.call(SMALL, 4)).api_keys
+    client.close()
+    return [(request_class(row.api_key), row.max_version) for row in rows]
+
+
+class Witness:
+    """Client that sends one small request after the other."""
+
+    def __init__(self, client: RawClient) -> None:
+        self._client = client
+        self._longest_s = 0.0
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            began_s = time.perf_counter()
+            await self._client.call(SMALL, 4)
+            self._longest_s = max(self._longest_s, time.perf_counter() - began_s)
+            await asyncio.sleep(WITNESS_PAUSE_SECONDS)
+
+    def take_longest_ms(self) -> float:
+        """Return the longest wait since the last call, in milliseconds."""
+        if self._task.done():
+            self._task.result()
+        longest_s, self._longest_s = self._longest_s, 0.0
+        return 1000 * longest_s
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        self._client.close()
+
+
+async def run_case(broker: Broker, witness: Witness, case: Case) -> Row:
+    memory_mib, began_s = broker.resident_mib, time.perf_counter()
+    await asyncio.sleep(10 * WITNESS_PAUSE_SECONDS)  # the witness waited while this process made the request
+    witness.take_longest_ms()
+    outcome = await asyncio.to_thread(exchange, broker.address, case.frame)
+    seconds = time.perf_counter() - began_s
+    await asyncio.sleep(10 * WITNESS_PAUSE_SECONDS)
+    return Row(case, witness.take_longest_ms(), seconds, broker.resident_mib - memory_mib, outcome)
+
+
+async def run(size: int, chosen: Sequence[str]) -> int:
+    with tempfile.TemporaryDirectory(prefix="odradek-hostile-") as directory:
+        broker = Broker(Path(directory))
+        try:
+            await broker.ready()
+            classes = await served(broker)
+            witness = Witness(await broker.connect("witness"))
+            await asyncio.sleep(IDLE_SECONDS)
+            idle_ms = witness.take_longest_ms()
+            print(f"idle: longest wait {idle_ms:.1f} ms, resident {broker.resident_mib:.0f} MiB")
+            print(f"{'array':<58} {'elements':>9} {'MiB':>5} {'wait':>8} {'ratio':>6} {'s':>6} {'growth':>7}  outcome")
+            for cls, version in classes:
+                if chosen and not any(name in cls.NAME for name in chosen):
+                    continue
+                for path in array_paths(cls, version):
+                    row = await run_case(broker, witness, huge(cls, version, path, size))
+                    name = f"{cls.NAME.removesuffix('Request')}.{row.case.path}"
+                    print(
+                        f"{name:<58} {row.case.count:>9,} {len(row.case.frame) / 2**20:>5.1f} {row.longest_ms:>5.0f} ms"
+                        f" {row.longest_ms / idle_ms:>6.1f} {row.seconds:>6.2f} {row.growth_mib:>7.0f}  {row.outcome}",
+                        flush=True,
+                    )
+            await witness.stop()
+        finally:
+            code = broker.stop()
+    return 1 if code else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile", description=__doc__)
+    parser.add_argument("--bytes", type=int, default=2_000_000, help="size of each request (default 2,000,000)")
+    parser.add_argument("apis", nargs="*", help="only APIs whose names contain one of these")
+    options = parser.parse_args()
+    return uvloop.run(run(options.bytes, options.apis))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,8 @@
 """Compress and decompress record batches with the four codecs of Kafka.
 
-Decompression never allocates more than `max_bytes`. For zstd and lz4, the structure of the frame gives an upper bound
-of the output. Snappy blocks contain their output size. gzip is decompressed step by step.
+The output never exceeds `max_bytes`, and decompression allocates at most twice as much. For zstd and lz4, the structure
+of the frame gives an upper bound of the output. Snappy blocks contain their output size. gzip is decompressed step by
+step. The number of blocks is bounded too: Python code runs for each of them.
 """
 
 from __future__ import annotations
@@ -48,8 +49,22 @@ ZSTD_BLOCK_BYTES_MAX: Final = 131_072
 ZSTD_WINDOW_BYTES_MAX: Final = 134_217_728  # 2**27: the window of the highest level, and the maximum of Kafka's reader
 SKIPPABLE_MAGIC: Final = b"\x2a\x4d\x18"  # of skippable lz4 and zstd frames, after a first byte of 0x50 to 0x5f
 
+MEMBERS_MAX: Final = 64
+"""Maximum gzip members of one batch. Each further member copies the rest of the input. Stock producers write one."""
+BLOCKS_MIN: Final = 64
+"""Blocks and frames that each batch may have, whatever its size. The walk over one block takes about 0.5 microseconds.
+
+Stock producers write blocks of 32 KiB to 128 KiB.
+"""
+BYTES_PER_BLOCK_MIN: Final = 1024
+"""Bytes of `max_bytes` that permit one more block."""
+
 _U32_BIG: Final = Packer(">I")
 _U32_LITTLE: Final = Packer("<I")
+
+
+class ExpansionExceeded(Malformed):
+    """The decompressed data exceeds the limit of the caller, or has more blocks than that limit permits."""
 
 
 class Compression(IntEnum):
@@ -79,7 +94,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 
 
 def decompress(codec: Compression, data: Buffer, *, max_bytes: int) -> bytes:
-    """Decompress `data`. Raise Malformed if it is invalid, or if the output would exceed `max_bytes`."""
+    """Decompress `data`. Raise Malformed if it is invalid, ExpansionExceeded if the output would exceed `max_bytes`."""
     view = memoryview(data)
     try:
         return _DECOMPRESSORS[codec](view, max_bytes)
@@ -89,7 +104,13 @@ def decompress(codec: Compression, data: Buffer, *, max_bytes: int) -> bytes:
 
 def _check(size: int, max_bytes: int) -> None:
     if size > max_bytes:
-        raise Malformed(f"decompressed size {size} exceeds the limit of {max_bytes} bytes")
+        raise ExpansionExceeded(f"decompressed size {size} exceeds the limit of {max_bytes} bytes")
+
+
+def _check_blocks(count: int, max_bytes: int) -> None:
+    limit = BLOCKS_MIN + max_bytes // BYTES_PER_BLOCK_MIN
+    if count > limit:
+        raise ExpansionExceeded(f"the data has more than {limit} blocks")
 
 
 def _stored(data: memoryview, max_bytes: int) -> bytes:
@@ -100,9 +121,7 @@ def _stored(data: memoryview, max_bytes: int) -> bytes:
 def _gzip(data: memoryview, max_bytes: int) -> bytes:
     pieces: list[bytes] = []
     remaining = max_bytes
-    while (
-        True
-    ):  # concatenated members are one stream; the loop ends, because each member has a header of ten bytes or more
+    for _ in range(MEMBERS_MAX):  # concatenated members are one stream
         inflater = zlib.decompressobj(GZIP_WINDOW_BITS)
         piece = inflater.decompress(data, remaining + 1)
         remaining -= len(piece)
@@ -113,6 +132,7 @@ def _gzip(data: memoryview, max_bytes: int) -> bytes:
         if not inflater.unused_data:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
         data = data[len(data) - len(inflater.unused_data) :]
+    raise ExpansionExceeded(f"gzip: the stream has more than {MEMBERS_MAX} members")
 
 
 def _xerial_compress(data: memoryview) -> bytes:
@@ -140,6 +160,7 @@ def _snappy(data: memoryview, max_bytes: int) -> bytes:
         remaining -= len(piece)
         position += size
         pieces.append(piece)
+        _check_blocks(len(pieces), max_bytes)
     return b"".join(pieces)
 
 
@@ -195,15 +216,17 @@ def _lz4_high(raw: memoryview, level: int) -> Buffer:
 
 
 def _lz4(data: memoryview, max_bytes: int) -> bytes:
-    bound = position = 0
+    bound = position = blocks = 0
     while position < len(data):
-        position, size = _skippable(data, position) or _lz4_frame(data, position)
+        position, size, count = _skippable(data, position) or _lz4_frame(data, position, max_bytes)
         bound += size
+        blocks += count
+        _check_blocks(blocks, max_bytes)
     return _into(cramjam.lz4.decompress_into, data, bound, max_bytes)
 
 
-def _lz4_frame(data: memoryview, position: int) -> tuple[int, int]:
-    """Return (end of the frame, maximum output bytes of the frame)."""
+def _lz4_frame(data: memoryview, position: int, max_bytes: int) -> tuple[int, int, int]:
+    """Return (end of the frame, maximum output bytes of the frame, number of blocks)."""
     if bytes(data[position : position + 4]) != LZ4_MAGIC:
         raise Malformed(f"lz4: no frame at byte {position}")
     flags, descriptor = data[position + 4], data[position + 5]
@@ -212,12 +235,14 @@ def _lz4_frame(data: memoryview, position: int) -> tuple[int, int]:
         raise Malformed(f"lz4: block size id {descriptor >> 4 & 7} is not defined")
     position += 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)  # content size, dictionary id
     checksum = 4 if flags & 0x10 else 0
-    bound = 0
+    bound = blocks = 0
     while True:
         (word,) = _U32_LITTLE.unpack_from(data, position)
         position += 4
         if word == 0:
-            return position + (4 if flags & 0x04 else 0), bound
+            return position + (4 if flags & 0x04 else 0), bound, blocks + 1
+        blocks += 1
+        _check_blocks(blocks, max_bytes)
         size = word & ~LZ4_STORED
         if size > min(block_max, len(data) - position):
             raise Malformed(f"lz4: block of {size} bytes at byte {position} is too large")
@@ -226,15 +251,17 @@ def _lz4_frame(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def _zstd(data: memoryview, max_bytes: int) -> bytes:
-    bound = position = 0
+    bound = position = blocks = 0
     while position < len(data):
-        position, size = _skippable(data, position) or _zstd_frame(data, position, max_bytes)
+        position, size, count = _skippable(data, position) or _zstd_frame(data, position, max_bytes)
         bound += size
+        blocks += count
+        _check_blocks(blocks, max_bytes)
     return _into(cramjam.zstd.decompress_into, data, bound, max_bytes)
 
 
-def _zstd_frame(data: memoryview, position: int, max_bytes: int) -> tuple[int, int]:
-    """Return (end of the frame, maximum output bytes of the frame). See RFC 8878, section 3.1.1."""
+def _zstd_frame(data: memoryview, position: int, max_bytes: int) -> tuple[int, int, int]:
+    """Return (end of the frame, maximum output bytes, number of blocks). See RFC 8878, section 3.1.1."""
     if bytes(data[position : position + 4]) != ZSTD_MAGIC:
         raise Malformed(f"zstd: no frame at byte {position}")
     descriptor = data[position + 4]
@@ -253,8 +280,10 @@ def _zstd_frame(data: memoryview, position: int, max_bytes: int) -> tuple[int, i
         _check(content, max_bytes)
     if window > ZSTD_WINDOW_BYTES_MAX:
         raise Malformed(f"zstd: window of {window} bytes exceeds {ZSTD_WINDOW_BYTES_MAX}")
-    bound = 0
+    bound = blocks = 0
     while True:
+        blocks += 1
+        _check_blocks(blocks, max_bytes)
         header = int.from_bytes(data[position : position + 3], "little")
         kind, size = header >> 1 & 3, header >> 3
         stored = 1 if kind == 1 else size
@@ -263,25 +292,30 @@ def _zstd_frame(data: memoryview, position: int, max_bytes: int) -> tuple[int, i
             raise Malformed("zstd: a block exceeds the data")
         bound += min(size, ZSTD_BLOCK_BYTES_MAX) if kind != 2 else ZSTD_BLOCK_BYTES_MAX
         if header & 1:
-            return position + (4 if descriptor & 0x04 else 0), content if width else bound
+            return position + (4 if descriptor & 0x04 else 0), content if width else bound, blocks
 
 
-def _skippable(data: memoryview, position: int) -> tuple[int, int] | None:
+def _skippable(data: memoryview, position: int) -> tuple[int, int, int] | None:
     if data[position] & 0xF0 != 0x50 or bytes(data[position + 1 : position + 4]) != SKIPPABLE_MAGIC:
         return None
     (size,) = _U32_LITTLE.unpack_from(data, position + 4)
-    return position + 8 + size, 0
+    return position + 8 + size, 0, 1
 
 
 def _into(run: Callable[[memoryview, bytearray], int], data: memoryview, bound: int, max_bytes: int) -> bytes:
     """Decompress into a buffer of `bound` or `max_bytes` bytes, whichever is less.
 
-    The library fails if it is too small.
+    The library fails if it is too small. If `bound` permits more bytes than the buffer has, that is the likely cause.
     """
     if not data:
         raise Malformed("the compressed data is empty")
     out = bytearray(max(1, min(bound, max_bytes)))
-    size = run(data, out)
+    try:
+        size = run(data, out)
+    except cramjam.DecompressionError as error:
+        if bound > max_bytes:
+            raise ExpansionExceeded(f"the decompressed data exceeds the limit of {max_bytes} bytes: {error}") from error
+        raise
     _check(size, max_bytes)
     return bytes(memoryview(out)[:size])
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from codecs import getincrementaldecoder
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 RECORD_BYTES_MIN: Final = 7  # length, attributes, both deltas, key length, value length, header count
 RECORD_HEADER_BYTES_MIN: Final = 2
+NAME_PIECE_BYTES: Final = 16_384  # a longer header name is decoded in pieces; one piece takes about 10 microseconds
+COPIED_BYTES_MAX: Final = 65_536  # bytes of a key above which compaction does not copy it
 INT64_MIN: Final = -(1 << 63)
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -38,10 +41,13 @@ def read_records(
     base_offset: int,
     base_timestamp: int,
     append_time: int | None,
+    *,
+    with_headers: bool = True,
 ) -> Iterator[Record]:
     """Iterate over the records of a decompressed body.
 
-    Raise Malformed if the body is not exactly `count` valid records, possibly after some records.
+    Raise Malformed if the body is not exactly `count` valid records, possibly after some records. If `with_headers` is
+    False, skip the headers: the work on a record then does not depend on their number.
     """
     position, end = 0, len(body)
     if count * RECORD_BYTES_MIN > end:
@@ -61,7 +67,11 @@ def read_records(
             offset_delta, position = read_varint(body, position)
         key, position = _content(body, position, following)
         value, position = _content(body, position, following)
-        headers, position = _headers(body, position, following)
+        headers: tuple[tuple[str, bytes | None], ...] = ()
+        if with_headers:
+            headers, position = _headers(body, position, following)
+        else:
+            position = following
         if position != following:
             raise Malformed(f"record ends at byte {position}, but its length gives byte {following}")
         timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
@@ -70,6 +80,108 @@ def read_records(
         yield Record(base_offset + offset_delta, timestamp, key, value, headers)
     if position != end:
         raise Malformed(f"{end - position} bytes follow the last record")
+
+
+def scan_records(body: Buffer, count: int) -> Iterator[tuple[int, int, bool] | None]:
+    """Check the form of the records of a decompressed body. Copy nothing, so that memory does not grow with records.
+
+    Yield (timestamp delta, offset delta, has a key) of each record, and None after each header and each large piece of
+    a header name. The work between two yields is bounded, whatever the body contains. Raise Malformed as
+    `read_records`, possibly after some records.
+    """
+    position, end = 0, len(body)
+    if count * RECORD_BYTES_MIN > end:
+        raise Malformed(f"{count} records cannot fit into {end} bytes")
+    try:
+        for _ in range(count):
+            length = body[position]
+            if length < 0x80:  # fast paths: most lengths and deltas have one byte or two
+                length = (length >> 1) ^ -(length & 1)
+                position += 1
+            else:
+                length, position = read_varint(body, position)
+            following = position + length
+            if length < RECORD_BYTES_MIN - 1 or following > end:
+                raise Malformed(f"invalid record length {length} at byte {position}")
+            position += 1  # skips the attributes, which Kafka does not use
+            timestamp_delta = body[position]
+            if timestamp_delta < 0x80:
+                timestamp_delta = (timestamp_delta >> 1) ^ -(timestamp_delta & 1)
+                position += 1
+            else:
+                timestamp_delta, position = read_varlong(body, position)
+            offset_delta = body[position]
+            if offset_delta < 0x80:
+                offset_delta = (offset_delta >> 1) ^ -(offset_delta & 1)
+                position += 1
+            elif (high := body[position + 1]) < 0x80:
+                offset_delta = offset_delta & 0x7F | high << 7
+                offset_delta = (offset_delta >> 1) ^ -(offset_delta & 1)
+                position += 2
+            else:
+                offset_delta, position = read_varint(body, position)
+            has_key = not body[position] & 1  # a negative length encodes as an odd number; only -1 is valid
+            position = _skip(body, _skip(body, position, following), following)
+            if body[position]:
+                position, remaining = _header_count(body, position, following)
+                while remaining:
+                    remaining -= 1
+                    position = yield from _scan_header(body, position, following)
+                    yield None
+            else:
+                position += 1
+            if position != following:
+                raise Malformed(f"record ends at byte {position}, but its length gives byte {following}")
+            yield timestamp_delta, offset_delta, has_key
+    except IndexError as error:
+        raise Malformed(f"the record at byte {position} runs past the end") from error
+    if position != end:
+        raise Malformed(f"{end - position} bytes follow the last record")
+
+
+def _skip(body: Buffer, position: int, end: int) -> int:
+    """Return the position after a key or a value, which begins with its length at `position`."""
+    length = body[position]
+    if length < 0x80:
+        length = (length >> 1) ^ -(length & 1)
+        position += 1
+    else:
+        length, position = read_varint(body, position)
+    if length < 0:
+        if length != -1:
+            raise Malformed(f"negative length {length} at byte {position}")
+        return position
+    if length > end - position:
+        raise Malformed(f"length {length} at byte {position} exceeds the record")
+    return position + length
+
+
+def _header_count(body: Buffer, position: int, end: int) -> tuple[int, int]:
+    """Return (next position, number of headers)."""
+    count, position = read_varint(body, position)
+    if count < 0 or count * RECORD_HEADER_BYTES_MIN > end - position:
+        raise Malformed(f"{count} headers at byte {position} exceed the record")
+    return position, count
+
+
+def _scan_header(body: Buffer, position: int, end: int) -> Generator[None, None, int]:
+    """Check one header. Return the position after it."""
+    length, start = read_varint(body, position)
+    if length < 0:
+        raise Malformed(f"header without a name at byte {position}")
+    position = _skip(body, position, end)
+    decoder = getincrementaldecoder("utf-8")() if length > NAME_PIECE_BYTES else None
+    try:
+        if decoder is None:
+            str(body[start:position], "utf-8")
+        else:
+            for at in range(start, position, NAME_PIECE_BYTES):
+                decoder.decode(bytes(body[at : min(at + NAME_PIECE_BYTES, position)]))
+                yield None
+            decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        raise Malformed(f"header name before byte {position} is not UTF-8") from error
+    return _skip(body, position, end)
 
 
 def plain_record(body: Buffer) -> tuple[bytes | None, bytes | None] | None:
@@ -118,7 +230,7 @@ def read_raw_records(body: Buffer, count: int) -> Iterator[RawRecord]:
         timestamp_at = position + 1
         timestamp_delta, offset_delta_at = read_varlong(body, timestamp_at)
         offset_delta, position = read_varint(body, offset_delta_at)
-        key, position = _content(body, position, following)
+        key, position = _large_content(body, position, following)
         value_length, position = read_varint(body, position)
         if value_length > following - position:
             raise Malformed(f"length {value_length} at byte {position} exceeds the record")
@@ -150,6 +262,16 @@ def _content(body: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
     if length > end - position:
         raise Malformed(f"length {length} at byte {position} exceeds the record")
     return bytes(body[position : position + length]), position + length
+
+
+def _large_content(body: Buffer, position: int, end: int) -> tuple[Buffer | None, int]:
+    """Return (key or value, next position). Do not copy a large one: it can be as large as the body."""
+    if position < end and body[position] < 0x80:
+        return _content(body, position, end)
+    length, start = read_varint(body, position)
+    if length <= COPIED_BYTES_MAX or length > end - start:
+        return _content(body, position, end)
+    return memoryview(body)[start : start + length], start + length
 
 
 def _headers(body: Buffer, position: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:

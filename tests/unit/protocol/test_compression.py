@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import tracemalloc
 import zlib
+from typing import TYPE_CHECKING
 
 import cramjam
 import lz4.frame
@@ -12,8 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.protocol.compression import Compression, compress, decompress
+from odradek.protocol.compression import (
+    BLOCKS_MIN,
+    MEMBERS_MAX,
+    Compression,
+    ExpansionExceeded,
+    compress,
+    decompress,
+)
 from odradek.protocol.errors import Malformed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CODECS = list(Compression)
 COMPRESSING_CODECS = [codec for codec in Compression if codec is not Compression.NONE]
@@ -200,3 +211,49 @@ def test_zstd_frames_are_one_stream_and_the_declared_size_is_checked_first() -> 
 def test_invalid_zstd_is_malformed(data: bytes) -> None:
     with pytest.raises(Malformed):
         decompress(Compression.ZSTD, data, max_bytes=MIB)
+
+
+def lz4_blocks(count: int) -> bytes:
+    return (
+        bytes.fromhex("04224d18604082")
+        + (1 | 0x8000_0000).to_bytes(4, "little").join([b""] + [b"a"] * count)
+        + bytes(4)
+    )
+
+
+def zstd_blocks(count: int) -> bytes:
+    return bytes.fromhex("28b52ffd0050") + bytes.fromhex("000000") * (count - 1) + bytes.fromhex("010000")
+
+
+def snappy_blocks(count: int) -> bytes:
+    block = bytes(cramjam.snappy.compress_raw(b"a"))
+    header = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
+    return header + (len(block).to_bytes(4, "big") + block) * count
+
+
+@pytest.mark.parametrize(
+    ("codec", "blocks"),
+    [(Compression.LZ4, lz4_blocks), (Compression.ZSTD, zstd_blocks), (Compression.SNAPPY, snappy_blocks)],
+)
+def test_number_of_blocks_is_bounded_by_the_limit_of_the_output(
+    codec: Compression, blocks: Callable[[int], bytes]
+) -> None:
+    """Python code runs for each block, also for blocks without content."""
+    few = BLOCKS_MIN
+    content = decompress(codec, blocks(few - 1), max_bytes=1_000)
+    assert content == (b"" if codec is Compression.ZSTD else b"a" * (few - 1))
+    with pytest.raises(ExpansionExceeded, match="blocks"):
+        decompress(codec, blocks(few + 1), max_bytes=1_000)
+    assert len(decompress(codec, blocks(few + 1), max_bytes=100_000)) == (0 if codec is Compression.ZSTD else few + 1)
+
+
+def test_number_of_gzip_members_is_bounded() -> None:
+    assert decompress(Compression.GZIP, gzip.compress(b"a") * MEMBERS_MAX, max_bytes=MIB) == b"a" * MEMBERS_MAX
+    with pytest.raises(ExpansionExceeded, match="members"):
+        decompress(Compression.GZIP, gzip.compress(b"a") * (MEMBERS_MAX + 1), max_bytes=MIB)
+
+
+@pytest.mark.parametrize("codec", COMPRESSING_CODECS)
+def test_excess_of_the_limit_differs_from_damage(codec: Compression) -> None:
+    with pytest.raises(ExpansionExceeded):
+        decompress(codec, compress(codec, bytes(MIB)), max_bytes=MIB - 1)

@@ -71,6 +71,17 @@ class LogConfig:
         return CLEANUP_COMPACT in self.cleanup_policy
 
     @cached_property
+    def converts(self) -> bool:
+        """True if `compression.type` names a codec: batches in other codecs are converted."""
+        return self.compression_type != COMPRESSION_AS_PRODUCED
+
+    @cached_property
+    def checks_records(self) -> bool:
+        """True if the records of each client batch are decoded: their keys or timestamps matter, or all are checked."""
+        bounded_below = self.message_timestamp_before_max_ms != INT64_MAX and not self.log_append_time
+        return self.compacted or self.validate_records_all or bounded_below
+
+    @cached_property
     def roll_ms(self) -> int:
         """Maximum age of the active segment. On a compacted topic, max.compaction.lag.ms limits it too.
 

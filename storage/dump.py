@@ -39,8 +39,8 @@ from odradek.protocol.records.snapshot_footer_record import SnapshotFooterRecord
 from odradek.protocol.records.snapshot_header_record import SnapshotHeaderRecord
 from odradek.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
 from odradek.protocol.records.voters_record import VotersRecord
+from odradek.storage.batches.limits import RECORD_BYTES_MAX
 from odradek.storage.batches.scan import Scan
-from odradek.storage.batches.validation import RECORD_BYTES_MAX
 from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.files import checkpoint, names
 from odradek.storage.producers.snapshot import CorruptSnapshot, decode_snapshot

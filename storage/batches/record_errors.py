@@ -10,6 +10,11 @@ from odradek.protocol.errors import ErrorCode, Refusal
 
 RECORDS_IN_MESSAGE_MAX = 3
 """Maximum records that the message of a refusal describes. The field `record_errors` contains all of them."""
+RECORD_ERRORS_MAX = 1_000
+"""Maximum errors of records per batch and per Produce response. The check of a batch stops there.
+
+1,000 errors need about 80 KiB in the response. Apache Kafka has no limit: it lists each invalid record of a batch.
+"""
 
 
 class RecordsRefused(Refusal):
@@ -25,14 +30,18 @@ class RecordErrors:
 
     def __init__(self) -> None:
         self._errors: list[tuple[int, str]] = []
+        self.full = False
+        """True if no more errors are collected."""
         self._any_timestamp_error = False
 
     def add_timestamp_error(self, index: int, message: str) -> None:
         self._any_timestamp_error = True
-        self._errors.append((index, message))
+        self.add(index, message)
 
     def add(self, index: int, message: str) -> None:
-        self._errors.append((index, message))
+        if len(self._errors) < RECORD_ERRORS_MAX:
+            self._errors.append((index, message))
+        self.full = len(self._errors) == RECORD_ERRORS_MAX
 
     def raise_if_any(self) -> None:
         """Raise RecordsRefused if a record has an error: INVALID_TIMESTAMP if any timestamp has, else INVALID_RECORD.
@@ -44,5 +53,7 @@ class RecordErrors:
         shown = "; ".join(f"record {index}: {message}" for index, message in self._errors[:RECORDS_IN_MESSAGE_MAX])
         hidden = len(self._errors) - RECORDS_IN_MESSAGE_MAX
         more = f" (and {hidden} more)" if hidden > 0 else ""
+        if self.full:
+            more = f" (and {hidden} more; the check stopped there)"
         error = ErrorCode.INVALID_TIMESTAMP if self._any_timestamp_error else ErrorCode.INVALID_RECORD
         raise RecordsRefused(error, f"{shown}{more}", tuple(self._errors))

@@ -6,14 +6,15 @@ Checks of every batch: magic, sizes, checksum, counts. Checks of a batch from a 
 - a batch with a producer id has a sequence;
 - timestamps are within the bounds of the topic.
 
-Records are decoded only if a check or a conversion needs them: keys on a compacted topic, a lower bound of timestamps,
-the conversion to the codec of the topic, or `odradek.validate.records=all`
-(docs/decisions/0002-record-validation.md).
+Records are decoded (`odradek.storage.batches.record_checks`) only if a check or a conversion needs them: keys on a
+compacted topic, a lower bound of timestamps, the conversion to the codec of the topic, or
+`odradek.validate.records=all` (docs/decisions/0002-record-validation.md).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -30,13 +31,10 @@ from odradek.protocol.batch import (
     MAGIC,
     MAGIC_AT,
     MAX_TIMESTAMP_AT,
-    NO_TIMESTAMP,
     BatchHeader,
     Compression,
     ControlType,
-    build_batch,
     control_type,
-    iter_records,
     parse_end_txn_marker,
     plain_end_txn_marker,
     read_header,
@@ -44,21 +42,30 @@ from odradek.protocol.batch import (
     verify_crc,
 )
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
-from odradek.protocol.primitives import INT64_MAX
-from odradek.storage.batches.record_errors import RecordErrors
+from odradek.storage.batches.record_checks import (
+    SLICE_UNITS,
+    begin,
+    check_records,
+    newest_timestamp,
+    recompressed,
+    target_codec,
+    timestamp_error,
+)
 from odradek.storage.batches.scan import BATCH_BYTES_MAX
-from odradek.storage.config import COMPRESSION_AS_PRODUCED, UNCOMPRESSED, LogConfig
+from odradek.storage.batches.work import WorkSlice, run_unsliced
 from odradek.storage.producers.entry import EndMarker, Origin
 
 if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
+    from odradek.storage.batches.work import SlicedWork
+    from odradek.storage.config import LogConfig
 
 LEGACY_MESSAGE_BYTES_MIN = 14
 """Minimum bytes after the length field of any message format (Kafka's `LegacyRecord.RECORD_OVERHEAD_V0`)."""
-RECORD_BYTES_MAX = 128 * 1024 * 1024
-"""Maximum bytes of the decompressed records of one batch.
+CONTROL_BYTES_MAX = 64 * 1024
+"""Maximum bytes of the decompressed records of a control batch.
 
-It limits the memory that a small compressed batch can use.
+Kafka's control batches have one record of fewer than 100 bytes, and are not compressed.
 """
 
 _FRAME = Struct(">qiib")  # base offset, length, leader epoch, magic
@@ -98,11 +105,20 @@ class CheckedBatch:
 
 
 def check_leader_append(
-    records: Buffer, origin: Origin, config: LogConfig, *, now_ms: int, allow_zstd: bool = True
+    records: Buffer,
+    origin: Origin,
+    config: LogConfig,
+    *,
+    now_ms: int,
+    allow_zstd: bool = True,
+    work: WorkSlice | None = None,
 ) -> list[CheckedBatch]:
     """Validate the batches of an append by a leader. Return them; the caller assigns their offsets.
 
+    `work` counts the work on records of a client's batch. Without it, the check has no pause.
+
     Raises:
+        RecordCheckPending: The check of a client's records needs more than one slice of `work`.
         Refusal: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE.
     """
     view = memoryview(records)
@@ -122,16 +138,29 @@ def check_leader_append(
         batch = _to_checked_batch(view, position, header)
         if client:
             _check_header(header)
+        content = view[position : position + header.size]
         if header.is_control:
-            batch.marker = read_marker(view[position : position + header.size], header)
-        else:
-            batch = _check_content(view[position : position + header.size], batch, origin, config, now_ms)
-        if config.log_append_time:
-            batch.set_timestamp(batch.header.attributes | LOG_APPEND_TIME, now_ms)
-            if batch.marker is not None:
-                batch.marker = replace(batch.marker, timestamp=now_ms)
-        checked.append(batch)
+            batch.marker = read_marker(content, header)
+        elif client:
+            error = _header_error(header, config, now_ms)
+            if error is not None or config.checks_records or (config.converts and _needs_codec(header, config)):
+                examined = partial(_examined, content, batch, config, now_ms, error)
+                if work is None:
+                    return [run_unsliced(examined(WorkSlice(SLICE_UNITS)))]
+                return [begin(examined(work), header, config)]
+        elif origin is not Origin.RAFT_LEADER and config.converts and _needs_codec(header, config):
+            batch = run_unsliced(_converted(content, batch, config, WorkSlice(SLICE_UNITS)))
+        checked.append(_stamped(batch, config, now_ms))
     return checked
+
+
+def _stamped(batch: CheckedBatch, config: LogConfig, now_ms: int) -> CheckedBatch:
+    """Set the timestamp of the append, if the topic has LogAppendTime. Return the batch."""
+    if config.log_append_time:
+        batch.set_timestamp(batch.header.attributes | LOG_APPEND_TIME, now_ms)
+        if batch.marker is not None:
+            batch.marker = replace(batch.marker, timestamp=now_ms)
+    return batch
 
 
 def check_replicated(records: Buffer, leader_epoch: int | None = None) -> list[tuple[BatchHeader, EndMarker | None]]:
@@ -168,7 +197,7 @@ def read_marker(batch: Buffer, header: BatchHeader) -> EndMarker | None:
     if plain is not None:
         return EndMarker(not plain[0], plain[1], header.base_timestamp)
     try:
-        for record in records_of(batch, header, max_decompressed_bytes=RECORD_BYTES_MAX):
+        for record in records_of(batch, header, max_decompressed_bytes=CONTROL_BYTES_MAX):
             kind = control_type(record.key)
             if kind not in {ControlType.ABORT, ControlType.COMMIT}:
                 return None
@@ -249,104 +278,63 @@ def _check_header(header: BatchHeader) -> None:
         raise _invalid(f"producer {header.producer_id} sent a batch without a sequence")
 
 
-def _check_content(
-    batch_bytes: memoryview, batch: CheckedBatch, origin: Origin, config: LogConfig, now_ms: int
-) -> CheckedBatch:
-    """Validate timestamps and keys of a data batch. Return the batch to append, which a codec conversion replaces."""
-    header = batch.header
-    if origin is Origin.CLIENT:
-        if header.timestamp_type:
-            raise Refusal(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type LogAppendTime")
-        if not config.log_append_time:
-            _check_header_timestamps(batch_bytes, header, config, now_ms)
-        bounded_below = config.message_timestamp_before_max_ms != INT64_MAX and not config.log_append_time
-        if config.compacted or config.validate_records_all or bounded_below:
-            newest = _check_records(batch_bytes, header, config, now_ms)
-            if newest != header.max_timestamp:
-                batch.set_timestamp(header.attributes, newest)
-    codec = _target_codec(config)
-    if codec is None or codec == header.attributes & COMPRESSION_MASK or origin is Origin.RAFT_LEADER:
-        return batch
-    return _convert(batch_bytes, header, codec, config)
+def _header_error(header: BatchHeader, config: LogConfig, now_ms: int) -> str | None:
+    """Return the error of the timestamps of a client's header, which bound those of the records; None if there is none.
 
-
-def _check_header_timestamps(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """Validate the timestamps of a header, which bound those of the records.
-
-    Records are decoded only if the header is out of bounds: the refusal then names the records that are.
+    Raise Refusal(INVALID_TIMESTAMP) if the header has a timestamp type that only a broker may set.
     """
-    for timestamp in (header.base_timestamp, header.max_timestamp):
-        error = _timestamp_error(timestamp, config, now_ms)
-        if error is not None:
-            _check_records(batch, header, config, now_ms)
-            raise Refusal(ErrorCode.INVALID_TIMESTAMP, error)  # all records are within bounds, only the header is not
-
-
-def _timestamp_error(timestamp: int, config: LogConfig, now_ms: int) -> str | None:
-    """Return the error message for a timestamp outside of the bounds of the topic, None if it is within them."""
-    if timestamp == NO_TIMESTAMP:
+    if header.timestamp_type:
+        raise Refusal(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type LogAppendTime")
+    if config.log_append_time:
         return None
-    if -config.message_timestamp_after_max_ms <= now_ms - timestamp <= config.message_timestamp_before_max_ms:
-        return None
-    return (
-        f"timestamp {timestamp} is outside of the range of the topic, from "
-        f"{now_ms - config.message_timestamp_before_max_ms} to {now_ms + config.message_timestamp_after_max_ms}"
+    return timestamp_error(header.base_timestamp, config, now_ms) or timestamp_error(
+        header.max_timestamp, config, now_ms
     )
 
 
-def _check_records(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> int:
-    """Validate each record of a client's batch. Return the largest timestamp."""
-    newest = NO_TIMESTAMP
-    errors = RecordErrors()
-    try:
-        for index, record in enumerate(iter_records(batch, max_decompressed_bytes=RECORD_BYTES_MAX)):
-            if record.offset != header.base_offset + index:
-                errors.add(index, f"offset {record.offset} instead of {header.base_offset + index}")
-            if record.key is None and config.compacted:
-                errors.add(index, "a record of a compacted topic must have a key")
-            if not config.log_append_time:
-                error = _timestamp_error(record.timestamp, config, now_ms)
-                if error is not None:
-                    errors.add_timestamp_error(index, error)
-            newest = max(newest, record.timestamp)
-    except Malformed as malformed:
-        raise _invalid(f"the records of the batch cannot be decoded: {malformed}") from malformed
-    errors.raise_if_any()
-    return newest
+def _needs_codec(header: BatchHeader, config: LogConfig) -> bool:
+    """Return True if the topic requires another codec than that of the batch."""
+    codec = target_codec(config)
+    return codec is not None and codec != header.attributes & COMPRESSION_MASK
 
 
-def _target_codec(config: LogConfig) -> Compression | None:
-    """Return the codec that `compression.type` of the topic requires, None if the producer chooses it."""
-    if config.compression_type == COMPRESSION_AS_PRODUCED:
-        return None
-    if config.compression_type == UNCOMPRESSED:
-        return Compression.NONE
-    return Compression[config.compression_type.upper()]
+def _examined(
+    content: memoryview, batch: CheckedBatch, config: LogConfig, now_ms: int, error: str | None, work: WorkSlice
+) -> SlicedWork[CheckedBatch]:
+    """Check the records of a client's batch. Return the batch to append, which a codec conversion replaces.
+
+    `error` is the error of the header's timestamps. Records are then decoded to name those that are out of bounds.
+    """
+    header = batch.header
+    newest, body = yield from check_records(content, header, config, now_ms, work)
+    if error is not None:
+        raise Refusal(ErrorCode.INVALID_TIMESTAMP, error)  # all records are within bounds, only the header is not
+    codec = target_codec(config)
+    if codec is not None and _needs_codec(header, config):
+        converted = yield from recompressed(header, body, newest, codec, config.compression_level, work)
+        batch = _to_converted(converted, config)
+    elif newest != header.max_timestamp:
+        batch.set_timestamp(header.attributes, newest)
+    return _stamped(batch, config, now_ms)
 
 
-def _convert(batch: memoryview, header: BatchHeader, codec: Compression, config: LogConfig) -> CheckedBatch:
-    """Return the batch with its records compressed by `codec`."""
-    try:
-        records = list(iter_records(batch, max_decompressed_bytes=RECORD_BYTES_MAX))
-    except Malformed as error:
-        raise _invalid(f"the records of the batch cannot be decoded: {error}") from error
-    if not records:
+def _converted(
+    content: memoryview, batch: CheckedBatch, config: LogConfig, work: WorkSlice
+) -> SlicedWork[CheckedBatch]:
+    """Return a batch that no client sent in the codec of the topic."""
+    header, codec = batch.header, target_codec(config)
+    assert codec is not None
+    if not header.record_count:
         raise _invalid("a batch without records cannot be converted")
-    converted = memoryview(
-        build_batch(
-            records,
-            base_offset=header.base_offset,
-            compression=codec,
-            level=config.compression_level,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            transactional=header.is_transactional,
-        )
-    )
-    new_header = read_header(converted)
-    _check_size(new_header, config)
-    return _to_checked_batch(converted, 0, new_header)
+    newest, body = yield from newest_timestamp(content, header, config, work)
+    converted = yield from recompressed(header, body, newest, codec, config.compression_level, work)
+    return _to_converted(converted, config)
+
+
+def _to_converted(converted: bytes, config: LogConfig) -> CheckedBatch:
+    header = read_header(converted)
+    _check_size(header, config)
+    return _to_checked_batch(memoryview(converted), 0, header)
 
 
 def _invalid(message: str) -> Refusal:

@@ -31,7 +31,10 @@ from odradek.protocol.batch import (
 )
 from odradek.protocol.compression import compress, decompress
 from odradek.protocol.record import RawRecord, at_base_timestamp, read_raw_records
-from odradek.storage.batches.validation import RECORD_BYTES_MAX
+from odradek.storage.batches.limits import RECORD_BYTES_MAX
+from odradek.storage.batches.validation import CONTROL_BYTES_MAX
+from odradek.storage.batches.work import PAUSE_UNITS, WorkSlice
+from odradek.storage.compaction.offset_map import LARGE_KEY_BYTES, key_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,12 +53,12 @@ A tuple (file, position, size) requests bytes, a function requests its call in a
 Steps = Generator[Step, Any, T]
 """Generator that yields steps, receives their results, and returns T."""
 
-PAUSE_UNITS = 128
-"""Work between two pauses, in units. A unit is the work on one record; 128 units take about half a millisecond."""
 BATCH_UNITS = 4
 """Work per batch, in units, in addition to its records and bytes."""
 SLICE_BYTES = 512 << 10
 """Bytes of batches that count as PAUSE_UNITS: they are read, verified, and in some cases written."""
+KEY_BYTES_PER_UNIT = 4096
+"""Bytes of a key that count as one more unit: the hash of the offset map needs about 5 microseconds for them."""
 IN_THREAD_BYTES_MIN = 4096
 """Compressed or decompressed bytes above which a codec runs in a thread.
 
@@ -63,23 +66,16 @@ Fewer compressed bytes decompress to a few MiB at most.
 """
 
 
-class WorkSlice:
-    """Counter of the work since the last pause of the compaction."""
-
-    def __init__(self) -> None:
-        self._remaining = PAUSE_UNITS
+class CleaningSlice(WorkSlice):
+    """Counter of the work of a compaction since its last pause."""
 
     def spend_on_batch(self, size: int) -> bool:
         """Count the work on a batch of `size` bytes. Return True if a pause is due."""
         return self.spend(BATCH_UNITS + size * PAUSE_UNITS // SLICE_BYTES)
 
-    def spend(self, units: int = 1) -> bool:
-        """Count `units` of work. Return True if a pause is due."""
-        self._remaining -= units
-        if self._remaining > 0:
-            return False
-        self._remaining = PAUSE_UNITS
-        return True
+    def spend_on_record(self, record: RawRecord) -> bool:
+        """Count the work on a record: its key is copied and hashed. Return True if a pause is due."""
+        return self.spend(1 if record.key is None else 1 + len(record.key) // KEY_BYTES_PER_UNIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +99,7 @@ class BatchFilter:
     bound: int
     now_ms: int
     delete_retention_ms: int
-    slice: WorkSlice
+    slice: CleaningSlice
 
     def clean(self, header: BatchHeader, batch: memoryview) -> Steps[Buffer | None]:
         """Return the bytes to write in place of `batch`: the same batch, a smaller one, or None.
@@ -124,18 +120,26 @@ class BatchFilter:
         if header.is_control and (not discardable or horizon is not None):
             return batch
         body = yield from decompressed(header, batch)
-        kept: list[RawRecord] = []
+        kept = bytearray()  # one byte per record: a batch can have millions of records
         tombstones = False
         for record in read_raw_records(body, header.record_count):
-            if self.slice.spend():
+            if self.slice.spend_on_record(record):
                 yield None
-            if header.is_control or self._retains(header, record, horizon):
-                kept.append(record)
-                tombstones = tombstones or not record.has_value
-        if not kept:
+            retained = True
+            if not header.is_control and header.base_offset + record.offset_delta <= self.offsets.latest_offset:
+                key = record.key
+                if key is None:
+                    retained = False
+                else:
+                    digest = key_digest(key) if len(key) <= LARGE_KEY_BYTES else (yield partial(key_digest, key))
+                    retained = self._retains(header, record, digest, horizon)
+            kept.append(retained)
+            tombstones = tombstones or (retained and not record.has_value)
+        count = kept.count(1)
+        if not count:
             return empty_batch(header) if keep_if_empty else None
         set_horizon = horizon is None and (tombstones or discardable)
-        if len(kept) == header.record_count and not set_horizon:
+        if count == header.record_count and not set_horizon:
             return batch
         if set_horizon:
             horizon = self.now_ms + self.delete_retention_ms
@@ -154,50 +158,48 @@ class BatchFilter:
             return header.last_offset == last.offset
         return header.is_control and header.producer_epoch == last.epoch
 
-    def _retains(self, header: BatchHeader, record: RawRecord, horizon: int | None) -> bool:
-        """Return True if the record is the newest of its key, or not checked yet, and not a tombstone to remove."""
-        offset = header.base_offset + record.offset_delta
-        if offset > self.offsets.latest_offset:
-            return True
-        if record.key is None or offset < self.offsets.get(record.key):
+    def _retains(self, header: BatchHeader, record: RawRecord, digest: bytes, horizon: int | None) -> bool:
+        """Return True if a checked record is the newest of its key, and not a tombstone to remove."""
+        if header.base_offset + record.offset_delta < self.offsets.get(digest):
             return False
         return record.has_value or horizon is None or self.now_ms < horizon
 
-    def _rebuild(
-        self, header: BatchHeader, body: Buffer, kept: list[RawRecord], horizon: int | None
-    ) -> Steps[Buffer | None]:
-        """Return a batch with the records `kept`.
+    def _rebuild(self, header: BatchHeader, body: Buffer, kept: bytearray, horizon: int | None) -> Steps[Buffer | None]:
+        """Return a batch with the records whose byte in `kept` is 1.
 
         A delete horizon is stored in place of the base timestamp (KIP-534).
         """
         append_time = header.max_timestamp if header.timestamp_type else None
-        first = header.base_timestamp + kept[0].timestamp_delta if append_time is None else append_time
-        base = first if horizon is None else horizon
+        base = horizon
         newest = NO_TIMESTAMP
-        pieces: list[Buffer] = []
-        for record in kept:
-            if self.slice.spend():
+        content = bytearray()
+        for record, retained in zip(read_raw_records(body, header.record_count), kept, strict=True):
+            if self.slice.spend_on_record(record):
                 yield None
+            if not retained:
+                continue
             timestamp = header.base_timestamp + record.timestamp_delta if append_time is None else append_time
+            base = timestamp if base is None else base
             newest = max(newest, timestamp)
             if timestamp - base == record.timestamp_delta:
-                pieces.append(body[record.start : record.end])
+                content += body[record.start : record.end]
             else:
-                pieces.append(at_base_timestamp(body, record, timestamp - base))
+                content += at_base_timestamp(body, record, timestamp - base)
+        assert base is not None
         rebuilt = replace(
             header,
             attributes=header.attributes & ~DELETE_HORIZON | (0 if horizon is None else DELETE_HORIZON),
             base_timestamp=base,
             max_timestamp=newest,
-            record_count=len(kept),
+            record_count=kept.count(1),
         )
         if header.compression is Compression.NONE:
-            return seal_batch(rebuilt, b"".join(pieces))
-        return (yield from in_thread_if_large(partial(_compressed, rebuilt, pieces), len(body)))
+            return seal_batch(rebuilt, content)
+        return (yield from in_thread_if_large(partial(_compressed, rebuilt, content), len(body)))
 
 
-def _compressed(header: BatchHeader, pieces: list[Buffer]) -> bytes:
-    return seal_batch(header, compress(header.compression, b"".join(pieces)))
+def _compressed(header: BatchHeader, content: bytearray) -> bytes:
+    return seal_batch(header, compress(header.compression, content))
 
 
 def in_thread_if_large(work: Callable[[], T], size: int) -> Steps[T]:
@@ -224,7 +226,7 @@ def marker_kind(header: BatchHeader, batch: memoryview) -> ControlType | None:
     """
     if header.record_count == 0:
         return None
-    return control_type(next(iter_records(batch, max_decompressed_bytes=RECORD_BYTES_MAX)).key)
+    return control_type(next(iter_records(batch, max_decompressed_bytes=CONTROL_BYTES_MAX)).key)
 
 
 def empty_batch(header: BatchHeader) -> bytes:

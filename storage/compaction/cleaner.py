@@ -21,6 +21,7 @@ from __future__ import annotations
 from asyncio import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from odradek.invariants.storage import COMPACTION_BOUND
@@ -29,9 +30,16 @@ from odradek.protocol.errors import Malformed
 from odradek.protocol.primitives import INT64_MAX
 from odradek.protocol.record import read_raw_records
 from odradek.storage.compaction import selection
-from odradek.storage.compaction.batch_filter import BatchFilter, LastRecord, Steps, WorkSlice, decompressed, marker_kind
+from odradek.storage.compaction.batch_filter import (
+    BatchFilter,
+    CleaningSlice,
+    LastRecord,
+    Steps,
+    decompressed,
+    marker_kind,
+)
 from odradek.storage.compaction.cleaned_transactions import CleanedTransactions
-from odradek.storage.compaction.offset_map import OffsetMap
+from odradek.storage.compaction.offset_map import LARGE_KEY_BYTES, OffsetMap, key_digest
 from odradek.storage.files import names
 from odradek.storage.segment.segment import Segment
 
@@ -126,7 +134,7 @@ class Cleaning:
         self._pace = pace
         self._now_ms = now_ms
         self._initial_state = log.local.truncation.count, log.cleaned_to
-        self._slice = WorkSlice()
+        self._slice = CleaningSlice()
         self._offsets = OffsetMap(limits.dedupe_buffer_size, limits.load_factor)
         self._moved_bytes = 0
 
@@ -257,9 +265,12 @@ class Cleaning:
                 body = yield from decompressed(header, batch)
                 for record in read_raw_records(body, header.record_count):
                     offset = header.base_offset + record.offset_delta
-                    if record.key is not None and offset >= first and not self._offsets.put(record.key, offset):
-                        return False
-                    if self._slice.spend():
+                    key = record.key
+                    if key is not None and offset >= first:
+                        digest = key_digest(key) if len(key) <= LARGE_KEY_BYTES else (yield partial(key_digest, key))
+                        if not self._offsets.put(digest, offset):
+                            return False
+                    if self._slice.spend_on_record(record):
                         yield None
             self._offsets.note_offset(header.last_offset)
             return True

@@ -24,6 +24,16 @@ One large table would block the event loop for tens of milliseconds when it grow
 """
 
 
+LARGE_KEY_BYTES = 256 * 1024
+"""Bytes of a key above which its hash is computed in a thread: about 0.3 ms. A compressed batch can have larger keys
+than max.message.bytes."""
+
+
+def key_digest(key: Buffer) -> bytes:
+    """Return the hash that represents a key."""
+    return blake2b(key, digest_size=DIGEST_BYTES).digest()
+
+
 class OffsetMap:
     """Newest offset of each key. `latest_offset` is the last offset checked; later records are not in the map."""
 
@@ -37,14 +47,13 @@ class OffsetMap:
     def __len__(self) -> int:
         return self.entries_max - self._free
 
-    def put(self, key: Buffer, offset: int) -> bool:
-        """Set the offset of a key.
+    def put(self, digest: bytes, offset: int) -> bool:
+        """Set the offset of the key with the hash `digest` (`key_digest`).
 
         Return False without a change if the map is full, also for a known key, as in Kafka.
         """
         if not self._free:
             return False
-        digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
         table = self._tables[digest[0] % TABLES]
         if digest not in table:
             self._free -= 1
@@ -52,9 +61,8 @@ class OffsetMap:
         self.latest_offset = offset
         return True
 
-    def get(self, key: Buffer) -> int:
-        """Return the newest offset of the key; NOT_FOUND if it is not in the map."""
-        digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
+    def get(self, digest: bytes) -> int:
+        """Return the newest offset of the key with the hash `digest`; NOT_FOUND if it is not in the map."""
         return self._tables[digest[0] % TABLES].get(digest, NOT_FOUND)
 
     def note_offset(self, offset: int) -> None:

@@ -34,6 +34,7 @@ from odradek.storage.log.append import AppendInfo, prepare_follower_append, prep
 from odradek.storage.log.empty_markers import EmptyMarkers
 from odradek.storage.log.local_log import LocalLog
 from odradek.storage.log.reads import LogReader, aborted_transactions, batch_out_of_range
+from odradek.storage.log.timestamps import UnlimitedLookUps
 from odradek.storage.producers.entry import Origin
 from odradek.storage.recovery.loader import load
 from odradek.storage.recovery.producer_replay import Replay, replay_producers
@@ -43,11 +44,13 @@ if TYPE_CHECKING:
 
     from odradek.invariants.invariant import Invariant, InvariantViolation
     from odradek.protocol.schema import Buffer
+    from odradek.storage.batches.validation import CheckedBatch
+    from odradek.storage.batches.work import WorkSlice
     from odradek.storage.config import LogConfig
     from odradek.storage.disk.port import Disk
     from odradek.storage.log.append import PreparedAppend
     from odradek.storage.log.reads import ColdRead, ReadResult
-    from odradek.storage.log.timestamps import TimestampAndOffset
+    from odradek.storage.log.timestamps import LookUps, TimestampAndOffset
     from odradek.storage.recovery.loaded_log import LoadedLog, OpenOptions
     from odradek.storage.segment.segment import Segment
 
@@ -131,13 +134,18 @@ class PartitionLog:
         guard: int = 0,
         transaction_version: int = -1,
         allow_zstd: bool = True,
+        work: WorkSlice | None = None,
+        checked: CheckedBatch | None = None,
     ) -> AppendInfo:
         """Check `records`, assign offsets, and write them. The buffer is not changed.
 
         `guard` is the result of `ProducerState.start_verification`. `transaction_version` is that of a marker
-        (WriteTxnMarkers v2). `allow_zstd` is False for Produce below v7.
+        (WriteTxnMarkers v2). `allow_zstd` is False for Produce below v7. `work` bounds the check of records in this
+        call; without it, the check has no pause. `checked` is the result of a check that was longer.
 
         Raises:
+            RecordCheckPending: The check of the records needs more than one slice of `work`. Nothing was written. The
+                caller completes the check, and calls this method again with its result.
             Refusal: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
                 UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
                 TRANSACTION_COORDINATOR_FENCED or NOT_ENOUGH_REPLICAS. Nothing was written and nothing has changed.
@@ -147,7 +155,10 @@ class PartitionLog:
         if local.failed or local.closed or local.truncation.unsynced is not None:
             local.check_writable()
         producers, config = self.producers, self.config
-        batches = check_leader_append(records, origin, config, now_ms=now_ms, allow_zstd=allow_zstd)
+        if checked is None:
+            batches = check_leader_append(records, origin, config, now_ms=now_ms, allow_zstd=allow_zstd, work=work)
+        else:
+            batches = [checked]
         if origin is Origin.CLIENT and (first := batches[0].header).has_producer:
             earlier = producers.duplicate_of(first)
             if earlier is not None:
@@ -337,20 +348,20 @@ class PartitionLog:
         """Return (producer id, first offset) of each aborted transaction that may have records in `result`."""
         return aborted_transactions(self.segments, self.log_end_offset, fetch_offset, result)
 
-    async def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+    async def offset_for_timestamp(self, timestamp: int, look_ups: LookUps | None = None) -> TimestampAndOffset | None:
         """Return (timestamp, offset, leader epoch) of the first record with a timestamp of at least `timestamp` (ms).
 
-        Return None if there is none.
+        Return None if there is none. `look_ups` limits the work on large batches, over all logs of a broker.
         """
-        interval = self.config.index_interval_bytes
-        return await self._reader.first_at_or_after(timestamp, self.log_start_offset, interval=interval)
+        look_ups = look_ups or UnlimitedLookUps()
+        return await self._reader.first_at_or_after(timestamp, self.log_start_offset, self.config, look_ups)
 
-    async def max_timestamp_offset(self) -> TimestampAndOffset | None:
+    async def max_timestamp_offset(self, look_ups: LookUps | None = None) -> TimestampAndOffset | None:
         """Return (timestamp, offset, leader epoch) of the first record with the newest timestamp.
 
-        Return None if no record has a timestamp.
+        Return None if no record has a timestamp. `look_ups` limits the work on large batches.
         """
-        return await self._reader.newest(interval=self.config.index_interval_bytes)
+        return await self._reader.newest(self.config, look_ups or UnlimitedLookUps())
 
     # ---- files ------------------------------------------------------------------------------------------------------
 

@@ -6,24 +6,26 @@ the page cache. At the first piece that is not there, the read becomes a `ColdRe
 
 from __future__ import annotations
 
+from asyncio import sleep
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from odradek.protocol.batch import HEADER_BYTES, iter_batches
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
-from odradek.storage.log import timestamps
-from odradek.storage.segment.lookup import EXTENT_BYTES, batch_extent, locate, resume, run
+from odradek.storage.log.timestamps import LongWork, TimestampSearch
+from odradek.storage.segment.lookup import EXTENT_BYTES, batch_extent, locate, resume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from odradek.protocol.batch import BatchHeader
     from odradek.protocol.schema import Buffer
+    from odradek.storage.config import LogConfig
     from odradek.storage.disk.port import Disk
     from odradek.storage.log.local_log import LocalLog
     from odradek.storage.log.removal import Hold
-    from odradek.storage.log.timestamps import TimestampAndOffset
+    from odradek.storage.log.timestamps import LookUps, Search, TimestampAndOffset
     from odradek.storage.segment.lookup import Piece
     from odradek.storage.segment.segment import Segment
     from odradek.storage.segment.segments import Segments
@@ -203,28 +205,70 @@ class LogReader:
             # position.
             raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was truncated during the read")
 
-    async def first_at_or_after(self, timestamp: int, start_offset: int, *, interval: int) -> TimestampAndOffset | None:
+    async def first_at_or_after(
+        self, timestamp: int, start_offset: int, config: LogConfig, look_ups: LookUps
+    ) -> TimestampAndOffset | None:
         """Return (timestamp, offset, leader epoch) of the first record with a timestamp of at least `timestamp` (ms).
 
         Only records from `start_offset` on count. Return None if there is none.
         """
-        return await self._search(
-            timestamps.first_at_or_after(self._segments, self._disk, timestamp, start_offset, interval=interval)
-        )
+        search = self._new_search(config, look_ups)
+        return await self._run(search.first_at_or_after(timestamp, start_offset), look_ups)
 
-    async def newest(self, *, interval: int) -> TimestampAndOffset | None:
+    async def newest(self, config: LogConfig, look_ups: LookUps) -> TimestampAndOffset | None:
         """Return (timestamp, offset, leader epoch) of the first record with the newest timestamp.
 
         Return None if no record has a timestamp.
         """
-        return await self._search(timestamps.newest(self._segments, self._disk, interval=interval))
+        return await self._run(self._new_search(config, look_ups).newest(), look_ups)
 
-    async def _search(self, search: Generator[Piece, Buffer, TimestampAndOffset | None]) -> TimestampAndOffset | None:
+    def _new_search(self, config: LogConfig, look_ups: LookUps) -> TimestampSearch:
+        return TimestampSearch(
+            self._local.directory,
+            self._segments,
+            self._disk,
+            config.index_interval_bytes,
+            config.max_message_bytes,
+            look_ups.tables,
+        )
+
+    async def _run(self, search: Search, look_ups: LookUps) -> TimestampAndOffset | None:
+        """Run a look-up: read pieces, decompress in threads, and let other tasks run at each pause."""
         hold = self._local.hold()
+        permitted: LongWork | None = None
+        truncations = self._local.truncation.count
         try:
-            return await run(search)
+            request = next(search)
+            while True:
+                result: Any = None
+                if isinstance(request, tuple):
+                    file, position, size = request
+                    result = file.read_warm(position, size)
+                    if result is None:
+                        result = await file.read_cold(position, size)
+                elif isinstance(request, LongWork):
+                    if permitted is not None:
+                        look_ups.end(permitted.memory_bytes)
+                        permitted = None
+                    await look_ups.start(request.records, request.memory_bytes)
+                    permitted = request
+                elif request is None:
+                    await sleep(0)
+                else:
+                    try:
+                        result = await self._disk.in_thread(request)
+                    except Malformed as error:
+                        request = search.throw(error)
+                        continue
+                request = search.send(result)
+        except StopIteration as stop:
+            found: TimestampAndOffset | None = stop.value
+            return found
         finally:
+            if permitted is not None:
+                look_ups.end(permitted.memory_bytes)
             del hold
+            self._check_not_truncated(truncations)  # replaces an error that the read of truncated bytes has raised
 
 
 def aborted_transactions(

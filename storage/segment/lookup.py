@@ -1,6 +1,6 @@
 """Find batches in segments by generators that request pieces of files and receive their bytes.
 
-The caller of a generator decides how the pieces are read: `run` suspends only for pieces that are not in the page
+The caller of a generator decides how the pieces are read: `resume` suspends only for pieces that are not in the page
 cache, `run_now` waits for the disk.
 """
 
@@ -49,17 +49,8 @@ def run_now(reading: Generator[Piece, Buffer, T]) -> T:
         return cast("T", stop.value)
 
 
-async def run(reading: Generator[Piece, Buffer, T]) -> T:
-    """Run the generator to its end. Suspend only for pieces that are not in the page cache."""
-    try:
-        piece = next(reading)
-    except StopIteration as stop:
-        return cast("T", stop.value)
-    return await resume(reading, piece)
-
-
 async def resume(reading: Generator[Piece, Buffer, T], piece: Piece) -> T:
-    """Run a generator that has requested `piece` to its end, as `run` does."""
+    """Run a generator that has requested `piece` to its end. Suspend only for pieces that are not in the page cache."""
     while True:
         file, position, size = piece
         data = file.read_warm(position, size)

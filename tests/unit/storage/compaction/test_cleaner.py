@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,19 +14,21 @@ import odradek.storage.compaction.cleaner
 from odradek.protocol.batch import BatchHeader, Compression, build_batch, iter_batches
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.record import RawRecord, read_raw_records
-from odradek.storage.compaction.batch_filter import PAUSE_UNITS, SLICE_BYTES
+from odradek.storage.batches.work import PAUSE_UNITS
+from odradek.storage.compaction.batch_filter import SLICE_BYTES
 from odradek.storage.compaction.cleaner import CleanerLimits, cleanable
-from odradek.storage.compaction.offset_map import ENTRY_BYTES
+from odradek.storage.compaction.offset_map import ENTRY_BYTES, LARGE_KEY_BYTES, key_digest
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.log.reads import ColdRead
 from odradek.storage.segment.segment import Segment
 from tests.support.cleaning import clean, fetched, latest
+from tests.support.crafted import traced_peak
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, append, headers, marker, open_log, produced, read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, cleanup_policy=("compact",))
@@ -137,6 +140,41 @@ async def test_compaction_pauses_after_a_number_of_records(
     assert max(slices.records) <= PAUSE_UNITS
     assert len(fetched(log, committed=False)) == 900
     log.close(clean=True)
+
+
+async def test_memory_of_a_compaction_does_not_grow_with_the_number_of_records(disk: OsDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path), replace(CONFIG, segment_bytes=200_000, cleanup_policy=("delete",)))
+    count = 20_000
+    rows = [(b"k%d" % number, b"", NOW_MS, ()) for number in range(count)]
+    for data in (build_batch(rows, compression=Compression.ZSTD), build_batch(rows[:1])):
+        append(log, data)
+    log.roll(NOW_MS)
+    log.update_config(CONFIG)
+    with traced_peak() as peak:
+        await clean(log, limits=CleanerLimits(dedupe_buffer_size=1 << 23, load_factor=0.9, io_buffer_size=1 << 17))
+    assert [record.offset for record in fetched(log, committed=False)] == list(range(1, count + 1))
+    assert peak.bytes < count * (ENTRY_BYTES + 120), "a record has 13 bytes, and is rewritten once"
+
+
+async def test_hash_of_a_large_key_is_computed_in_a_thread(
+    disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(disk, str(tmp_path), replace(CONFIG, segment_bytes=1 << 20))
+    keys = [bytes(LARGE_KEY_BYTES + 1), b"small", bytes(LARGE_KEY_BYTES + 1)]
+    for key in keys:
+        append(log, build_batch([(key, b"v", NOW_MS, ())], compression=Compression.ZSTD))
+    log.roll(NOW_MS)
+    hashed: list[int] = []
+
+    async def in_thread(work: Callable[[], Any]) -> Any:
+        if isinstance(work, partial) and work.func is key_digest:
+            hashed.append(len(work.args[0]))
+        return work()
+
+    monkeypatch.setattr(disk, "in_thread", in_thread)
+    await clean(log)
+    assert hashed == [LARGE_KEY_BYTES + 1] * 4, "two records, each for the map and for the filter"
+    assert [record.offset for record in fetched(log, committed=False)] == [1, 2]
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -13,6 +13,7 @@ from odradek.broker.config.properties import Config
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.coordinators.marker_writer import MarkerWriter
 from odradek.broker.coordinators.txn_verification import TransactionVerifier
+from odradek.broker.fetch.record_jobs import RecordJobs
 from odradek.broker.fetch.sessions import FetchSessions
 from odradek.broker.partition.registry import Partitions
 from odradek.broker.quorum.network import PeerRaftNetwork
@@ -66,6 +67,7 @@ class BrokerContext:
     budget: ByteBudget
     suspected_leaders: SuspectedLeaders
     partitions: Partitions
+    record_jobs: RecordJobs
     fetch_sessions: FetchSessions
     replica_fetches: ReplicaFetches
     groups: GroupCoordinator

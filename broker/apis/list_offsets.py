@@ -5,6 +5,8 @@ Behavior:
   log end offset for replicas and debugging consumers (replica id -2).
 * By timestamp: the first record with that timestamp or a later one. If its offset is not visible to the reader yet, the
   result is "not found" (-1, -1).
+* A look-up decodes each large batch once, in slices, and a bounded number of records. Beyond these bounds, the result
+  is the first offset of a batch with such a timestamp (docs/decisions/0072-bounded-record-work.md).
 * Earliest and latest need no read from disk. Spark's executors request both in each poll.
 
 Errors:
@@ -21,6 +23,7 @@ Version notes:
   log.
 """
 
+from asyncio import sleep
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
@@ -61,6 +64,8 @@ MIN_VERSIONS: Final = {
 }
 NOT_FOUND: Final = (-1, -1, -1)
 LEADER_EPOCH_MIN_VERSION: Final = 4
+SEARCHES_PER_TURN: Final = 4
+"""Look-ups by timestamp that run before the event loop runs other tasks. Each takes up to 1 ms."""
 
 
 @dataclass(slots=True)
@@ -154,10 +159,13 @@ def _look_up(partition: Partition, request: ListOffsetsRequest, timestamp: int) 
 async def _search(
     context: BrokerRequestContext, request: ListOffsetsRequest, response: ListOffsetsResponse, searches: list[_Search]
 ) -> ListOffsetsResponse:
-    for search in searches:
+    look_ups = context.broker.record_jobs.look_ups(context.session)
+    for number, search in enumerate(searches, 1):
+        if number % SEARCHES_PER_TURN == 0:
+            await sleep(0)
         partition, log = search.partition, search.partition.log
         newest = search.timestamp == MAX_TIMESTAMP
-        reading = log.max_timestamp_offset() if newest else log.offset_for_timestamp(search.timestamp)
+        reading = log.max_timestamp_offset(look_ups) if newest else log.offset_for_timestamp(search.timestamp, look_ups)
         try:
             position = await partition.complete_read(reading)
             partition.check_readable()  # the partition can have changed its role during the read

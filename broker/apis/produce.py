@@ -7,6 +7,8 @@ Behavior:
 * acks=all (-1) waits for the high watermark. acks=1 waits for the leader: for its append, or for its flush if
   `flush.messages` is set. acks=0 has no response: an error closes the connection.
 * A duplicate of one of the producer's last five batches is not appended. Its response is that of the first attempt.
+* Records are checked or converted if the topic requires it. A check of more than one slice suspends the connection:
+  its later requests wait, so the order of its batches does not change (docs/decisions/0072-bounded-record-work.md).
 * Transactional batches are verified (KIP-890): see `odradek.broker.coordinators.txn_verification`.
 * A partition stores a bounded number of producer states. A new producer replaces the one that was idle longest, if that
   was at least 15 minutes. Otherwise the new producer receives NOT_ENOUGH_REPLICAS with an error message, and retries.
@@ -14,7 +16,8 @@ Behavior:
 Errors:
 * For the whole request: TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 * Per partition: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID, CORRUPT_MESSAGE,
-  INVALID_RECORD, INVALID_TOPIC_EXCEPTION for internal topics, INVALID_REQUIRED_ACKS, the error of the verification,
+  INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE (also for records that exceed their bounds when decompressed),
+  INVALID_TOPIC_EXCEPTION for internal topics, INVALID_REQUIRED_ACKS, the error of the verification,
   NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
   KAFKA_STORAGE_ERROR; after the append REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER.
 
@@ -30,8 +33,9 @@ Version notes:
 
 from asyncio import Future
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
 
 import structlog
 
@@ -59,7 +63,10 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.schema import Buffer
 from odradek.protocol.special_values import ACKS_ALL, UNKNOWN_OFFSET
-from odradek.storage.batches.record_errors import RecordsRefused
+from odradek.storage.batches.record_checks import SLICE_UNITS, RecordCheckPending
+from odradek.storage.batches.record_errors import RECORD_ERRORS_MAX, RecordsRefused
+from odradek.storage.batches.validation import CheckedBatch
+from odradek.storage.batches.work import WorkSlice
 from odradek.storage.producers.entry import Origin
 from odradek.storage.producers.state import NO_GUARD
 
@@ -87,6 +94,7 @@ ERRORS_WITH_MESSAGE: Final = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMEST
 _logger = structlog.get_logger(__name__)
 
 Response = ProduceResponse | None
+Result = Response | Awaitable[Response] | Ordered[ProduceResponse]
 
 
 @dataclass(slots=True)
@@ -109,11 +117,17 @@ class _Produce:
     timeout_ms: int
     response: ProduceResponse
     entries: list[_Entry]
+    appended: int = 0
+    """Number of entries that were appended or refused."""
+    waiting: list[tuple[_Entry, int]] = field(default_factory=list)
+    """Entries whose acknowledgment has to wait, with the log end offset after their batch."""
+    work: WorkSlice = field(default_factory=partial(WorkSlice, SLICE_UNITS))
+    """Work on records since the last turn of the event loop, over all entries."""
+    record_errors: int = 0
+    """Errors of single records in the response."""
 
 
-def handle(
-    context: BrokerRequestContext, request: ProduceRequest
-) -> Response | Awaitable[Response] | Ordered[ProduceResponse]:
+def handle(context: BrokerRequestContext, request: ProduceRequest) -> Result:
     transactional = any(is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data)
     if transactional and not _may_transact(context, request.transactional_id):
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -214,47 +228,90 @@ def _set_outcomes(entries: Sequence[_Entry], outcomes: Sequence[Outcome]) -> Non
         entry.outcome = outcome
 
 
-def _append_verified(produce: _Produce, outcomes: Sequence[Outcome]) -> "Response | Awaitable[Response]":
+def _append_verified(produce: _Produce, outcomes: Sequence[Outcome]) -> Any:
     _set_outcomes(_transactional(produce), outcomes)
     return _append(produce)
 
 
-def _append(produce: _Produce) -> "Response | Awaitable[Response]":
-    acks = produce.acks
-    now_ms = produce.context.now_ms
-    waiting: list[tuple[_Entry, int]] = []
-    for entry in produce.entries:
-        result, partition, outcome = entry.result, entry.partition, entry.outcome
+def _append(produce: _Produce) -> Result:
+    """Append the batches in the order of the request. A check of more than one slice suspends the connection."""
+    try:
+        _append_entries(produce)
+    except RecordCheckPending as pending:
+        return Ordered(_append_later(produce, pending))
+    return _commit(produce) if produce.waiting else _finish(produce)
+
+
+async def _append_later(produce: _Produce, pending: RecordCheckPending | None) -> Any:
+    """Complete the check of the next entry and of each later one; append them in the order of the request."""
+    context = produce.context
+    jobs = context.broker.record_jobs
+    while pending is not None:
+        entry = produce.entries[produce.appended]
         try:
-            if isinstance(outcome, Refusal):
-                result.error_message = outcome.message
-                raise outcome
-            info = partition.append(entry.records, origin=Origin.CLIENT, now_ms=now_ms, guard=outcome, acks=acks)
+            checked = await jobs.complete_check(pending, entry.partition.log.disk, context.session)
         except Refusal as refusal:
-            if not isinstance(outcome, Refusal) and refusal.error not in WITHOUT_LOG_START:
-                result.log_start_offset = partition.log.log_start_offset
-            _refuse(produce, result, entry.topic, refusal)
-            continue
-        result.base_offset = info.first_offset
-        result.log_append_time_ms = info.log_append_time
-        result.log_start_offset = info.log_start_offset
-        end = info.last_offset + 1
-        reached = partition.log.high_watermark if acks == ACKS_ALL else partition.watermarks.acknowledged_offset
-        if acks != ACKS_NONE and (reached < end or not partition.leads):
-            waiting.append((entry, end))
-        elif acks == ACKS_ALL and not partition.maximal_isr_suffices:
-            _set_error(produce, result, entry.topic, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-    if waiting:
-        return _commit(produce, waiting)
-    return _finish(produce)
+            _append_refused(produce, entry, refusal)
+        else:
+            _append_entry(produce, entry, checked)
+        produce.appended += 1
+        try:
+            _append_entries(produce)
+            pending = None
+        except RecordCheckPending as next_one:
+            pending = next_one
+    return _commit(produce) if produce.waiting else _finish(produce)
+
+
+def _append_entries(produce: _Produce) -> None:
+    entries = produce.entries
+    while produce.appended < len(entries):
+        _append_entry(produce, entries[produce.appended])
+        produce.appended += 1
+
+
+def _append_entry(produce: _Produce, entry: _Entry, checked: CheckedBatch | None = None) -> None:
+    """Append the batch of one entry, and set its result. Raise RecordCheckPending if its check needs more slices."""
+    acks, result, partition, outcome = produce.acks, entry.result, entry.partition, entry.outcome
+    try:
+        if isinstance(outcome, Refusal):
+            result.error_message = outcome.message
+            raise outcome
+        info = partition.append(
+            entry.records,
+            origin=Origin.CLIENT,
+            now_ms=produce.context.now_ms,
+            guard=outcome,
+            acks=acks,
+            work=produce.work,
+            checked=checked,
+        )
+    except Refusal as refusal:
+        _append_refused(produce, entry, refusal)
+        return
+    result.base_offset = info.first_offset
+    result.log_append_time_ms = info.log_append_time
+    result.log_start_offset = info.log_start_offset
+    end = info.last_offset + 1
+    reached = partition.log.high_watermark if acks == ACKS_ALL else partition.watermarks.acknowledged_offset
+    if acks != ACKS_NONE and (reached < end or not partition.leads):
+        produce.waiting.append((entry, end))
+    elif acks == ACKS_ALL and not partition.maximal_isr_suffices:
+        _set_error(produce, result, entry.topic, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+
+def _append_refused(produce: _Produce, entry: _Entry, refusal: Refusal) -> None:
+    if not isinstance(entry.outcome, Refusal) and refusal.error not in WITHOUT_LOG_START:
+        entry.result.log_start_offset = entry.partition.log.log_start_offset
+    _refuse(produce, entry.result, entry.topic, refusal)
 
 
 # ---- stage two ------------------------------------------------------------------------------------------------------
 
 
-def _commit(produce: _Produce, waiting: list[tuple[_Entry, int]]) -> Awaitable[Response]:
+def _commit(produce: _Produce) -> Awaitable[Response]:
     wait: CommitWait[Response] = CommitWait(produce.response)
-    for entry, end in waiting:
+    for entry, end in produce.waiting:
         partition = entry.partition
         settle = _settler(produce, entry)
         if produce.acks == ACKS_ALL:
@@ -283,7 +340,9 @@ def _refuse(produce: _Produce, result: PartitionProduceResponse, topic: str, ref
     if refusal.error in ERRORS_WITH_MESSAGE:
         result.error_message = refusal.message
     if isinstance(refusal, RecordsRefused):
-        result.record_errors = [BatchIndexAndErrorMessage(index, text) for index, text in refusal.record_errors]
+        errors = refusal.record_errors[: RECORD_ERRORS_MAX - produce.record_errors]
+        produce.record_errors += len(errors)
+        result.record_errors = [BatchIndexAndErrorMessage(index, text) for index, text in errors]
     _set_error(produce, result, topic, refusal.error)
 
 

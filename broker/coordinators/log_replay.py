@@ -1,25 +1,29 @@
 """Read a range of offsets of a partition's log, record by record, in slices between which other tasks run."""
 
-from asyncio import Future, get_running_loop, sleep
-from heapq import heappop, heappush
+from asyncio import sleep
+from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from odradek.broker.partition.partition import Partition
 from odradek.protocol.batch import (
     HEADER_BYTES,
     BatchHeader,
+    Compression,
     ControlType,
     Record,
     control_type,
     iter_batches,
     parse_end_txn_marker,
-    records_of,
     verify_crc,
 )
+from odradek.protocol.compression import ExpansionExceeded, decompress
 from odradek.protocol.errors import Malformed
-from odradek.protocol.record import plain_record
+from odradek.protocol.record import plain_record, read_records
+from odradek.protocol.schema import Buffer
 from odradek.runtime.log_port import ReplayVisitor
 from odradek.runtime.shard import Marker, ShardRecord
+from odradek.storage.batches.record_checks import INLINE_BYTES_MAX, INLINE_EXPANDED_BYTES_MAX
 from odradek.storage.log.reads import ColdRead
 
 RECORDS_PER_SLICE: Final = 200
@@ -47,33 +51,62 @@ async def replay(partition: Partition, start: int, end: int, visit: ReplayVisito
             if not verify_crc(batch, 0, header):
                 directory = partition.log.directory
                 raise Malformed(f"{directory}: the batch at offset {header.base_offset} has a wrong checksum")
-            _visit_batch(header, batch, visit, offset)
+            if header.record_count == 1 and not header.attributes and offset <= header.base_offset:
+                plain = plain_record(batch[HEADER_BYTES:])
+                if plain is not None:
+                    visit(header.base_offset, ShardRecord(*plain), header.leader_epoch)
+                    visited = await _pause_if_due(visited + 1)
+                    offset = header.last_offset + 1
+                    continue
+            body = await _body(partition, header, batch)
+            append_time = header.max_timestamp if header.timestamp_type else None
+            for record in read_records(
+                body,
+                header.record_count,
+                header.base_offset,
+                header.base_timestamp,
+                append_time,
+                with_headers=False,  # coordinators write none, and their number has no limit
+            ):
+                if record.offset >= offset:  # the first batch of a read may start below it
+                    _visit_record(header, record, visit)
+                visited = await _pause_if_due(visited + 1)
             offset = header.last_offset + 1
-            visited += header.record_count
-            if visited >= RECORDS_PER_SLICE:
-                visited = 0
-                await sleep(0)
         if offset == before:
             return  # Compaction or a crash left no record between here and `end` (KAFKA-9065).
 
 
-def _visit_batch(header: BatchHeader, batch: memoryview, visit: ReplayVisitor, start: int) -> None:
-    """Visit the records of `batch` at or above `start`. The first batch of a read may start below it."""
-    if header.record_count == 1 and not header.attributes and start <= header.base_offset:
-        plain = plain_record(batch[HEADER_BYTES:])
-        if plain is not None:
-            visit(header.base_offset, ShardRecord(*plain), header.leader_epoch)
-            return
-    for record in records_of(batch, header, max_decompressed_bytes=BATCH_BYTES_MAX):
-        if record.offset < start:
-            continue
-        if header.is_control:
-            marker = _marker(header, record)
-            if marker is not None:
-                visit(record.offset, marker, header.leader_epoch)
-            continue
-        producer_id, epoch = (header.producer_id, header.producer_epoch) if header.is_transactional else (-1, -1)
-        visit(record.offset, ShardRecord(record.key, record.value, producer_id, epoch), header.leader_epoch)
+async def _pause_if_due(visited: int) -> int:
+    """Let other tasks run if `visited` records make a slice. Return the records since the last pause."""
+    if visited < RECORDS_PER_SLICE:
+        return visited
+    await sleep(0)
+    return 0
+
+
+async def _body(partition: Partition, header: BatchHeader, batch: memoryview) -> Buffer:
+    """Return the decompressed records of a batch. Decompress a large batch in a thread.
+
+    A client whose client id is that of the admin client can produce to internal topics, as in Kafka. So such a batch
+    can expand up to BATCH_BYTES_MAX.
+    """
+    packed, codec = batch[HEADER_BYTES : header.size], header.compression
+    if codec is Compression.NONE:
+        return packed
+    if len(packed) <= INLINE_BYTES_MAX:
+        with suppress(ExpansionExceeded):
+            return decompress(codec, packed, max_bytes=INLINE_EXPANDED_BYTES_MAX)
+    return await partition.log.disk.in_thread(partial(decompress, codec, packed, max_bytes=BATCH_BYTES_MAX))
+
+
+def _visit_record(header: BatchHeader, record: Record, visit: ReplayVisitor) -> None:
+    if header.is_control:
+        marker = _marker(header, record)
+        if marker is not None:
+            visit(record.offset, marker, header.leader_epoch)
+        return
+    producer_id, epoch = (header.producer_id, header.producer_epoch) if header.is_transactional else (-1, -1)
+    visit(record.offset, ShardRecord(record.key, record.value, producer_id, epoch), header.leader_epoch)
 
 
 def _marker(header: BatchHeader, record: Record) -> Marker | None:
@@ -82,39 +115,3 @@ def _marker(header: BatchHeader, record: Record) -> Marker | None:
         return None
     coordinator_epoch = parse_end_txn_marker(record.value or b"")
     return Marker(header.producer_id, header.producer_epoch, coordinator_epoch, kind is ControlType.COMMIT)
-
-
-class LoadQueue:
-    """Limit of concurrent replays.
-
-    The shortest replay runs first, so that one long log does not delay all short ones.
-    """
-
-    def __init__(self, concurrent_max: int) -> None:
-        self._free = concurrent_max
-        self._waiting: list[tuple[int, int, Future[None]]] = []
-        self._number = 0
-
-    async def acquire(self, records: int) -> None:
-        """Wait until a log of `records` records may be replayed. The caller calls `release` after the replay."""
-        if self._free:
-            self._free -= 1
-            return
-        self._number += 1
-        permit: Future[None] = get_running_loop().create_future()
-        heappush(self._waiting, (records, self._number, permit))
-        try:
-            await permit
-        except BaseException:
-            if permit.done() and not permit.cancelled():
-                self.release()  # The task was cancelled after it obtained the permission.
-            raise
-
-    def release(self) -> None:
-        """End a replay that `acquire` permitted, and start the shortest waiting one."""
-        while self._waiting:
-            _, _, permit = heappop(self._waiting)
-            if not permit.done():
-                permit.set_result(None)
-                return
-        self._free += 1

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from odradek.broker.coordinators.log_replay import LoadQueue, replay
+from odradek.broker.coordinators.log_replay import replay
 from odradek.broker.coordinators.standby_cache import StandbyCache
 from odradek.broker.partition.partition import Partition
+from odradek.broker.quota.shortest_first import ShortestFirst
 from odradek.protocol.batch import build_batch
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.log_port import ReplayVisitor, WatermarkCallback
@@ -20,7 +21,7 @@ class PartitionLogPort:
         partition: Partition,
         *,
         read_bytes: int,
-        load_queue: LoadQueue,
+        load_queue: ShortestFirst,
         standby: StandbyCache | None = None,
         base_sequence: int = -1,
     ) -> None:

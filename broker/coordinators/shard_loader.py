@@ -7,11 +7,11 @@ after an election.
 from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
-from odradek.broker.coordinators.log_replay import LoadQueue
 from odradek.broker.coordinators.partition_log import PartitionLogPort
 from odradek.broker.coordinators.standby_cache import StandbyCache
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.registry import Partitions
+from odradek.broker.quota.shortest_first import ShortestFirst
 from odradek.protocol.batch import NO_SEQUENCE
 from odradek.runtime.clock import Clock
 from odradek.runtime.log_port import ShardLog
@@ -61,7 +61,7 @@ class CoordinatorShards:
         self._clock = clock
         self._load_bytes = load_bytes
         self._base_sequence = base_sequence
-        self._load_queue = LoadQueue(CONCURRENT_LOADS_MAX)
+        self._load_queue = ShortestFirst(CONCURRENT_LOADS_MAX)
         self._standby: dict[Partition, StandbyCache] = {}
 
     def elected(self, partition: Partition) -> None:

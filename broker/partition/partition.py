@@ -21,6 +21,8 @@ from odradek.invariants.partition import PARTITION_LEADER_EPOCH, PARTITION_LEADE
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.schema import Buffer
 from odradek.protocol.special_values import ACKS_ALL, NO_LEADER_EPOCH
+from odradek.storage.batches.validation import CheckedBatch
+from odradek.storage.batches.work import WorkSlice
 from odradek.storage.config import LogConfig
 from odradek.storage.log.append import AppendInfo
 from odradek.storage.log.log import PartitionLog
@@ -182,8 +184,13 @@ class Partition:
         transaction_version: int = -1,
         acks: int = ACKS_ALL,
         deferred: bool = False,
+        work: WorkSlice | None = None,
+        checked: CheckedBatch | None = None,
     ) -> AppendInfo:
         """Append one batch as the leader. Followers may fetch a `deferred` batch a few milliseconds later.
+
+        `work` and `checked` bound the check of records (`PartitionLog.append_as_leader`). Raise RecordCheckPending if
+        the check needs more than one slice of `work`.
 
         Raise Refusal before anything is written: NOT_ENOUGH_REPLICAS, the error of the role, or an error of the log.
         Raise Refusal(KAFKA_STORAGE_ERROR) if the disk failed: then the partition is offline and no record of the batch
@@ -204,6 +211,8 @@ class Partition:
                 now_ms=now_ms,
                 guard=guard,
                 transaction_version=transaction_version,
+                work=work,
+                checked=checked,
             )
         except OSError as error:
             self.take_offline(error)

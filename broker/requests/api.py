@@ -37,7 +37,7 @@ R = TypeVar("R", bound=Message)
 class Ordered(Generic[R]):
     """Result of a handler whose stage one has to wait.
 
-    `awaitable` yields a response, an awaitable (stage two) or None.
+    `awaitable` yields a response, an awaitable (stage two), another Ordered (stage one waits again) or None.
     """
 
     awaitable: Awaitable[R | Awaitable[R | None] | None]

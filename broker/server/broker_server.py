@@ -8,6 +8,7 @@ from odradek.broker.contexts import BrokerContext, NodeContext
 from odradek.broker.coordinators.groups import Groups
 from odradek.broker.coordinators.transactions import Transactions
 from odradek.broker.dispatch.table import API_TABLE
+from odradek.broker.fetch.record_jobs import RecordJobs
 from odradek.broker.fetch.sessions import FetchSessions
 from odradek.broker.partition.background_jobs import BackgroundJobs
 from odradek.broker.partition.leader_term import LeaderTerm
@@ -82,6 +83,7 @@ class BrokerServer:
             budget=budget,
             suspected_leaders=quorum.suspected_leaders,
             partitions=self.partitions,
+            record_jobs=RecordJobs(budget),
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, env.rng),
             replica_fetches=hosted.replica_fetches,
             groups=self.groups,

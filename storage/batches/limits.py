@@ -1,4 +1,4 @@
-"""Bounds of the work and of the memory that the records of one batch may need (decision 0071)."""
+"""Bounds of the work and of the memory that the records of one batch may need (decision 0072)."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from uuid import UUID
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.marker_writer import MarkerWriter
 from odradek.broker.coordinators.txn_verification import TransactionVerifier
+from odradek.broker.fetch.record_jobs import RecordJobs
 from odradek.broker.fetch.sessions import FetchSessions
 from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.partition.partition import Partition
@@ -273,6 +274,7 @@ class Rig:
             budget=ByteBudget(self.config.byte_budget),
             metadata=self.metadata,
             partitions=self.partitions,
+            record_jobs=RecordJobs(ByteBudget(self.config.byte_budget)),
             verifier=TransactionVerifier(self.coordinator, self.config),
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots, random.Random(3)),
             markers=MarkerWriter(self.partitions, self.clock, self.config.request_timeout_ms),
@@ -374,7 +376,7 @@ def fetched(rig: Rig, broker_id: int, offset: int, index: int = 0, topic: str = 
 
 async def outcome(result: Any) -> Any:
     """Return the response of a handler after both stages of the request."""
-    if isinstance(result, Ordered):
+    while isinstance(result, Ordered):
         result = await result.awaitable
     return await result if isinstance(result, Awaitable) else result
 

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.coordinators.log_replay import LoadQueue
 from odradek.broker.coordinators.partition_log import PartitionLogPort
+from odradek.broker.quota.shortest_first import ShortestFirst
 from odradek.protocol.batch import end_txn_marker
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.records.metadata import PartitionChangeRecord
@@ -17,7 +17,7 @@ Visited = list[tuple[int, ShardRecord | Marker, int]]
 
 
 def port(rig: Rig, read_bytes: int = 1_000_000) -> PartitionLogPort:
-    return PartitionLogPort(rig.partition(), read_bytes=read_bytes, load_queue=LoadQueue(1))
+    return PartitionLogPort(rig.partition(), read_bytes=read_bytes, load_queue=ShortestFirst(1))
 
 
 async def replayed(log: PartitionLogPort) -> Visited:

@@ -6,9 +6,10 @@ from asyncio import ensure_future, sleep
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.broker.coordinators.log_replay import RECORDS_PER_SLICE, LoadQueue
+from odradek.broker.coordinators.log_replay import RECORDS_PER_SLICE
 from odradek.broker.coordinators.partition_log import PartitionLogPort
 from odradek.broker.coordinators.shard_loader import CoordinatorShards
+from odradek.broker.quota.shortest_first import ShortestFirst
 from odradek.cluster.metadata.image import DIRECTORY_UNASSIGNED
 from odradek.protocol.batch import end_txn_marker
 from odradek.protocol.records.metadata import PartitionRecord
@@ -79,7 +80,7 @@ class Elections(Rig):
 
     def write(self, key: bytes, value: bytes | None, producer_id: int = -1) -> None:
         partition = self.partition()
-        port = PartitionLogPort(partition, read_bytes=1, load_queue=LoadQueue(1), base_sequence=0)
+        port = PartitionLogPort(partition, read_bytes=1, load_queue=ShortestFirst(1), base_sequence=0)
         if producer_id < 0:
             port.append([ShardRecord(key, value)], NOW_MS)
         else:

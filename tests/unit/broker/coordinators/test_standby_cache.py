@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.coordinators.log_replay import RECORDS_PER_SLICE, LoadQueue
+from odradek.broker.coordinators.log_replay import RECORDS_PER_SLICE
 from odradek.broker.coordinators.partition_log import PartitionLogPort
 from odradek.broker.coordinators.standby_cache import DELETE_RETENTION_MS_MIN, StandbyCache
+from odradek.broker.quota.shortest_first import ShortestFirst
 from odradek.protocol.batch import end_txn_marker
 from odradek.runtime.shard import Marker, ShardRecord
 from odradek.storage.config import DAY_MS, LogConfig
@@ -29,11 +30,11 @@ class StandbyRig(Rig):
 
     def port_at_election(self) -> PartitionLogPort:
         """Return the port that the coordinator gets at an election."""
-        return PartitionLogPort(self.partition(), read_bytes=1_000, load_queue=LoadQueue(1), standby=self.cache)
+        return PartitionLogPort(self.partition(), read_bytes=1_000, load_queue=ShortestFirst(1), standby=self.cache)
 
     def write(self, key: str, value: str | None) -> None:
         record = ShardRecord(key.encode(), None if value is None else value.encode())
-        PartitionLogPort(self.partition(), read_bytes=1, load_queue=LoadQueue(1)).append([record], NOW_MS)
+        PartitionLogPort(self.partition(), read_bytes=1, load_queue=ShortestFirst(1)).append([record], NOW_MS)
 
     async def catch_up(self) -> None:
         await self.cache.catch_up(read_bytes=200)
@@ -214,7 +215,7 @@ async def test_load_of_a_long_log_yields_to_the_event_loop(tmp_path: Path) -> No
 
 
 async def test_load_queue_admits_the_shortest_log_first_and_skips_cancelled_loads() -> None:
-    turns = LoadQueue(1)
+    turns = ShortestFirst(1)
     await turns.acquire(1)
     order: list[str] = []
 
@@ -242,7 +243,7 @@ class TransactionalRig(StandbyRig):
     def transact(self, producer_id: int, key: str, value: str) -> None:
         guard = self.partition().log.producers.start_verification(producer_id, 0, 0, supports_epoch_bump=False)
         record = ShardRecord(key.encode(), value.encode(), producer_id, 0)
-        port = PartitionLogPort(self.partition(), read_bytes=1, load_queue=LoadQueue(1), base_sequence=0)
+        port = PartitionLogPort(self.partition(), read_bytes=1, load_queue=ShortestFirst(1), base_sequence=0)
         port.append([record], NOW_MS, guard)
 
     def end(self, producer_id: int, *, commit: bool) -> None:
@@ -270,7 +271,7 @@ async def test_transactional_records_count_from_the_end_of_their_transaction(tmp
 async def test_cache_and_the_rest_of_the_log_give_the_same_state_as_the_whole_log(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     rig = TransactionalRig(tmp_path)
-    whole = PartitionLogPort(rig.partition(), read_bytes=1_000, load_queue=LoadQueue(1))
+    whole = PartitionLogPort(rig.partition(), read_bytes=1_000, load_queue=ShortestFirst(1))
     for number in range(60):
         key, producer_id = rng.choice("abc"), rng.choice((7, 8))
         action = rng.random()

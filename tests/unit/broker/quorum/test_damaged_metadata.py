@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.coordinators.log_replay import LoadQueue
 from odradek.broker.coordinators.partition_log import PartitionLogPort
 from odradek.broker.node import CannotStartError
+from odradek.broker.quota.shortest_first import ShortestFirst
 from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import Malformed
 from odradek.runtime.shard import ShardRecord
@@ -64,7 +64,7 @@ async def test_start_fails_if_committed_metadata_is_damaged_after_a_crash(tmp_pa
 async def test_replay_of_a_damaged_log_raises_malformed_with_its_offset(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
-    port = PartitionLogPort(rig.partition(), read_bytes=1_000_000, load_queue=LoadQueue(1))
+    port = PartitionLogPort(rig.partition(), read_bytes=1_000_000, load_queue=ShortestFirst(1))
     for number in range(3):
         port.append([ShardRecord(b"k%d" % number, b"v")], NOW_MS)
     path = next(tmp_path.rglob("t-0/00000000000000000000.log"))

@@ -1,0 +1,92 @@
+"""Run long work on the records of single batches: checks of produced batches, and look-ups by timestamp.
+
+Short work runs within the handler. Work of more than one slice continues here: a few jobs at a time, with a turn of
+the event loop after each slice, and codecs in threads.
+"""
+
+from asyncio import current_task, sleep
+from typing import Any, Final
+
+from odradek.broker.quota.byte_budget import ByteBudget
+from odradek.broker.quota.shortest_first import ShortestFirst
+from odradek.broker.requests.session import Session
+from odradek.storage.batches.record_checks import RecordCheckPending
+from odradek.storage.disk.port import Disk
+from odradek.storage.log.timestamp_tables import TimestampTables
+from odradek.storage.log.timestamps import LookUps
+
+JOBS_MAX: Final = 2
+"""Maximum concurrent jobs per broker. Each occupies the event loop for about 1 ms per turn, and holds one decompressed
+batch: at most 32 times max.message.bytes."""
+
+
+class SessionLookUps:
+    """Look-ups by timestamp of one connection. They implement `odradek.storage.log.timestamps.LookUps`."""
+
+    def __init__(self, jobs: "RecordJobs", session: Session) -> None:
+        self.tables = jobs.tables
+        self._jobs = jobs
+        self._session = session
+
+    async def start(self, records: int, memory_bytes: int) -> None:
+        """Wait until a batch with `records` records may be decoded, and reserve its memory."""
+        await self._jobs.start(records, memory_bytes, self._session)
+
+    def end(self, memory_bytes: int) -> None:
+        """End the work that `start` permitted."""
+        self._jobs.end(memory_bytes)
+
+
+class RecordJobs:
+    """The long work on records of one broker. The job with the fewest records starts first."""
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self.tables = TimestampTables()
+        self._budget = budget
+        self._turns = ShortestFirst(JOBS_MAX)
+
+    async def start(self, records: int, memory_bytes: int, session: Session) -> None:
+        """Wait until a job on `records` records may run, and reserve its memory. The caller calls `end` after the job.
+
+        If the connection ends meanwhile, the current task is cancelled: a client that reconnects must not add jobs.
+        """
+        task = current_task()
+        assert task is not None
+        if session.closed:
+            task.cancel()
+        cancel_no_more = session.on_end(task.cancel)
+        try:
+            await self._turns.acquire(records)
+        finally:
+            cancel_no_more()
+        self._budget.reserve(memory_bytes)
+
+    def end(self, memory_bytes: int) -> None:
+        """End a job that `start` permitted."""
+        self._budget.release(memory_bytes)
+        self._turns.release()
+
+    def look_ups(self, session: Session) -> LookUps:
+        """Return the permission of one connection to look up timestamps (ListOffsets)."""
+        return SessionLookUps(self, session)
+
+    async def complete_check(self, pending: RecordCheckPending, disk: Disk, session: Session) -> Any:
+        """Complete the check of a produced batch. Return its result, or raise its Refusal."""
+        await self.start(pending.record_count, pending.memory_bytes, session)
+        try:
+            work, request = pending.work, pending.first
+            while True:
+                if request is None:
+                    await sleep(0)
+                    request = work.send(None)
+                    continue
+                try:
+                    result = await disk.in_thread(request)
+                except Exception as error:  # noqa: BLE001  the check decides what an error of its codec means
+                    request = work.throw(error)
+                else:
+                    request = work.send(result)
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            self.end(pending.memory_bytes)

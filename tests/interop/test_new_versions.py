@@ -37,6 +37,7 @@ from tests.support.raw_client import RawClient
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from collections.abc import Set as AbstractSet
 
     from tests.support.tool_comparison import ToolComparison
 
@@ -49,6 +50,8 @@ RETRIABLE = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
 }
+BEFORE_THE_METADATA = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE}
+"""Errors of a broker that has not received the metadata of a new topic yet."""
 UNKNOWN_TOPIC = UUID(int=77)
 
 
@@ -61,9 +64,15 @@ class Broker:
     async def call(self, request: Any, version: int) -> Any:
         return await self._client.call(request, version, timeout=TIMEOUT_S)
 
-    async def until_ready(self, request: Any, version: int, codes: Callable[[Any], list[int]]) -> Any:
+    async def until_ready(
+        self,
+        request: Any,
+        version: int,
+        codes: Callable[[Any], list[int]],
+        retriable: AbstractSet[ErrorCode] = RETRIABLE,
+    ) -> Any:
         deadline = time.monotonic() + TIMEOUT_S
-        while RETRIABLE & set(codes(response := await self.call(request, version))):
+        while retriable & set(codes(response := await self.call(request, version))):
             assert time.monotonic() < deadline, response
         return response
 
@@ -74,7 +83,11 @@ class Broker:
             await self.until_ready(request, 4, lambda response: [row.error_code for row in response.coordinators])
 
     async def topic_id(self, name: str) -> UUID:
-        response = await self.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12)
+        """Return the id of a topic. A broker receives its metadata after the controller has created it."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+        response = await self.until_ready(
+            request, 12, lambda response: [response.topics[0].error_code], BEFORE_THE_METADATA
+        )
         topic_id: UUID = response.topics[0].topic_id
         return topic_id
 

@@ -25,11 +25,13 @@ Version notes:
 """
 
 from collections.abc import Awaitable, Iterable
+from functools import partial
 from typing import Final
 from uuid import UUID
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api, split_by
+from odradek.broker.requests.slices import collect, completed
 from odradek.broker.security.authorized_operations import cluster_operations, topic_operations
 from odradek.broker.topics.metadata_view import MetadataView
 from odradek.cluster.authorizer import AclOperation, ResourceType
@@ -55,7 +57,7 @@ async def _with_new_topics(
     context: BrokerRequestContext, request: MetadataRequest, names: list[str], missing: list[str]
 ) -> MetadataResponse:
     errors = await context.broker.auto_topic_creation.create(missing)
-    return _respond(context, request, names, errors)
+    return await completed(_respond(context, request, names, errors))
 
 
 def handle(context: BrokerRequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
@@ -68,8 +70,7 @@ def handle(context: BrokerRequestContext, request: MetadataRequest) -> MetadataR
 async def _when_decided(context: BrokerRequestContext, request: MetadataRequest) -> MetadataResponse:
     """Wait for the failure detector's decision on the suspected brokers, then respond."""
     await context.broker.suspected_leaders.decided()
-    response = _now(context, request)
-    return response if isinstance(response, MetadataResponse) else await response
+    return await completed(_now(context, request))
 
 
 def _now(context: BrokerRequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
@@ -117,42 +118,56 @@ def _to_create(context: BrokerRequestContext, request: MetadataRequest, names: l
 
 def _respond(
     context: BrokerRequestContext, request: MetadataRequest, names: Iterable[str], creation: dict[str, ErrorCode]
-) -> MetadataResponse:
+) -> MetadataResponse | Awaitable[MetadataResponse]:
     requested = list(names)
     _, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, requested)
     hidden = dict.fromkeys(denied)
     image = context.node.metadata.image
     view = MetadataView(image, context.session.listener.name)
-    topics: list[MetadataResponseTopic] = []
-    for name in requested:
+
+    def result(name: str) -> MetadataResponseTopic:
         topic = image.topic(name)
         if name in hidden:
-            topics.append(_topic_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        elif topic is not None:
-            topics.append(_topic_result(context, request, view, topic))
-        elif not is_valid(name):
-            topics.append(_topic_error(name, ErrorCode.INVALID_TOPIC_EXCEPTION))
-        else:
-            error = creation.get(name, ErrorCode.NONE) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            topics.append(_topic_error(name, error))
-    return _response(context, request, view, topics)
+            return _topic_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if topic is not None:
+            return _topic_result(context, request, view, topic)
+        if not is_valid(name):
+            return _topic_error(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
+        return _topic_error(name, creation.get(name, ErrorCode.NONE) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    return _collect(context, request, view, map(result, requested), map(image.topic, requested))
 
 
-def _respond_by_id(context: BrokerRequestContext, request: MetadataRequest, ids: Iterable[UUID]) -> MetadataResponse:
+def _respond_by_id(
+    context: BrokerRequestContext, request: MetadataRequest, ids: Iterable[UUID]
+) -> MetadataResponse | Awaitable[MetadataResponse]:
     image = context.node.metadata.image
     view = MetadataView(image, context.session.listener.name)
-    topics: list[MetadataResponseTopic] = []
-    for topic_id in dict.fromkeys(topic_id for topic_id in ids if topic_id != ZERO_UUID):
+    requested = list(dict.fromkeys(topic_id for topic_id in ids if topic_id != ZERO_UUID))
+
+    def result(topic_id: UUID) -> MetadataResponseTopic:
         topic = image.topic_by_id(topic_id)
         if topic is None:
-            topics.append(MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id))
-        elif not context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+        if not context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
             # As in Kafka, a client that may not describe the topic does not learn its name.
             denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            topics.append(MetadataResponseTopic(error_code=denied, name=None, topic_id=topic_id))
-        else:
-            topics.append(_topic_result(context, request, view, topic))
-    return _response(context, request, view, topics)
+            return MetadataResponseTopic(error_code=denied, name=None, topic_id=topic_id)
+        return _topic_result(context, request, view, topic)
+
+    return _collect(context, request, view, map(result, requested), map(image.topic_by_id, requested))
+
+
+def _collect(
+    context: BrokerRequestContext,
+    request: MetadataRequest,
+    view: MetadataView,
+    results: Iterable[MetadataResponseTopic],
+    topics: Iterable[TopicImage | None],
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    partitions = sum(len(topic.partitions) for topic in topics if topic is not None)
+    with_partitions = ((result, result.partitions) for result in results)
+    return collect(context, with_partitions, partitions, partial(_response, context, request, view))
 
 
 def _topic_error(name: str, error: ErrorCode) -> MetadataResponseTopic:

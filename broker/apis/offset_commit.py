@@ -35,7 +35,7 @@ from odradek.broker.coordinators.group_requests import (
     split_existing,
     topic_error,
 )
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, split_by
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.offset_commit import (
@@ -125,5 +125,6 @@ API: Final = Api(
     response=OffsetCommitResponse,
     handle=handle,
     refuse=refuse,
+    splitting=split_by(("topics", "partitions"), ("topics", "partitions")),
     acl="READ on the group and on each topic",
 )

@@ -40,7 +40,7 @@ from odradek.broker.coordinators.group_requests import (
     topic_error,
 )
 from odradek.broker.coordinators.txn_verification import Outcome, Terms, TransactionalBatch
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, split_by
 from odradek.broker.requests.error_map import wire_error
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.batch import NO_SEQUENCE
@@ -183,5 +183,6 @@ API: Final = Api(
     response=TxnOffsetCommitResponse,
     handle=handle,
     refuse=refuse,
+    splitting=split_by(("topics", "partitions"), ("topics", "partitions")),
     acl="WRITE on the transactional id; READ on the group and on each topic",
 )

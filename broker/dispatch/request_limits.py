@@ -3,7 +3,6 @@
 from typing import Final
 
 from odradek.broker.config.properties import Config
-from odradek.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from odradek.protocol.messages.alter_configs import AlterConfigsRequest
 from odradek.protocol.messages.alter_partition import AlterPartitionRequest
 from odradek.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -40,7 +39,6 @@ PARTITION_APIS: Final = frozenset(
         CreateTopicsRequest,
         DeleteRecordsRequest,
         OffsetForLeaderEpochRequest,
-        AddPartitionsToTxnRequest,
         WriteTxnMarkersRequest,
         TxnOffsetCommitRequest,
         DescribeConfigsRequest,

@@ -6,7 +6,10 @@ A handler whose elements do not depend on each other then needs no code of its o
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
+
+from odradek.protocol.schema import Struct, field_rows
 
 ELEMENTS_PER_PART: Final = 1_000
 """Maximum elements that a handler processes between two turns of the event loop. One element takes 2 to 10 µs."""
@@ -20,7 +23,8 @@ class Splitting:
     """Nested arrays whose innermost elements are handled independently of each other.
 
     `request` names an array of the request, then an array in its elements, and so on: ("topics", "partitions").
-    `response` names the arrays with the results, in the order of the request. An outer element has one result.
+    `response` names the arrays with the results. The results of an outer element that is divided are joined if they are
+    the last results of one part and the first of the next. Otherwise the response has two results for that element.
     """
 
     request: tuple[str, ...]
@@ -65,9 +69,9 @@ class Splitting:
     def join(self, whole: Any, part: Any, shared: int) -> None:
         """Append the results of `part` to `whole`, the response so far."""
         whole.throttle_time_ms = max(whole.throttle_time_ms, part.throttle_time_ms)
-        for name in self.response:
+        for name, nested in pairwise((*self.response, "")):
             results, more = getattr(whole, name), getattr(part, name)
-            if not (shared and results and more):
+            if not (shared and nested and results and more and _are_of_one_element(results[-1], more[0], nested)):
                 results.extend(more)
                 return
             whole, part = results[-1], more[0]
@@ -75,6 +79,12 @@ class Splitting:
             if getattr(part, "error_code", 0) and not whole.error_code:
                 whole.error_code = part.error_code
             shared -= 1
+
+
+def _are_of_one_element(first: Struct, second: Struct, nested: str) -> bool:
+    """Return True if both results have equal fields, such as the name of the topic, except for the nested array."""
+    names = [row.name for row in field_rows(type(first)) if row.name not in {nested, "error_code", "error_message"}]
+    return all(getattr(first, name) == getattr(second, name) for name in names)
 
 
 class _Part:

@@ -10,7 +10,9 @@ import pytest
 from benchmarks.floods import Broker
 from benchmarks.hostile import SMALL, Witness, array_paths, exchange, huge, run_case, served
 from odradek.broker.dispatch.request_limits import CHARGE_BYTES_MAX
+from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.primitives import unsigned_varint
 from tests.support.raw_client import RawClient, encode_request
 
@@ -23,6 +25,7 @@ REQUEST_BYTES = 200_000
 GROWTH_MIB_MAX = 2 * CHARGE_BYTES_MAX // MIB
 """Maximum growth of the broker in MiB: one decoded request, its response, and memory that the allocator keeps."""
 PARTITIONS = 3_000
+TOPICS, PARTITIONS_PER_TOPIC = 3, 700
 
 
 @pytest.fixture
@@ -95,3 +98,18 @@ async def test_large_request_keeps_the_order_of_its_connection(broker: Broker) -
     [topic] = response.topics  # type: ignore[attr-defined]
     assert [partition.partition_index for partition in topic.partitions] == list(range(PARTITIONS))
     assert len(encode_request(request, 7, 1, "order")) > PARTITIONS
+
+
+async def test_metadata_of_all_topics_in_slices_equals_the_metadata_of_each_topic(broker: Broker) -> None:
+    client = await broker.connect("metadata")
+    names = [f"topic-{number}" for number in range(TOPICS)]
+    created = await client.call(
+        CreateTopicsRequest([CreatableTopic(name, PARTITIONS_PER_TOPIC, 1) for name in names], 30_000), 7
+    )
+    assert [topic.error_code for topic in created.topics] == [0] * TOPICS
+    each = [(await client.call(MetadataRequest([MetadataRequestTopic(name=name)]), 12)).topics for name in names]
+    whole = (await client.call(MetadataRequest(None), 12)).topics
+    by_name = {topic.name: topic for topic in whole}
+    assert [[by_name[name]] for name in names] == each
+    assert [len(topic.partitions) for topic in by_name.values()] == [PARTITIONS_PER_TOPIC] * TOPICS
+    client.close()

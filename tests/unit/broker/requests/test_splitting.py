@@ -115,3 +115,18 @@ def test_longest_throttle_time_and_first_error_of_the_parts_are_kept() -> None:
     names = DescribeGroupsResponse(groups=[DescribedGroup(group_id="a")])
     NAMES.join(names, DescribeGroupsResponse(groups=[DescribedGroup(group_id="b")], throttle_time_ms=9), 0)
     assert ([group.group_id for group in names.groups], names.throttle_time_ms) == (["a", "b"], 9)
+
+
+def test_results_in_another_order_are_not_joined_with_those_of_another_element() -> None:
+    """A handler may return the results of refused topics last."""
+    refused = OffsetFetchResponseTopics("refused", partitions=[OffsetFetchResponsePartitions(0, -1)])
+    first, rest = (
+        OffsetFetchResponseTopics("t", partitions=[OffsetFetchResponsePartitions(index, 5)]) for index in (0, 1)
+    )
+    whole = OffsetFetchResponse(groups=[OffsetFetchResponseGroup("g", [first, refused])])
+    GROUPS.join(whole, OffsetFetchResponse(groups=[OffsetFetchResponseGroup("g", [rest])]), 2)
+    assert [(topic.name, len(topic.partitions)) for topic in whole.groups[0].topics] == [
+        ("t", 1),
+        ("refused", 1),
+        ("t", 1),
+    ]

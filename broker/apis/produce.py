@@ -31,7 +31,7 @@ Version notes:
   (KIP-516).
 """
 
-from asyncio import Future
+from asyncio import CancelledError, Future
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -119,8 +119,9 @@ class _Produce:
     entries: list[_Entry]
     appended: int = 0
     """Number of entries that were appended or refused."""
-    waiting: list[tuple[_Entry, int]] = field(default_factory=list)
-    """Entries whose acknowledgment has to wait, with the log end offset after their batch."""
+    commits: CommitWait[Response] | None = None
+    """Wait for the acknowledgment of entries that were appended. Each entry joins it in the step that appends its
+    batch: the watermark can advance before the last entry is appended."""
     work: WorkSlice = field(default_factory=partial(WorkSlice, SLICE_UNITS))
     """Work on records since the last turn of the event loop, over all entries."""
     record_errors: int = 0
@@ -239,7 +240,7 @@ def _append(produce: _Produce) -> Result:
         _append_entries(produce)
     except RecordCheckPending as pending:
         return Ordered(_append_later(produce, pending))
-    return _commit(produce) if produce.waiting else _finish(produce)
+    return _acknowledge(produce)
 
 
 async def _append_later(produce: _Produce, pending: RecordCheckPending | None) -> Any:
@@ -252,6 +253,9 @@ async def _append_later(produce: _Produce, pending: RecordCheckPending | None) -
             checked = await jobs.complete_check(pending, entry.partition.log.disk, context.session)
         except Refusal as refusal:
             _append_refused(produce, entry, refusal)
+        except CancelledError:
+            _acknowledge(produce)  # the time-out removes the waits of earlier entries
+            raise
         else:
             _append_entry(produce, entry, checked)
         produce.appended += 1
@@ -260,7 +264,7 @@ async def _append_later(produce: _Produce, pending: RecordCheckPending | None) -
             pending = None
         except RecordCheckPending as next_one:
             pending = next_one
-    return _commit(produce) if produce.waiting else _finish(produce)
+    return _acknowledge(produce)
 
 
 def _append_entries(produce: _Produce) -> None:
@@ -295,7 +299,7 @@ def _append_entry(produce: _Produce, entry: _Entry, checked: CheckedBatch | None
     end = info.last_offset + 1
     reached = partition.log.high_watermark if acks == ACKS_ALL else partition.watermarks.acknowledged_offset
     if acks != ACKS_NONE and (reached < end or not partition.leads):
-        produce.waiting.append((entry, end))
+        _await_acknowledgment(produce, entry, end)
     elif acks == ACKS_ALL and not partition.maximal_isr_suffices:
         _set_error(produce, result, entry.topic, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
@@ -309,16 +313,19 @@ def _append_refused(produce: _Produce, entry: _Entry, refusal: Refusal) -> None:
 # ---- stage two ------------------------------------------------------------------------------------------------------
 
 
-def _commit(produce: _Produce) -> Awaitable[Response]:
-    wait: CommitWait[Response] = CommitWait(produce.response)
-    for entry, end in produce.waiting:
-        partition = entry.partition
-        settle = _settler(produce, entry)
-        if produce.acks == ACKS_ALL:
-            partition.await_commit(wait, end, settle)
-        else:
-            partition.await_acknowledged(wait, end, settle)
-    return wait.start(produce.timeout_ms)
+def _await_acknowledgment(produce: _Produce, entry: _Entry, end: int) -> None:
+    """Let the response wait until all offsets below `end` are acknowledged."""
+    wait = produce.commits
+    if wait is None:
+        wait = produce.commits = CommitWait(produce.response)
+    if produce.acks == ACKS_ALL:
+        entry.partition.await_commit(wait, end, _settler(produce, entry))
+    else:
+        entry.partition.await_acknowledged(wait, end, _settler(produce, entry))
+
+
+def _acknowledge(produce: _Produce) -> Response | Awaitable[Response]:
+    return _finish(produce) if produce.commits is None else produce.commits.start(produce.timeout_ms)
 
 
 def _settler(produce: _Produce, entry: _Entry) -> CommitCallback:

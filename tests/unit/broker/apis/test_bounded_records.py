@@ -95,6 +95,46 @@ async def test_partitions_of_a_request_are_appended_in_order_after_their_checks(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("resigns", [False, True])
+async def test_commit_or_resignation_during_the_check_of_a_later_partition_counts(
+    tmp_path: Path, *, resigns: bool
+) -> None:
+    rig = Rig(tmp_path, config=COMPACTED, manual_commits=True)
+    rig.topic("t", 2)
+    handled = produce.handle(rig.context(0, 12), request((0, tiny_records(1)), (1, tiny_records(5_000)), acks=-1))
+    sending = asyncio.ensure_future(outcome(handled))
+    while rig.partition("t", 1).log.log_end_offset == 0:
+        await asyncio.sleep(0)
+        if resigns:
+            rig.partition("t", 0).follow(9)
+        else:
+            rig.partition("t", 0).watermarks.advance_high_watermark(1)
+    rig.partition("t", 1).watermarks.advance_high_watermark(5_000)
+    async with asyncio.timeout(10):
+        sent = results(await sending)
+    assert [result.error_code for result in sent] == [E.NOT_LEADER_OR_FOLLOWER if resigns else E.NONE, E.NONE]
+
+
+async def test_connection_that_ends_before_a_check_leaves_no_wait_behind(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, config=COMPACTED, manual_commits=True)
+    rig.topic("t", 2)
+    for _ in range(JOBS_MAX):
+        await rig.services.record_jobs.start(1, 1, Session(2, broker_context.LISTENER, "127.0.0.1", 6))
+    sent = request((0, tiny_records(1)), (1, tiny_records(5_000)), acks=-1)
+    sent.timeout_ms = 0
+    sending = asyncio.ensure_future(outcome(produce.handle(rig.context(0, 12), sent)))
+    await asyncio.sleep(0)
+    waiters = rig.partition("t", 0).watermarks.committed
+    assert len(waiters) == 1
+    rig.session.end()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    async with asyncio.timeout(10):
+        while len(waiters):
+            await asyncio.sleep(0)
+    assert rig.partition("t", 1).log.log_end_offset == 0
+
+
 async def test_leader_change_during_a_check_refuses_the_batch(tmp_path: Path) -> None:
     rig = Rig(tmp_path, config=COMPACTED)
     rig.topic("t")

@@ -15,6 +15,7 @@ from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api
+from odradek.broker.requests.splitting import ELEMENTS_PER_PART
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -36,6 +37,7 @@ async def _list(context: BrokerRequestContext, request: ListGroupsRequest) -> Li
         names = [group.group_id for group in groups]
         visible = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, names)[0])
         groups = [group for group in groups if group.group_id in visible]
+    context.encode_in_slices = len(groups) > ELEMENTS_PER_PART
     return ListGroupsResponse(groups=groups)
 
 

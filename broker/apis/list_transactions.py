@@ -19,6 +19,7 @@ from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api
+from odradek.broker.requests.splitting import ELEMENTS_PER_PART
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.state import STATE_BY_NAME, Transaction
 from odradek.protocol.errors import ErrorCode
@@ -56,6 +57,7 @@ async def _list(
         and matches(described.transaction.transactional_id)
     ]
     names = [txn.transactional_id for txn in matching]
+    context.encode_in_slices = len(matching) > ELEMENTS_PER_PART
     visible = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names)[0])
     return ListTransactionsResponse(
         unknown_state_filters=[name for name in request.state_filters if name not in STATE_BY_NAME],

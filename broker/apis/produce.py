@@ -45,7 +45,7 @@ from odradek.broker.fetch.leader_hint import leader_hint
 from odradek.broker.fetch.produce_checks import is_transactional, producer_of, single_batch
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.waiters import CommitCallback, CommitWait
-from odradek.broker.requests.api import Api, Ordered
+from odradek.broker.requests.api import Api, Ordered, split_by
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import when_done
 from odradek.cluster.authorizer import AclOperation, ResourceType
@@ -394,5 +394,6 @@ API: Final = Api(
     response=ProduceResponse,
     handle=handle,
     refuse=refuse,
+    splitting=split_by(("topic_data", "partition_data"), ("responses", "partition_responses")),
     acl="WRITE on each topic; WRITE on the transactional id for transactional batches",
 )

@@ -5,9 +5,9 @@ The dispatcher uses the rows of the API table. It contains nothing about sockets
 
 from asyncio import sleep
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -20,7 +20,7 @@ from odradek.broker.requests.api import AnyApi, Embedded, Ordered, Routing
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import Failure
 from odradek.broker.requests.session import Session
-from odradek.broker.requests.splitting import Splitting
+from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
 from odradek.protocol.codec import API_VERSIONS_KEY, SlicedDecoding, SlicedEncoding, decode_charged, encode_response
 from odradek.protocol.connection import RequestFrame
 from odradek.protocol.errors import ChargeExceeded, ErrorCode, Malformed, Refusal
@@ -30,6 +30,13 @@ if TYPE_CHECKING:
     from asyncio import Future
 
 _logger = structlog.get_logger(__name__)
+
+
+PARTS_CHARGE_BYTES_MIN: Final = 50 * ELEMENTS_PER_PART
+"""Minimum charge of a request that can have more than ELEMENTS_PER_PART elements. Each element costs at least 50 bytes.
+
+Smaller requests, such as nearly all Produce requests, are not examined.
+"""
 
 
 @dataclass(slots=True)
@@ -145,9 +152,10 @@ class Dispatcher:
                 return call.api.refuse(call.context, None, ErrorCode.UNSUPPORTED_VERSION, None)
             if call.api.routing:
                 return self._route(call)
-            splitting = call.api.splitting(call.context.api_version)
-            if splitting is not None and splitting.is_large(call.request):
-                return Ordered(self._handle_parts(call, splitting))
+            if call.charge >= PARTS_CHARGE_BYTES_MIN:
+                splitting = call.api.splitting(call.context.api_version)
+                if splitting is not None and splitting.is_large(call.request):
+                    return Ordered(self._handle_parts(call, splitting))
             if self._quotas.measure_time:
                 return self._timed(call, call.request)
             return call.api.handle(call.context, call.request)
@@ -167,16 +175,19 @@ class Dispatcher:
         return result
 
     async def _handle_parts(self, call: Call, splitting: Splitting) -> Any:
-        """Handle a large request in parts, and return the joined response."""
+        """Handle a large request in parts, and return the joined response. An exception concerns only its part."""
         call.context.encode_in_slices = True
         whole: Any = None
         for part, shared in splitting.parts(call.request):
-            result: Any = self._timed(call, part)
-            while not isinstance(result, call.api.response):
-                result = await (result.awaitable if isinstance(result, Ordered) else result)
+            try:
+                result: Any = self._timed(call, part)
+                while not (result is None or isinstance(result, call.api.response)):
+                    result = await (result.awaitable if isinstance(result, Ordered) else result)
+            except Exception as exception:  # noqa: BLE001  earlier parts may have been applied
+                result = self.refused(replace(call, request=part), exception)
             if whole is None:
                 whole = result
-            else:
+            elif result is not None:
                 splitting.join(whole, result, shared)
             await sleep(0)
         return whole

@@ -10,9 +10,12 @@ import pytest
 from benchmarks.floods import Broker
 from benchmarks.hostile import SMALL, Witness, array_paths, exchange, huge, run_case, served
 from odradek.broker.dispatch.request_limits import CHARGE_BYTES_MAX
+from odradek.protocol.batch import build_batch
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.primitives import unsigned_varint
 from tests.support.raw_client import RawClient, encode_request
 
@@ -112,4 +115,21 @@ async def test_metadata_of_all_topics_in_slices_equals_the_metadata_of_each_topi
     by_name = {topic.name: topic for topic in whole}
     assert [[by_name[name]] for name in names] == each
     assert [len(topic.partitions) for topic in by_name.values()] == [PARTITIONS_PER_TOPIC] * TOPICS
+    client.close()
+
+
+async def test_produce_in_parts_appends_each_batch_once_and_in_order(broker: Broker) -> None:
+    """A refused part does not change the results of the others."""
+    client = await broker.connect("producer")
+    await client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 30_000), 7)
+    records = build_batch([(None, b"v", 0, ())])
+    data = [
+        TopicProduceData("t" if number % 2 else f"missing-{number}", partition_data=[PartitionProduceData(0, records)])
+        for number in range(PARTITIONS)
+    ]
+    response = await client.call(ProduceRequest(None, -1, 30_000, data), 9)
+    results = [(topic.name, topic.partition_responses[0]) for topic in response.responses]
+    assert [name for name, _ in results] == [topic.name for topic in data]
+    assert [result.base_offset for name, result in results if name == "t"] == list(range(PARTITIONS // 2))
+    assert {result.error_code for name, result in results if name != "t"} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     client.close()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from odradek.broker.config.properties import Config
 from odradek.broker.config.topics import TopicSettings
+from odradek.broker.coordinators.hanging import HangingTransactions
 from odradek.broker.coordinators.marker_writer import MarkerWriter
 from odradek.broker.coordinators.txn_verification import TransactionVerifier
 from odradek.broker.fetch.record_jobs import RecordJobs
@@ -74,6 +75,7 @@ class BrokerContext:
     transactions: TransactionCoordinator
     verifier: TransactionVerifier
     markers: MarkerWriter
+    hanging: HangingTransactions
     auto_topic_creation: AutoTopicCreation
 
 

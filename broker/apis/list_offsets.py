@@ -10,6 +10,7 @@ Behavior:
 * Earliest and latest need no read from disk. Spark's executors request both in each poll.
 
 Errors:
+* In each partition: CLUSTER_AUTHORIZATION_FAILED for the replica id of a broker on a listener for clients alone.
 * Per partition: TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST if the request names the partition more than once;
   UNSUPPORTED_VERSION for a special timestamp that the version does not have; UNKNOWN_TOPIC_OR_PARTITION;
   FENCED_LEADER_EPOCH; UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER.
@@ -32,6 +33,7 @@ from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.partition.partition import Partition
 from odradek.broker.requests.api import Api, split_by
 from odradek.broker.requests.error_map import wire_error
+from odradek.broker.requests.listener import BROKER
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.list_offsets import (
@@ -80,6 +82,8 @@ class _Search:
 def handle(
     context: BrokerRequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    if request.replica_id >= 0 and BROKER not in context.session.listener.roles:
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     response = ListOffsetsResponse()
     duplicates = _duplicates(request)
     searches: list[_Search] = []

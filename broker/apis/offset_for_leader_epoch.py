@@ -6,6 +6,7 @@ Behavior:
   epoch.
 
 Errors:
+* In each partition: CLUSTER_AUTHORIZATION_FAILED for the replica id of a broker on a listener for clients alone.
 * Per partition: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
   NOT_LEADER_OR_FOLLOWER.
 
@@ -18,6 +19,7 @@ from typing import Final
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api, split_by
 from odradek.broker.requests.error_map import wire_error
+from odradek.broker.requests.listener import BROKER
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.offset_for_leader_epoch import (
@@ -33,6 +35,9 @@ REPLICA_ID_MIN_VERSION: Final = 3
 
 
 def handle(context: BrokerRequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    is_replica = context.api_version >= REPLICA_ID_MIN_VERSION and request.replica_id >= 0
+    if is_replica and BROKER not in context.session.listener.roles:
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     is_broker = context.allowed_on_cluster(AclOperation.CLUSTER_ACTION)
     topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.topics:

@@ -6,26 +6,28 @@ Behavior:
 * The response is sent when each marker is committed in each of its partitions, or has failed there.
 * A marker is also written if the partition has no open transaction of the producer: a coordinator that did not receive
   the response retries.
-* Listeners for brokers serve it. If no listener is reserved for brokers, all listeners serve it, and operators can
-  reach it.
+* A listener for clients alone serves it for ABORT of a hanging transaction: the transaction is open in the partition,
+  its producer epoch and coordinator epoch are those in the request, and no coordinator knows it.
 
 Errors:
 * CLUSTER_AUTHORIZATION_FAILED without ALTER or CLUSTER_ACTION. Per partition: UNKNOWN_TOPIC_OR_PARTITION,
   NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
+* On a listener for clients alone: CLUSTER_AUTHORIZATION_FAILED for COMMIT, INVALID_TXN_STATE if the transaction is not
+  hanging, COORDINATOR_NOT_AVAILABLE if a coordinator does not respond, INVALID_REQUEST for more than 100 partitions.
 
 Version notes:
 * v0 was removed in Kafka 4.0. v1 is flexible. v2 has the transaction version, which decides how the producer epoch is
   checked (KIP-1228).
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import when_done
-from odradek.broker.requests.listener import BROKER
+from odradek.broker.requests.listener import BROKER, CLIENT
 from odradek.cluster.authorizer import AclOperation
 from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -47,10 +49,19 @@ def handle(
     )
     if not may_write:
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    written = context.broker.markers.write([_marker(marker) for marker in request.markers])
+    markers = [_marker(marker) for marker in request.markers]
+    if BROKER not in context.session.listener.roles:
+        return _abort_hanging(context, request, markers)
+    written = context.broker.markers.write(markers)
     if written.done():
         return _response(context, request, written.result())
     return when_done(lambda: _response(context, request, written.result()), written)
+
+
+async def _abort_hanging(
+    context: BrokerRequestContext, request: WriteTxnMarkersRequest, markers: Sequence[Marker]
+) -> WriteTxnMarkersResponse:
+    return _response(context, request, await context.broker.hanging.abort(markers))
 
 
 def refuse(
@@ -106,6 +117,6 @@ API: Final = Api(
     response=WriteTxnMarkersResponse,
     handle=handle,
     refuse=refuse,
-    listeners=(BROKER,),
+    listeners=(CLIENT, BROKER),
     acl="ALTER or CLUSTER_ACTION on the cluster",
 )

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.broker.config.properties import Config
+from odradek.broker.coordinators.hanging import HangingTransactions, TransactionSearch
 from odradek.broker.coordinators.image_ports import CoordinatorTopic, ImageFeatures, ImageLeaders, ProducerIdBlocks
 from odradek.broker.coordinators.marker_sender import MarkerSender, RemoteMarkerSender
 from odradek.broker.coordinators.marker_writer import COMMIT_MS_MAX, MarkerWriter
-from odradek.broker.coordinators.remote_txn_coordinator import Coordinators
+from odradek.broker.coordinators.remote_txn_coordinator import RESPONSE_MS_MAX, Coordinators
 from odradek.broker.coordinators.shard_loader import STANDBY_INTERVAL_MS, CoordinatorShards
 from odradek.broker.coordinators.txn_verification import TransactionVerifier
 from odradek.broker.partition.background_jobs import repeat
@@ -74,6 +75,14 @@ class Transactions:
             topic.leaders,
             timeout_ms=config.request_timeout_ms,
         )
+        search = TransactionSearch(
+            config.node_id,
+            self.coordinator,
+            peers,
+            topic.leaders,
+            timeout_ms=min(config.request_timeout_ms, RESPONSE_MS_MAX),
+        )
+        self.hanging = HangingTransactions(partitions, self.markers, search)
         self.verifier = TransactionVerifier(self._coordinators, config)
         load_bytes = config.transaction_state_log_load_buffer_size
         shards = CoordinatorShards(TRANSACTION_STATE, self.coordinator, partitions, spawn, clock, load_bytes=load_bytes)

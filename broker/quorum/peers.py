@@ -49,6 +49,7 @@ class Channel(Enum):
     REPLICA_FETCH = "replica-fetch"
     MARKERS = "markers"
     VERIFICATION = "verification"
+    TRANSACTIONS = "transactions"
     PROBE = "probe"
 
     __hash__ = object.__hash__  # members are singletons, and the hash of Enum is slow Python code

@@ -90,6 +90,7 @@ class BrokerServer:
             transactions=self.transactions,
             verifier=transactions.verifier,
             markers=transactions.markers,
+            hanging=transactions.hanging,
             auto_topic_creation=AutoTopicCreation(config, metadata, quorum.controller_client, voters=voters),
         )
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from odradek.broker.dispatch.table import API_TABLE
 from odradek.broker.node import CannotStartError
+from odradek.broker.requests.listener import CLIENT
 from odradek.protocol.connection import parse_request
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
@@ -140,8 +142,24 @@ async def test_quorum_requests_are_served_only_on_the_inter_broker_listener(tmp_
         assert (await nodes.call(1, vote(), 2)).topics[0].partitions
         nodes.ports = [client]
         assert (await nodes.call(1, MetadataRequest(topics=[]), 12)).brokers
-        with pytest.raises(ConnectionLost):
-            await nodes.call(1, vote(), 2)
+        inter_broker_apis = [api for api in API_TABLE if CLIENT not in api.listeners]
+        assert [api.name for api in inter_broker_apis] == [
+            "Vote",
+            "BeginQuorumEpoch",
+            "EndQuorumEpoch",
+            "AlterPartition",
+            "Envelope",
+            "FetchSnapshot",
+            "BrokerRegistration",
+            "BrokerHeartbeat",
+            "AllocateProducerIds",
+            "ControllerRegistration",
+        ]
+        for api in inter_broker_apis:
+            with pytest.raises(ConnectionLost):
+                await nodes.call(1, api.request(), api.max_version)
+        announced = {row.api_key for row in (await nodes.call(1, ApiVersionsRequest("a", "1"), 4)).api_keys}
+        assert not announced & {api.key for api in inter_broker_apis}
     finally:
         await nodes.stop()
 

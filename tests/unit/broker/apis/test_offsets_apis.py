@@ -1,15 +1,17 @@
 """ListOffsets, OffsetForLeaderEpoch and DescribeProducers over real logs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek.broker.apis import describe_producers, list_offsets, offset_for_leader_epoch
+from odradek.broker.requests.listener import BROKER, CLIENT
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol import special_values
 from odradek.protocol.batch import build_batch
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -171,6 +173,29 @@ async def test_look_up_on_disk_waits_and_its_failure_takes_the_partition_offline
     assert (await list_offset(rig, NOW_MS))[0] is E.KAFKA_STORAGE_ERROR
     rig.disk.failing.clear()
     assert (await list_offset(rig, special_values.LATEST))[0] is E.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("roles", [(CLIENT,), (CLIENT, BROKER)])
+async def test_replica_id_of_a_broker_is_refused_on_a_listener_for_clients(
+    tmp_path: Path, roles: tuple[str, ...]
+) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    rig.session.listener = replace(rig.session.listener, roles=roles)
+    expected = E.NONE if BROKER in roles else E.CLUSTER_AUTHORIZATION_FAILED
+    offsets = ListOffsetsRequest(2, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, special_values.LATEST)])])
+    epochs = OffsetForLeaderEpochRequest(2, [OffsetForLeaderTopic("t", [OffsetForLeaderPartition(0, -1, 0)])])
+    for api, version, request in ((list_offsets, 11, offsets), (offset_for_leader_epoch, 4, epochs)):
+        context = rig.context(request.API_KEY, version)
+        try:
+            response = await outcome(api.handle(context, request))
+        except Refusal as refusal:
+            response = api.refuse(context, request, refusal.error, None)
+        assert response.topics[0].partitions[0].error_code == expected
+        for replica_id in (CONSUMER, DEBUGGER):
+            request.replica_id = replica_id
+            response = await outcome(api.handle(context, request))
+            assert response.topics[0].partitions[0].error_code == E.NONE
 
 
 async def test_offset_for_leader_epoch_returns_the_end_of_the_epoch(tmp_path: Path) -> None:

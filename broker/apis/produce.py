@@ -31,7 +31,7 @@ Version notes:
   (KIP-516).
 """
 
-from asyncio import CancelledError, Future
+from asyncio import CancelledError, Future, sleep
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -74,6 +74,8 @@ ACKS_NONE: Final = 0
 VALID_ACKS: Final = (ACKS_ALL, ACKS_NONE, 1)
 TOPIC_ID_MIN_VERSION: Final = 13
 LEADER_HINT_MIN_VERSION: Final = 10
+ENTRIES_PER_TURN: Final = 64
+"""Maximum batches that one request appends between two turns of the event loop. An append takes about 50 µs."""
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """Client id that may write to internal topics, as in Kafka (KafkaApis.handleProduceRequest)."""
 NO_LEADER_HINT: Final = LeaderIdAndEpoch()
@@ -237,41 +239,49 @@ def _append_verified(produce: _Produce, outcomes: Sequence[Outcome]) -> Any:
 def _append(produce: _Produce) -> Result:
     """Append the batches in the order of the request. A check of more than one slice suspends the connection."""
     try:
-        _append_entries(produce)
+        if _append_entries(produce):
+            return _acknowledge(produce)
     except RecordCheckPending as pending:
         return Ordered(_append_later(produce, pending))
-    return _acknowledge(produce)
+    return Ordered(_append_later(produce, None))
 
 
 async def _append_later(produce: _Produce, pending: RecordCheckPending | None) -> Any:
-    """Complete the check of the next entry and of each later one; append them in the order of the request."""
+    """Append the remaining entries in the order of the request. `pending` is the check of the next one, if it began."""
     context = produce.context
     jobs = context.broker.record_jobs
-    while pending is not None:
-        entry = produce.entries[produce.appended]
-        try:
-            checked = await jobs.complete_check(pending, entry.partition.log.disk, context.session)
-        except Refusal as refusal:
-            _append_refused(produce, entry, refusal)
-        except CancelledError:
-            _acknowledge(produce)  # the time-out removes the waits of earlier entries
-            raise
-        else:
-            _append_entry(produce, entry, checked)
-        produce.appended += 1
-        try:
-            _append_entries(produce)
-            pending = None
-        except RecordCheckPending as next_one:
-            pending = next_one
+    done = False
+    try:
+        while not done:
+            if pending is None:
+                await sleep(0)
+            else:
+                entry, check, pending = produce.entries[produce.appended], pending, None
+                try:
+                    checked = await jobs.complete_check(check, entry.partition.log.disk, context.session)
+                except Refusal as refusal:
+                    _append_refused(produce, entry, refusal)
+                else:
+                    _append_entry(produce, entry, checked)
+                produce.appended += 1
+            try:
+                done = _append_entries(produce)
+            except RecordCheckPending as next_one:
+                pending = next_one
+    except CancelledError:
+        _acknowledge(produce)  # the time-out removes the waits of earlier entries
+        raise
     return _acknowledge(produce)
 
 
-def _append_entries(produce: _Produce) -> None:
+def _append_entries(produce: _Produce) -> bool:
+    """Append at most ENTRIES_PER_TURN entries. Return True if no entry remains."""
     entries = produce.entries
-    while produce.appended < len(entries):
+    end = min(len(entries), produce.appended + ENTRIES_PER_TURN)
+    while produce.appended < end:
         _append_entry(produce, entries[produce.appended])
         produce.appended += 1
+    return end == len(entries)
 
 
 def _append_entry(produce: _Produce, entry: _Entry, checked: CheckedBatch | None = None) -> None:

@@ -4,7 +4,7 @@ Short work runs within the handler. Work of more than one slice continues here: 
 the event loop after each slice, and codecs in threads.
 """
 
-from asyncio import current_task, sleep
+from asyncio import CancelledError, current_task, sleep
 from typing import Any, Final
 
 from odradek.broker.quota.byte_budget import ByteBudget
@@ -53,7 +53,7 @@ class RecordJobs:
         task = current_task()
         assert task is not None
         if session.closed:
-            task.cancel()
+            raise CancelledError
         cancel_no_more = session.on_end(task.cancel)
         try:
             await self._turns.acquire(records)

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek.broker.apis import list_offsets, produce
+from odradek.broker.apis.produce import ENTRIES_PER_TURN
 from odradek.broker.fetch.record_jobs import JOBS_MAX
 from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.session import Session
@@ -93,6 +95,18 @@ async def test_partitions_of_a_request_are_appended_in_order_after_their_checks(
     assert [(result.error_code, result.base_offset) for result in sent] == [
         (E.NONE, 0), (E.NONE, 0), (E.NONE, 1_000), (E.INVALID_RECORD, -1), (E.NONE, 3_000),
     ]  # fmt: skip
+
+
+async def test_event_loop_runs_between_the_appends_of_many_partitions(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    log, ends, count = rig.partition().log, [0], 3 * ENTRIES_PER_TURN + 1
+    sending = asyncio.ensure_future(outcome(produce.handle(rig.context(0, 12), request(*[(0, batch())] * count))))
+    while not sending.done():
+        ends.append(log.log_end_offset)
+        await asyncio.sleep(0)
+    assert [result.base_offset for result in results(await sending)] == list(range(count))
+    assert max(after - before for before, after in pairwise(ends)) <= ENTRIES_PER_TURN
 
 
 @pytest.mark.parametrize("resigns", [False, True])

@@ -14,15 +14,25 @@ from odradek.commands.options import DIRECTORY_DEFAULT, Directory
 from odradek.commands.up import NodeIds, exit_on_failure, require_state, start_brokers
 from odradek.local.directory import ClusterDirectory, ClusterState
 from odradek.local.launch import mark_all_stopped, mark_stopped
-from odradek.local.output import errors
+from odradek.local.output import FAILED, errors
 from odradek.local.processes import STOP_TIMEOUT_S, USAGE, BrokerFailed
-from odradek.local.progress import status_line
+from odradek.local.progress import print_failures, status_line
 from odradek.local.readiness import await_in_sync
-from odradek.local.startup import stop_identities
+from odradek.local.stopping import Outcome, stop_identities
+
+StopTimeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout", help="Seconds until a broker that has not ended after SIGTERM is killed (SIGKILL).", min=0
+    ),
+]
 
 
-def down(directory: Directory = DIRECTORY_DEFAULT) -> None:
+def down(directory: Directory = DIRECTORY_DEFAULT, timeout_s: StopTimeout = STOP_TIMEOUT_S) -> None:
     """Stop all brokers of a local cluster with a controlled shutdown.
+
+    A broker that does not end within --timeout is killed. Its next start recovers
+    its logs. Exit code 1: a broker still runs.
 
     Example:
 
@@ -31,23 +41,24 @@ def down(directory: Directory = DIRECTORY_DEFAULT) -> None:
     cluster = ClusterDirectory(directory)
     with exit_on_failure():
         state = require_state(cluster)
-        running = mark_all_stopped(cluster)
-    with status_line(f"stopping {len(running)} brokers"):
-        killed = stop_identities(running)
-    print_killed(killed)
-    print(f"stopped {len(running)} of {len(state.plan.ports)} brokers")
-
-
-def print_killed(node_ids: list[int]) -> None:
-    """Print a warning for each broker that had to be killed. It recovers its logs at its next start."""
-    for node_id in node_ids:
-        errors.print(f"broker {node_id} did not stop within {STOP_TIMEOUT_S:.0f} s and was killed", markup=False)
+        identities = mark_all_stopped(cluster)
+    with status_line(f"stopping {len(identities)} brokers"):
+        outcomes = stop_identities(identities, timeout_s)
+    for node_id, outcome in outcomes.items():
+        if outcome is Outcome.STOPPED:
+            print(f"broker {node_id} stopped")
+    ended = print_failures(identities, outcomes, timeout_s)
+    stopped = sum(outcome is not Outcome.RUNNING for outcome in outcomes.values())
+    print(f"stopped {stopped} of {len(state.plan.ports)} brokers")
+    if not ended:
+        raise typer.Exit(FAILED)
 
 
 def restart(
     nodes: NodeIds = None,
     rolling: Annotated[bool, typer.Option("--rolling", help="Restart all brokers.")] = False,
     directory: Directory = DIRECTORY_DEFAULT,
+    timeout_s: StopTimeout = STOP_TIMEOUT_S,
 ) -> None:
     """Restart brokers of a local cluster, one after the other. Clients receive only retriable errors.
 
@@ -77,16 +88,18 @@ def restart(
             raise BrokerFailed(f"{cluster.path} has no broker {unknown[0]}; its brokers are {state.plan.node_ids}")
         controller = wait_in_sync(state, state.plan.node_ids[0])
         for node_id in sorted(selected, key=lambda node_id: node_id == controller):
-            restart_one(cluster, node_id)
+            restart_one(cluster, node_id, timeout_s)
 
 
-def restart_one(cluster: ClusterDirectory, node_id: int) -> None:
+def restart_one(cluster: ClusterDirectory, node_id: int, timeout_s: float) -> None:
     """Restart a broker, wait until all replicas are in sync, and print how long each step took."""
     began = time.monotonic()
     try:
         with status_line(f"stopping broker {node_id}"):
-            killed = stop_identities(mark_stopped(cluster, [node_id]))
-        print_killed(killed)
+            identities = mark_stopped(cluster, [node_id])
+            outcomes = stop_identities(identities, timeout_s)
+        if not print_failures(identities, outcomes, timeout_s):
+            raise typer.Exit(FAILED)
         stopped = time.monotonic()
         state = require_state(cluster)
         start_brokers(cluster, state, [node_id])

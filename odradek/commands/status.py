@@ -64,7 +64,10 @@ def status(
     with exit_on_failure():
         state = require_state(cluster)
     alive = state.alive()
-    if not state.running:
+    if stopping := state.alive_stopping():
+        names = ", ".join(f"broker {node_id} (pid {identity.pid})" for node_id, identity in stopping.items())
+        errors.print(f"still stopping: {names}; end it with: odradek down --dir {cluster.path}", markup=False)
+    elif not state.running:
         errors.print(f"stopped; start it with: odradek up --dir {cluster.path}", markup=False)
     elif len(alive) < len(state.plan.ports):
         errors.print(recovery_hint(cluster, state), markup=False)

@@ -64,7 +64,7 @@ def broker_row(
         "endpoint": state.plan.endpoint(node_id),
         "running": running,
         "fenced": fenced,
-        "state": "fenced" if fenced else "running" if running else "failed" if node_id in state.running else "stopped",
+        "state": "fenced" if fenced else "running" if running else down_state(state, node_id),
         "role": role(state, node_id, values),
         "rack": metadata.get("rack"),
         "leads": sum(row["leader"] == node_id for row in values["partitions"] or ()),
@@ -72,6 +72,13 @@ def broker_row(
         "pid": state.running[node_id].pid if running else None,
         "log": str(cluster.log(node_id)),
     }
+
+
+def down_state(state: ClusterState, node_id: int) -> str:
+    """Return the state of a broker that does not run: failed, stopping or stopped."""
+    if node_id in state.running:
+        return "failed"
+    return "stopping" if node_id in state.alive_stopping() else "stopped"
 
 
 def role(state: ClusterState, node_id: int, values: Mapping[str, Any]) -> str:

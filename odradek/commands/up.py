@@ -25,6 +25,7 @@ from odradek.local.launch import (
     make_plan,
     mark_stopped,
     refuse_lost_disks,
+    refuse_stopping,
     require_supported_platform,
 )
 from odradek.local.output import FAILED, errors
@@ -106,10 +107,13 @@ def up(
         if state is not None and state.alive():
             refuse_conflicting_options(cluster, state, options)
             missing = [node_id for node_id in state.plan.node_ids if node_id not in state.alive()]
+            refuse_stopping(cluster, state, missing)
             refuse_lost_disks(cluster, state, missing, empty=empty)
             start_brokers(cluster, state, missing, profile=profile)
             print(f"ready {state.plan.bootstrap}", flush=True)
             return
+        if state is not None:
+            refuse_stopping(cluster, state, state.plan.node_ids)
         lifeline = None if detach else Lifeline()
         plan, reserved_ports = make_plan(cluster, state, options)
         with reserved_ports:
@@ -162,6 +166,7 @@ def start(nodes: NodeIds = None, directory: Directory = DIRECTORY_DEFAULT, empty
         started = nodes or missing
         if not started:
             raise BrokerFailed(f"all brokers of {cluster.path} run already; see odradek status --dir {cluster.path}")
+        refuse_stopping(cluster, state, started)
         refuse_lost_disks(cluster, state, started, empty=empty)
         refuse_minority(cluster, state, started)
         start_brokers(cluster, state, started)

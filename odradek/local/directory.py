@@ -80,6 +80,7 @@ class ClusterState:
     Attributes:
         plan: Identity, addresses and settings of the cluster.
         running: The brokers that were started and not stopped. Any of them may have failed since.
+        stopping: The brokers that a command began to stop. The command may have ended before the broker.
         formed: The brokers that were ready at least once. Their data may contain committed records, so that they must
             not start with an empty disk unless the operator requests it (`refuse_lost_disks`).
         supervisor: The `odradek up` that started the brokers; None after `odradek up --detach`.
@@ -89,10 +90,15 @@ class ClusterState:
     running: dict[int, ProcessId] = field(default_factory=dict)
     formed: list[int] = field(default_factory=list)
     supervisor: Supervisor | None = None
+    stopping: dict[int, ProcessId] = field(default_factory=dict)
 
     def alive(self) -> dict[int, ProcessId]:
         """Return the brokers of `running` whose processes exist."""
         return {node_id: identity for node_id, identity in self.running.items() if identity.alive()}
+
+    def alive_stopping(self) -> dict[int, ProcessId]:
+        """Return the brokers of `stopping` whose processes exist."""
+        return {node_id: identity for node_id, identity in self.stopping.items() if identity.alive()}
 
     def running_supervisor(self) -> Supervisor | None:
         """Return the supervisor if its process exists, otherwise None."""
@@ -107,9 +113,10 @@ class ClusterState:
         return replace(self, formed=sorted({*self.formed, *node_ids}))
 
     def without_running(self, node_ids: Collection[int]) -> ClusterState:
-        """Return the state after these brokers were stopped."""
+        """Return the state after a command began to stop these brokers."""
         remaining = {node_id: identity for node_id, identity in self.running.items() if node_id not in node_ids}
-        return replace(self, running=remaining)
+        stopping = {node_id: identity for node_id, identity in self.alive().items() if node_id in node_ids}
+        return replace(self, running=remaining, stopping={**self.alive_stopping(), **stopping})
 
 
 class ClusterDirectory:
@@ -257,6 +264,7 @@ class ClusterDirectory:
             running,
             [int(node_id) for node_id in raw["formed"]],
             None if supervisor is None else Supervisor(**supervisor),
+            {int(node_id): ProcessId(**identity) for node_id, identity in raw.get("stopping", {}).items()},
         )
 
     def _decode_single(self, raw: dict[str, Any]) -> ClusterState:

@@ -179,6 +179,16 @@ def launch(
     return processes
 
 
+def refuse_stopping(directory: ClusterDirectory, state: ClusterState, node_ids: Collection[int]) -> None:
+    """Raise BrokerFailed if a previous process of these brokers was stopped by a command and has not ended yet."""
+    for node_id, identity in state.alive_stopping().items():
+        if node_id in node_ids:
+            raise BrokerFailed(
+                f"broker {node_id} (pid {identity.pid}) is stopping and has not ended; wait for its end, or end it "
+                f"with: odradek down --dir {directory.path}"
+            )
+
+
 def refuse_lost_disks(
     directory: ClusterDirectory, state: ClusterState, node_ids: Sequence[int], *, empty: bool
 ) -> None:
@@ -208,17 +218,14 @@ def refuse_lost_disks(
 
 
 def mark_stopped(directory: ClusterDirectory, node_ids: Collection[int]) -> dict[int, ProcessId]:
-    """Remove brokers from the running brokers of the state file. Return those whose processes still exist."""
-    still_alive: dict[int, ProcessId] = {}
+    """Move brokers from the running to the stopping brokers of the state file.
 
-    def change(state: ClusterState) -> ClusterState:
-        still_alive.update({node_id: identity for node_id, identity in state.alive().items() if node_id in node_ids})
-        return state.without_running(node_ids)
-
-    directory.change_state(change)
-    return still_alive
+    Return those whose processes still exist. An earlier command may have begun to stop some of them.
+    """
+    state = directory.change_state(lambda current: current.without_running(node_ids))
+    return {node_id: identity for node_id, identity in state.alive_stopping().items() if node_id in node_ids}
 
 
 def mark_all_stopped(directory: ClusterDirectory) -> dict[int, ProcessId]:
-    """Remove all brokers from the running brokers of the state file. Return those whose processes still exist."""
+    """Move all running brokers of the state file to the stopping brokers. Return those whose processes still exist."""
     return mark_stopped(directory, range(1, BROKERS_MAX + 1))

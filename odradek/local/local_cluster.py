@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import tempfile
+import warnings
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Self
 from odradek.local.directory import DEFAULT_HOST, ClusterDirectory, ClusterState
 from odradek.local.launch import StartOptions, launch, make_plan, mark_stopped, require_supported_platform
 from odradek.local.plan import BROKERS_MAX, Plan
-from odradek.local.processes import BrokerNotRunning, BrokerProcess, Lifeline
+from odradek.local.processes import STOP_TIMEOUT_S, BrokerNotRunning, BrokerProcess, Lifeline
 from odradek.local.readiness import await_serving
-from odradek.local.startup import stop_after_failed_start, stop_all, wait_ready
+from odradek.local.startup import stop_after_failed_start, wait_ready
+from odradek.local.stopping import killed_message, stop_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +46,7 @@ class LocalCluster:
         host: Address that the brokers listen on.
         port: Port of the first broker; the other brokers have the next ports. 0 selects free ports.
         settings: Properties of all brokers, by Kafka's names.
+        stop_timeout_s: Seconds between SIGTERM and SIGKILL when a broker is stopped.
 
     Raises:
         ValueError: The number of brokers is out of range.
@@ -57,6 +60,7 @@ class LocalCluster:
         host: str = DEFAULT_HOST,
         port: int = 0,
         settings: Mapping[str, object] | None = None,
+        stop_timeout_s: float = STOP_TIMEOUT_S,
     ) -> None:
         if not 1 <= brokers <= BROKERS_MAX:
             raise ValueError(f"brokers={brokers}: the number must be between 1 and {BROKERS_MAX}")
@@ -64,6 +68,7 @@ class LocalCluster:
         self.directory = ClusterDirectory(Path(self._temporary.name if self._temporary else str(directory)))
         self.node_ids = list(range(1, brokers + 1))
         pairs = tuple(f"{name}={value}" for name, value in (settings or {}).items())
+        self._stop_timeout_s = stop_timeout_s
         self._options = StartOptions(brokers, host, port, pairs)
         self._plan: Plan | None = None
         self._lifeline: Lifeline | None = None
@@ -125,8 +130,12 @@ class LocalCluster:
         return reserved
 
     def stop(self, node_id: int) -> int:
-        """Stop a broker with a controlled shutdown, and return its exit code. Raise BrokerNotRunning if it is down."""
-        return self._marked_stopped(node_id).stop()
+        """Stop a broker with a controlled shutdown, and return its exit code.
+
+        The exit code is -9 if the broker did not end within `stop_timeout_s` seconds and was killed. Raise
+        BrokerNotRunning if it is down.
+        """
+        return self._marked_stopped(node_id).stop(self._stop_timeout_s)
 
     def kill(self, node_id: int) -> None:
         """Kill a broker with SIGKILL. Raise BrokerNotRunning if it is down."""
@@ -159,15 +168,23 @@ class LocalCluster:
         return self.directory.log(node_id).read_text()
 
     def close(self) -> None:
-        """Stop all brokers, and remove the directory if it is temporary."""
-        stop_all(list(self._processes.values()))
-        if self._lifeline is not None:
-            self._lifeline.close()
-            self._lifeline = None
-        if self._temporary is not None:
-            self._temporary.cleanup()
-        elif self._plan is not None:
-            mark_stopped(self.directory, self.node_ids)
+        """Stop all brokers, and remove the directory if it is temporary.
+
+        Issue a RuntimeWarning for each broker that did not end within `stop_timeout_s` seconds and was killed. If the
+        wait is interrupted, kill all brokers. Raise BrokerFailed if a broker still runs after SIGKILL.
+        """
+        try:
+            killed = stop_all(list(self._processes.values()), self._stop_timeout_s)
+        finally:
+            if self._lifeline is not None:
+                self._lifeline.close()
+                self._lifeline = None
+            if self._temporary is not None:
+                self._temporary.cleanup()
+            elif self._plan is not None:
+                mark_stopped(self.directory, self.node_ids)
+        for node_id in killed:
+            warnings.warn(killed_message(node_id, self._stop_timeout_s), RuntimeWarning, stacklevel=2)
 
     def _running(self, node_id: int) -> BrokerProcess:
         if not self.is_running(node_id):

@@ -18,6 +18,12 @@ from odradek import run_module
 MS = 1_000
 STOP_TIMEOUT_S = 30.0
 """Seconds between SIGTERM and SIGKILL. A broker under load needs several seconds for a controlled shutdown."""
+KILL_TIMEOUT_S = 10.0
+"""Maximum seconds between SIGKILL and the end of a process.
+
+The kernel ends a process only when its system calls have returned. A write to a disk that does not respond may wait
+longer.
+"""
 READY_LINE_BYTES_MAX = 4096
 """Maximum bytes of the line `ready host:port` of a broker."""
 LOG_TAIL_BYTES = 8192
@@ -63,9 +69,9 @@ class ProcessId:
         return ProcessId.of(self.pid) == self
 
     def signal(self, number: int) -> None:
-        """Send a signal, if the process exists."""
+        """Send a signal, if the process exists and this user may send it a signal."""
         if self.alive():
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, number)
 
     def descriptor(self) -> int | None:
@@ -101,6 +107,14 @@ def has_ended(descriptor: int, timeout_s: float) -> bool:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(timeout_s * MS))
+
+
+def still_runs(node_id: int, identity: ProcessId) -> str:
+    """Return the message for a broker that exists after SIGKILL."""
+    return (
+        f"broker {node_id} (pid {identity.pid}) still runs {KILL_TIMEOUT_S:g} s after SIGKILL; check the user "
+        "of the process, and /proc for a system call that does not return"
+    )
 
 
 class Lifeline:
@@ -232,25 +246,41 @@ class BrokerProcess:
             self._process.terminate()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Send SIGTERM, and SIGKILL after `timeout_s` seconds. Return the exit code."""
+        """Send SIGTERM, and SIGKILL after `timeout_s` seconds. Return the exit code, -9 after SIGKILL.
+
+        Raise BrokerFailed as `kill` does. If the wait is interrupted, kill the broker.
+        """
         self.terminate()
-        return self.join(timeout_s)
+        try:
+            return self.join(timeout_s)
+        except KeyboardInterrupt:
+            self.kill()
+            raise
 
     def join(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Wait for the end of the broker, and send SIGKILL after `timeout_s` seconds. Return the exit code."""
+        """Wait for the end of the broker, and send SIGKILL after `timeout_s` seconds. Return the exit code.
+
+        Raise BrokerFailed as `kill` does.
+        """
         try:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
+            return self.kill()
         self._close_pipes()
         return code
 
-    def kill(self) -> None:
-        """Send SIGKILL, and wait for the end of the broker."""
+    def kill(self) -> int:
+        """Send SIGKILL, and wait for the end of the broker. Return the exit code.
+
+        Raise BrokerFailed if the process still exists after KILL_TIMEOUT_S seconds.
+        """
         self._process.kill()
-        self._process.wait()
+        try:
+            code = self._process.wait(KILL_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            raise BrokerFailed(still_runs(self.node_id, self.identity)) from error
         self._close_pipes()
+        return code
 
     def release(self) -> None:
         """Leave the broker running, and do not wait for its end any more."""

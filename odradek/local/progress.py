@@ -1,4 +1,4 @@
-"""Progress of long operations on standard error.
+"""Progress of long operations, and failures of stops, on standard error.
 
 On a terminal, it is a status line that changes. Elsewhere it is a line of output, and only for an operation that takes
 longer than `QUIET_S`.
@@ -11,14 +11,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 from odradek.local.output import errors
+from odradek.local.processes import still_runs
+from odradek.local.stopping import Outcome, killed_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
     from rich.status import Status
 
-    from odradek.local.processes import BrokerProcess
+    from odradek.local.processes import BrokerProcess, ProcessId
 
 QUIET_S = 5.0
 """Seconds before the first line of progress if standard error is not a terminal."""
@@ -42,6 +44,17 @@ def status_line(text: str) -> Iterator[None]:
 def _stop(status: Status) -> None:
     with suppress(OSError):
         status.stop()
+
+
+def print_failures(identities: Mapping[int, ProcessId], outcomes: Mapping[int, Outcome], timeout_s: float) -> bool:
+    """Print an error for each broker that did not end after SIGTERM. Return True if all brokers have ended."""
+    with suppress(OSError):  # the terminal was closed (SIGHUP)
+        for node_id, outcome in outcomes.items():
+            if outcome is Outcome.KILLED:
+                errors.print(killed_message(node_id, timeout_s), markup=False)
+            elif outcome is Outcome.RUNNING:
+                errors.print(still_runs(node_id, identities[node_id]), markup=False)
+    return Outcome.RUNNING not in outcomes.values()
 
 
 class StartProgress:

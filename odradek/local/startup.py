@@ -1,16 +1,16 @@
-"""Wait until several brokers are ready, and stop several brokers in parallel."""
+"""Wait until several brokers are ready, and stop those of a start that failed."""
 
 from __future__ import annotations
 
 import selectors
-import signal
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from odradek.local.processes import STOP_TIMEOUT_S, BrokerFailed, BrokerProcess, ProcessId
+from odradek.local.processes import BrokerFailed, BrokerProcess
+from odradek.local.stopping import stop_all
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 START_TIMEOUT_S = 60.0
 """Maximum seconds until all brokers of one start are ready.
@@ -69,30 +69,6 @@ def not_ready(awaited: Sequence[BrokerProcess], timeout_s: float) -> str:
     return f"{text}, whose last line is: {last_line}" if last_line else text
 
 
-def stop_all(processes: Sequence[BrokerProcess], timeout_s: float = STOP_TIMEOUT_S) -> int:
-    """Send SIGTERM to all brokers, wait for their end, and send SIGKILL after `timeout_s`.
-
-    Return the largest exit code.
-    """
-    for process in processes:
-        process.terminate()
-    return max((process.join(timeout_s) for process in processes), default=0)
-
-
 def stop_after_failed_start(processes: Sequence[BrokerProcess]) -> None:
     """Stop all brokers of a start that failed. They may wait for the broker that did not start, and never be ready."""
     stop_all(processes, FAILED_START_STOP_TIMEOUT_S)
-
-
-def stop_identities(identities: Mapping[int, ProcessId]) -> list[int]:
-    """Stop brokers that need not be children of this process. Return the node ids of those that had to be killed."""
-    for identity in identities.values():
-        identity.signal(signal.SIGCONT)
-        identity.signal(signal.SIGTERM)
-    killed = []
-    for node_id, identity in identities.items():
-        if not identity.wait_ended(STOP_TIMEOUT_S):
-            identity.signal(signal.SIGKILL)
-            identity.wait_ended(STOP_TIMEOUT_S)
-            killed.append(node_id)
-    return killed

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from odradek.local.directory import RELOAD_SIGNAL
 from odradek.local.launch import mark_all_stopped
 from odradek.local.output import FAILED, errors
-from odradek.local.progress import status_line
-from odradek.local.startup import stop_identities
+from odradek.local.processes import STOP_TIMEOUT_S
+from odradek.local.progress import print_failures, status_line
+from odradek.local.stopping import stop_identities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +32,16 @@ class BrokerWatch:
     interrupt this process between two steps.
     """
 
-    def __init__(self, directory: ClusterDirectory, processes: Sequence[BrokerProcess]) -> None:
+    def __init__(
+        self,
+        directory: ClusterDirectory,
+        processes: Sequence[BrokerProcess],
+        *,
+        stop_timeout_s: float = STOP_TIMEOUT_S,
+    ) -> None:
+        """`stop_timeout_s` is the number of seconds between SIGTERM and SIGKILL after a stop signal."""
         self._directory = directory
+        self._stop_timeout_s = stop_timeout_s
         self._children = {process.identity: process for process in processes}
         self._selector = selectors.DefaultSelector()
         self._watched: dict[ProcessId, int] = {}
@@ -48,7 +57,8 @@ class BrokerWatch:
     def run(self) -> int:
         """Watch until a stop signal arrives, or until no broker runs. Return the exit code of `odradek up`.
 
-        After a stop signal, stop all brokers. The exit code is at least 1 if a broker ended that no command stopped.
+        After a stop signal, stop all brokers. The exit code is at least 1 if a broker ended that no command stopped, or
+        if a broker still runs after SIGKILL.
         """
         failed = False
         while True:
@@ -100,12 +110,16 @@ class BrokerWatch:
         return True
 
     def _stop(self) -> int:
+        identities = mark_all_stopped(self._directory)
         with status_line("stopping all brokers"):
-            stop_identities(mark_all_stopped(self._directory))
+            outcomes = stop_identities(identities, self._stop_timeout_s)
+        if not print_failures(identities, outcomes, self._stop_timeout_s):
+            return FAILED
         return self._exit_code()
 
     def _exit_code(self) -> int:
-        return max((child.join() for child in self._children.values()), default=0)
+        """Return the largest exit code of the brokers. A broker that ended by a signal counts as 0."""
+        return max([0, *(child.join() for child in self._children.values())])
 
 
 def recovery_hint(directory: ClusterDirectory, state: ClusterState) -> str:

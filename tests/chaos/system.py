@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.local.processes import BrokerCommand, BrokerFailed, BrokerProcess, Lifeline
-from odradek.local.startup import stop_all, wait_ready
+from odradek.local.startup import wait_ready
+from odradek.local.stopping import stop_all
 from tests.chaos.clients.common import HEARTBEAT_MS, SESSION_MS
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_cluster import REPLICATED, KafkaCluster

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from odradek import BrokerFailed, BrokerNotRunning, LocalCluster
+from odradek.local.directory import ClusterDirectory
 from odradek.local.launch import BROKERS_DEFAULT
 from odradek.local.processes import ProcessId
 from tests.support.command_line import ODRADEK, TIMEOUT_S, json_output, odradek, terminal, without_progress
@@ -51,7 +52,7 @@ def test_up_detach_starts_a_broker_and_down_stops_it(tmp_path: Path) -> None:
         assert "odradek down" in repeated.stderr
     finally:
         stopped = odradek("down", "--dir", str(tmp_path))
-    assert stopped.stdout == "stopped 1 of 1 brokers\n"
+    assert stopped.stdout == "broker 1 stopped\nstopped 1 of 1 brokers\n"
     assert odradek("status", "--dir", str(tmp_path)).returncode == 1
 
 
@@ -67,6 +68,20 @@ def test_up_in_the_foreground_stops_the_broker_on_interrupt(tmp_path: Path) -> N
     process.send_signal(signal.SIGINT)
     assert process.wait(TIMEOUT_S) == 0
     process.stdout.close()
+    assert (tmp_path / "broker-1" / ".kafka_cleanshutdown").exists()
+
+
+def test_brokers_stopped_by_sigstop_shut_down_cleanly(tmp_path: Path) -> None:
+    with LocalCluster(directory=tmp_path) as cluster:
+        cluster.pause(1)
+    assert (tmp_path / "broker-1" / ".kafka_cleanshutdown").exists()
+    started = odradek("up", "--dir", str(tmp_path), "--detach")
+    assert started.returncode == 0, started.stderr
+    state = ClusterDirectory(tmp_path).read_state()
+    assert state is not None
+    state.running[1].signal(signal.SIGSTOP)
+    stopped = odradek("down", "--dir", str(tmp_path))
+    assert (stopped.returncode, stopped.stdout) == (0, "broker 1 stopped\nstopped 1 of 1 brokers\n")
     assert (tmp_path / "broker-1" / ".kafka_cleanshutdown").exists()
 
 

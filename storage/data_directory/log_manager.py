@@ -14,6 +14,7 @@ from odradek.storage.config import CLEANUP_COMPACT, LogConfig
 from odradek.storage.data_directory.checkpoints import Checkpoints
 from odradek.storage.data_directory.deleted_and_stray import DeletedAndStrayDirectories
 from odradek.storage.data_directory.directory import DataDirectory
+from odradek.storage.disk.port import ResourcesExhausted
 from odradek.storage.files import checkpoint, names
 from odradek.storage.files.checkpoint import CorruptCheckpoint
 from odradek.storage.log.log import PartitionLog
@@ -66,6 +67,7 @@ class LogManager:
         lost records. A log that cannot be opened is skipped; `create` raises its error.
 
         Raises:
+            ResourcesExhausted: The descriptors do not suffice for all logs.
             OSError: The directory cannot be listed, or a checkpoint cannot be read or written.
         """
         offsets = self._checkpoints.read()
@@ -89,6 +91,8 @@ class LogManager:
             )
             try:
                 self._logs[key] = self._open(path, key, self._read_topic_id(path), config, options)
+            except ResourcesExhausted:
+                raise
             except OSError as error:
                 _logger.error("log not opened", path=path, reason=str(error))  # noqa: TRY400  # the error names the cause
                 self._open_errors[key] = error
@@ -148,6 +152,7 @@ class LogManager:
 
         Raises:
             StaleCheckpoint: `remove_stale_entries` must run first.
+            ResourcesExhausted: No descriptor or memory is left. Nothing was created.
             OSError: A disk operation fails, or `load_all` could not open the log.
             ValueError: `topic` is not a valid topic name.
         """
@@ -163,6 +168,7 @@ class LogManager:
                 existing.update_config(config)
                 return existing
             self._keep_as_stray(existing)
+        self.disk.check_resources()
         path = self.directory.path_of(names.partition_directory(topic, partition))
         # The entries of the metadata log stay, also for a new log: if the old log is missing, they show what was
         # durable.
@@ -259,6 +265,8 @@ class LogManager:
             if partition_log.sealed_unflushed and not partition_log.failed and not partition_log.closed:
                 try:
                     await partition_log.flush(partition_log.segments.active.base_offset)
+                except ResourcesExhausted as error:
+                    _logger.warning("flush postponed: no resources", path=partition_log.directory, reason=str(error))
                 except OSError as error:
                     failures.append((partition_log, error))
         return failures

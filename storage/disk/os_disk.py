@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.invariants.storage import FILE_WITHOUT_HOLES
-from odradek.storage.disk.port import DirectoryLocked, File
+from odradek.storage.disk.descriptors import DescriptorReserve
+from odradek.storage.disk.port import RESOURCE_ERRORS, DirectoryLocked, File, ResourcesExhausted
 from odradek.storage.disk.read_buffers import ReadBuffers
 from odradek.storage.disk.write_back_file import UnsyncedBytes, WriteBackFile
 
@@ -27,6 +28,10 @@ T = TypeVar("T")
 IO_THREADS_MAX = 4
 """Threads per disk for cold reads, syncs and compression. Further operations wait in a queue."""
 BUFFERS_PER_CALL_MAX = 1024  # IOV_MAX of Linux
+RESOURCE_WAIT_S = 10.0
+"""Maximum seconds that an `async` function waits for a free descriptor or for memory."""
+RESOURCE_RETRY_S = 0.1
+"""Seconds between two attempts of that wait."""
 FILE_MODE = 0o644
 LOCK_FILE = ".lock"  # Kafka's name
 
@@ -34,10 +39,12 @@ LOCK_FILE = ".lock"  # Kafka's name
 class OsFile:
     """Open file. The object counts the size of the file, so an append needs one system call."""
 
-    def __init__(self, descriptor: int, pool: ThreadPoolExecutor, read_buffers: ReadBuffers) -> None:
+    def __init__(self, descriptor: int, disk: OsDisk) -> None:
         self._descriptor = descriptor
-        self._pool = pool
-        self._read_buffers = read_buffers
+        self._disk = disk
+        self._pool = disk.pool
+        self._read_buffers = disk.read_buffers
+        disk.open_files += 1
         self._size = os.fstat(descriptor).st_size
         self._thread_operations = 0
         """Operations of this file that run in threads now."""
@@ -54,10 +61,15 @@ class OsFile:
         if self._closed or self._failure is not None:
             self._check()
         size = sum(map(len, buffers))
-        written = os.pwritev(self._descriptor, buffers[:BUFFERS_PER_CALL_MAX], offset)
-        if written != size:
-            self._size = max(self._size, offset + written)
-            self._write_rest(offset, b"".join(buffers), written)
+        try:
+            written = os.pwritev(self._descriptor, buffers[:BUFFERS_PER_CALL_MAX], offset)
+            if written != size:
+                self._size = max(self._size, offset + written)
+                self._write_rest(offset, b"".join(buffers), written)
+        except OSError as error:
+            if error.errno in RESOURCE_ERRORS:
+                raise ResourcesExhausted(error.errno, error.strerror) from error
+            raise
         self._size = max(self._size, offset + size)
 
     def _write_rest(self, offset: int, data: bytes, done: int) -> None:
@@ -130,6 +142,7 @@ class OsFile:
         """Close the descriptor when no thread uses it. Otherwise another file could get its number meanwhile."""
         if self._closed and self._thread_operations == 0:
             os.close(self._descriptor)
+            self._disk.open_files -= 1
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         self._check_open()
@@ -175,19 +188,27 @@ class OsDisk:
 
     With `hold_unsynced`, the process keeps written bytes in memory until they are synced. Then `kill -9` loses what a
     power failure would lose, which tests with real processes need. Changes of names take effect immediately.
+
+    `reserved_descriptors` is the size of the `DescriptorReserve`.
     """
 
-    def __init__(self, *, hold_unsynced: bool = False) -> None:
-        self._pool = ThreadPoolExecutor(IO_THREADS_MAX, thread_name_prefix="disk")
-        self._read_buffers = ReadBuffers()
+    def __init__(self, *, hold_unsynced: bool = False, reserved_descriptors: int = 0) -> None:
+        self.pool = ThreadPoolExecutor(IO_THREADS_MAX, thread_name_prefix="disk")
+        self.read_buffers = ReadBuffers()
+        self.open_files = 0
+        """Files that are open now, without those that a function opens and closes."""
+        self._reserve = DescriptorReserve(reserved_descriptors, lambda: os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         self._hold_unsynced = hold_unsynced
         self._unsynced: dict[tuple[int, int], UnsyncedBytes] = {}
 
+    def check_resources(self) -> None:
+        self._reserve.check()
+
     def open(self, path: str, *, create: bool) -> File:
-        descriptor = self._open_new(path) if create else -1
+        descriptor = self._reserve.run(lambda: self._open_new(path)) if create else -1
         if descriptor < 0:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        file = OsFile(descriptor, self._pool, self._read_buffers)
+            descriptor = self._reserve.run(lambda: os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        file = OsFile(descriptor, self)
         if not self._hold_unsynced:
             return file
         return WriteBackFile(file, self._unsynced.setdefault(_identity(os.fstat(descriptor)), UnsyncedBytes(file.size)))
@@ -207,7 +228,7 @@ class OsDisk:
         return Path(path).is_dir()
 
     def list(self, directory: str) -> list[str]:
-        with os.scandir(directory) as entries:
+        with self._reserve.run(lambda: os.scandir(directory)) as entries:
             return sorted(entry.name for entry in entries)
 
     def make_directory(self, path: str) -> None:
@@ -232,15 +253,15 @@ class OsDisk:
             self._forget(str(entry))
 
     async def sync_directory(self, path: str) -> None:
-        await self.in_thread(lambda: _sync_directory(path))
+        await self._repeated(lambda: _sync_directory(path))
 
     def sync_directory_now(self, path: str) -> None:
-        _sync_directory(path)
+        self._reserve.run(lambda: _sync_directory(path))
 
     async def remove_tree(self, path: str) -> None:
         if self._hold_unsynced:
             self._forget_tree(path)
-        await self.in_thread(lambda: _remove_tree(path))
+        await self._repeated(lambda: _remove_tree(path))
 
     def read_file(self, path: str) -> bytes:
         file = self.open(path, create=False)
@@ -251,14 +272,23 @@ class OsDisk:
 
     def replace_file_now(self, path: str, data: bytes) -> None:
         self._forget(path)
-        _replace_file(path, data)
+        self._reserve.run(lambda: _replace_file(path, data))
 
     async def replace_file(self, path: str, data: bytes) -> None:
         self._forget(path)
-        await self.in_thread(lambda: _replace_file(path, data))
+        await self._repeated(lambda: _replace_file(path, data))
+
+    async def _repeated(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread. While descriptors or memory are missing, repeat it for up to RESOURCE_WAIT_S."""
+        for _ in range(int(RESOURCE_WAIT_S / RESOURCE_RETRY_S)):
+            with contextlib.suppress(ResourcesExhausted):
+                return await self.in_thread(lambda: self._reserve.run(work))
+            await asyncio.sleep(RESOURCE_RETRY_S)
+        return await self.in_thread(lambda: self._reserve.run(work))
 
     def lock_directory(self, path: str) -> OsLock:
-        descriptor = os.open(f"{path}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        lock_path = f"{path}/{LOCK_FILE}"
+        descriptor = self._reserve.run(lambda: os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
         try:
             # `flock` excludes another node of this process, and `lockf` a Kafka broker: Java's `tryLock` uses it.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -278,10 +308,11 @@ class OsDisk:
 
     def close(self) -> None:
         """Wait for the end of all operations in threads, and stop the threads."""
-        self._pool.shutdown(wait=True)
+        self.pool.shutdown(wait=True)
+        self._reserve.close()
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        return await asyncio.get_running_loop().run_in_executor(self.pool, work)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
@@ -292,6 +323,9 @@ def _sync_directory(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # A repeated sync could succeed although the data is lost, so this is no ResourcesExhausted.
+        raise OSError(errno.EIO, f"the sync failed: {error.strerror}", path) from error
     finally:
         os.close(descriptor)
 
@@ -309,6 +343,9 @@ def _replace_file(path: str, data: bytes) -> None:
         while view:
             view = view[os.write(descriptor, view) :]
         os.fsync(descriptor)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
     finally:
         os.close(descriptor)
     Path(temporary).rename(path)

@@ -44,6 +44,7 @@ Files are not memory-mapped: access to a truncated or failing file would termina
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -52,6 +53,17 @@ if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
 
 T = TypeVar("T")
+
+
+RESOURCE_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Error numbers of the kernel for too few file descriptors or too little memory."""
+
+
+class ResourcesExhausted(OSError):
+    """No file descriptor or no memory was left for an operation, which had no effect. The disk is intact.
+
+    The operation succeeds when descriptors or memory are free again.
+    """
 
 
 class DirectoryLocked(OSError):
@@ -79,6 +91,7 @@ class File(Protocol):
 
         Raises:
             OSError: No space, an I/O error, or an earlier failure of the file. Any part of the bytes may be written.
+                ResourcesExhausted: no memory; any part of the bytes may be written, and the file can be used further.
         """
 
     def read(self, offset: int, size: int) -> Buffer:
@@ -111,7 +124,16 @@ class File(Protocol):
 
 
 class Disk(Protocol):
-    """The file systems of a node: names, directories and small files."""
+    """The file systems of a node: names, directories and small files.
+
+    Functions that open a file raise ResourcesExhausted if no descriptor or no memory is left.
+    """
+
+    def check_resources(self) -> None:
+        """Raise ResourcesExhausted if descriptors are too few for an operation that opens several files.
+
+        A caller that can postpone the operation calls this function before it changes anything.
+        """
 
     def open(self, path: str, *, create: bool) -> File:
         """Open a file for reading and writing. With `create`, create an empty file if it is absent.

@@ -9,7 +9,10 @@ import errno
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import structlog
+
 from odradek.invariants.storage import SEGMENT_CONTIGUOUS
+from odradek.storage.disk.port import ResourcesExhausted
 from odradek.storage.files import names
 from odradek.storage.log.flushing import Flusher
 from odradek.storage.log.partition_directory import PartitionDirectory
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
     from odradek.storage.recovery.loaded_log import LoadedLog
 
 
+_logger = structlog.get_logger(__name__)
+
+
 class LocalLog:
     """Files of one log. Other classes read its attributes; only its methods change them."""
 
@@ -42,6 +48,8 @@ class LocalLog:
         self.failed = False
         """A write or flush has failed, or an invariant was violated. The files must not be changed until recovery."""
         self.closed = False
+        self._roll_postponed = False
+        """True while the active segment exceeds its limits, because no descriptor or memory is left for a roll."""
         self.truncation = Truncation(loaded.truncation_mark)
         self._removed = RemovedSegments(disk, loaded.snapshots)
         self._files = PartitionDirectory(disk, directory, gaps_noted=loaded.gaps_noted)
@@ -50,10 +58,16 @@ class LocalLog:
         )
 
     @contextmanager
-    def failing_on_error(self) -> Iterator[None]:
-        """Set `failed` if a disk operation fails or an invariant is violated."""
+    def failing_on_error(self, *, can_repeat: bool = False) -> Iterator[None]:
+        """Set `failed` if a disk operation fails or an invariant is violated.
+
+        With `can_repeat`, ResourcesExhausted does not set it: the caller repeats the operation later.
+        """
         try:
             yield
+        except ResourcesExhausted:
+            self.failed = self.failed or not can_repeat
+            raise
         except OSError:
             self.failed = True
             raise
@@ -74,7 +88,7 @@ class LocalLog:
         """
         if self.failed or self.closed:
             raise OSError(errno.EIO, f"{self.directory}: the log has failed or is closed and accepts no append")
-        with self.failing_on_error():
+        with self.failing_on_error(can_repeat=True):
             self.truncation.sync_now()
 
     def append(
@@ -87,7 +101,11 @@ class LocalLog:
     ) -> Segment:
         """Write the batches to the active segment, after rolling it if necessary. Return the segment.
 
+        If no descriptor or memory is left for a roll, the active segment exceeds segment.bytes and segment.ms.
+
         Raises:
+            ResourcesExhausted: The active segment cannot grow further, or the write found no memory. Nothing has
+                changed.
             OSError: A disk operation fails, or the new segment violates SEGMENT_CONTIGUOUS.
         """
         segment = self.segments.active
@@ -104,21 +122,35 @@ class LocalLog:
             # conclude that the segment before it is lost.
             fits = append.last_offset - log_end_offset <= RELATIVE_OFFSET_MAX
             base_offset = log_end_offset if fits else append.first_offset
-            if segment.base_offset != base_offset:
-                segment = self.roll(base_offset, producers.values(), now_ms)
-            if segment.base_offset != log_end_offset and not append.gap:
-                raise SEGMENT_CONTIGUOUS.violated(base_offset=segment.base_offset, log_end=log_end_offset)
+            try:
+                if segment.base_offset != base_offset:
+                    segment = self.roll(base_offset, producers.values(), now_ms)
+            except ResourcesExhausted as error:
+                if not segment.can_exceed_limits(config, append.size, append.last_offset):
+                    raise
+                self._log_postponed(error)
+            else:
+                self._roll_postponed = False
+                if segment.base_offset != log_end_offset and not append.gap:
+                    raise SEGMENT_CONTIGUOUS.violated(base_offset=segment.base_offset, log_end=log_end_offset)
         if append.gap:
             self.note_gaps()
         segment.append(append.headers, append.buffers, config.index_interval_bytes)
         return segment
 
+    def _log_postponed(self, error: ResourcesExhausted) -> None:
+        if not self._roll_postponed:
+            self._roll_postponed = True
+            _logger.warning("roll postponed: no resources", directory=self.directory, reason=str(error))
+
     def roll(self, base_offset: int, producers: Iterable[ProducerEntry], now_ms: int) -> Segment:
         """Seal the active segment, write a snapshot of `producers`, and create a segment at `base_offset`.
 
         Raises:
+            ResourcesExhausted: No descriptor or memory is left. The active segment stays, and the roll can be repeated.
             OSError: A disk operation fails.
         """
+        self.disk.check_resources()
         sealed = self.segments.active
         sealed.seal()
         self.snapshots.take(producers, base_offset)
@@ -154,11 +186,14 @@ class LocalLog:
         """Make all batches below `end_offset` durable. Concurrent calls share one flush.
 
         Raises:
+            ResourcesExhausted: No descriptor or memory is left. The flush can be repeated.
             OSError: A disk operation fails; the log is then marked as failed.
         """
         hold = self._removed.hold()
         try:
             await self._flusher.flush(end_offset)
+        except ResourcesExhausted:
+            raise
         except OSError:
             if not self.closed:
                 self.failed = True
@@ -244,6 +279,8 @@ class LocalLog:
         """
         try:
             await self.truncation.sync()
+        except ResourcesExhausted:
+            raise
         except OSError:
             if not self.closed:
                 self.failed = True

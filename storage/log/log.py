@@ -3,7 +3,11 @@
 All calls run on the event loop. They never wait for the device, unless their docstring says so. Reads that need the
 device return a `ColdRead` or are `async`. One partition owns the log, so there are no locks.
 
-If a disk operation fails (OSError), the log accepts no more appends: `failed` is set and the partition must go offline.
+If no file descriptor or memory is left (ResourcesExhausted), the log is unchanged, and the caller repeats the operation
+later. A roll waits meanwhile: the active segment exceeds segment.bytes and segment.ms.
+
+If a disk operation fails (any other OSError), the log accepts no more appends: `failed` is set and the partition must
+go offline.
 Until recovery opens the log again, one of two cases holds:
 
 1. The write of the batches failed. The log end offset has not moved. Recovery truncates the bytes that were written.
@@ -29,6 +33,7 @@ from odradek.invariants.storage import (
 from odradek.protocol.batch import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.batches.validation import check_leader_append, check_replicated
+from odradek.storage.disk.port import ResourcesExhausted
 from odradek.storage.log import retention
 from odradek.storage.log.append import AppendInfo, prepare_follower_append, prepare_leader_append
 from odradek.storage.log.empty_markers import EmptyMarkers
@@ -149,6 +154,7 @@ class PartitionLog:
             Refusal: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
                 UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
                 TRANSACTION_COORDINATOR_FENCED or NOT_ENOUGH_REPLICAS. Nothing was written and nothing has changed.
+            ResourcesExhausted: No descriptor or memory is left. Nothing was written and nothing has changed.
             OSError: A disk operation fails. The partition must go offline (see the docstring of the module).
         """
         local = self.local
@@ -191,6 +197,7 @@ class PartitionLog:
             Refusal: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE for batches below the log end. Nothing was written.
             TransactionCompactedAway: The leader has compacted away a transaction that is open here. Nothing was
                 written.
+            ResourcesExhausted: No descriptor or memory is left. Nothing was written.
             OSError: A disk operation fails. The partition must go offline (see the docstring of the module).
         """
         local = self.local
@@ -229,6 +236,8 @@ class PartitionLog:
                 for completed in plan.completed:
                     segment.index_if_aborted(completed, producers.stable_offset_after(completed))
                     producers.complete(completed)
+        except ResourcesExhausted:
+            raise  # raised only by `local.append`, which has changed nothing
         except OSError:
             self.local.failed = True
             raise
@@ -394,6 +403,7 @@ class PartitionLog:
         """Make all batches below `upto` durable (default: the log end). Concurrent calls share one flush.
 
         Raises:
+            ResourcesExhausted: No descriptor or memory is left. The flush can be repeated.
             OSError: A disk operation fails; the log is then marked as failed.
         """
         await self.local.flush(self.log_end_offset if upto is None else min(upto, self.log_end_offset))
@@ -407,6 +417,7 @@ class PartitionLog:
         """Remove expired segments from the log and return their number. `remove_deleted` removes their files.
 
         Raises:
+            ResourcesExhausted: No descriptor or memory is left for a roll. Nothing has changed.
             OSError: A disk operation fails; the log is then marked as failed.
         """
         facts = self.segments.facts()
@@ -420,7 +431,7 @@ class PartitionLog:
         )
         if count == 0:
             return 0
-        with self.local.failing_on_error():
+        with self.local.failing_on_error(can_repeat=True):
             if count == len(facts):
                 self.roll(now_ms)
             self.local.remove_first(count)

@@ -164,8 +164,9 @@ class SnapshotFiles:
     async def sync(self) -> None:
         """Make all snapshots durable. Raise OSError if a disk operation fails."""
         while self._unsynced:
-            offset = self._unsynced.pop()
+            offset = self._unsynced[-1]
             file = self._disk.open(self.path(offset), create=False)
+            self._unsynced.remove(offset)
             try:
                 await file.sync()
             finally:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from odradek.invariants.storage import OFFSET_INDEX_RANGE
 from odradek.protocol.batch import HEADER_BYTES, NO_TIMESTAMP, read_header
 from odradek.protocol.errors import Malformed
 from odradek.storage.batches.scan import Scan
+from odradek.storage.disk.port import ResourcesExhausted
 from odradek.storage.files import names
 from odradek.storage.segment.index import (
     OFFSET_ENTRY_BYTES,
@@ -33,6 +35,8 @@ RECENT_BATCHES_MAX = 32
 """Batches per segment whose position is kept in memory. A fetch from one of them needs no index look-up."""
 RECENT_BYTES_MAX = 4096
 """Maximum bytes per log in memory: the end of the active segment. In-sync followers read them without a file access."""
+SEGMENT_BYTES_MAX = 2**31 - 1
+"""Maximum bytes of a log file that could not be rolled. Index entries have positions of four bytes, as in Kafka."""
 INDEX_ENTRIES_PENDING_MAX = 1024
 """Maximum entries per index that are not in the index file. It bounds the work of a roll."""
 
@@ -61,6 +65,8 @@ class Segment:
         self.time_index: TimeIndex | None = TimeIndex(base_offset) if create else None
         self.txn_index = TxnIndex(base_offset)
         self._txn_file: File | None = None
+        self._txn_file_behind = False
+        """True if `.txnindex` lacks entries of `txn_index`, because no descriptor or memory was left."""
         self.max_timestamp = NO_TIMESTAMP
         self.offset_of_max_timestamp = base_offset
         self.first_batch_timestamp: int | None = None  # None until the first batch was written or read
@@ -85,17 +91,24 @@ class Segment:
         """Write the batches at the end of the log file, and add them to the indexes.
 
         Raises:
+            ResourcesExhausted: No memory was left. The segment and its files are unchanged.
             OSError: The write of the log file fails, and the segment is unchanged; or a write of an index file fails.
         """
         position = self.size
-        self.file.write(position, *buffers)
+        try:
+            self.file.write(position, *buffers)
+        except ResourcesExhausted:
+            if self.file.size > position:
+                self.file.truncate(position)
+            raise
         for batch in batches:
             position += self.note_batch(batch, position, index_interval_bytes)
         self._keep_recent_bytes(buffers, position - self.size)
         self.size = position
         index = self.offset_index
         if index is not None and len(index.keys) - index.persisted >= INDEX_ENTRIES_PENDING_MAX:
-            self.write_indexes()
+            with suppress(ResourcesExhausted):  # the entries stay pending, and the next append tries again
+                self.write_indexes()
 
     def _keep_recent_bytes(self, buffers: Sequence[Buffer], size: int) -> None:
         """Keep the end of the file in memory. As with the page cache, a read may return bytes that are not durable."""
@@ -148,12 +161,20 @@ class Segment:
     def add_aborted(self, entry: AbortedTransaction) -> None:
         """Write an aborted transaction to `.txnindex`. The first one creates the file.
 
+        If no descriptor or memory is left, the entry stays in memory. The next entry, or `seal`, writes it. Recovery
+        reads the markers of the active segment, so a failure of the process loses no entry.
+
         Raises:
             OSError: The write fails.
         """
-        if self._txn_file is None:
-            self._txn_file = self._disk.open(self.path(names.TXN_INDEX_SUFFIX), create=True)
-        self._txn_file.write(self._txn_file.size, entry.encode())
+        try:
+            if self._txn_file_behind:
+                self.rewrite_txn_index()
+            if self._txn_file is None:
+                self._txn_file = self._disk.open(self.path(names.TXN_INDEX_SUFFIX), create=True)
+            self._txn_file.write(self._txn_file.size, entry.encode())
+        except ResourcesExhausted:
+            self._txn_file_behind = True
         self.txn_index.append(entry)
 
     def write_indexes(self) -> None:
@@ -183,7 +204,13 @@ class Segment:
         if self.time_index is not None:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
         self.write_indexes()
+        if self._txn_file_behind:
+            self.rewrite_txn_index()
         self._close_txn_file()
+
+    def can_exceed_limits(self, config: LogConfig, incoming: int, last_offset: int) -> bool:
+        """Return True if an append of `incoming` bytes is possible beyond segment.bytes and segment.ms."""
+        return not self.full_for(config, last_offset) and self.size + incoming <= SEGMENT_BYTES_MAX
 
     def full_for(self, config: LogConfig, last_offset: int) -> bool:
         """Return True if an index is full, or `last_offset` is too far from the base offset for an index entry."""
@@ -381,6 +408,7 @@ class Segment:
         file = self._txn_file = self._disk.open(self.path(names.TXN_INDEX_SUFFIX), create=True)
         file.truncate(0)
         file.write(0, self.txn_index.encode())
+        self._txn_file_behind = False
 
     def rename_to_deleted(self) -> list[str]:
         """Rename all files to `.deleted`, and return their new paths. Open files stay readable."""

@@ -7,6 +7,7 @@ from os import strerror
 from typing import TYPE_CHECKING
 
 from odradek.storage.disk.os_disk import OsDisk
+from odradek.storage.disk.port import RESOURCE_ERRORS, ResourcesExhausted
 
 if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
@@ -34,7 +35,12 @@ class FaultyDisk(OsDisk):
     def check(self, operation: str, path: str) -> None:
         for refused, suffix, reason in self._refused:
             if operation == refused and path.endswith(suffix):
+                if reason in RESOURCE_ERRORS and operation != "sync":
+                    raise ResourcesExhausted(reason, f"{operation} refused: {strerror(reason)}", path)
                 raise OSError(reason, f"{operation} refused: {strerror(reason)}", path)
+
+    def check_resources(self) -> None:
+        self.check("check_resources", "")
 
     def open(self, path: str, *, create: bool) -> File:
         self.check("open", path)

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from odradek.protocol.schema import Buffer
-from odradek.storage.disk.port import DirectoryLocked
+from odradek.storage.disk.port import RESOURCE_ERRORS, DirectoryLocked, ResourcesExhausted
 from tests.sim.environment.medium import Directory, Inode, Medium, Operation
 
 if TYPE_CHECKING:
@@ -54,7 +54,11 @@ class DiskLatency:
 
 @dataclass(slots=True)
 class DiskFault:
-    """Failure of the next operation (`write` or `sync`) on a path that contains `match`, with `errno`."""
+    """Failure of the next operation on a path that contains `match`, with `errno`.
+
+    The operation is `write`, `sync`, `open` or `resources` (`SimDisk.check_resources`, with the path ""). Failures with
+    an errno of RESOURCE_ERRORS are ResourcesExhausted, except those of `sync`.
+    """
 
     operation: str
     match: str
@@ -128,6 +132,8 @@ class SimDisk:
                 if self.on_fault is not None:
                     self.on_fault()
                 self.loop.trace.add(self.loop.steps, self.loop.time(), "disk-fault", operation, path, fault.errno)
+                if fault.errno in RESOURCE_ERRORS and operation != "sync":
+                    raise ResourcesExhausted(fault.errno, "simulated fault", path)
                 raise OSError(fault.errno, "simulated fault", path)
 
     async def wait(self, seconds: float) -> None:
@@ -149,8 +155,13 @@ class SimDisk:
 
     # ---- names ------------------------------------------------------------------------------------------------------
 
+    def check_resources(self) -> None:
+        self.check()
+        self.fault("resources", "")
+
     def open(self, path: str, *, create: bool) -> "SimFile":
         self.check()
+        self.fault("open", path)
         entry = self.medium.entry(path)
         if isinstance(entry, Directory):
             raise IsADirectoryError(21, "Is a directory", path)

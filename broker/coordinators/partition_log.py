@@ -70,7 +70,7 @@ class PartitionLogPort:
         except Refusal as refusal:
             # A client receives KAFKA_STORAGE_ERROR. The shard receives the OSError: its state and its log may differ
             # now.
-            if isinstance(refusal.__cause__, OSError):
+            if refusal.error is ErrorCode.KAFKA_STORAGE_ERROR and isinstance(refusal.__cause__, OSError):
                 raise refusal.__cause__ from None
             raise
         return partition.log.log_end_offset

@@ -14,11 +14,12 @@ import structlog
 from odradek.broker.config.properties import Config
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.partition.compaction_job import CompactionJob
-from odradek.broker.partition.partition import Partition
+from odradek.broker.partition.partition import Partition, log_postponed
 from odradek.broker.partition.registry import Partitions
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Tasks
 from odradek.storage.data_directory.log_manager import LogManager
+from odradek.storage.disk.port import ResourcesExhausted
 
 _logger = structlog.get_logger(__name__)
 REMOVAL_INTERVAL_MS_MIN: Final = 1_000
@@ -129,6 +130,8 @@ class BackgroundJobs:
             return
         try:
             await work(partition)
+        except ResourcesExhausted as error:
+            log_postponed("background job", partition.topic, partition.index, error)
         except OSError as error:
             partition.take_offline(error)
         await asyncio.sleep(0)

@@ -95,6 +95,7 @@ class CompactionJob:
         plan = cleanable(log, now_ms)
         cleaning = Cleaning(log, plan, limits, pace, now_ms=now_ms)
         try:
+            self._logs.disk.check_resources()
             # 1. Compaction can remove records at the end of a segment: the next segment then starts after a gap.
             # 2. Recovery after a crash reads a gap as lost records, unless the recovery point lies beyond it.
             # So the recovery point moves to the end of the cleaned part first.

@@ -4,11 +4,16 @@ Without flush.messages, the append suffices. With flush.messages=N, fewer than N
 any time: N=1 flushes before each acknowledgment.
 """
 
+from asyncio import sleep
 from collections.abc import Callable
+from typing import Final
 
 from odradek.runtime.tasks import Spawn
+from odradek.storage.disk.port import ResourcesExhausted
 from odradek.storage.log.log import PartitionLog
 
+RESOURCE_RETRY_S: Final = 0.1
+"""Seconds between two attempts of a flush while no file descriptor or memory is left. The producers wait meanwhile."""
 Advance = Callable[[int], None]
 """Called with an offset: all offsets below it are acknowledgeable. The offsets of successive calls never decrease."""
 
@@ -70,7 +75,11 @@ class GroupFlush:
         try:
             while not self._closed:
                 before = log.flushed_offset
-                await log.flush()
+                try:
+                    await log.flush()
+                except ResourcesExhausted:
+                    await sleep(RESOURCE_RETRY_S)
+                    continue
                 if self._is_closed():
                     return
                 flushed = log.flushed_offset

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
@@ -24,6 +24,7 @@ from odradek.protocol.special_values import ACKS_ALL, NO_LEADER_EPOCH
 from odradek.storage.batches.validation import CheckedBatch
 from odradek.storage.batches.work import WorkSlice
 from odradek.storage.config import LogConfig
+from odradek.storage.disk.port import ResourcesExhausted
 from odradek.storage.log.append import AppendInfo
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.log.reads import ColdRead, ReadResult
@@ -31,11 +32,20 @@ from odradek.storage.producers.entry import Origin
 
 T = TypeVar("T")
 _logger = structlog.get_logger(__name__)
+NO_RESOURCES: Final = "the broker has no free file descriptor or no memory; retry later"
+"""Error message of a refusal that the client retries. The disk is intact, and the partition stays online."""
 
 
 def log_offline(topic: str, index: int, error: OSError) -> None:
     """Log that the disk failed an operation of the partition."""
     _logger.error("partition offline", topic=topic, partition=index, reason=str(error))
+
+
+def log_postponed(operation: str, topic: str, index: int, error: ResourcesExhausted) -> None:
+    """Log that an operation of the partition waits, because no descriptor or memory is left."""
+    _logger.warning(
+        "operation postponed: no resources", operation=operation, topic=topic, partition=index, reason=str(error)
+    )
 
 
 class Role(Enum):
@@ -192,9 +202,9 @@ class Partition:
         `work` and `checked` bound the check of records (`PartitionLog.append_as_leader`). Raise RecordCheckPending if
         the check needs more than one slice of `work`.
 
-        Raise Refusal before anything is written: NOT_ENOUGH_REPLICAS, the error of the role, or an error of the log.
-        Raise Refusal(KAFKA_STORAGE_ERROR) if the disk failed: then the partition is offline and no record of the batch
-        is acknowledged.
+        Raise Refusal before anything is written: NOT_ENOUGH_REPLICAS (also if no descriptor or memory is left), the
+        error of the role, or an error of the log. Raise Refusal(KAFKA_STORAGE_ERROR) if the disk failed: then the
+        partition is offline and no record of the batch is acknowledged.
         """
         if self.role is not Role.LEADER:
             raise Refusal(self.role.value)
@@ -214,6 +224,8 @@ class Partition:
                 work=work,
                 checked=checked,
             )
+        except ResourcesExhausted as error:
+            raise Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, NO_RESOURCES) from error
         except OSError as error:
             self.take_offline(error)
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
@@ -230,13 +242,16 @@ class Partition:
     def replicate(self, records: Buffer, *, leader_epoch: int, now_ms: int) -> bool:
         """Append records that the leader of `leader_epoch` sent; return whether the log has grown.
 
-        Raise Refusal before anything is written: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE for records below the log end.
+        Raise Refusal before anything is written: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE for records below the log end, or
+        NOT_ENOUGH_REPLICAS if no descriptor or memory is left.
         Raise Refusal(KAFKA_STORAGE_ERROR) if the disk failed: then the partition is offline.
         """
         if self.role is not Role.FOLLOWER:
             raise PARTITION_REPLICATES.violated(partition=self, leader_epoch=leader_epoch)
         try:
             info = self.log.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch)
+        except ResourcesExhausted as error:
+            raise Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, NO_RESOURCES) from error
         except OSError as error:
             self.take_offline(error)
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
@@ -257,9 +272,14 @@ class Partition:
         return self.log.log_end_offset - self.log.flushed_offset
 
     async def flush(self) -> None:
-        """Flush all records to stable storage. A disk error takes the partition offline; it is not raised."""
+        """Flush all records to stable storage. A disk error takes the partition offline; it is not raised.
+
+        If no descriptor or memory is left, return without a flush.
+        """
         try:
             await self.log.flush()
+        except ResourcesExhausted as error:
+            log_postponed("flush", self.topic, self.index, error)
         except OSError as error:
             self.take_offline(error)
 
@@ -270,11 +290,14 @@ class Partition:
     def read(self, offset: int, *, max_bytes: int, limit: int, min_one_batch: bool) -> ReadResult | ColdRead:
         """Read whole batches from `offset` on, none at or beyond `limit`.
 
-        Return a ColdRead if the data is not in memory; `complete_read` awaits it. Raise Refusal(OFFSET_OUT_OF_RANGE),
-        or Refusal(KAFKA_STORAGE_ERROR) if the disk failed: then the partition is offline.
+        Return a ColdRead if the data is not in memory; `complete_read` awaits it. Raise Refusal: OFFSET_OUT_OF_RANGE;
+        OFFSET_NOT_AVAILABLE if no descriptor or memory is left; KAFKA_STORAGE_ERROR if the disk failed: then the
+        partition is offline.
         """
         try:
             return self.log.read(offset, max_bytes=max_bytes, limit=limit, min_one_batch=min_one_batch)
+        except ResourcesExhausted as error:
+            raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE, NO_RESOURCES) from error
         except OSError as error:
             self.take_offline(error)
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
@@ -283,6 +306,8 @@ class Partition:
         """Await a read from the disk and return its result. Raise the errors of `read`."""
         try:
             return await reading
+        except ResourcesExhausted as error:
+            raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE, NO_RESOURCES) from error
         except OSError as error:
             self.take_offline(error)
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderContext, LeaderTerm
-from odradek.broker.partition.partition import Cluster, Partition, PartitionContext, log_offline
+from odradek.broker.partition.partition import Cluster, Partition, PartitionContext, log_offline, log_postponed
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionImage, TopicImage
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -19,11 +19,14 @@ from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager, StaleCheckpoint
+from odradek.storage.disk.port import ResourcesExhausted
 
 ConfigOf = Callable[[Mapping[str, str]], LogConfig]
 """Return the log configuration of a topic, given the properties that are set for the topic."""
 ROLE_CHANGES_PER_SLICE: Final = 128
 """Role changes that are applied before the event loop runs other tasks (about 5 ms)."""
+RESOURCE_RETRY_S: Final = 0.5
+"""Seconds between two attempts to open a log while no file descriptor or memory is left."""
 OPEN_LOG_COST: Final = 8
 """Cost of opening or deleting a log, in role changes."""
 
@@ -88,6 +91,8 @@ class Partitions:
         """Partitions whose newest state in the metadata image is not applied yet."""
         self._postponed: dict[tuple[UUID, int], None] = {}
         """Partitions whose log is created after stale entries of a deleted log were removed from the checkpoints."""
+        self._awaiting_resources: dict[tuple[UUID, int], None] = {}
+        """Partitions whose log could not be opened, because no descriptor or memory was left."""
         self._applying = False
         self._elected: list[Callable[[Partition], None]] = []
         self._listeners: dict[str, LeadershipListener] = {}
@@ -291,6 +296,12 @@ class Partitions:
                 self._spawn(self._host_postponed(), "remove stale checkpoint entries")
             self._postponed[topic.topic_id, index] = None
             return None
+        except ResourcesExhausted as error:
+            log_postponed("open the log", topic.name, index, error)
+            if not self._awaiting_resources:
+                self._spawn(self._host_awaiting(), "open logs when descriptors are free")
+            self._awaiting_resources[topic.topic_id, index] = None
+            return None
         except OSError as error:
             self._fail(topic, index, error)
             return None
@@ -304,6 +315,13 @@ class Partitions:
         log_offline(topic.name, index, error)
         self._failed[topic.topic_id, index] = None
         self._replication.went_offline(topic.name, index, error)
+
+    async def _host_awaiting(self) -> None:
+        """Try again to open the logs that found no descriptor or memory. A client receives NOT_LEADER_OR_FOLLOWER."""
+        await asyncio.sleep(RESOURCE_RETRY_S)
+        awaiting, self._awaiting_resources = self._awaiting_resources, {}
+        self._changed |= awaiting
+        self._apply_slice()
 
     async def _host_postponed(self) -> None:
         failure: OSError | None = None

@@ -30,6 +30,7 @@ from odradek.protocol.errors import Malformed
 from odradek.protocol.schema import Message
 from odradek.runtime.clock import NEVER_MS, Clock
 from odradek.runtime.tasks import Tasks
+from odradek.storage.disk.port import RESOURCE_ERRORS
 
 CONNECT_TIMEOUT_S: Final = 2.0
 """Maximum seconds for opening a connection."""
@@ -196,9 +197,11 @@ class _Connection(BufferedProtocol):
                 await self._loop.create_connection(lambda: self, host, port)
         except OSError as error:  # includes TimeoutError
             refused = isinstance(error, ConnectionRefusedError)
-            self._lost(
-                ConnectionError(f"node {self._node_id} at {host}:{port} cannot be reached: {error}"), refused=refused
-            )
+            reason = ConnectionError(f"node {self._node_id} at {host}:{port} cannot be reached: {error}")
+            if error.errno in RESOURCE_ERRORS:
+                self.end(reason)  # this node has no descriptor or memory, which is no evidence against the other node
+            else:
+                self._lost(reason, refused=refused)
 
     def request(self, request: Message, version: int, future: "Future[Any]", timeout_ms: int) -> None:
         pending = _PendingRequest(request, version, future)

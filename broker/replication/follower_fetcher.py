@@ -274,6 +274,8 @@ class ReplicaFetcher:
         except Refusal as refusal:
             if refusal.error is ErrorCode.KAFKA_STORAGE_ERROR:
                 self._disk_failed(followed)
+            elif refusal.error is ErrorCode.NOT_ENOUGH_REPLICAS:  # no descriptor or memory is left
+                self._retry_later(followed)
             elif refusal.error is ErrorCode.OFFSET_OUT_OF_RANGE and partition.log.is_empty:
                 # 1. DeleteRecords advances the leader's log start offset into a batch.
                 # 2. This replica restarts at that offset, and the leader sends the whole batch, with a lower base

@@ -24,6 +24,7 @@ from odradek.protocol.messages.list_offsets import (
 from odradek.protocol.special_values import EARLIEST_LOCAL, LATEST
 from odradek.runtime.clock import Clock
 from odradek.storage.data_directory.log_manager import LogManager
+from odradek.storage.disk.port import ResourcesExhausted
 
 LIST_OFFSETS_VERSION: Final = 8
 """Version of the ListOffsets requests to a leader: the first with EARLIEST_LOCAL (KIP-405)."""
@@ -52,8 +53,9 @@ class FollowerTruncation:
 
     async def start_at(self, followed: Followed, offset: int, is_current: IsCurrent) -> Event:
         """Remove all records, and restart the log at `offset`."""
-        partition = followed.partition
+        partition, log = followed.partition, followed.partition.log
         try:
+            self.logs.disk.check_resources()
             await self.logs.lower_recovery_point(partition.topic, partition.index, 0)
             if is_current(followed):
                 old_start = partition.log.log_start_offset
@@ -64,6 +66,11 @@ class FollowerTruncation:
                 if offset < old_start:
                     # The checkpoint still has `old_start`. At the next start, it would hide the records before it.
                     await self.logs.checkpoint_log_starts()
+        except ResourcesExhausted as error:
+            if log.failed:
+                partition.take_offline(error)
+                return Event.DISK_FAILED
+            return Event.RETRIABLE_ERROR
         except OSError as error:
             partition.take_offline(error)
             return Event.DISK_FAILED
@@ -96,6 +103,7 @@ class FollowerTruncation:
         partition = followed.partition
         log = partition.log
         try:
+            self.logs.disk.check_resources()
             if truncation.offset < log.recovery_point:
                 await self.logs.lower_recovery_point(partition.topic, partition.index, truncation.offset)
             if is_current(followed):
@@ -104,6 +112,11 @@ class FollowerTruncation:
                 log.truncate_to(truncation.offset, now_ms=self.clock.wall_ms())
                 partition.truncated()
                 await log.sync_truncation()
+        except ResourcesExhausted as error:
+            if log.failed:
+                partition.take_offline(error)
+                return Event.DISK_FAILED
+            return Event.RETRIABLE_ERROR
         except OSError as error:
             partition.take_offline(error)
             return Event.DISK_FAILED

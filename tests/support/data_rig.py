@@ -36,6 +36,7 @@ from odradek.protocol.records.metadata import PartitionRecord, RegisterBrokerRec
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import StaleCheckpoint
 from odradek.storage.disk.os_disk import OsDisk
+from odradek.storage.disk.port import RESOURCE_ERRORS, ResourcesExhausted
 from odradek.storage.files import checkpoint
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.recovery.loaded_log import OpenOptions
@@ -127,7 +128,7 @@ class Logs:
 
 
 class FailingDisk(OsDisk):
-    """Disk on which a test can make writes, reads or syncs fail: `failing[operation]` is the errno."""
+    """Disk on which a test can make opens, writes, reads or syncs fail: `failing[operation]` is the errno."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,11 +137,13 @@ class FailingDisk(OsDisk):
         self.sync_allowed: asyncio.Event | None = None
 
     def open(self, path: str, *, create: bool) -> Any:
+        self.check("open")
         return _FailingFile(super().open(path, create=create), self)
 
     def check(self, operation: str) -> None:
         if operation in self.failing:
-            raise OSError(self.failing[operation], f"injected: {operation}")
+            reason, message = self.failing[operation], f"injected: {operation}"
+            raise (ResourcesExhausted if reason in RESOURCE_ERRORS else OSError)(reason, message)
 
 
 class _FailingFile:

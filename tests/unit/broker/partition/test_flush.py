@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from odradek.broker.partition import flush
 from odradek.broker.partition.flush import GroupFlush
+from odradek.storage.disk.port import ResourcesExhausted
 
 if TYPE_CHECKING:
     from odradek.storage.log.log import PartitionLog
@@ -108,6 +110,18 @@ async def test_failed_flush_is_reported_and_nothing_is_acknowledgeable() -> None
     await bench.finish(0, OSError(errno.EIO, "flush"))
     assert bench.acknowledged == []
     assert [failure.errno for failure in bench.failures] == [errno.EIO]
+
+
+async def test_flush_without_a_descriptor_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flush, "RESOURCE_RETRY_S", 0.0)
+    bench = Bench(messages=1)
+    await bench.append(1)
+    await bench.finish(0, ResourcesExhausted(errno.EMFILE, "too many open files"))
+    while len(bench.log.flushes) < 2:
+        await asyncio.sleep(0)
+    assert bench.acknowledged == []
+    await bench.finish(1)
+    assert (bench.acknowledged, bench.failures) == ([1], [])
 
 
 async def test_flush_completed_after_close_acknowledges_nothing() -> None:

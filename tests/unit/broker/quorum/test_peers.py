@@ -1,6 +1,7 @@
 """Peers: responses in order, immediate reports of lost connections, no retries."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -38,6 +39,18 @@ class Rig:
         self, node_id: int = 2, channel: Channel = Channel.RAFT, timeout_ms: int = 10_000
     ) -> "asyncio.Future[Any]":
         return self.peers.request(node_id, channel, VoteRequest(), 2, timeout_ms=timeout_ms)
+
+
+async def test_missing_descriptors_of_this_node_are_no_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def no_descriptor(*_: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    rig = Rig(1)
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", no_descriptor)
+    with pytest.raises(ConnectionError, match="too many open files"):
+        await rig.request()
+    assert (rig.lost, rig.failures) == ([], [])
+    rig.peers.close()
 
 
 @asynccontextmanager

@@ -35,8 +35,10 @@ from odradek.broker.config.sources import load, with_host_name
 from odradek.broker.node import CannotStartError, Node
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
+from odradek.broker.process.open_files import OpenFileLimit
 from odradek.broker.process.profiler import FORMATS, profile_command, profiling
 from odradek.source_commit import source_commit
+from odradek.storage.disk.descriptors import RESERVED_DESCRIPTORS
 from odradek.storage.disk.os_disk import OsDisk
 from odradek.version import __version__
 
@@ -68,13 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)  # noqa: T201  for the operator
         return EXIT_CONFIGURATION
     log.configure(config)
-    _allow_open_files()
+    open_files_max = _allow_open_files()
     try:
         with (
             profiling(profiler) if profiler else nullcontext(),
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
-            return runner.run(_run(config, options))
+            return runner.run(_run(config, options, open_files_max))
     except CannotStartError as error:
         print(error, file=sys.stderr)  # noqa: T201  for the operator
         return EXIT_FAILURE
@@ -112,7 +114,7 @@ def _configuration(options: argparse.Namespace) -> Config:
     return with_host_name(config, socket.gethostname())
 
 
-async def _run(config: Config, options: argparse.Namespace) -> int:
+async def _run(config: Config, options: argparse.Namespace, open_files_max: int) -> int:
     log.bind_node(config.node_id)
     _logger.info("broker starting", version=__version__, commit=source_commit(), python=sys.version.split()[0])
     loop = asyncio.get_running_loop()
@@ -126,9 +128,10 @@ async def _run(config: Config, options: argparse.Namespace) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    disk = OsDisk(hold_unsynced=options.hold_unsynced)
+    disk = OsDisk(hold_unsynced=options.hold_unsynced, reserved_descriptors=RESERVED_DESCRIPTORS)
     rng = random.Random()
-    env = Env(disk, SystemClock(), rng, _boot_id(rng, kept=not options.hold_unsynced))
+    limit = OpenFileLimit(open_files_max, lambda: disk.open_files, backlog=config.socket_listen_backlog_size)
+    env = Env(disk, SystemClock(), rng, _boot_id(rng, kept=not options.hold_unsynced), limit.connections_max)
     node = Node(config, env, on_fatal=stop)
     starting = loop.create_task(node.start())
     try:
@@ -162,14 +165,15 @@ def _boot_id(rng: random.Random, *, kept: bool) -> str:
         return str(rng.getrandbits(128))
 
 
-def _allow_open_files() -> None:
-    """Raise the limit of open files to the maximum that the system allows.
+def _allow_open_files() -> int:
+    """Raise the limit of open files to the maximum that the system allows, and return it.
 
     Each segment and each connection needs a file descriptor. Shells start processes with a much lower limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
 def _tune_garbage_collection() -> None:

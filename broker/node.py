@@ -198,7 +198,10 @@ class Node:
         """Bind the ports. Connections wait unread until the node serves them."""
         config = self.config
         shared: ServerState[Connection] = ServerState(
-            config, self._budget, ConnectionLimits(self.topic_settings, self.quotas), self.tasks
+            config,
+            self._budget,
+            ConnectionLimits(self.topic_settings, self.quotas, self.env.connections_max),
+            self.tasks,
         )
         self._undo.push_async_callback(self._close_network)
         await self.acceptor.bind(parse_listeners(config), shared)

@@ -16,7 +16,7 @@ PATH: Final = b"/metrics"
 REQUEST_BYTES_MAX: Final = 8_192
 """Maximum bytes of a request's line and headers. Those of Prometheus have a few hundred."""
 CONNECTIONS_MAX: Final = 16
-"""Maximum open connections per node. Further ones are closed immediately."""
+"""Maximum open connections per node, and length of their queue in the kernel. Further ones are closed immediately."""
 TIMEOUT_S: Final = 10.0
 """Maximum seconds of a connection, from its start to the end of the response.
 
@@ -48,7 +48,9 @@ class Endpoint:
     async def open(self, host: str, port: int) -> None:
         """Listen on `host`:`port`. Raise CannotListenError."""
         try:
-            self._server = await get_running_loop().create_server(lambda: ScrapeConnection(self), host, port)
+            self._server = await get_running_loop().create_server(
+                lambda: ScrapeConnection(self), host, port, backlog=CONNECTIONS_MAX
+            )
         except OSError as error:
             remedy = "; set odradek.metrics.listener to another address, or leave it unset"
             raise cannot_listen(error, host, port, "metrics", remedy) from error

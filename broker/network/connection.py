@@ -102,9 +102,11 @@ class Connection(BufferedProtocol):
         self._transport = cast("Transport", transport)
         if self._server.dispatcher is not None:
             self.begin()
-        else:
+        elif self._server.may_wait:
             self._server.early[self] = None
             self._pause_soon()
+        else:
+            self._transport.abort()
 
     def begin(self) -> None:
         """Admit the connection and take its requests. The caller calls it once, when the node serves requests."""
@@ -203,6 +205,22 @@ class Connection(BufferedProtocol):
             session.end()
         if self._transport is not None:
             self._transport.close()
+
+    def close_if_idle(self, idle_s: float) -> bool:
+        """Close the connection if it has sent no request, or has no request in flight and sent none for `idle_s`.
+
+        Return False without a change otherwise, or if the client is another broker.
+        """
+        session, transport = self._session, self._transport
+        if session is None or transport is None or self._intake is CLOSED or self._in_flight:
+            return False
+        is_silent = session.client_id is None or self._loop.time() - self._deadlines.active_s >= idle_s
+        if not is_silent or is_broker(session, session.client_id):
+            return False
+        self._step(IntakeEvent.CLOSE)
+        session.end()
+        transport.abort()
+        return True
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,11 @@
 """Limits of the number of connections, of their creation rate, and of log lines about them."""
 
+from collections.abc import Callable
 from typing import Final
 
 from odradek.broker.config.properties import PROPERTIES
 from odradek.broker.config.topics import TopicSettings
+from odradek.broker.process.open_files import unlimited_connections
 from odradek.broker.quota.client_quotas import ClientQuotas
 
 LOG_LINES_PER_SECOND: Final = 5
@@ -19,6 +21,10 @@ Beyond it the address that connected least recently is forgotten, so its quota s
 """
 TOTAL_MAX: Final = PROPERTIES["max.connections"]
 PER_ADDRESS_MAX: Final = PROPERTIES["max.connections.per.ip"]
+OPEN_FILES: Final = "open files (ulimit -n)"
+"""Name of the limit of `odradek.broker.process.open_files` in log lines."""
+PROTECTED_EXTRA: Final = 32
+"""Connections of brokers that are accepted beyond that limit, on a listener of their own. Each broker opens five."""
 CREATION_RATE: Final = PROPERTIES["max.connection.creation.rate"]
 
 
@@ -29,8 +35,18 @@ class ConnectionLimits:
     limits per address apply to them, as in Kafka: too many clients must not separate a broker from its cluster.
     """
 
-    def __init__(self, settings: TopicSettings, quotas: ClientQuotas) -> None:
-        """A change of a limit applies to connections that are accepted after it."""
+    def __init__(
+        self,
+        settings: TopicSettings,
+        quotas: ClientQuotas,
+        connections_max: Callable[[], int] = unlimited_connections,
+    ) -> None:
+        """A change of a limit applies to connections that are accepted after it.
+
+        `connections_max` is the number of connections that the limit of open files permits. It applies to protected
+        listeners, too, with PROTECTED_EXTRA more connections.
+        """
+        self.connections_max = connections_max
         self._settings = settings
         self._quotas = quotas
         self._last_slot_s = 0.0
@@ -38,12 +54,17 @@ class ConnectionLimits:
         self.total = 0
         self._by_address: dict[str, int] = {}
 
-    def admit(self, address: str, *, protected: bool = False) -> str | None:
-        """Count a new connection. If it exceeds a limit, return the name of that property and do not count it."""
+    def admit(self, address: str, *, protected: bool = False, evict: Callable[[], bool] = lambda: False) -> str | None:
+        """Count a new connection. If it exceeds a limit, return the name of that limit and do not count it.
+
+        At the limit of open files, `evict` closes another connection; it returns False if it finds none.
+        """
         if not protected and self.total >= self._settings.current(TOTAL_MAX):
             return TOTAL_MAX.name
         if self._by_address.get(address, 0) >= self._settings.current(PER_ADDRESS_MAX):
             return PER_ADDRESS_MAX.name
+        if self.total >= self.connections_max() + (PROTECTED_EXTRA if protected else 0) and not evict():
+            return OPEN_FILES
         self.total += 1
         self._by_address[address] = self._by_address.get(address, 0) + 1
         return None

@@ -1,7 +1,7 @@
 """State that all connections of a node share, and the admission of new connections."""
 
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -13,8 +13,24 @@ from odradek.broker.requests.listener import Listener
 from odradek.broker.requests.session import Session
 from odradek.runtime.tasks import Tasks
 
-C = TypeVar("C")
 _logger = structlog.get_logger(__name__)
+EVICTION_IDLE_S: Final = 10.0
+"""Seconds without a request after which a connection is closed in favor of a new one, at the limit of open files.
+
+Clients send requests more often while they work: heartbeats of consumers each 3 s, fetches each 0.5 s.
+"""
+EXAMINED_MAX: Final = 16
+"""Connections that are examined per new connection at that limit. The next one examines the following ones."""
+
+
+class Evictable(Protocol):
+    """A connection that can be closed in favor of a new one."""
+
+    def close_if_idle(self, idle_s: float) -> bool:
+        """Close the connection if it is idle, and return True. `Connection` defines idle."""
+
+
+C = TypeVar("C", bound=Evictable)
 
 
 @dataclass(slots=True)
@@ -42,7 +58,7 @@ class ServerState(Generic[C]):
 
     def admit(self, connection: C, listener: Listener, host: str, port: int) -> Session | None:
         """Count `connection` and return its session. Return None if it exceeds a limit of connections."""
-        over = self.limits.admit(host, protected=listener.protected)
+        over = self.limits.admit(host, protected=listener.protected, evict=self._evict)
         if over is not None:
             if self._refusing != over:
                 self._refusing = over
@@ -53,6 +69,21 @@ class ServerState(Generic[C]):
         self._next_connection_id += 1
         self.connections[session.connection_id] = connection
         return session
+
+    def _evict(self) -> bool:
+        """Close one idle connection. Examine those first that were examined least recently."""
+        for _ in range(min(EXAMINED_MAX, len(self.connections))):
+            connection_id, connection = next(iter(self.connections.items()))
+            del self.connections[connection_id]
+            if connection.close_if_idle(EVICTION_IDLE_S):
+                return True
+            self.connections[connection_id] = connection
+        return False
+
+    @property
+    def may_wait(self) -> bool:
+        """True if another connection can wait for the start of the node: it needs a descriptor meanwhile."""
+        return len(self.early) < self.limits.connections_max()
 
     def leave(self, session: Session) -> None:
         """Remove the connection of `session` from the counts."""

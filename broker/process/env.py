@@ -5,9 +5,11 @@ random generator with a seed.
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
+from odradek.broker.process.open_files import unlimited_connections
 from odradek.runtime.clock import Clock
 from odradek.storage.disk.port import Disk
 
@@ -25,6 +27,8 @@ class Env:
 
     See `odradek.broker.quorum.boot_marker`.
     """
+    connections_max: Callable[[], int] = unlimited_connections
+    """Returns the number of connections that the limit of open files permits now."""
 
     def new_uuid(self) -> UUID:
         """Return a random UUID (RFC 4122, version 4). Kafka's reserved UUIDs are not of version 4."""

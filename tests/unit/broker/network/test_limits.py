@@ -4,7 +4,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from odradek.broker.config.topics import TopicSettings
-from odradek.broker.network.limits import ConnectionLimits, LogLimit
+from odradek.broker.network.limits import OPEN_FILES, PROTECTED_EXTRA, ConnectionLimits, LogLimit
+from odradek.broker.process.open_files import CONNECTIONS_MIN, RESERVED_MIN, OpenFileLimit
 from tests.support.broker_context import config
 from tests.support.quotas import Unlimited
 
@@ -24,6 +25,22 @@ def test_connections_are_limited_per_address_and_in_total() -> None:
     limits.leave("a")
     assert limits.admit("b") is None
     assert limits.total == 3
+
+
+def test_connections_leave_descriptors_to_logs() -> None:
+    files = 10
+    limit = OpenFileLimit(256, lambda: files, backlog=50)
+    limits = ConnectionLimits(TopicSettings(config()), Unlimited(), limit.connections_max)
+    free = 256 - RESERVED_MIN - 50 - files
+    assert [limits.admit("a") for _ in range(free)] == [None] * free
+    assert limits.admit("a") == OPEN_FILES
+    assert limits.admit("a", evict=lambda: True) is None, "the evicted connection ends later"
+    assert [limits.admit("a", protected=True) for _ in range(PROTECTED_EXTRA)] == [None] * (PROTECTED_EXTRA - 1) + [
+        OPEN_FILES
+    ]
+    files += 10_000
+    assert limit.connections_max() == CONNECTIONS_MIN
+    assert OpenFileLimit(100_000, lambda: 0, backlog=50).connections_max() == 75_000 - 50
 
 
 def test_connections_above_the_creation_rate_are_delayed() -> None:

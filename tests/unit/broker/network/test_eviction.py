@@ -1,0 +1,59 @@
+"""Eviction of idle connections at the limit of open files."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.network import server_state
+from odradek.broker.node import Node
+from odradek.broker.process.clock import SystemClock
+from odradek.broker.process.env import Env
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.storage.disk.os_disk import OsDisk
+from tests.support.broker_context import config
+from tests.support.raw_client import RawClient
+
+CONNECTIONS_MAX = 4
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    """Wait until the broker closes a connection."""
+    try:
+        return await reader.read() == b""
+    except ConnectionResetError:
+        return True
+
+
+async def test_new_connection_replaces_the_oldest_one_without_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = config(f"log.dirs={tmp_path}", "listeners=PLAINTEXT://127.0.0.1:0")
+    env = Env(OsDisk(), SystemClock(), random.Random(7), "boot", lambda: CONNECTIONS_MAX)
+    node = Node(chosen, env)
+    try:
+        async with asyncio.timeout(30):
+            await node.start()
+            port = node.listeners[0].port
+            active = await RawClient.connect("127.0.0.1", port)
+            await active.call(ApiVersionsRequest(), 3)
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX - 1)]
+            newest = await RawClient.connect("127.0.0.1", port)
+            await newest.call(ApiVersionsRequest(), 3)
+            assert await ended(silent[0][0])
+            for _ in range(CONNECTIONS_MAX - 2):
+                later = await RawClient.connect("127.0.0.1", port)
+                await later.call(ApiVersionsRequest(), 3)
+            assert await ended(silent[2][0])
+            refused = await asyncio.open_connection("127.0.0.1", port)
+            assert await ended(refused[0]), "all connections have sent a request just now"
+            await active.call(ApiVersionsRequest(), 3)
+            monkeypatch.setattr(server_state, "EVICTION_IDLE_S", 0.0)
+            last = await RawClient.connect("127.0.0.1", port)
+            await last.call(ApiVersionsRequest(), 3)
+            assert len(node.acceptor.connections) <= CONNECTIONS_MAX
+            for _, writer in [*silent, refused]:
+                writer.close()
+    finally:
+        await node.stop()

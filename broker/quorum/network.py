@@ -33,13 +33,6 @@ Request = (
 Reply = (
     core.VoteReply | core.BeginQuorumEpochReply | core.EndQuorumEpochReply | core.FetchReply | core.FetchSnapshotReply
 )
-REPLIES: Final = (
-    core.VoteReply,
-    core.BeginQuorumEpochReply,
-    core.EndQuorumEpochReply,
-    core.FetchReply,
-    core.FetchSnapshotReply,
-)
 REQUEST_TIMEOUT_MS: Final = 2_000
 """Maximum milliseconds for the response to a Raft request, in addition to the time that a fetch waits at the leader.
 
@@ -108,7 +101,7 @@ class PeerRaftNetwork:
     # ---- requests of this node --------------------------------------------------------------------------------------
 
     def send(self, message: core.Message) -> None:
-        if isinstance(message, REPLIES):
+        if isinstance(message, core.REPLIES):
             pending = self._pending.pop(message.request_id, None)
             if pending is not None and not pending.done():
                 pending.set_result(message)

@@ -266,11 +266,15 @@ def fetch_response(reply: core.FetchReply) -> fetch.FetchResponse:
 
 
 def fetch_reply(request: core.FetchRequest, response: fetch.FetchResponse) -> core.FetchReply | None:
-    """Translate a Fetch response. Raise Malformed if its records are malformed or do not continue the log."""
+    """Translate a Fetch response.
+
+    Raise Malformed if its records are malformed or do not continue the log, or if it names an impossible epoch end.
+    """
     if response.error_code or not response.responses or not response.responses[0].partitions:
         return None
     partition = response.responses[0].partitions[0]
-    ends, snapshot, leader = partition.diverging_epoch, partition.snapshot_id, partition.current_leader
+    leader = partition.current_leader
+    ends, snapshot = partition.diverging_epoch, partition.snapshot_id
     return core.FetchReply(
         request.target,
         request.source,
@@ -279,11 +283,20 @@ def fetch_reply(request: core.FetchRequest, response: fetch.FetchResponse) -> co
         request.fetch_offset,
         partition.high_watermark,
         entries=_continuing(request, leader.leader_epoch, partition.records or b""),
-        diverging=None if ends.epoch < 0 else core.EpochEnd(ends.epoch, ends.end_offset),
-        snapshot=None if snapshot.end_offset < 0 else core.EpochEnd(snapshot.epoch, snapshot.end_offset),
+        diverging=None if ends.epoch < 0 else _epoch_end(ends.epoch, ends.end_offset, leader.leader_epoch),
+        snapshot=None
+        if snapshot.end_offset < 0
+        else _epoch_end(snapshot.epoch, snapshot.end_offset, leader.leader_epoch),
         error=ErrorCode(partition.error_code),
         request_id=request.request_id,
     )
+
+
+def _epoch_end(epoch: int, end_offset: int, leader_epoch: int) -> core.EpochEnd:
+    """Return the end of an epoch. Raise Malformed if the leader of `leader_epoch` cannot have it."""
+    if not 0 <= epoch <= leader_epoch or end_offset < 0:
+        raise Malformed(f"epoch {epoch} with end offset {end_offset} from a leader of epoch {leader_epoch}")
+    return core.EpochEnd(epoch, end_offset)
 
 
 def _continuing(request: core.FetchRequest, epoch: int, records: Buffer) -> tuple[core.Entry, ...]:

@@ -22,9 +22,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from odradek.cluster.raft.config import DEFAULT_CONFIG
+from odradek.cluster.raft.epoch_limits import is_acceptable_in_reply
 from odradek.cluster.raft.errors import NotLeader
 from odradek.cluster.raft.messages import (
     NO_NODE,
+    REPLIES,
     BeginQuorumEpochReply,
     BeginQuorumEpochRequest,
     EndQuorumEpochReply,
@@ -165,6 +167,8 @@ class RaftCore:
         if message.target != self.node_id:
             raise RAFT_MESSAGE_TARGET.violated(node_id=self.node_id, message=message)
         match message:
+            case _ if isinstance(message, REPLIES) and not is_acceptable_in_reply(message.epoch, self.epoch):
+                pass  # the request times out, as if its response had been lost
             case FetchRequest():
                 self.state.on_fetch(message, now_ms)
             case FetchReply():
@@ -218,7 +222,7 @@ class RaftCore:
     # ---- requests that every role handles in the same way -----------------------------------------------------------
 
     def _on_vote_request(self, request: VoteRequest, now_ms: int) -> None:
-        error = self._vote_error(request)
+        error = self._vote_error(request, now_ms)
         if error is None and request.epoch > self.epoch:
             self._apply(Transition(Event.HIGHER_EPOCH, request.epoch), now_ms)
         granted = error is None and self.state.grants(request)
@@ -238,17 +242,17 @@ class RaftCore:
             )
         )
 
-    def _vote_error(self, request: VoteRequest) -> ErrorCode | None:
+    def _vote_error(self, request: VoteRequest, now_ms: int) -> ErrorCode | None:
         if request.epoch < self.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         last_epoch_max = request.epoch if request.pre_vote else request.epoch - 1
         bad_log = request.last_offset < 0 or not 0 <= request.last_epoch <= last_epoch_max
-        if bad_log or request.source not in self.voters or not self.replica.is_voter:
+        if bad_log or request.source not in self.replica.other_voters or not self.replica.is_voter:
             return ErrorCode.INVALID_REQUEST
-        return None
+        return None if self.replica.admits_epoch(request.epoch, now_ms) else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def _on_begin_quorum_epoch(self, request: BeginQuorumEpochRequest, now_ms: int) -> None:
-        error = self._leader_error(request)
+        error = self._leader_error(request, now_ms)
         if error is ErrorCode.NONE and (request.epoch > self.epoch or self.role is not Role.FOLLOWER):
             self._apply(Transition(Event.LEADER_DISCOVERED, request.epoch, request.source), now_ms)
         self.replica.outbox.send(
@@ -258,7 +262,7 @@ class RaftCore:
         )
 
     def _on_end_quorum_epoch(self, request: EndQuorumEpochRequest, now_ms: int) -> None:
-        error = self._leader_error(request)
+        error = self._leader_error(request, now_ms)
         if error is ErrorCode.NONE:
             self._apply(self.state.observe(request.epoch, request.source), now_ms)
             if isinstance(self.state, FollowerState):
@@ -269,12 +273,14 @@ class RaftCore:
             )
         )
 
-    def _leader_error(self, request: BeginQuorumEpochRequest | EndQuorumEpochRequest) -> ErrorCode:
-        """Validate that the sender is a voter and can lead the epoch of its request. An epoch has one leader."""
+    def _leader_error(self, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now_ms: int) -> ErrorCode:
+        """Validate that the sender is another voter and can lead the epoch of its request. An epoch has one leader."""
         if request.epoch < self.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         can_lead = request.epoch > self.epoch or self.leader_id in {NO_NODE, request.source}
-        return ErrorCode.NONE if can_lead and request.source in self.voters else ErrorCode.INVALID_REQUEST
+        if not can_lead or request.source not in self.replica.other_voters:
+            return ErrorCode.INVALID_REQUEST
+        return ErrorCode.NONE if self.replica.admits_epoch(request.epoch, now_ms) else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     # ---- output -----------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from odradek.cluster.raft.messages import (
     Ready,
     Standing,
 )
+from odradek.cluster.raft.quorum_state import check_stored_epoch
 from odradek.cluster.raft.roles.transitions import Role
 from odradek.cluster.raft.snapshot_installer import SnapshotInstaller
 from odradek.cluster.raft.snapshot_reader import read_snapshot
@@ -123,6 +124,7 @@ class RaftDriver:
             end_offset=storage.log_end_offset,
             snapshots=storage.snapshots(),
         )
+        check_stored_epoch(log.last_epoch, "the metadata log")
         self._core = RaftCore(self.node_id, self.voters, log, hard_state, rng=self._rng, config=self._config)
         self._core.start(self._clock.monotonic_ms())
         self._delivery.advance(self._core.high_watermark)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from odradek.protocol.errors import ErrorCode
 
@@ -209,6 +209,7 @@ Message: TypeAlias = (
     | FetchSnapshotRequest
     | FetchSnapshotReply
 )
+REPLIES: Final = (VoteReply, BeginQuorumEpochReply, EndQuorumEpochReply, FetchReply, FetchSnapshotReply)
 
 
 @dataclass(frozen=True, slots=True)

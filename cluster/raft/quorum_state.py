@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from odradek.cluster.raft.epoch_limits import EPOCH_LAST
 from odradek.cluster.raft.messages import NO_NODE, HardState, Standing
 
 if TYPE_CHECKING:
@@ -64,7 +65,17 @@ def decode_quorum_state(data: bytes, voters: Sequence[int]) -> HardState:
     )
     if state.epoch < 0 or state.leader_id < NO_NODE or state.voted_id < NO_NODE:
         raise BadQuorumState(f"{FILE_NAME}: a negative epoch or node id")
+    check_stored_epoch(state.epoch, f"leaderEpoch of {FILE_NAME}")
     return state
+
+
+def check_stored_epoch(epoch: int, place: str) -> None:
+    """Raise BadQuorumState if `epoch`, which was read from `place`, leaves no epoch for an election."""
+    if epoch >= EPOCH_LAST:
+        raise BadQuorumState(
+            f"epoch {epoch} in {place} is not below the maximum of {EPOCH_LAST}, so it is forged or damaged."
+            " Stop all voters and follow the section on impossible epochs in docs/operations.md."
+        )
 
 
 def _standing(document: dict[str, Any]) -> Standing:

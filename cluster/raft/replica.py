@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from odradek.cluster.raft.epoch_limits import EPOCH_LAST, EpochBudget
 from odradek.cluster.raft.messages import NO_NODE, HardState, Standing
 from odradek.cluster.raft.outbox import Outbox
 from odradek.cluster.raft.timing import ElectionTiming
-from odradek.invariants.raft import RAFT_COMMITTED, RAFT_EPOCH, RAFT_ONE_LEADER, RAFT_ONE_VOTE
+from odradek.invariants.raft import RAFT_COMMITTED, RAFT_EPOCH, RAFT_EPOCH_RANGE, RAFT_ONE_LEADER, RAFT_ONE_VOTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,6 +52,7 @@ class Replica:
             self.hard_state = replace(stored, standing=standing)
         newest = log.latest_snapshot
         self.high_watermark = newest.end_offset if newest is not None else 0
+        self._epoch_budget = EpochBudget()
         self.outbox = Outbox(rng.randrange(REQUEST_IDS_FROM_MAX))
 
     def _initial_standing(self, stored: Standing) -> Standing:
@@ -96,10 +98,16 @@ class Replica:
     def random_voter(self) -> int:
         return self.voters[self._rng.randrange(len(self.voters))]
 
+    def admits_epoch(self, epoch: int, now_ms: int) -> bool:
+        """Return True if a valid request may raise the epoch to `epoch` now. It counts towards the budget."""
+        return epoch <= EPOCH_LAST and self._epoch_budget.take(epoch - self.epoch, now_ms)
+
     def set_epoch(self, epoch: int, *, leader_id: int, voted_id: int) -> None:
         """Store epoch, leader and vote. The epoch never decreases."""
         if epoch < self.epoch:
             raise RAFT_EPOCH.violated(node_id=self.node_id, epoch=self.epoch, next_epoch=epoch)
+        if epoch > EPOCH_LAST:
+            raise RAFT_EPOCH_RANGE.violated(node_id=self.node_id, epoch=self.epoch, next_epoch=epoch)
         if epoch == self.epoch:
             if NO_NODE != self.leader_id != leader_id != NO_NODE:
                 raise RAFT_ONE_LEADER.violated(

@@ -14,6 +14,12 @@ RAFT_EPOCH: Final = Invariant(
     "The epoch never decreases.",
     "Raft paper 5.1",
 )
+RAFT_EPOCH_RANGE: Final = Invariant(
+    "raft-epoch-range",
+    "Replica",
+    "The epoch is at most 2^31-2. The wire and the log store it as int32.",
+    "KIP-595",
+)
 RAFT_ONE_VOTE: Final = Invariant(
     "raft-one-vote",
     "Replica",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.cluster.raft.election import Election
+from odradek.cluster.raft.epoch_limits import EPOCH_LAST
 from odradek.cluster.raft.messages import NO_NODE, Standing, VoteRequest
 from odradek.cluster.raft.roles.role import RoleState
 from odradek.cluster.raft.roles.transitions import Event, Role, Transition
@@ -80,10 +81,10 @@ class ProspectiveState(CampaignState):
         if reply.source == reply.leader_id == replica.leader_id and not reply.granted:
             return self._return_to_leader()  # the leader itself has refused, so it is alive
         self.election.record(reply.source, granted=reply.granted, standing=reply.standing)
+        if self.election.lost or (self.election.won and replica.epoch >= EPOCH_LAST):
+            return self._lost()
         if self.election.won:
             return self._won()
-        if self.election.lost:
-            return self._lost()
         # A voter that refuses may know a leader of this epoch that this replica does not know.
         return self.observe(reply.epoch, reply.leader_id)
 

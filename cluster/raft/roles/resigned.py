@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.cluster.raft.epoch_limits import EPOCH_LAST
 from odradek.cluster.raft.messages import NO_NODE, EndQuorumEpochRequest
 from odradek.cluster.raft.roles.role import RoleState
 from odradek.cluster.raft.roles.transitions import Event, Role, Transition
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 class ResignedState(RoleState):
     """State of a former leader that waits for a new one.
 
-    After the election time-out, the replica enters the next epoch, which has no leader yet.
+    After the election time-out, the replica enters the next epoch, which has no leader yet. There is none after
+    EPOCH_LAST: the replica stays in this role then.
     """
 
     role = Role.RESIGNED
@@ -44,5 +46,8 @@ class ResignedState(RoleState):
 
     def tick(self, now_ms: int) -> Transition | None:
         if now_ms < self._election_deadline_ms:
+            return None
+        if self.replica.epoch >= EPOCH_LAST:
+            self._election_deadline_ms = now_ms + self.replica.timing.election_wait_ms()
             return None
         return Transition(Event.ELECTION_TIMEOUT, self.replica.epoch + 1)

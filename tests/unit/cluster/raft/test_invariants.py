@@ -15,6 +15,7 @@ from odradek.invariants.raft import (
     RAFT_COMMITTED,
     RAFT_ELECTED_LEADER,
     RAFT_EPOCH,
+    RAFT_EPOCH_RANGE,
     RAFT_FETCH_POSITION,
     RAFT_LOG_APPEND,
     RAFT_LOG_TRUNCATION,
@@ -42,6 +43,11 @@ NO_NODE = -1
 @breaks(RAFT_EPOCH)
 def test_lower_epoch_is_a_violation() -> None:
     a_node(1, epoch=2).replica.set_epoch(1, leader_id=NO_NODE, voted_id=NO_NODE)
+
+
+@breaks(RAFT_EPOCH_RANGE)
+def test_epoch_beyond_the_last_one_is_a_violation() -> None:
+    a_node(1, epoch=2).replica.set_epoch(2**31 - 1, leader_id=NO_NODE, voted_id=NO_NODE)
 
 
 @breaks(RAFT_ONE_VOTE)

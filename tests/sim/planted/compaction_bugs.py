@@ -11,9 +11,9 @@ from odradek.storage.files import names
 def remove_newest(original: Callable[..., Any]) -> Callable[..., Any]:
     """Compaction removes the newest record of a key."""
 
-    def needed(self: Any, header: Any, record: Any, horizon: int | None) -> Any:
+    def needed(self: Any, header: Any, record: Any, digest: bytes, horizon: int | None) -> Any:
         offset = header.base_offset + record.offset_delta
-        return offset != self.offsets.get(record.key) and original(self, header, record, horizon)
+        return offset != self.offsets.get(digest) and original(self, header, record, digest, horizon)
 
     return needed
 

@@ -4,6 +4,8 @@ Behavior:
 * Active brokers are listed with their endpoint on the connection's listener. Fenced brokers are omitted.
 * A missing topic is created if the request and `auto.create.topics.enable` allow it. The response waits for the new
   topic. Kafka instead responds with UNKNOWN_TOPIC_OR_PARTITION or LEADER_NOT_AVAILABLE, and the client retries.
+* One request creates at most 100 topics, and counts against the client's quota `controller_mutation_rate`. The rest of
+  the missing topics receives LEADER_NOT_AVAILABLE. Kafka creates all topics of the request.
 * While the failure of a broker is suspected but not decided, the response waits for the decision, at most 1 s. A client
   sends this request when it loses a connection. With the old leader in the response, it would reconnect and retry a
   second later.
@@ -12,7 +14,8 @@ Behavior:
 Errors:
 * INVALID_REQUEST for a topic id, or for a null name, before v12.
 * Per topic: TOPIC_AUTHORIZATION_FAILED (without the name, if the request names the topic by id),
-  INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID, and the error of a failed creation.
+  INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID, LEADER_NOT_AVAILABLE beyond the limits of
+  automatic creation, and the error of a failed creation.
 * Per partition: LEADER_NOT_AVAILABLE if it has no active leader. From v6, LISTENER_NOT_FOUND if the leader has no
   endpoint on the connection's listener.
 
@@ -56,8 +59,14 @@ TOPIC_IDS_MIN_VERSION: Final = 12
 async def _with_new_topics(
     context: BrokerRequestContext, request: MetadataRequest, names: list[str], missing: list[str]
 ) -> MetadataResponse:
-    errors = await context.broker.auto_topic_creation.create(missing)
-    return await completed(_respond(context, request, names, errors))
+    # All versions know LEADER_NOT_AVAILABLE, so the quota is strict in all versions.
+    mutations = context.node.quotas.controller_mutations(context, strict=True)
+    errors = await context.broker.auto_topic_creation.create(
+        missing, address=context.session.client_host, mutations=mutations
+    )
+    response = await completed(_respond(context, request, names, errors))
+    response.throttle_time_ms = mutations.throttle_ms
+    return response
 
 
 def handle(context: BrokerRequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:

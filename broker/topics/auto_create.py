@@ -1,12 +1,19 @@
-"""Automatic creation of topics: those that clients use before they exist, and the topics of the coordinators."""
+"""Automatic creation of topics: those that clients use before they exist, and the topics of the coordinators.
 
-from asyncio import Future, ensure_future, get_running_loop, timeout
-from collections.abc import Callable, Iterable
+A request of a client can name any number of missing topics. The broker creates a bounded number of them for each
+request, for each client address and altogether. The other topics receive LEADER_NOT_AVAILABLE, which the clients of all
+versions retry: Java clients and librdkafka request the metadata of such a topic again, and keep their records.
+"""
+
+from asyncio import Future, ensure_future, get_running_loop, shield, timeout
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
 from odradek.broker.config.properties import Config
 from odradek.broker.quorum.controller_client import ControllerClient
+from odradek.broker.quota.controller_mutations import UNBOUNDED, ControllerMutationQuota
 from odradek.cluster.controller.messages.topics import USE_DEFAULT, NewTopic
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.delta import MetadataDelta
@@ -23,12 +30,25 @@ BROKERS_WAIT_S: Final = 2.0
 """Maximum wait in seconds for brokers that are still starting, before a coordinator's topic is created without them."""
 ARRIVAL_WAIT_S: Final = 5.0
 """Maximum wait in seconds until a created topic is in this broker's metadata image."""
+TOPICS_PER_REQUEST_MAX: Final = 100
+"""Maximum topics that one Metadata request creates. The controller decides on 100 topics of one partition in about
+5 ms.
+"""
+PARTITIONS_PER_REQUEST_MAX: Final = 1_000
+"""Maximum partitions that one Metadata request creates, if it creates more than one topic. With a large
+`num.partitions`, a request creates fewer topics.
+"""
+TOPICS_PER_ADDRESS_MAX: Final = 200
+"""Maximum topics that this broker creates at the same time for the clients of one address: two full requests."""
+TOPICS_MAX: Final = 1_000
+"""Maximum topics that this broker creates at the same time. Five addresses with their full share fill it."""
 
 
 class AutoTopicCreation:
     """Topics that this broker creates on demand.
 
-    Concurrent requests for one topic share one request to the controller.
+    Concurrent requests for one topic share one request to the controller. The missing topics of one client request are
+    one request to the controller.
     """
 
     def __init__(
@@ -46,42 +66,91 @@ class AutoTopicCreation:
             CONSUMER_OFFSETS: config.offsets_topic_replication_factor,
         }
         """Configured replication factor by coordinator's topic; 0 if it is not set."""
-        self._in_progress: dict[str, Future[ErrorCode]] = {}
+        self._in_progress: dict[str, Future[dict[str, ErrorCode]]] = {}
+        self._by_address: Counter[str] = Counter()
 
-    async def create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
+    async def create(
+        self, names: Iterable[str], *, address: str = "", mutations: ControllerMutationQuota = UNBOUNDED
+    ) -> dict[str, ErrorCode]:
         """Create the topics of `names` that do not exist. Return the error of each name.
 
         The error is NONE if another broker created the topic first, and UNKNOWN_TOPIC_OR_PARTITION if the topic may not
-        be created automatically. Return when this broker's metadata image has the topics, or after `ARRIVAL_WAIT_S`.
+        be created automatically. It is LEADER_NOT_AVAILABLE beyond the limits of this module, and if `mutations`, the
+        quota of the client, is exceeded. The topics of the coordinators count against neither.
+        Return when this broker's metadata image has the topics, or after `ARRIVAL_WAIT_S`.
         """
-        requested = list(names)
-        creations = {name: self._begin(name) for name in requested if _may_be_created(name)}
-        return {
-            name: await creations[name] if name in creations else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            for name in requested
-        }
+        requested = dict.fromkeys(names)
+        results: dict[str, ErrorCode] = {}
+        missing: list[str] = []
+        capacity = self._capacity(address)
+        for name in requested:
+            if name in self._in_progress:
+                continue
+            if name in self._replicas_set:
+                self._begin([name])
+            elif is_internal(name):
+                # Kafka's other internal topics (such as `__share_group_state`) belong to features of other versions.
+                results[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif len(missing) < capacity and self._within_quota(mutations):
+                missing.append(name)
+            else:
+                capacity = 0
+                results[name] = ErrorCode.LEADER_NOT_AVAILABLE
+        if missing:
+            self._begin(missing, address)
+        creations = {name: self._in_progress[name] for name in requested if name not in results}
+        for name, creation in creations.items():
+            # A request that is canceled must not cancel the creation, which other requests wait for, too.
+            results[name] = (await shield(creation))[name]
+        return {name: results[name] for name in requested}
 
-    def _begin(self, name: str) -> "Future[ErrorCode]":
-        future = self._in_progress.get(name)
-        if future is None:
-            future = ensure_future(self._create(name))
-            self._in_progress[name] = future
-            future.add_done_callback(lambda _: self._in_progress.pop(name, None))
-        return future
+    def _capacity(self, address: str) -> int:
+        """Return the number of topics that a request from `address` may create now."""
+        partitions = max(1, self._config.num_partitions)
+        return min(
+            TOPICS_PER_REQUEST_MAX,
+            max(1, PARTITIONS_PER_REQUEST_MAX // partitions),
+            TOPICS_PER_ADDRESS_MAX - self._by_address[address],
+            TOPICS_MAX - self._by_address.total(),
+        )
 
-    async def _create(self, name: str) -> ErrorCode:
-        if name in self._replicas_set:
-            await self._await_brokers(self._replicas(name))
-        topic = self._specification(name)
+    def _within_quota(self, mutations: ControllerMutationQuota) -> bool:
         try:
-            created = await self._controller.create_topics([topic], timeout_ms=self._config.request_timeout_ms)
+            mutations.record(max(1, self._config.num_partitions))
+        except Refusal:
+            return False
+        return True
+
+    def _begin(self, names: Sequence[str], address: str | None = None) -> None:
+        """Start the creation of topics. `address` is None for a topic of the coordinators, which has no limit."""
+        creation: Future[dict[str, ErrorCode]] = ensure_future(self._create(names))
+        self._in_progress |= dict.fromkeys(names, creation)
+        if address is not None:
+            self._by_address[address] += len(names)
+
+        def done(_creation: object) -> None:
+            for name in names:
+                self._in_progress.pop(name, None)
+            if address is not None:
+                self._by_address[address] -= len(names)
+                if not self._by_address[address]:
+                    del self._by_address[address]
+
+        creation.add_done_callback(done)
+
+    async def _create(self, names: Sequence[str]) -> dict[str, ErrorCode]:
+        for name in names:
+            if name in self._replicas_set:
+                await self._await_brokers(self._replicas(name))
+        topics = [self._specification(name) for name in names]
+        try:
+            created = await self._controller.create_topics(topics, timeout_ms=self._config.request_timeout_ms)
         except Refusal as refusal:
-            return refusal.error
-        error = created[0].error
-        if error not in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
-            return error
-        await self._until(lambda image: image.topic(name) is not None, ARRIVAL_WAIT_S)
-        return ErrorCode.NONE
+            return dict.fromkeys(names, refusal.error)
+        errors = {topic.name: topic.error for topic in created}
+        arriving = [name for name, error in errors.items() if error in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}]
+        await self._until(lambda image: all(image.topic(name) is not None for name in arriving), ARRIVAL_WAIT_S)
+        return errors | dict.fromkeys(arriving, ErrorCode.NONE)
 
     async def _await_brokers(self, count: int) -> None:
         """Wait until `count` brokers are active, at most `BROKERS_WAIT_S`.
@@ -160,11 +229,3 @@ class AutoTopicCreation:
         """Return the replication factor of the coordinator's topic `name`."""
         brokers = max(1, self._voters, len(self._metadata.image.brokers))
         return self._replicas_set[name] or min(COORDINATOR_REPLICAS, brokers)
-
-
-def _may_be_created(name: str) -> bool:
-    """Return True if the topic is not internal, or is one of the two coordinators' topics.
-
-    Kafka's other internal topics (such as `__share_group_state`) belong to features that this broker does not have.
-    """
-    return name in {TRANSACTION_STATE, CONSUMER_OFFSETS} or not is_internal(name)

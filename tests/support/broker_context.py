@@ -85,8 +85,10 @@ class FakeAutoTopicCreation:
         self.metadata = metadata
         self.refusals = refusals or {}
         self.created: list[str] = []
+        self.charged: list[tuple[str, Any]] = []
 
-    async def create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
+    async def create(self, names: Iterable[str], *, address: str = "", mutations: Any = None) -> dict[str, ErrorCode]:
+        self.charged.append((address, mutations))
         results = {}
         for name in names:
             results[name] = self.refusals.get(name, ErrorCode.NONE)

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.apis import api_versions, describe_cluster, describe_topic_partitions, metadata
+from odradek.broker.quota.controller_mutations import UNBOUNDED
 from odradek.broker.requests.api import AnyApi
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import AclOperation
@@ -19,7 +20,7 @@ from odradek.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.broker_context import Deny, broker, context, image, response_of, topic
+from tests.support.broker_context import Deny, broker, context, image, response_of, services_of, topic
 
 A, B = topic("a", 1, [1]), topic("b", 2, [1, 2, -1], replicas=(1, 2))
 
@@ -164,6 +165,18 @@ async def test_refused_auto_creation_returns_the_error_of_the_controller() -> No
     request_context = context(12, image(), refusals={"new": ErrorCode.INVALID_REPLICATION_FACTOR})
     response = await response_of(metadata.handle(request_context, MetadataRequest(topics=named_topics("new"))))
     assert response.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+@pytest.mark.parametrize("version", [0, 4, 13])
+async def test_auto_creation_is_charged_to_the_client_and_refusals_are_retriable(version: int) -> None:
+    request_context = context(version, image(), refusals={"new": ErrorCode.LEADER_NOT_AVAILABLE})
+    services = services_of(request_context)
+    response = await response_of(metadata.handle(request_context, MetadataRequest(topics=named_topics("new", "b"))))
+    assert [(row.name, row.error_code) for row in response.topics] == [
+        ("new", ErrorCode.LEADER_NOT_AVAILABLE),
+        ("b", ErrorCode.NONE),
+    ]
+    assert services.auto_topic_creation.charged == [("127.0.0.1", UNBOUNDED)]
 
 
 async def test_metadata_describes_topics_by_id_from_v12() -> None:

@@ -1,17 +1,26 @@
 """Automatic topic creation: merged requests, results, waiting, and the internal topics."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from odradek.broker.quota.controller_mutations import BoundedControllerMutationQuota
+from odradek.broker.quota.rates import TokenBucket
 from odradek.broker.topics import auto_create as topics_module
-from odradek.broker.topics.auto_create import AutoTopicCreation
+from odradek.broker.topics.auto_create import (
+    TOPICS_MAX,
+    TOPICS_PER_ADDRESS_MAX,
+    TOPICS_PER_REQUEST_MAX,
+    AutoTopicCreation,
+)
 from odradek.cluster.controller.messages.topics import CreatedTopic, NewTopic
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.protocol.errors import ErrorCode, Refusal
 from tests.support.broker_context import broker, config, image, topic
+from tests.support.data_rig import Clock
 
 E = ErrorCode
 TXN = "__transaction_state"
@@ -37,23 +46,26 @@ class FakeController:
     def __init__(self, *outcomes: ErrorCode) -> None:
         self.outcomes = list(outcomes)
         self.requests: list[NewTopic] = []
+        self.calls = 0
         self.creation_allowed = asyncio.Event()
         self.metadata = FakeMetadata(image([], []))
         self.arrives = True
 
     async def create_topics(self, topics: Sequence[NewTopic], **_: Any) -> tuple[CreatedTopic, ...]:
         self.requests += topics
+        self.calls += 1
         await self.creation_allowed.wait()
         error = self.outcomes.pop(0) if self.outcomes else E.NONE
         if error is E.NOT_CONTROLLER:
             raise Refusal(error)
         if self.arrives:
-            self.show(topics[0].name)
-        return (CreatedTopic(topics[0].name, error),)
+            self.show(*(new_topic.name for new_topic in topics))
+        return tuple(CreatedTopic(new_topic.name, error) for new_topic in topics)
 
-    def show(self, name: str) -> None:
+    def show(self, *names: str) -> None:
         before = self.metadata.image
-        self.metadata.show(image([topic(name, len(self.requests), [1])], before.brokers.values()))
+        rows = [topic(name, len(self.requests) + index, [1]) for index, name in enumerate(names)]
+        self.metadata.show(image([*before.topics.values(), *rows], before.brokers.values()))
 
 
 def auto_creation(
@@ -76,7 +88,7 @@ async def test_concurrent_requests_for_a_topic_reach_the_controller_once() -> No
     assert await first == {"a": E.NONE}
     assert await second == {"a": E.NONE, "b": E.NONE}
     assert [new_topic.name for new_topic in controller.requests] == ["a", "b"]
-    await topics.create(["a"])
+    assert await topics.create(["a"]) == {"a": E.NONE}
     assert [new_topic.name for new_topic in controller.requests] == ["a", "b", "a"], (
         "a request after the first creation is sent again"
     )
@@ -94,6 +106,85 @@ async def test_result_of_the_controller_is_returned(outcome: ErrorCode, expected
     controller = FakeController(outcome)
     controller.creation_allowed.set()
     assert await auto_creation(controller).create(["a"]) == {"a": expected}
+
+
+async def test_request_creates_a_bounded_number_of_topics_and_refuses_the_rest_with_a_retriable_error() -> None:
+    controller = FakeController()
+    controller.creation_allowed.set()
+    topics = auto_creation(controller)
+    names = [f"t{number}" for number in range(5_000)]
+    results = await topics.create(names)
+    assert list(results) == names
+    assert Counter(results.values()) == {E.NONE: TOPICS_PER_REQUEST_MAX, E.LEADER_NOT_AVAILABLE: 4_900}
+    assert controller.calls == 1, "the topics of one request are one request to the controller"
+    left = [name for name, error in results.items() if error]
+    assert Counter((await topics.create(left)).values())[E.NONE] == TOPICS_PER_REQUEST_MAX
+
+
+async def test_topics_with_many_partitions_lower_the_number_of_topics_per_request() -> None:
+    controller = FakeController()
+    controller.creation_allowed.set()
+    few = await auto_creation(controller, "num.partitions=300").create(["a", "b", "c", "d"])
+    assert list(few.values()) == [E.NONE, E.NONE, E.NONE, E.LEADER_NOT_AVAILABLE]
+    one = await auto_creation(controller, "num.partitions=5000").create(["e", "f"])
+    assert list(one.values()) == [E.NONE, E.LEADER_NOT_AVAILABLE]
+
+
+async def test_address_with_many_creations_in_progress_is_refused_and_other_addresses_are_served() -> None:
+    controller = FakeController()
+    topics = auto_creation(controller)
+    shares = [f"10.0.0.{number}" for number in range(TOPICS_MAX // TOPICS_PER_ADDRESS_MAX)]
+    waiting = [
+        asyncio.ensure_future(topics.create([f"{address}-{request}-{n}" for n in range(200)], address=address))
+        for address in shares
+        for request in range(3)
+    ]
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert sum(task.done() for task in waiting) == len(shares), "the third request of each address is refused"
+    assert len(controller.requests) == TOPICS_MAX
+    assert await topics.create(["z"], address="10.1.1.1") == {"z": E.LEADER_NOT_AVAILABLE}
+    joined = asyncio.ensure_future(topics.create([f"{shares[0]}-0-0", TXN], address="10.1.1.1"))
+    controller.creation_allowed.set()
+    assert await joined == {f"{shares[0]}-0-0": E.NONE, TXN: E.NONE}
+    for task in waiting:
+        await task
+    assert await topics.create(["z"], address="10.1.1.1") == {"z": E.NONE}
+    assert not topics._by_address
+    assert not topics._in_progress
+
+
+async def test_share_of_one_address_leaves_capacity_for_other_addresses() -> None:
+    controller = FakeController()
+    topics = auto_creation(controller)
+    filling = [asyncio.ensure_future(topics.create([f"a{r}-{n}" for n in range(200)], address="a")) for r in range(9)]
+    await asyncio.sleep(0)
+    other = asyncio.ensure_future(topics.create(["b"], address="b"))
+    controller.creation_allowed.set()
+    assert await other == {"b": E.NONE}
+    filled = [Counter((await task).values())[E.NONE] for task in filling]
+    assert filled == [100, 100, *[0] * 7]
+
+
+async def test_creation_beyond_the_mutation_quota_of_the_client_is_refused() -> None:
+    controller = FakeController()
+    controller.creation_allowed.set()
+    bucket = TokenBucket(11, 1_000)
+    quota = BoundedControllerMutationQuota(bucket, 1.0, Clock(), strict=True)
+    results = await auto_creation(controller, "num.partitions=4").create(["a", "b", "c", "d", "e"], mutations=quota)
+    assert list(results.values()) == [E.NONE] * 3 + [E.LEADER_NOT_AVAILABLE] * 2
+    assert quota.throttle_ms == 1_000
+
+
+async def test_canceled_request_does_not_cancel_the_creation_that_another_request_waits_for() -> None:
+    controller = FakeController()
+    topics = auto_creation(controller)
+    first, second = (asyncio.ensure_future(topics.create(["a"])) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    controller.creation_allowed.set()
+    assert await second == {"a": E.NONE}
 
 
 async def test_creation_completes_when_this_broker_has_the_topic() -> None:

@@ -1,12 +1,14 @@
 """CreateTopics: create topics (KIP-4).
 
 Behavior:
-* The controller creates all topics that it accepts in one atomic batch of the metadata log.
-* The response is sent when the batch is committed to the metadata log.
+* The controller creates each topic that it accepts in one atomic batch of the metadata log. Large requests are several
+  batches; Kafka writes one.
+* The response is sent when all batches are committed to the metadata log.
 * With `validate_only`, the request is checked and nothing is created.
 * The client's quota `controller_mutation_rate` counts the new partitions.
 
 Errors:
+* POLICY_VIOLATION for all topics if the request needs more than 10,000 partitions or records of the metadata log.
 * Per topic: TOPIC_AUTHORIZATION_FAILED, INVALID_REQUEST for `__cluster_metadata`, THROTTLING_QUOTA_EXCEEDED, then the
   error of the controller (TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG and others).
 * `topic_config_error_code` is TOPIC_AUTHORIZATION_FAILED if the client may create a topic but not see its

@@ -83,6 +83,8 @@ class TopicSettings:
         self._dynamic: tuple[tuple[Source, Mapping[str, str]], ...] = ()
         self._static = {name: self._default(prop) for name, prop in TOPIC_PROPERTIES.items()}
         self._defaults = self._static
+        self._inherited: dict[str, ConfigValue] = {}
+        """Configurations by name as `effective` returns them for a topic that does not set them; filled on demand."""
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Apply the dynamic configurations of brokers in `image`.
@@ -98,6 +100,7 @@ class TopicSettings:
             (Source.CLUSTER_DEFAULT, image.config(*cluster_default)),
         )
         self._defaults = {**self._static}
+        self._inherited.clear()
         for name, prop in TOPIC_PROPERTIES.items():
             for synonym in self.dynamic_synonyms(prop)[:1]:
                 self._defaults[name] = prop.parse(synonym.value, name=prop.name)
@@ -192,10 +195,15 @@ class TopicSettings:
 
     def effective(self, topic: str, configs: Mapping[str, str]) -> tuple[ConfigValue, ...]:
         """Return all configurations of a topic by name. `configs` are those that are set for the topic."""
+        if not self._inherited:
+            self._inherited |= {name: self._effective(name, {}) for name in TOPIC_PROPERTIES}
         return tuple(
-            ConfigValue(name, self.text(name, configs), int(source_of(self.synonyms(name, configs))))
-            for name in TOPIC_PROPERTIES
+            self._effective(name, configs) if name in configs else inherited
+            for name, inherited in self._inherited.items()
         )
+
+    def _effective(self, name: str, configs: Mapping[str, str]) -> ConfigValue:
+        return ConfigValue(name, self.text(name, configs), int(source_of(self.synonyms(name, configs))))
 
     def text(self, name: str, configs: Mapping[str, str]) -> str | None:
         """Return a configuration in Kafka's canonical form: "true" if "TRUE" was set."""

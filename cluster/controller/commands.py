@@ -88,9 +88,13 @@ class AlterReassignments:
 
 @dataclass(frozen=True, slots=True)
 class ListReassignments:
-    """List the reassignments of `partitions` (topic, index), or of all partitions if None."""
+    """List the reassignments of `partitions` (topic, index), or of all partitions if None.
+
+    `topics`: the topics whose partitions "all" means. None: all topics.
+    """
 
     partitions: tuple[tuple[str, int], ...] | None
+    topics: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +111,14 @@ class AlterClientQuotas:
 
 @dataclass(frozen=True, slots=True)
 class ElectLeaders:
-    """Elect the leaders of `partitions` (topic, index), or of all partitions if None."""
+    """Elect the leaders of `partitions` (topic, index), or of all partitions if None.
+
+    `topics`: the topics whose partitions "all" means. None: all topics.
+    """
 
     partitions: tuple[tuple[str, int], ...] | None
     election: Election
+    topics: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

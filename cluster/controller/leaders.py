@@ -203,7 +203,7 @@ def _changes(
 def elect_leaders(state: ControllerState, command: ElectLeaders) -> ControllerResult[tuple[PartitionResult, ...]]:
     """Return one result per partition, in order. A request for all partitions gets no results without an election."""
     everywhere = command.partitions is None
-    requested = _every_partition(state) if command.partitions is None else command.partitions
+    requested = every_partition(state, command.topics) if command.partitions is None else command.partitions
     results: list[PartitionResult] = []
     records: list[MetadataRecord] = []
     for name, index in dict.fromkeys(requested):
@@ -215,8 +215,15 @@ def elect_leaders(state: ControllerState, command: ElectLeaders) -> ControllerRe
     return ControllerResult(tuple(results), tuple(records))
 
 
-def _every_partition(state: ControllerState) -> list[tuple[str, int]]:
-    return [(topic.name, index) for topic in state.image.topics.values() for index in topic.partitions]
+def every_partition(state: ControllerState, names: Iterable[str] | None) -> list[tuple[str, int]]:
+    """Return (topic, index) of each partition of the topics `names` that exist; of all topics if `names` is None."""
+    topics = state.image.topics
+    return [
+        (name, index)
+        for name in (topics if names is None else names)
+        if name in topics
+        for index in topics[name].partitions
+    ]
 
 
 def _elect(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Event, Future, TimerHandle, get_running_loop
+from asyncio import Event, Future, TimerHandle, get_running_loop, sleep
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -10,6 +10,7 @@ import structlog
 from odradek.cluster.controller import commands
 from odradek.cluster.controller.core import Controller
 from odradek.cluster.controller.election import Election
+from odradek.cluster.controller.slices import Slice, merged, slices_of
 from odradek.cluster.controller.state import ControllerState, Notice
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.engine import Engine, LoadCancelled
@@ -189,34 +190,61 @@ class ControllerService:
     def _submit(self, command: commands.Command, timeout_ms: int | None = None) -> Future[Any]:
         engine = self._engine
         if engine is None or not self.is_active:
-            future: Future[Any] = get_running_loop().create_future()
-            future.set_exception(Refusal(ErrorCode.NOT_CONTROLLER))
-            return future
+            return _failed(Refusal(ErrorCode.NOT_CONTROLLER))
         return engine.submit(command, timeout_ms=TIMEOUT_MS_DEFAULT if timeout_ms is None else timeout_ms)
+
+    def _submit_in_slices(self, command: commands.Command, timeout_ms: int | None = None) -> Awaitable[Any]:
+        """Submit a request that can name any number of items. Small requests are one command, without a task."""
+        if self._controller is None or not self.is_active:
+            return self._submit(command)
+        try:
+            slices = slices_of(self._controller.state, command)
+        except Refusal as refusal:
+            return _failed(refusal)
+        if len(slices) == 1:
+            return self._submit(slices[0].command, timeout_ms)
+        return self._submit_all(slices, TIMEOUT_MS_DEFAULT if timeout_ms is None else timeout_ms)
+
+    async def _submit_all(self, slices: Sequence[Slice], timeout_ms: int) -> tuple[Any, ...]:
+        """Decide the slices one after the other, each after the commit of the one before it.
+
+        The event loop runs other callbacks in between, also if a slice needs no commit. If one slice fails, the
+        following ones are not decided; the former ones are not undone.
+        """
+        loop = get_running_loop()
+        engine, deadline_s = self._engine, loop.time() + timeout_ms / 1_000
+        parts = []
+        for part in slices:
+            if self._engine is not engine:
+                raise Refusal(ErrorCode.NOT_CONTROLLER)
+            left_ms = max(0, int((deadline_s - loop.time()) * 1_000))
+            parts.append((part, await self._submit(part.command, left_ms)))
+            await sleep(0)
+        return merged(parts)
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
     def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> Awaitable[tuple[CreatedTopic, ...]]:
-        """Create all topics of the call in one atomic batch. Return one result per name, in order of the request.
+        """Create topics, each one in one atomic batch. Return one result per name, in order of the request.
 
         A name that occurs twice gets one result, INVALID_REQUEST. Raise Refusal(POLICY_VIOLATION) if the call requests
-        more than PARTITIONS_PER_CALL_MAX partitions.
+        more than PARTITIONS_PER_CALL_MAX partitions or RECORDS_PER_REQUEST_MAX records.
         """
-        return self._submit(commands.CreateTopics(tuple(topics), validate_only), timeout_ms)
+        return self._submit_in_slices(commands.CreateTopics(tuple(topics), validate_only), timeout_ms)
 
     def create_partitions(
         self, topics: Sequence[NewPartitions], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> Awaitable[tuple[TopicResult, ...]]:
         """Return one result per name, in order of the request."""
-        return self._submit(commands.CreatePartitions(tuple(topics), validate_only), timeout_ms)
+        return self._submit_in_slices(commands.CreatePartitions(tuple(topics), validate_only), timeout_ms)
 
     def delete_topics(
         self, topics: Sequence[TopicName], *, timeout_ms: int | None = None
     ) -> Awaitable[tuple[TopicResult, ...]]:
         """Return one result per item, in order of the request, with name and id of each known topic."""
-        return self._submit(commands.DeleteTopics(tuple(topics)), timeout_ms)
+        return self._submit_in_slices(commands.DeleteTopics(tuple(topics)), timeout_ms)
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Awaitable[ProducerIdBlock]:
         """Raise Refusal(BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH)."""
@@ -250,13 +278,15 @@ class ControllerService:
         self, partitions: Sequence[NewReplicas], *, allow_resize: bool = True, timeout_ms: int | None = None
     ) -> Awaitable[tuple[PartitionResult, ...]]:
         """Return one result per item, in order. `allow_resize`: the number of replicas may change."""
-        return self._submit(commands.AlterReassignments(tuple(partitions), allow_resize), timeout_ms)
+        return self._submit_in_slices(commands.AlterReassignments(tuple(partitions), allow_resize), timeout_ms)
 
     def list_reassignments(
         self, partitions: Sequence[tuple[str, int]] | None, *, timeout_ms: int | None = None
     ) -> Awaitable[tuple[OngoingReassignment, ...]]:
         """Return the reassignments in progress among `partitions` (topic, index). None: among all partitions."""
-        return self._submit(commands.ListReassignments(None if partitions is None else tuple(partitions)), timeout_ms)
+        return self._submit_in_slices(
+            commands.ListReassignments(None if partitions is None else tuple(partitions)), timeout_ms
+        )
 
     def elect_leaders(
         self, partitions: Sequence[tuple[str, int]] | None, *, unclean: bool = False, timeout_ms: int | None = None
@@ -267,19 +297,19 @@ class ControllerService:
         """
         requested = None if partitions is None else tuple(partitions)
         election = Election.UNCLEAN if unclean else Election.PREFERRED
-        return self._submit(commands.ElectLeaders(requested, election), timeout_ms)
+        return self._submit_in_slices(commands.ElectLeaders(requested, election), timeout_ms)
 
     def alter_configs(
         self, resources: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> Awaitable[tuple[ConfigResult, ...]]:
         """Return one result per resource, in order of the request."""
-        return self._submit(commands.AlterConfigs(tuple(resources), validate_only))
+        return self._submit_in_slices(commands.AlterConfigs(tuple(resources), validate_only))
 
     def alter_client_quotas(
         self, entities: Sequence[QuotaChange], *, validate_only: bool = False
     ) -> Awaitable[tuple[QuotaResult, ...]]:
         """Return one result per entity, in order of the request."""
-        return self._submit(commands.AlterClientQuotas(tuple(entities), validate_only))
+        return self._submit_in_slices(commands.AlterClientQuotas(tuple(entities), validate_only))
 
     def unregister_broker(self, broker_id: int) -> Awaitable[None]:
         """Remove the registration of a broker. Raise Refusal(BROKER_ID_NOT_REGISTERED) if it has none."""
@@ -306,6 +336,12 @@ class ControllerService:
     def unfence_broker(self, broker_id: int) -> Awaitable[None]:
         """Let the broker lead again, each partition with a new leader epoch."""
         return self._submit(commands.UnfenceBroker(broker_id))
+
+
+def _failed(refusal: Refusal) -> Future[Any]:
+    future: Future[Any] = get_running_loop().create_future()
+    future.set_exception(refusal)
+    return future
 
 
 def _log_notice(effect: Effect) -> None:

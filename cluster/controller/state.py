@@ -18,6 +18,8 @@ from odradek.cluster.metadata.image import (
     RESERVED_IDS_MAX,
     MetadataImage,
 )
+from odradek.cluster.metadata.records import RemoveTopicRecord, TopicRecord
+from odradek.cluster.metadata.topic_names import collision_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,6 +94,8 @@ class ControllerState:
     next_offset: Callable[[], int]
     sessions: dict[int, Session] = field(default_factory=dict)
     shutdown_offsets: dict[int, int] = field(default_factory=dict)
+    collision_keys: dict[str, str] = field(default_factory=dict)
+    """Name of the topic with each collision key. It follows from the image, and saves a pass over all topics."""
     _delta: MetadataDelta = field(default_factory=lambda: MetadataDelta(EMPTY_IMAGE))
 
     @property
@@ -106,7 +110,12 @@ class ControllerState:
         return self._delta.in_transaction
 
     def replay(self, offset: int, epoch: int, record: MetadataRecord) -> None:
+        removed = self._delta.changes.topics.get(record.topic_id) if isinstance(record, RemoveTopicRecord) else None
         self._delta.replay(offset, epoch, record)
+        if isinstance(record, TopicRecord):
+            self.collision_keys[collision_key(record.name)] = record.name
+        elif removed is not None and self.collision_keys.get(collision_key(removed.name)) == removed.name:
+            del self.collision_keys[collision_key(removed.name)]
 
     def new_uuid(self) -> UUID:
         """Return a random id (version 4) that is not reserved and whose text does not begin with a dash."""

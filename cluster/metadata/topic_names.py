@@ -17,3 +17,8 @@ def is_internal(name: str) -> bool:
 def is_valid(name: str) -> bool:
     """Return True if the name is valid for a topic. A valid name is also safe as a part of a file name."""
     return name not in {".", ".."} and _NAME.fullmatch(name) is not None
+
+
+def collision_key(name: str) -> str:
+    """Return the name with '.' as '_', as metric names have it. Two topics must not have the same key."""
+    return name.replace(".", "_")

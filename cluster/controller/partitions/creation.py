@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from odradek.cluster.controller.commands import CreatePartitions
 
 PARTITIONS_PER_CALL_MAX: Final = 10_000
-"""Maximum new partitions per CreateTopics or CreatePartitions request. They are one batch of the metadata log."""
+"""Maximum new partitions per CreateTopics or CreatePartitions request: Kafka's
+`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`. The partitions of one topic are one batch of the metadata log.
+"""
 
 
 def too_many_partitions(what: str = "partitions") -> Refusal:
@@ -45,13 +47,6 @@ def new_partition(
 
 
 def create_partitions(state: ControllerState, command: CreatePartitions) -> ControllerResult[tuple[TopicResult, ...]]:
-    additional = 0
-    for requested in command.topics:
-        topic = state.image.topic(requested.name)
-        if topic is not None:
-            additional += max(requested.count - len(topic.partitions), 0)
-    if additional > PARTITIONS_PER_CALL_MAX:
-        raise too_many_partitions("additional partitions")
     results: list[TopicResult] = []
     records: list[MetadataRecord] = []
     names = Counter(requested.name for requested in command.topics)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from odradek.cluster.controller.configs import allows_unclean_election
 from odradek.cluster.controller.election import Election, next_change
-from odradek.cluster.controller.leaders import rules_for
+from odradek.cluster.controller.leaders import every_partition, rules_for
 from odradek.cluster.controller.messages.partitions import OngoingReassignment, PartitionResult
 from odradek.cluster.controller.partitions import placement
 from odradek.cluster.controller.state import ControllerResult, ControllerState
@@ -151,10 +151,7 @@ def list_reassignments(
 ) -> ControllerResult[tuple[OngoingReassignment, ...]]:
     """Return the ongoing reassignments of the requested partitions, or of all partitions."""
     found = []
-    if command.partitions is None:
-        keys = [(topic.name, index) for topic in state.image.topics.values() for index in topic.partitions]
-    else:
-        keys = list(command.partitions)
+    keys = every_partition(state, command.topics) if command.partitions is None else list(command.partitions)
     for name, index in keys:
         partition = state.image.partition(name, index)
         if partition is not None and _in_progress(partition):

@@ -16,10 +16,10 @@ from odradek.cluster.controller.messages.topics import (
     TopicResult,
 )
 from odradek.cluster.controller.partitions import placement
-from odradek.cluster.controller.partitions.creation import PARTITIONS_PER_CALL_MAX, new_partition, too_many_partitions
+from odradek.cluster.controller.partitions.creation import new_partition
 from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.records import MetadataRecord, RemoveTopicRecord, TopicRecord
-from odradek.cluster.metadata.topic_names import NAME_LENGTH_MAX, is_valid
+from odradek.cluster.metadata.topic_names import NAME_LENGTH_MAX, collision_key, is_valid
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.internal_topics import CLUSTER_METADATA
 
@@ -34,11 +34,9 @@ NO_SUCH_TOPIC_ID: Final = "This server does not host this topic ID."
 
 
 def create_topics(state: ControllerState, command: CreateTopics) -> ControllerResult[tuple[CreatedTopic, ...]]:
-    """Create all valid topics of the request in one atomic batch. An invalid topic does not affect the valid ones."""
-    if _requested_partitions(state, command.topics) > PARTITIONS_PER_CALL_MAX:
-        raise too_many_partitions()
+    """Create all valid topics of the command in one atomic batch. An invalid topic does not affect the valid ones."""
     requested = Counter(topic.name for topic in command.topics)
-    taken = {_collision_key(name): name for name in state.image.topics}
+    taken: dict[str, str] = {}
     results: list[CreatedTopic] = []
     records: list[MetadataRecord] = []
     for topic in {topic.name: topic for topic in command.topics}.values():
@@ -50,7 +48,7 @@ def create_topics(state: ControllerState, command: CreateTopics) -> ControllerRe
         except Refusal as refusal:
             results.append(CreatedTopic(topic.name, refusal.error, refusal.message))
             continue
-        taken.setdefault(_collision_key(topic.name), topic.name)
+        taken.setdefault(collision_key(topic.name), topic.name)
         if command.validate_only:
             created = replace(created, topic_id=NO_TOPIC_ID)
         results.append(created)
@@ -58,17 +56,13 @@ def create_topics(state: ControllerState, command: CreateTopics) -> ControllerRe
     return ControllerResult(tuple(results), () if command.validate_only else tuple(records))
 
 
-def _requested_partitions(state: ControllerState, topics: Sequence[NewTopic]) -> int:
+def requested_partitions(state: ControllerState, topics: Sequence[NewTopic]) -> int:
+    """Return the number of partitions that CreateTopics requests, whether the topics are valid or not."""
     default = state.configs.num_partitions
     return sum(
         len(topic.assignments) or (default if topic.num_partitions == USE_DEFAULT else max(topic.num_partitions, 0))
         for topic in topics
     )
-
-
-def _collision_key(name: str) -> str:
-    """Return the name with '.' as '_', as metric names have it. Two topics must not have the same key."""
-    return name.replace(".", "_")
 
 
 def _check_name(state: ControllerState, name: str, taken: dict[str, str]) -> None:
@@ -79,7 +73,8 @@ def _check_name(state: ControllerState, name: str, taken: dict[str, str]) -> Non
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
     if state.image.topic(name) is not None:
         raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    other = taken.get(_collision_key(name))
+    key = collision_key(name)
+    other = state.collision_keys.get(key) or taken.get(key)
     if other is not None:
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
 

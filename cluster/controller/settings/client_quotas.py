@@ -26,7 +26,6 @@ CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 REQUEST_PERCENTAGE: Final = "request_percentage"
 CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
-RECORDS_PER_CALL_MAX: Final = 10_000
 INTEGRAL_TOLERANCE: Final = 1e-6
 
 
@@ -53,10 +52,7 @@ OF_ADDRESSES: Final[Mapping[str, Key]] = {CONNECTION_CREATION_RATE: Key("an INT"
 def alter_client_quotas(
     state: ControllerState, command: AlterClientQuotas
 ) -> ControllerResult[tuple[QuotaResult, ...]]:
-    """Return one result per entity. An invalid entity does not affect the valid ones.
-
-    Raise Refusal(POLICY_VIOLATION) if the request has more than RECORDS_PER_CALL_MAX changes.
-    """
+    """Return one result per entity. An invalid entity does not affect the valid ones."""
     results: list[QuotaResult] = []
     records: list[MetadataRecord] = []
     seen: dict[tuple[tuple[str, str | None], ...], None] = {}
@@ -71,8 +67,6 @@ def alter_client_quotas(
             results.append(QuotaResult(change.entity, refusal.error, refusal.message))
         else:
             results.append(QuotaResult(change.entity))
-    if len(records) > RECORDS_PER_CALL_MAX:
-        raise Refusal(ErrorCode.POLICY_VIOLATION, f"more than {RECORDS_PER_CALL_MAX} quotas in one request")
     return ControllerResult(tuple(results), () if command.validate_only else tuple(records))
 
 

@@ -8,9 +8,8 @@ import pytest
 
 from odradek.cluster.controller.commands import CreatePartitions, CreateTopics, DeleteTopics, FenceBroker
 from odradek.cluster.controller.messages.topics import CreatedTopic, NewPartitions, NewTopic, TopicName, TopicResult
-from odradek.cluster.controller.partitions.creation import PARTITIONS_PER_CALL_MAX
 from odradek.cluster.metadata.image import DIRECTORY_UNASSIGNED, RESOURCE_BROKER
-from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.primitives import ZERO_UUID
 from tests.support.raft_memory import ControllerRig
 
@@ -195,18 +194,6 @@ def test_leaders_are_spread_over_the_brokers() -> None:
     partitions = rig.core.state.image.topics["t"].partitions.values()
     assert sorted(p.leader for p in partitions) == [1, 1, 2, 2, 3, 3]
     assert all(len(dict.fromkeys(p.replicas)) == 2 for p in partitions)
-
-
-def test_partitions_per_request_are_limited() -> None:
-    rig = ControllerRig().with_brokers(1)
-    with pytest.raises(Refusal) as caught:
-        create(rig, NewTopic("a", PARTITIONS_PER_CALL_MAX), NewTopic("b", 1))
-    assert caught.value.error is ErrorCode.POLICY_VIOLATION
-    (created,) = create(rig, NewTopic("a", PARTITIONS_PER_CALL_MAX))
-    assert created.num_partitions == PARTITIONS_PER_CALL_MAX
-    with pytest.raises(Refusal) as caught:
-        rig.do(CreatePartitions((NewPartitions("a", 2 * PARTITIONS_PER_CALL_MAX + 1),)))
-    assert caught.value.message == "Excessively large number of additional partitions per request."
 
 
 # ---- more partitions ------------------------------------------------------------------------------------------------

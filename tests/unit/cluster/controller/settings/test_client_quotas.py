@@ -6,8 +6,7 @@ import pytest
 
 from odradek.cluster.controller.commands import AlterClientQuotas
 from odradek.cluster.controller.messages.settings import QuotaChange, QuotaResult
-from odradek.cluster.controller.settings.client_quotas import RECORDS_PER_CALL_MAX
-from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.errors import ErrorCode
 from tests.support.raft_memory import ControllerRig
 
 E = ErrorCode
@@ -95,14 +94,3 @@ def test_duplicate_entity_is_refused_and_other_entities_are_changed() -> None:
     results: tuple[QuotaResult, ...] = rig.do(AlterClientQuotas((first, duplicate_entity, duplicate_key)))
     assert [result.error for result in results] == [E.NONE, E.INVALID_REQUEST, E.INVALID_REQUEST]
     assert list(rig.core.state.image.client_quotas.values()) == [{"producer_byte_rate": 1.0}]
-
-
-def test_changes_per_request_are_limited() -> None:
-    rig = ControllerRig().with_brokers(1)
-    many = tuple(
-        QuotaChange((("user", str(number)),), (("producer_byte_rate", 1.0),))
-        for number in range(RECORDS_PER_CALL_MAX + 1)
-    )
-    with pytest.raises(Refusal) as caught:
-        rig.do(AlterClientQuotas(many))
-    assert caught.value.error is E.POLICY_VIOLATION

@@ -74,6 +74,7 @@ from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import (
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
@@ -146,9 +147,34 @@ def _fetch_as_replica(
 ) -> FetchResponse | Awaitable[FetchResponse]:
     if BROKER not in context.session.listener.roles or not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if replica_id not in context.node.metadata.image.brokers:
+        return _unknown_replica(context, request)
     broker_epoch = request.replica_state.replica_epoch if context.api_version >= REPLICA_STATE_MIN_VERSION else -1
     context.quorum.peers.note_contact(replica_id)
     return context.broker.replica_fetches.handle(context, request, replica_id, broker_epoch)
+
+
+def _unknown_replica(context: BrokerRequestContext, request: FetchRequest) -> FetchResponse:
+    """Return an error of each partition, without a session: no registered broker has this replica id.
+
+    The errors are Kafka's for a broker that has no replica of the partition. The metadata of a follower that sends a
+    leader epoch may be newer than the metadata of this broker.
+    """
+
+    def error(partition: FetchPartition) -> ErrorCode:
+        knows_epoch = partition.current_leader_epoch != NO_LEADER_EPOCH
+        found = ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return wire_error(context.api_key, context.api_version, found)
+
+    topics = [
+        FetchableTopicResponse(
+            topic.topic,
+            topic.topic_id,
+            [error_partition_data(each.partition, error(each)) for each in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return FetchResponse(responses=topics)
 
 
 def refuse(context: RequestContext, request: FetchRequest, error: ErrorCode, message: str | None) -> FetchResponse:

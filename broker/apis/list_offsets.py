@@ -34,6 +34,7 @@ from odradek.broker.partition.partition import Partition
 from odradek.broker.requests.api import Api, split_by
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.listener import BROKER
+from odradek.broker.requests.replica_ids import check_replica
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.list_offsets import (
@@ -140,6 +141,7 @@ def _partition(
 ) -> Partition:
     if requested.timestamp < 0 and context.api_version < MIN_VERSIONS.get(requested.timestamp, context.api_version + 1):
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
+    check_replica(context, request.replica_id)
     partition = context.broker.partitions.find(topic, requested.partition_index)
     if request.replica_id == DEBUGGING_REPLICA_ID:
         partition.check_readable(requested.current_leader_epoch)

@@ -20,6 +20,7 @@ from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api, split_by
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.listener import BROKER
+from odradek.broker.requests.replica_ids import check_replica
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.offset_for_leader_epoch import (
@@ -71,6 +72,8 @@ def refuse(
 def _look_up(
     context: BrokerRequestContext, request: OffsetForLeaderEpochRequest, topic: str, requested: OffsetForLeaderPartition
 ) -> tuple[int, int]:
+    if context.api_version >= REPLICA_ID_MIN_VERSION:
+        check_replica(context, request.replica_id)
     partition = context.broker.partitions.find(topic, requested.partition)
     if context.api_version >= REPLICA_ID_MIN_VERSION and request.replica_id == DEBUGGING_REPLICA_ID:
         partition.check_readable(requested.current_leader_epoch)

@@ -138,6 +138,11 @@ class Partitions:
         """Iterate over a copy of all hosted partitions, in the order in which they were opened."""
         return iter([partition for hosted in self._by_name.values() for partition in hosted.values()])
 
+    @property
+    def count(self) -> int:
+        """Number of hosted partitions."""
+        return sum(map(len, self._by_name.values()))
+
     def hosted(self, topic: str) -> list[Partition]:
         """Return the partitions of `topic` that this broker is a replica of, by index."""
         hosted = self._by_name.get(topic, {})

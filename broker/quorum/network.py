@@ -46,6 +46,10 @@ For a moment they follow the previous incarnation of this node. After 10 s there
 """
 PENDING_REQUESTS_MAX: Final = 10_000
 """Maximum requests of other nodes without a reply of the core, per node. Further ones are refused."""
+REPORTED_MAX: Final = 100
+"""Maximum nodes per run of the broker for which a problem with the voters is logged. A request can contain any node
+id.
+"""
 _logger = structlog.get_logger(__name__)
 
 
@@ -165,7 +169,7 @@ class PeerRaftNetwork:
             self._on_failure("cluster", DuplicateNodeId(f"{problem}: every node needs an id of its own"))
 
     def _log_once(self, node_id: int, event: str) -> None:
-        if node_id not in self._reported:
+        if node_id not in self._reported and len(self._reported) < REPORTED_MAX:
             self._reported[node_id] = None
             _logger.error(event, node=node_id, voters=self._voters)
 

@@ -107,8 +107,12 @@ class Peers:
         return future
 
     def note_contact(self, node_id: int) -> None:
-        """Record that bytes from `node_id` have arrived by TCP."""
-        self._contacts_ms[node_id] = self._clock.monotonic_ms()
+        """Record that bytes from `node_id` have arrived by TCP. Ignore a node whose address is not known.
+
+        A request can contain any node id. The record is bounded by the voters and the registered brokers.
+        """
+        if node_id in self._contacts_ms or self._address_of(node_id, Channel.PROBE) is not None:
+            self._contacts_ms[node_id] = self._clock.monotonic_ms()
 
     def last_contact_ms(self, node_id: int) -> int:
         """Return the monotonic time at which bytes from `node_id` last arrived by TCP, or NEVER_MS."""

@@ -7,6 +7,7 @@ a response contains the slots that are *due*. A fetch without urgent slots is pa
 """
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 SESSIONS_PER_REPLICA_MAX: Final = 16
 """Maximum fetch sessions per follower. A Kafka broker opens one per fetcher thread (num.replica.fetchers, default
 1)."""
+SPARE_SLOTS_MAX: Final = 10_000
+"""Maximum slots of one follower in all its sessions, beyond the partitions of this broker (about 1 KiB per slot). They
+are for partitions that this broker does not know yet, and for the former session of a follower that opens a new one.
+"""
 TRANSIENT_ERRORS: Final = (
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -232,6 +237,8 @@ class ReplicaSessions:
         self._sessions: dict[int, ReplicaSession] = {}
         self._awaiting_election: dict[tuple[str | UUID, int], dict[ReplicaSlot, None]] = {}
         """Slots with a transient error, by topic and partition index."""
+        self._held: Counter[int] = Counter()
+        """Number of slots in all sessions of each follower."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -252,7 +259,8 @@ class ReplicaSessions:
     ) -> ReplicaSession:
         """Apply a fetch of a follower, which acknowledges the records before its offsets, and return its session.
 
-        Raise Refusal with FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
+        Raise Refusal with FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR. A
+        session that exceeds the slots of its follower ends with FETCH_SESSION_ID_NOT_FOUND.
         """
         session = self._session(request, replica_id, by_id=by_id)
         if session.broker_epoch != broker_epoch:
@@ -269,11 +277,16 @@ class ReplicaSessions:
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
                 self._forget(session, slots.pop((forgotten.topic_id.int if by_id else forgotten.topic, index), None))
+        capacity = SPARE_SLOTS_MAX - self._held[replica_id]
         for topic in request.topics:
             key = topic.topic_id.int if by_id else topic.topic
             for requested in topic.partitions:
                 slot = slots.get((key, requested.partition))
                 if slot is None:
+                    if capacity <= 0:
+                        capacity = self._free_capacity(session)
+                    capacity -= 1
+                    self._held[replica_id] += 1
                     name = topic.topic_id if by_id else topic.topic
                     slot = slots[key, requested.partition] = ReplicaSlot(session, name, requested.partition)
                 slot.update(requested)
@@ -312,6 +325,22 @@ class ReplicaSessions:
         session.epoch = 1 if epoch == SESSION_EPOCH_MAX else epoch + 1
         return session
 
+    def _free_capacity(self, session: ReplicaSession) -> int:
+        """Return the number of slots that `session` may add. End older sessions of its follower if that is necessary.
+
+        End `session`, and raise Refusal(FETCH_SESSION_ID_NOT_FOUND), if it may add none.
+        """
+        replica_id = session.replica_id
+        limit = SPARE_SLOTS_MAX + self._partitions.count
+        for other in [each for each in self._sessions.values() if each.replica_id == replica_id]:
+            if self._held[replica_id] >= limit and other is not session:
+                self.close(other.id)
+        if self._held[replica_id] < limit:
+            return limit - self._held[replica_id]
+        self._sessions.pop(session.id, None)
+        self.end(session)
+        raise Refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+
     def _store(self, session: ReplicaSession) -> None:
         own = [other.id for other in self._sessions.values() if other.replica_id == session.replica_id]
         if len(own) >= SESSIONS_PER_REPLICA_MAX:
@@ -328,14 +357,17 @@ class ReplicaSessions:
 
     def end(self, session: ReplicaSession) -> None:
         """Detach all slots of `session`, and expire its parked fetch."""
-        for slot in session.slots.values():
-            self._forget(session, slot)
+        while session.slots:
+            self._forget(session, session.slots.popitem()[1])
         if session.parked is not None:
             session.parked.expire()
 
     def _forget(self, session: ReplicaSession, slot: ReplicaSlot | None) -> None:
         if slot is None:
             return
+        self._held[session.replica_id] -= 1
+        if not self._held[session.replica_id]:
+            del self._held[session.replica_id]
         session.due.pop(slot, None)
         session.advanced.pop(slot, None)
         session.deferred.pop(slot, None)

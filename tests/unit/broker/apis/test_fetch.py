@@ -172,6 +172,26 @@ async def test_fetch_of_a_broker_that_is_no_replica_is_refused(tmp_path: Path, e
     assert errors(await read(rig, fetch_request, 17)) == [error]
 
 
+@pytest.mark.parametrize(("epoch", "error"), [(-1, E.NOT_LEADER_OR_FOLLOWER), (0, E.UNKNOWN_LEADER_EPOCH)])
+async def test_fetch_with_an_unregistered_replica_id_is_refused_before_anything_is_kept(
+    tmp_path: Path, epoch: int, error: ErrorCode
+) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t", replicas=(1, 2))
+    fetch_request = request(("", 0, 0), ("", 1, 0), leader_epoch=epoch, replica_state=ReplicaState(9, 1))
+    fetch_request.max_wait_ms, fetch_request.session_epoch = 60_000, 0
+    for topic in fetch_request.topics:
+        topic.topic_id = rig.partition().topic_id
+    response = fetch.handle(rig.context(1, 17), fetch_request)
+    assert isinstance(response, FetchResponse), "the fetch is not parked"
+    assert errors(response) == [error, error]
+    assert response.session_id == 0
+    assert len(rig.sessions) == 0
+    assert rig.contacts == [], "the failure detector learns nothing of it"
+    await read(rig, request(("t", 0, 0), replica_id=2))
+    assert rig.contacts == [2]
+
+
 async def test_follower_fetch_needs_cluster_action_permission(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.services.authorizer = broker_context.Deny((AclOperation.CLUSTER_ACTION, "kafka-cluster"))

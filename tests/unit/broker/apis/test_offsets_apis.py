@@ -105,6 +105,21 @@ async def test_list_offsets_of_replicas_and_debug_consumers_returns_the_log_end(
     ]
 
 
+async def test_offset_requests_with_an_unregistered_replica_id_are_refused(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, manual_commits=True)
+    rig.topic("t")
+    append(rig, NOW_MS)
+    for timestamp in (special_values.LATEST, special_values.EARLIEST, 0):
+        assert await list_offset(rig, timestamp, replica=9) == (E.NOT_LEADER_OR_FOLLOWER, -1, -1, -1)
+    errors = []
+    for replica in (2, 9):
+        topics = [OffsetForLeaderTopic("t", [OffsetForLeaderPartition(0, -1, 0)])]
+        request = OffsetForLeaderEpochRequest(replica, topics)
+        response = offset_for_leader_epoch.handle(rig.context(23, 3), request)
+        errors.append(response.topics[0].partitions[0].error_code)
+    assert errors == [E.NONE, E.NOT_LEADER_OR_FOLLOWER]
+
+
 @pytest.mark.parametrize(("version", "error"), [(4, E.LEADER_NOT_AVAILABLE), (5, E.OFFSET_NOT_AVAILABLE)])
 async def test_latest_offset_of_a_new_leader_is_not_available_yet(
     tmp_path: Path, version: int, error: ErrorCode

@@ -176,3 +176,12 @@ async def test_malformed_response_closes_the_connection() -> None:
     async with served(lambda _, writer: writer.write(b"\x00\x00\x00\x05\x00\x00\x00\x63x")) as rig:
         with pytest.raises(ConnectionError, match="malformed response"):
             await rig.request()
+
+
+async def test_contact_is_recorded_only_for_nodes_with_a_known_address() -> None:
+    rig = Rig(1)
+    for node_id in range(1_000):
+        rig.peers.note_contact(node_id)
+    assert rig.peers.last_contact_ms(2) > NEVER_MS
+    assert rig.peers.last_contact_ms(3) == NEVER_MS
+    assert list(rig.peers._contacts_ms) == [2]

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+import pytest
+
+from odradek.broker.replication import leader_sessions
+from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.records.metadata import PartitionChangeRecord
 from tests.support.data_rig import NODE, Rig
@@ -29,3 +34,53 @@ async def test_fetch_of_a_removed_caught_up_follower_is_served(tmp_path: Path) -
     term = rig.partition().leader_term
     assert term is not None
     assert term.replicas.pending_change is None
+
+
+def full_fetch(*topic_ids: UUID, count: int, session_id: int = 0, epoch: int = 0) -> FetchRequest:
+    """Return a fetch of `count` partitions of each topic."""
+    partitions = [FetchPartition(partition=index, current_leader_epoch=0) for index in range(count)]
+    topics = [FetchTopic(topic_id=topic_id, partitions=list(partitions)) for topic_id in topic_ids]
+    return FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics)
+
+
+async def test_unknown_partitions_of_one_follower_are_bounded_and_known_ones_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader_sessions, "SPARE_SLOTS_MAX", 20)
+    rig = Rig(tmp_path)
+    known = rig.topic("t", 5, replicas=(NODE, FOLLOWER))
+    unknown = UUID(int=77)
+
+    def receive(request: FetchRequest, replica: int = FOLLOWER) -> leader_sessions.ReplicaSession:
+        return rig.sessions.receive(request, replica, 1, rig.clock.now_ms, by_id=True)
+
+    first = receive(full_fetch(unknown, count=20))
+    second = receive(full_fetch(known, count=5))
+    assert len(rig.sessions) == 2, "20 unknown partitions and those of this broker fit"
+    third = receive(full_fetch(unknown, count=20))
+    assert [session.id for session in rig.sessions] == [second.id, third.id], "the oldest session makes way"
+    assert not first.slots
+    with pytest.raises(Refusal) as refused:
+        receive(full_fetch(unknown, count=26))
+    assert refused.value.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(rig.sessions) == 0
+    assert not rig.sessions._held
+    assert not rig.sessions._awaiting_election, "a refused session leaves nothing"
+    again = receive(full_fetch(known, count=5))
+    assert [slot.error for slot in again.slots.values()] == [ErrorCode.NONE] * 5
+    with pytest.raises(Refusal):
+        receive(full_fetch(unknown, count=21, session_id=again.id, epoch=1))
+    assert len(rig.sessions) == 0, "an incremental fetch has the same bound"
+
+
+async def test_slots_of_one_follower_do_not_count_for_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader_sessions, "SPARE_SLOTS_MAX", 20)
+    rig = Rig(tmp_path)
+    for replica in (FOLLOWER, 3):
+        rig.sessions.receive(full_fetch(UUID(int=77), count=20), replica, 1, rig.clock.now_ms, by_id=True)
+    assert len(rig.sessions) == 2
+    for session in rig.sessions:
+        rig.sessions.close(session.id)
+    assert not rig.sessions._held

@@ -1,0 +1,24 @@
+"""Replica ids in requests of followers."""
+
+from typing import Protocol
+
+from odradek.cluster.metadata.cache import MetadataCache
+from odradek.protocol.errors import ErrorCode, Refusal
+
+
+class _Node(Protocol):
+    @property
+    def metadata(self) -> MetadataCache:
+        """The metadata of the cluster."""
+
+
+class _Context(Protocol):
+    @property
+    def node(self) -> _Node:
+        """The node that serves the request."""
+
+
+def check_replica(context: _Context, replica_id: int) -> None:
+    """Raise Refusal(NOT_LEADER_OR_FOLLOWER) if `replica_id` is a broker id (0 or above) that is not registered."""
+    if replica_id >= 0 and replica_id not in context.node.metadata.image.brokers:
+        raise Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -4,8 +4,12 @@ Behavior:
 * Each producer has its epoch, last sequence number, last timestamp, and the first offset of its open transaction if it
   has one. Operators use it to find the transaction that holds back the last stable offset.
 * Every replica of the partition responds, not only the leader.
+* Tagged fields have the client that has added the producer (unless it is unknown), and the time since its last batch.
+* With a tagged field in a topic of the request, the leader removes the producers that the field names, if they have no
+  open transaction and were not used meanwhile (`odradek producers expire`). Kafka ignores the field.
 
 Errors:
+* CLUSTER_AUTHORIZATION_FAILED for the removal of producers without CLUSTER_ACTION.
 * Per partition: INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION,
   NOT_LEADER_OR_FOLLOWER.
 """
@@ -14,22 +18,30 @@ from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api, split_by
+from odradek.broker.requests.described_clients import described_client
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata import topic_names
 from odradek.protocol.errors import ERRORS, ErrorCode, Refusal
+from odradek.protocol.extensions import COUNT, EXPIRE_TAG, EXPIRED_PRODUCER
 from odradek.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
+    TopicRequest,
     TopicResponse,
 )
+from odradek.protocol.special_values import NO_LEADER_EPOCH
+
+EXPIRED_MAX: Final = 10_000
+"""Maximum producers that one request removes. The removal of one takes about a microsecond."""
 
 
 def handle(context: BrokerRequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     topics: list[TopicResponse] = []
     for topic in request.topics:
         allowed = context.allowed(AclOperation.READ, ResourceType.TOPIC, topic.name)
+        expired = _expired(context, topic)
         partitions: list[PartitionResponse] = []
         for index in topic.partition_indexes:
             try:
@@ -37,6 +49,9 @@ def handle(context: BrokerRequestContext, request: DescribeProducersRequest) -> 
                     raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 if not allowed:
                     raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                if expired is not None:
+                    partitions.append(_expire(context, topic.name, index, expired))
+                    continue
                 partitions.append(PartitionResponse(index, active_producers=_producers(context, topic.name, index)))
             except Refusal as refusal:
                 partitions.append(_refused(index, refusal.error))
@@ -58,6 +73,27 @@ def _refused(index: int, error: ErrorCode) -> PartitionResponse:
     return PartitionResponse(index, error, ERRORS[error].message)
 
 
+def _expired(context: BrokerRequestContext, topic: TopicRequest) -> list[tuple[int, int, int]] | None:
+    """Return (producer id, epoch, last sequence) of the producers to remove; None if the request only describes."""
+    data = dict(topic.unknown_tagged_fields).get(EXPIRE_TAG)
+    if data is None:
+        return None
+    if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if len(data) % EXPIRED_PRODUCER.size or len(data) > EXPIRED_MAX * EXPIRED_PRODUCER.size:
+        raise Refusal(ErrorCode.INVALID_REQUEST)
+    return list(EXPIRED_PRODUCER.iter_unpack(data))
+
+
+def _expire(
+    context: BrokerRequestContext, topic: str, index: int, expired: list[tuple[int, int, int]]
+) -> PartitionResponse:
+    partition = context.broker.partitions.find(topic, index)
+    partition.check_leader(NO_LEADER_EPOCH)
+    removed = partition.log.producers.remove_unused(expired)
+    return PartitionResponse(index, unknown_tagged_fields=((EXPIRE_TAG, COUNT.pack(removed)),))
+
+
 def _producers(context: BrokerRequestContext, topic: str, index: int) -> list[ProducerState]:
     partition = context.broker.partitions.find(topic, index)
     partition.check_readable()
@@ -69,6 +105,7 @@ def _producers(context: BrokerRequestContext, topic: str, index: int) -> list[Pr
             state.last_timestamp,
             state.coordinator_epoch,
             state.current_txn_start_offset,
+            described_client(None, state.client, max(0, context.now_ms - state.seen_ms)),
         )
         for state in partition.log.producers.active()
     ]

@@ -3,11 +3,16 @@
 Behavior:
 * Each transactional id has its own result. After the transaction is prepared, the result lists only the partitions that
   still lack its marker. It omits topics that the client may not describe.
-* Tagged field 10000 of a result (UTF-8) is an addition to Kafka's protocol: the client id of the transaction's
-  producer, if the producer has sent a request to this coordinator since it was elected. Clients skip tagged fields that
-  they do not know.
+* Tagged fields of a result are additions to Kafka's protocol. Clients skip tagged fields that they do not know. The
+  fields have the client id of the transaction's producer, the address of the client that has created the id, and the
+  time since its last use. A new coordinator does not know client id and address before a request of the producer.
+* With a tagged field that names the producer id and epoch of each id, the coordinator removes the ids, if they still
+  have this identity and no open transaction (`odradek txns expire`). The producer of a removed id must initialize it
+  again, as after `transactional.id.expiration.ms`. Kafka ignores the field.
 
 Errors:
+* CLUSTER_AUTHORIZATION_FAILED for the removal of ids without CLUSTER_ACTION; then per id PRODUCER_FENCED if the id has
+  another identity, and INVALID_TXN_STATE if its transaction is open.
 * Per transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_NOT_FOUND, NOT_COORDINATOR,
   COORDINATOR_LOAD_IN_PROGRESS.
 """
@@ -17,10 +22,11 @@ from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api, split_by
+from odradek.broker.requests.described_clients import described_client
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.service import TransactionDescription
 from odradek.protocol.errors import ErrorCode, Refusal
-from odradek.protocol.extensions import DESCRIBED_CLIENT_ID_TAG
+from odradek.protocol.extensions import EXPIRE_TAG, EXPIRED_ID
 from odradek.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -44,6 +50,7 @@ def refuse(
 async def _describe(
     context: BrokerRequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
+    expired = _identities(context, request)
     transactional_ids = request.transactional_ids
     _, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_ids)
     hidden = dict.fromkeys(denied)
@@ -53,10 +60,29 @@ async def _describe(
             states.append(_error(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
             continue
         try:
-            states.append(_state(context, await context.broker.transactions.describe(transactional_id)))
+            described = await context.broker.transactions.describe(transactional_id)
+            if expired is not None:
+                await context.broker.transactions.expire_id(transactional_id, *expired[transactional_id])
+            states.append(_state(context, described))
         except Refusal as refusal:
             states.append(_error(transactional_id, refusal.error))
-    return DescribeTransactionsResponse(transaction_states=states)
+    return DescribeTransactionsResponse(
+        transaction_states=states, unknown_tagged_fields=() if expired is None else ((EXPIRE_TAG, b""),)
+    )
+
+
+def _identities(
+    context: BrokerRequestContext, request: DescribeTransactionsRequest
+) -> dict[str, tuple[int, int]] | None:
+    """Return producer id and producer epoch of each id that the request removes; None if it only describes ids."""
+    data = dict(request.unknown_tagged_fields).get(EXPIRE_TAG)
+    if data is None:
+        return None
+    if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if len(data) != EXPIRED_ID.size * len(request.transactional_ids):
+        raise Refusal(ErrorCode.INVALID_REQUEST)
+    return dict(zip(request.transactional_ids, EXPIRED_ID.iter_unpack(data), strict=True))
 
 
 def _error(transactional_id: str, error: ErrorCode) -> TransactionState:
@@ -69,7 +95,8 @@ def _state(context: BrokerRequestContext, described: TransactionDescription) -> 
     for topic, partition in described.partitions:
         topics.setdefault(topic, []).append(partition)
     visible, _ = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, list(topics))
-    client_id = () if txn.client_id is None else ((DESCRIBED_CLIENT_ID_TAG, txn.client_id.encode()),)
+    idle_ms = max(0, context.now_ms - txn.update_ms)
+    tagged = described_client(txn.client_id, described.client, idle_ms)
     return TransactionState(
         transactional_id=txn.transactional_id,
         transaction_state=txn.state.kafka_name,
@@ -78,7 +105,7 @@ def _state(context: BrokerRequestContext, described: TransactionDescription) -> 
         producer_id=txn.producer_id,
         producer_epoch=txn.producer_epoch,
         topics=[TopicData(topic=topic, partitions=topics[topic]) for topic in visible],
-        unknown_tagged_fields=client_id,
+        unknown_tagged_fields=tagged,
     )
 
 

@@ -9,8 +9,9 @@ Behavior:
 Errors:
 * TRANSACTIONAL_ID_AUTHORIZATION_FAILED, or CLUSTER_AUTHORIZATION_FAILED without a transactional id.
 * COORDINATOR_LOAD_IN_PROGRESS while the broker waits for a block of producer ids (KAFKA-14417).
-* COORDINATOR_NOT_AVAILABLE for a new transactional id if its partition of `__transaction_state` has 20,000 ids already.
-  The coordinator removes no id before `transactional.id.expiration.ms`. Producers retry after this error.
+* COORDINATOR_NOT_AVAILABLE for a new transactional id if its partition of `__transaction_state` has 20,000 ids already,
+  or if the client has created more of them than its share. Producers retry after this error. The coordinator removes no
+  id before `transactional.id.expiration.ms`, unless an operator does (DescribeTransactions).
 * Other errors of the transaction coordinator: INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, NOT_COORDINATOR and others.
 
 Version notes:
@@ -42,6 +43,7 @@ def handle(
         request.producer_id,
         request.producer_epoch,
         client_id=context.client_id,
+        address=context.session.client_host,
     )
     if identity.done():
         return _response(identity.result())

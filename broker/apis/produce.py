@@ -48,6 +48,7 @@ from odradek.broker.partition.waiters import CommitCallback, CommitWait
 from odradek.broker.requests.api import Api, Ordered, split_by
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import when_done
+from odradek.client_shares import client_of
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata.topic_names import is_internal
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -299,6 +300,7 @@ def _append_entry(produce: _Produce, entry: _Entry, checked: CheckedBatch | None
             acks=acks,
             work=produce.work,
             checked=checked,
+            client=client_of(produce.context.session.client_host, produce.context.client_id),
         )
     except Refusal as refusal:
         _append_refused(produce, entry, refusal)

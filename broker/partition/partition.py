@@ -16,6 +16,7 @@ from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderContext, Le
 from odradek.broker.partition.traffic import Traffic
 from odradek.broker.partition.waiters import CommitCallback, CommitWait
 from odradek.broker.partition.watermarks import Watermarks
+from odradek.client_shares import Client
 from odradek.cluster.replication.leader import IsrChangeResult, PendingIsrChange
 from odradek.invariants.partition import PARTITION_LEADER_EPOCH, PARTITION_LEADER_TERM, PARTITION_REPLICATES
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -196,11 +197,12 @@ class Partition:
         deferred: bool = False,
         work: WorkSlice | None = None,
         checked: CheckedBatch | None = None,
+        client: Client | None = None,
     ) -> AppendInfo:
         """Append one batch as the leader. Followers may fetch a `deferred` batch a few milliseconds later.
 
         `work` and `checked` bound the check of records (`PartitionLog.append_as_leader`). Raise RecordCheckPending if
-        the check needs more than one slice of `work`.
+        the check needs more than one slice of `work`. A new producer counts for the share of `client`.
 
         Raise Refusal before anything is written: NOT_ENOUGH_REPLICAS (also if no descriptor or memory is left), the
         error of the role, or an error of the log. Raise Refusal(KAFKA_STORAGE_ERROR) if the disk failed: then the
@@ -223,6 +225,7 @@ class Partition:
                 transaction_version=transaction_version,
                 work=work,
                 checked=checked,
+                client=client,
             )
         except ResourcesExhausted as error:
             raise Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, NO_RESOURCES) from error

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from odradek.client_shares import Client
 from odradek.coordinator.bounded_ids import BoundedIdDict
+from odradek.coordinator.txn.id_shares import IdShares
 from odradek.coordinator.txn.ports import Marker, TopicPartition, TxnConfig
 from odradek.coordinator.txn.state import Transaction
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -36,6 +38,8 @@ class InitProducerId:
     timeout_ms: int
     expected: ProducerIdentity | None = None
     client_id: str | None = None
+    client: Client | None = None
+    """Client whose share a new id counts for; None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,14 @@ class ExpireIds:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpireId:
+    """Remove an id without an open transaction now, if its identity is still `expected`."""
+
+    transactional_id: str
+    expected: ProducerIdentity
+
+
+@dataclass(frozen=True, slots=True)
 class SweepTimedOut:
     """Find transactions whose time-out has passed."""
 
@@ -130,6 +142,7 @@ Command = (
     | AbortTimedOut
     | CompleteTransaction
     | ExpireIds
+    | ExpireId
     | SweepTimedOut
     | SweepExpired
     | Describe
@@ -162,6 +175,7 @@ class DecisionContext:
     - `take_producer_id` returns a new producer id, or raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) if none is
       available.
     - `ids`: all transactional ids of the shard.
+    - `shares`: the clients that have created them.
     """
 
     txn: Transaction | None
@@ -173,6 +187,7 @@ class DecisionContext:
     config: TxnConfig
     take_producer_id: Callable[[], int]
     ids: BoundedIdDict[Transaction]
+    shares: IdShares
 
     @property
     def pending(self) -> bool:

@@ -1,7 +1,7 @@
 """Decide the commands of the transaction coordinator for one partition of `__transaction_state`. This module is pure.
 
-The state is derived from the log. Two parts are in memory only and are lost when the coordinator changes: the fields of
-`Transaction` that the record format lacks, and the set of stopped completions.
+The state is derived from the log. Three parts are in memory only and are lost when the coordinator changes: the fields
+of `Transaction` that the record format lacks, the set of stopped completions, and the clients that have created ids.
 """
 
 from collections import deque
@@ -14,7 +14,8 @@ from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.add_partitions import decide_add, decide_verify
 from odradek.coordinator.txn.changes import check_step
 from odradek.coordinator.txn.end_txn import decide_complete, decide_end, decide_time_out, send_markers
-from odradek.coordinator.txn.expiry import batches, is_expired
+from odradek.coordinator.txn.expiry import batches, decide_removal, is_expired
+from odradek.coordinator.txn.id_shares import IdShares
 from odradek.coordinator.txn.init_producer_id import decide_init
 from odradek.coordinator.txn.ports import FeatureLevels, TxnConfig
 from odradek.coordinator.txn.records import decode_key, decode_value, tombstone
@@ -43,6 +44,8 @@ class TransactionShard:
         available.
         """
         self.transactions: BoundedIdDict[Transaction] = BoundedIdDict()
+        self.shares = IdShares()
+        """Clients that have created the ids."""
         self.skipped_records = 0
         """Number of log records with a version that this broker does not know."""
         self.leader_epoch = -1
@@ -63,6 +66,7 @@ class TransactionShard:
             c.AbortTimedOut: lambda command, now_ms: decide_time_out(command, self._context(command, now_ms)),
             c.CompleteTransaction: lambda command, now_ms: decide_complete(command, self._context(command, now_ms)),
             c.ExpireIds: self._expire,
+            c.ExpireId: lambda command, now_ms: decide_removal(command, self._context(command, now_ms)),
             c.SweepTimedOut: self._sweep_timed_out,
             c.SweepExpired: self._sweep_expired,
             c.Describe: self._describe,
@@ -121,6 +125,7 @@ class TransactionShard:
             if self._offsets.get(transactional_id) == offset:
                 del self._offsets[transactional_id]
                 del self.transactions[transactional_id]
+                self.shares.release(transactional_id)
 
     def on_loaded(self, leader_epoch: int, now_ms: int) -> Loaded:
         """Return the sweep timers, and the markers of prepared transactions with the new coordinator epoch."""
@@ -200,6 +205,7 @@ class TransactionShard:
             self._config,
             self._take_producer_id,
             self.transactions,
+            self.shares,
         )
 
     def _is_uncommitted(self, transactional_id: str) -> bool:

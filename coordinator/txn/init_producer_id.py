@@ -1,6 +1,7 @@
 """Decide InitProducerId: return the identity of a producer, and end an ongoing transaction of its transactional id."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from odradek.coordinator.txn.changes import to_empty
@@ -18,7 +19,8 @@ from odradek.runtime.shard import Decision, RetryAfter
 TRANSACTIONAL_IDS_MAX: Final = 20_000
 """Maximum transactional ids per partition of `__transaction_state`. Beyond, new ids are refused. Kafka has no limit.
 
-No id is evicted: its producer may be alive, and would be fenced. Ids leave by `transactional.id.expiration.ms`.
+No id is evicted: its producer may be alive, and would be fenced. Ids leave by `transactional.id.expiration.ms`, or by
+`odradek txns expire`. One client fills at most three quarters of the partition (`odradek.client_shares`).
 """
 
 
@@ -29,17 +31,19 @@ def decide_init(command: InitProducerId, context: DecisionContext) -> Decision[P
     the command wait until the transaction is complete.
 
     Raises:
-        Refusal: PRODUCER_FENCED, COORDINATOR_NOT_AVAILABLE if the shard has TRANSACTIONAL_IDS_MAX ids,
+        Refusal: PRODUCER_FENCED, COORDINATOR_NOT_AVAILABLE if the shard has no capacity for a new id of
+            the client,
             COORDINATOR_LOAD_IN_PROGRESS if no producer id is available, or UNKNOWN_SERVER_ERROR if the epoch is
             exhausted.
     """
     txn = context.txn
     if txn is None:
-        if not context.ids.has_capacity_for(command.transactional_id, TRANSACTIONAL_IDS_MAX):
+        if not _has_capacity(command, context):
             # Clients send the request again after a back-off, until their own time-out.
             raise Refusal(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"The coordinator's partition has {TRANSACTIONAL_IDS_MAX} transactional ids and accepts no new one.",
+                f"The coordinator's partition has {len(context.ids)} of at most {TRANSACTIONAL_IDS_MAX} transactional"
+                " ids and accepts no new one of this client.",
             )
         txn = Transaction(command.transactional_id)
     if context.pending:
@@ -59,7 +63,18 @@ def decide_init(command: InitProducerId, context: DecisionContext) -> Decision[P
     after = to_empty(
         txn, identity, last_epoch, timeout_ms=command.timeout_ms, client_id=command.client_id, now_ms=context.now_ms
     )
-    return Decision(identity, records=(to_record(after, context.feature_level),), keys=(command.transactional_id,))
+    client = command.client
+    claim = () if client is None else (partial(context.shares.claim, command.transactional_id, client),)
+    return Decision(
+        identity, records=(to_record(after, context.feature_level),), keys=(command.transactional_id,), soft=claim
+    )
+
+
+def _has_capacity(command: InitProducerId, context: DecisionContext) -> bool:
+    ids = context.ids
+    return ids.has_capacity_for(command.transactional_id, TRANSACTIONAL_IDS_MAX) and context.shares.allows(
+        command.client, free_ids=TRANSACTIONAL_IDS_MAX - len(ids), free_bytes=ids.bytes_left
+    )
 
 
 def _may_be_current(txn: Transaction, expected: ProducerIdentity) -> bool:

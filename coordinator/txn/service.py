@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import structlog
 
+from odradek.client_shares import Client, client_of
 from odradek.coordinator.hashing import partition_for
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.core import TransactionShard
@@ -50,6 +51,8 @@ class TransactionDescription:
     partitions: Partitions
     shard: int
     coordinator_epoch: int
+    client: Client | None = None
+    """Client that has created the id; None if it is not known."""
 
 
 class TransactionCoordinator:
@@ -135,8 +138,12 @@ class TransactionCoordinator:
         producer_epoch: int = NO_PRODUCER_EPOCH,
         *,
         client_id: str | None = None,
+        address: str | None = None,
     ) -> "Future[c.ProducerIdentity]":
         """Return the identity of a producer. Without a transactional id, it is a new producer id with epoch 0.
+
+        A new transactional id counts for the client with this address and client id. Without an address it counts for
+        no client.
 
         Raises:
             Refusal: INVALID_REQUEST or INVALID_TRANSACTION_TIMEOUT; the future raises the errors of `decide_init`.
@@ -153,7 +160,8 @@ class TransactionCoordinator:
         if not 0 < timeout_ms <= self._config.max_timeout_ms:
             raise Refusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         expected = None if producer_id == NO_PRODUCER_ID else c.ProducerIdentity(producer_id, producer_epoch)
-        command = c.InitProducerId(transactional_id, timeout_ms, expected, _limited(client_id))
+        client = None if address is None else client_of(address, client_id)
+        command = c.InitProducerId(transactional_id, timeout_ms, expected, _limited(client_id), client)
         return self._submit(transactional_id, command)
 
     def add_partitions(
@@ -226,6 +234,11 @@ class TransactionCoordinator:
         listed = await self._shards.submit_to_all(c.ListAll(), timeout_ms=self._config.request_timeout_ms)
         return [self._described(led, txn) for led, transactions in listed for txn in transactions]
 
+    def expire_id(self, transactional_id: str, producer_id: int, producer_epoch: int) -> "Future[None]":
+        """Remove a transactional id without an open transaction, if its producer has this identity."""
+        command = c.ExpireId(_checked(transactional_id), c.ProducerIdentity(producer_id, producer_epoch))
+        return self._submit(command.transactional_id, command)
+
     # ---- shards -----------------------------------------------------------------------------------------------------
 
     def _submit(self, transactional_id: str, command: c.Command, wait_ms: int | None = None) -> "Future[Any]":
@@ -238,7 +251,8 @@ class TransactionCoordinator:
     def _described(self, led: LedShard[TransactionShard], txn: Transaction) -> TransactionDescription:
         outstanding = self._markers.outstanding(txn.transactional_id) if txn.state.is_prepared else None
         partitions = txn.partitions if outstanding is None else outstanding
-        return TransactionDescription(txn, dict(partitions), led.shard, led.leader_epoch)
+        client = led.core.shares.client_of(txn.transactional_id)
+        return TransactionDescription(txn, dict(partitions), led.shard, led.leader_epoch, client)
 
     # ---- effects and markers ----------------------------------------------------------------------------------------
 

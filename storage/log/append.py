@@ -12,6 +12,7 @@ from odradek.storage.producers.state import AppendPlan
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from odradek.client_shares import Client
     from odradek.protocol.batch import BatchHeader
     from odradek.protocol.schema import Buffer
     from odradek.storage.batches.validation import CheckedBatch
@@ -60,6 +61,7 @@ def prepare_leader_append(
     now_ms: int,
     guard: int,
     transaction_version: int,
+    client: Client | None,
 ) -> PreparedAppend:
     """Assign offsets from `log_end_offset` on, and plan the changes of the producer state.
 
@@ -77,7 +79,7 @@ def prepare_leader_append(
         headers.append(header)
         buffers += (batch.header_bytes, batch.records)
         if header.has_producer:
-            plan = plan or AppendPlan(origin, now_ms)
+            plan = plan or AppendPlan(origin, now_ms, client)
             producers.plan(
                 plan,
                 header,

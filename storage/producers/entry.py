@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from odradek.invariants.storage import PRODUCER_BATCHES
 from odradek.protocol.batch import (
@@ -20,6 +21,9 @@ from odradek.protocol.batch import (
     increment_sequence,
 )
 from odradek.protocol.errors import ErrorCode, Refusal
+
+if TYPE_CHECKING:
+    from odradek.client_shares import Client
 
 PRODUCER_EPOCH_MAX = 2**15 - 1
 CACHED_BATCHES_MAX = 5
@@ -68,6 +72,8 @@ class ProducerEntry:
     batches: list[CachedBatch] = field(default_factory=list)
     seen_ms: int = field(default=0, compare=False)
     """Time of the last append or duplicate by the clock of this broker, in ms. It is not in snapshots."""
+    client: Client | None = field(default=None, compare=False)
+    """Client that has added the producer to the leader. None on a follower and after a restart: logs do not have it."""
 
     @property
     def last_sequence(self) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from odradek.client_shares import ClientShares
 from odradek.invariants.invariant import CHECKS
 from odradek.invariants.storage import (
     COMPLETED_TRANSACTION_ORDER,
@@ -34,6 +35,7 @@ from odradek.storage.producers.entry import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from odradek.client_shares import Client
     from odradek.protocol.batch import BatchHeader
 
 NO_GUARD = 0
@@ -66,6 +68,8 @@ class ActiveProducer:
     last_timestamp: int
     coordinator_epoch: int
     current_txn_start_offset: int
+    seen_ms: int
+    client: Client | None
 
 
 @dataclass(slots=True)
@@ -74,6 +78,8 @@ class AppendPlan:
 
     origin: Origin
     now_ms: int = 0
+    client: Client | None = None
+    """Client of a Produce request; None for other appends, and if the client is not known."""
     updates: dict[int, ProducerUpdate] = field(default_factory=dict)
     completed: list[CompletedTransaction] = field(default_factory=list)
     verified: list[tuple[int, int, bool]] = field(default_factory=list)  # producer id, epoch, is a marker
@@ -85,6 +91,8 @@ class ProducerState:
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
         """Producer id -> entry, longest idle first."""
+        self.shares = ClientShares()
+        """Number of producers that each client has added."""
         self.end_offset = 0
         """All batches below this offset have been applied."""
         self._verifications: dict[int, Verification] = {}
@@ -135,7 +143,7 @@ class ProducerState:
         if update is None:
             known = self.entries.get(producer_id)
             if known is None and plan.origin is Origin.CLIENT:
-                self._check_capacity(plan.now_ms)
+                self._check_capacity(plan)
             update = ProducerUpdate(producer_id, known, plan.origin, self._verifications.get(producer_id))
         plan.updates[producer_id] = update  # moved to the end: `commit` keeps `entries` in the order of last activity
         completed = None
@@ -190,10 +198,11 @@ class ProducerState:
             opened += [(first_offset, producer_id) for first_offset in update.opened_offsets]
             entry = self.entries.pop(producer_id, None)
             if entry is None:
-                producers_max = PRODUCERS_MAX * (FOLLOWER_FACTOR if plan.origin is Origin.REPLICATION else 1)
-                if len(self.entries) >= producers_max and not self._evict_for(update):
+                if not self._has_capacity(plan) and not self._evict_for(update):
                     continue
                 entry = ProducerEntry(producer_id)
+                if plan.client is not None:
+                    entry.client = self.shares.add(plan.client)
             if update.entry.epoch < entry.epoch and plan.origin is not Origin.REPLICATION:
                 raise PRODUCER_EPOCH.violated(producer_id=producer_id, epoch=entry.epoch, update=update.entry.epoch)
             if CHECKS.expensive and plan.origin is Origin.CLIENT and not update.entry.follows(entry):
@@ -215,17 +224,24 @@ class ProducerState:
     # ---- capacity ---------------------------------------------------------------------------------------------------
     # An evicted producer has no state: its next batch is accepted, even if it is a duplicate. So only a producer that
     # was idle for EVICTION_IDLE_MS_MIN is evicted: no duplicate arrives later. Without one, a new producer is refused.
+    # A client that exceeds its share of the capacity (`odradek.client_shares`) finds a full table, too.
 
-    def _check_capacity(self, now_ms: int) -> None:
-        if len(self.entries) < PRODUCERS_MAX:
+    def _has_capacity(self, plan: AppendPlan) -> bool:
+        if plan.origin is Origin.REPLICATION:
+            return len(self.entries) < PRODUCERS_MAX * FOLLOWER_FACTOR
+        free = PRODUCERS_MAX - len(self.entries)
+        return free > 0 and (plan.client is None or self.shares.allows(plan.client, free))
+
+    def _check_capacity(self, plan: AppendPlan) -> None:
+        if self._has_capacity(plan):
             return
         oldest = self._longest_idle()
-        if oldest is None or now_ms - oldest.seen_ms < EVICTION_IDLE_MS_MIN:
+        if oldest is None or plan.now_ms - oldest.seen_ms < EVICTION_IDLE_MS_MIN:
             # Every client handles this error of Produce by sending the same request again after a delay.
             raise Refusal(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"the partition accepts no new producer: {len(self.entries)} producers were active within the last "
-                f"{EVICTION_IDLE_MS_MIN // 60_000} minutes; use fewer producers or more partitions",
+                f"the partition accepts no new producer of this client: {len(self.entries)} producers were active"
+                f" within the last {EVICTION_IDLE_MS_MIN // 60_000} minutes; use fewer producers or more partitions",
             )
 
     def _evict_for(self, update: ProducerUpdate) -> bool:
@@ -239,8 +255,13 @@ class ProducerState:
             return False
         oldest = self._longest_idle()
         if oldest is not None:
-            del self.entries[oldest.producer_id]
+            self._remove(oldest.producer_id)
         return True
+
+    def _remove(self, producer_id: int) -> None:
+        entry = self.entries.pop(producer_id)
+        if entry.client is not None:
+            self.shares.remove(entry.client)
 
     def _longest_idle(self) -> ProducerEntry | None:
         """Return the longest idle producer without an open transaction; None if the search finds none."""
@@ -330,6 +351,8 @@ class ProducerState:
                 entry.last_timestamp,
                 entry.coordinator_epoch,
                 -1 if entry.transaction_first_offset is None else entry.transaction_first_offset,
+                entry.seen_ms,
+                entry.client,
             )
             for entry in self.entries.values()
         ]
@@ -399,7 +422,7 @@ class ProducerState:
         """Remove expired producers and verifications. Return the number of producers removed."""
         expired = [pid for pid, entry in self.entries.items() if entry.expired(now_ms, expiration_ms)]
         for producer_id in expired:
-            del self.entries[producer_id]
+            self._remove(producer_id)
         for producer_id, verification in list(self._verifications.items()):
             if verification.seen_ms is None:
                 verification.seen_ms = now_ms
@@ -407,9 +430,26 @@ class ProducerState:
                 del self._verifications[producer_id]
         return len(expired)
 
+    def remove_unused(self, unused: Iterable[tuple[int, int, int]]) -> int:
+        """Remove producers by (producer id, epoch, last sequence). Return the number of producers removed.
+
+        A producer stays if it has an open transaction, or another epoch or sequence: it was used meanwhile.
+        """
+        before = len(self.entries)
+        for producer_id, epoch, last_sequence in unused:
+            entry = self.entries.get(producer_id)
+            if (
+                entry is not None
+                and entry.transaction_first_offset is None
+                and (entry.epoch, entry.last_sequence) == (epoch, last_sequence)
+            ):
+                self._remove(producer_id)
+        return before - len(self.entries)
+
     def clear(self, end_offset: int) -> None:
         """Remove all producers and set `end_offset`. Verifications under way stay."""
         self.entries.clear()
+        self.shares.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
         self.end_offset = end_offset

@@ -8,11 +8,27 @@ import pytest
 
 from odradek.broker.apis import describe_producers, list_offsets, offset_for_leader_epoch
 from odradek.broker.requests.listener import BROKER, CLIENT
+from odradek.broker.security.authorizer import AllowAll
+from odradek.client_shares import Client
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol import special_values
 from odradek.protocol.batch import build_batch
+from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode, Refusal
-from odradek.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from odradek.protocol.extensions import (
+    COUNT,
+    DESCRIBED_ADDRESS_TAG,
+    DESCRIBED_CLIENT_ID_TAG,
+    DESCRIBED_IDLE_TAG,
+    EXPIRE_TAG,
+    EXPIRED_PRODUCER,
+    IDLE,
+)
+from odradek.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -272,3 +288,47 @@ async def test_describe_producers_returns_the_producers_of_a_partition(tmp_path:
     ]
     assert rows == [(5, 2, 1, NOW_MS + 1, -1, -1), (7, 0, 0, NOW_MS, -1, 2)]
     assert partitions[1].error_message
+
+
+async def test_describe_producers_names_clients_and_removes_producers_that_were_not_used_meanwhile(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path)
+    topic_id = rig.topic("t")
+    client = Client("10.0.0.1", "flood")
+    for producer_id in (5, 6, 7, 8):
+        data = build_batch([(None, b"v", NOW_MS, ())], producer_id=producer_id, producer_epoch=0, base_sequence=0)
+        rig.partition().append(data, origin=Origin.CLIENT, now_ms=NOW_MS - 9, client=client)
+    guard = rig.partition().log.producers.start_verification(9, 0, 0, supports_epoch_bump=False)
+    data = batch(producer_id=9, epoch=0, sequence=0, transactional=True)
+    rig.partition().append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
+
+    async def describe(*expired: tuple[int, int, int]) -> Any:
+        data = b"".join(EXPIRED_PRODUCER.pack(*each) for each in expired)
+        tagged = ((EXPIRE_TAG, data),) if expired else ()
+        request = DescribeProducersRequest([TopicRequest("t", [0], tagged)])
+        context = rig.context(61, 0)
+        context.now_ms = NOW_MS
+        encoded = encode(describe_producers.handle(context, decode(DescribeProducersRequest, 0, encode(request, 0))), 0)
+        return decode(DescribeProducersResponse, 0, encoded).topics[0].partitions[0]
+
+    first, *_ = (await describe()).active_producers
+    assert dict(first.unknown_tagged_fields) == {
+        DESCRIBED_CLIENT_ID_TAG: b"flood",
+        DESCRIBED_ADDRESS_TAG: b"10.0.0.1",
+        DESCRIBED_IDLE_TAG: IDLE.pack(9),
+    }
+    removed = await describe((5, 0, 0), (6, 0, 4), (7, 1, 0), (9, 0, 0), (4, 0, 0))
+    assert dict(removed.unknown_tagged_fields) == {EXPIRE_TAG: COUNT.pack(1)}
+    assert removed.active_producers == []
+    assert [row.producer_id for row in (await describe()).active_producers] == [6, 7, 8, 9]
+    rig.services.authorizer = broker_context.Deny((AclOperation.CLUSTER_ACTION, "kafka-cluster"))
+    with pytest.raises(Refusal, match="CLUSTER_AUTHORIZATION_FAILED"):
+        await describe((6, 0, 0))
+    rig.services.authorizer = AllowAll()
+    rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=2))
+    assert (await describe((6, 0, 0))).error_code == E.NOT_LEADER_OR_FOLLOWER
+    for broken in (b"123", bytes(EXPIRED_PRODUCER.size * (describe_producers.EXPIRED_MAX + 1))):
+        request = DescribeProducersRequest([TopicRequest("t", [0], ((EXPIRE_TAG, broken),))])
+        with pytest.raises(Refusal, match="INVALID_REQUEST"):
+            describe_producers.handle(rig.context(61, 0), request)

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.apis import produce
+from odradek.client_shares import client_of
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.batch import build_batch, end_txn_marker, iter_batches
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -73,6 +74,17 @@ async def test_batch_is_stored_unchanged_and_completes_in_stage_one(tmp_path: Pa
     assert partition_responses(await send(rig, request(("t", 0, second))))[0].base_offset == 2
     assert [data[21:] for data in stored(rig)] == [first[21:], second[21:]]
     assert rig.partition().log.high_watermark == 3
+
+
+async def test_new_producer_counts_for_the_client_that_sends_the_batch(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    data = batch(producer_id=5, epoch=0, sequence=0)
+    assert errors(await send(rig, request(("t", 0, data)))) == [E.NONE]
+    producers = rig.partition().log.producers
+    expected = client_of("127.0.0.1", rig.context(0, VERSION).client_id)
+    assert [row.client for row in producers.active()] == [expected]
+    assert producers.shares.held(expected) == 1
 
 
 async def test_each_invalid_partition_is_refused_with_its_own_error(tmp_path: Path) -> None:

@@ -21,7 +21,14 @@ from odradek.broker.requests.listener import ALL_ROLES
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.extensions import DESCRIBED_CLIENT_ID_TAG
+from odradek.protocol.extensions import (
+    DESCRIBED_ADDRESS_TAG,
+    DESCRIBED_CLIENT_ID_TAG,
+    DESCRIBED_IDLE_TAG,
+    EXPIRE_TAG,
+    EXPIRED_ID,
+    IDLE,
+)
 from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -308,7 +315,7 @@ async def test_describe_transactions_returns_states_and_errors() -> None:
     assert (state.transaction_state, state.producer_id, state.producer_epoch) == ("Ongoing", producer_id, epoch)
     assert (state.transaction_timeout_ms, state.transaction_start_time_ms) == (60_000, NOW_MS)
     assert [(entry.topic, entry.partitions) for entry in state.topics] == [("t", [0, 1])]
-    assert dict(state.unknown_tagged_fields) == {DESCRIBED_CLIENT_ID_TAG: b"c"}
+    assert dict(state.unknown_tagged_fields) == {DESCRIBED_CLIENT_ID_TAG: b"c", DESCRIBED_IDLE_TAG: IDLE.pack(0)}
     assert [ErrorCode(entry.error_code).name for entry in failed] == [
         "NOT_COORDINATOR",
         "INVALID_REQUEST",
@@ -316,6 +323,33 @@ async def test_describe_transactions_returns_states_and_errors() -> None:
     ]
     response = await call(rig, 0, request, Deny((AclOperation.DESCRIBE, "t")))
     assert response.transaction_states[0].topics == []
+
+
+async def test_describe_transactions_removes_ids_that_have_the_identity_of_the_request() -> None:
+    rig = await CoordinatorRig().ready()
+    response = await call(rig, 5, InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1_000))
+    identity = (response.producer_id, response.producer_epoch)
+
+    async def remove(*stated: tuple[int, int], authorizer: AllowAll | None = None) -> Any:
+        data = b"".join(EXPIRED_ID.pack(*each) for each in stated)
+        request = DescribeTransactionsRequest(transactional_ids=[ID], unknown_tagged_fields=((EXPIRE_TAG, data),))
+        return await call(rig, 0, request, authorizer, now_ms=NOW_MS + 5)
+
+    described = await call(rig, 0, DescribeTransactionsRequest(transactional_ids=[ID]), now_ms=NOW_MS + 5)
+    assert described.unknown_tagged_fields == ()
+    assert dict(described.transaction_states[0].unknown_tagged_fields) == {
+        DESCRIBED_CLIENT_ID_TAG: b"client-7",
+        DESCRIBED_ADDRESS_TAG: b"127.0.0.1",
+        DESCRIBED_IDLE_TAG: IDLE.pack(5),
+    }
+    stale = await remove((identity[0], identity[1] + 1))
+    assert stale.transaction_states[0].error_code == ErrorCode.PRODUCER_FENCED
+    denied = await remove(identity, authorizer=Deny((AclOperation.CLUSTER_ACTION, "kafka-cluster")))
+    assert denied.transaction_states[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert (await remove()).transaction_states[0].error_code == ErrorCode.INVALID_REQUEST
+    removed = await remove(identity)
+    assert (removed.transaction_states[0].error_code, removed.unknown_tagged_fields) == (0, ((EXPIRE_TAG, b""),))
+    assert (await remove(identity)).transaction_states[0].error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 async def test_describe_transactions_of_an_unknown_id_is_not_found() -> None:

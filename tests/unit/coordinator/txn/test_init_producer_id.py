@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from odradek.client_shares import Client
 from odradek.coordinator import bounded_ids
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn import init_producer_id
@@ -187,3 +188,65 @@ def test_expired_id_frees_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     rig.commit()
     assert rig.do(c.InitProducerId("second", 30_000)) == (FRESH_PID, 0)
+
+
+def test_client_that_fills_the_shard_is_refused_while_other_clients_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(init_producer_id, "TRANSACTIONAL_IDS_MAX", 100)
+    rig = CoreRig()
+    flood, other = Client("10.0.0.1", "flood"), Client("10.0.0.2", "payments")
+    outcomes = [rig.do(c.InitProducerId(f"flood-{number}", 30_000, client=flood)) for number in range(80)]
+    assert outcomes[75:] == ["COORDINATOR_NOT_AVAILABLE"] * 5
+    assert rig.do(c.InitProducerId("flood-3", 30_000, client=flood))[1] == 1, "known ids are served"
+    for number in range(10):
+        assert rig.do(c.InitProducerId(f"payments-{number}", 30_000, client=other))[1] == 0
+    assert rig.do(c.InitProducerId("unknown client", 30_000))[1] == 0
+    # The removal of an id returns its capacity to the client.
+    for number in range(20):
+        identity = c.ProducerIdentity(rig.core.transactions[f"flood-{number}"].producer_id, int(number == 3))
+        assert rig.do(c.ExpireId(f"flood-{number}", identity)) is None
+    assert rig.do(c.InitProducerId("flood-80", 30_000, client=flood))[1] == 0
+
+
+def test_client_with_long_ids_is_refused_by_its_share_of_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_ids, "IDS_BYTES_MAX", 1_000)
+    rig = CoreRig()
+    flood = Client("10.0.0.1", "flood")
+    outcomes = [rig.do(c.InitProducerId(f"{number}" * 100, 30_000, client=flood)) for number in range(9)]
+    assert outcomes[8:] == ["COORDINATOR_NOT_AVAILABLE"]
+    assert rig.do(c.InitProducerId("x" * 100, 30_000, client=Client("10.0.0.2", "")))[1] == 0
+
+
+def test_id_of_a_loaded_shard_counts_for_the_client_that_initializes_it_again() -> None:
+    client = Client("10.0.0.1", "c")
+    rig = CoreRig(transaction(TxnState.COMPLETE_COMMIT, epoch=5))
+    assert rig.core.shares.client_of(ID) is None
+    rig.do(c.InitProducerId(ID, 30_000, client=client))
+    assert rig.core.shares.client_of(ID) == client
+    rig.do(c.InitProducerId(ID, 30_000, client=Client("10.0.0.2", "c")))
+    assert rig.core.shares.client_of(ID) == client, "an id counts for the client that has created it"
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [
+        (TxnState.EMPTY, None),
+        (TxnState.COMPLETE_COMMIT, None),
+        (TxnState.COMPLETE_ABORT, None),
+        (TxnState.ONGOING, "INVALID_TXN_STATE"),
+        (TxnState.PREPARE_COMMIT, "RETRY"),
+        (TxnState.PREPARE_ABORT, "RETRY"),
+    ],
+)
+def test_removal_needs_the_current_identity_and_no_open_transaction(state: TxnState, outcome: str | None) -> None:
+    rig = CoreRig(transaction(state, epoch=5))
+    assert rig.do(c.ExpireId(ID, c.ProducerIdentity(PID, 4))) == ("RETRY" if outcome == "RETRY" else "PRODUCER_FENCED")
+    assert rig.do(c.ExpireId("other", c.ProducerIdentity(PID, 5))) == "TRANSACTIONAL_ID_NOT_FOUND"
+    rig.lag = True
+    assert rig.do(c.ExpireId(ID, c.ProducerIdentity(PID, 5))) == outcome
+    assert (rig.txn.state is TxnState.DEAD) == (outcome is None)
+    if outcome is None:
+        assert rig.do(c.ExpireId(ID, c.ProducerIdentity(PID, 5))) == "TRANSACTIONAL_ID_NOT_FOUND"
+        assert rig.do(init()) == "RETRY", "the id waits for its tombstone"
+        rig.commit()
+        rig.lag = False
+        assert rig.do(init()) == (FRESH_PID, 0), "the former producer is fenced: the id has a new producer id"

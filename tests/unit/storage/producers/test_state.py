@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.client_shares import Client
 from odradek.protocol.batch import read_header
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.compaction.batch_filter import empty_batch
@@ -138,12 +139,52 @@ def append(
     now_ms: int = 0,
     origin: Origin = Origin.CLIENT,
     transactional: bool = False,
+    client: Client | None = None,
 ) -> None:
-    plan = AppendPlan(origin, now_ms)
+    plan = AppendPlan(origin, now_ms, client)
     batch = produced(producer_id, sequence, transactional=transactional)
     state.plan(plan, read_header(batch), state.end_offset, marker=None)
     state.commit(plan)
     state.end_offset += 1
+
+
+def test_client_that_fills_the_partition_is_refused_while_other_clients_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 100)
+    state = ProducerState()
+    flood, other = Client("10.0.0.1", "flood"), Client("10.0.0.2", "payments")
+    for producer_id in range(75):
+        append(state, producer_id, client=flood)
+    with pytest.raises(Refusal) as caught:
+        append(state, 75, client=flood)
+    assert caught.value.error is ErrorCode.NOT_ENOUGH_REPLICAS
+    append(state, 3, sequence=1, client=flood)
+    for producer_id in range(200, 210):
+        append(state, producer_id, client=other)
+    append(state, 300)
+    assert len(state.entries) == 86, "appends of unknown clients have the capacity of the partition only"
+    # The producers of the client leave when they are idle, and give it capacity for as many new ones.
+    append(state, 400, client=flood, now_ms=EVICTION_IDLE_MS_MIN)
+    assert len(state.entries) == 86
+    assert state.shares.held(flood) == 75
+    assert 0 not in state.entries
+
+
+def test_shares_follow_expiration_truncation_and_removal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 100)
+    state = ProducerState()
+    client = Client("10.0.0.1", "c")
+    for producer_id in range(5):
+        append(state, producer_id, client=client, transactional=producer_id == 0)
+    assert [row.client for row in state.active()] == [client] * 5
+    assert state.remove_unused([(0, 0, 0), (1, 0, 0), (2, 0, 5), (3, 1, 0), (9, 0, 0)]) == 1
+    assert list(state.entries) == [0, 2, 3, 4], "an open transaction and used producers stay"
+    assert state.shares.held(client) == 4
+    append(state, 1, origin=Origin.REPLICATION)
+    assert state.entries[1].client is None
+    state.expire(10**15, 1)
+    assert state.shares.held(client) == 1
+    state.clear(0)
+    assert state.shares.held(client) == 0
 
 
 @pytest.fixture

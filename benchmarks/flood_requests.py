@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.broker.fetch.sessions import PARTITIONS_MAX
+from odradek.client_shares import ADDRESS_FACTOR
 from odradek.coordinator.group.classic.join import PENDING_MAX
 from odradek.coordinator.group.memory_accounting import (
     ASSIGNED_BYTES,
@@ -95,6 +96,11 @@ class Flood:
     """Outcomes that clients retry immediately."""
 
 
+def share_of_address(limit: int) -> int:
+    """Return the number of entries that the clients of one address may have in a table with this limit."""
+    return limit * ADDRESS_FACTOR // (ADDRESS_FACTOR + 1)
+
+
 def error_code(response: Any) -> str:
     return ErrorCode(response.error_code).name
 
@@ -168,7 +174,8 @@ def _producer_and_session_floods(limits: Limits) -> list[Flood]:
     return [
         Flood(
             "InitProducerId, endless transactional ids",
-            f"TRANSACTIONAL_IDS_MAX = {limits.transactional_ids:,} per partition", limits.transactional_ids,
+            f"7/8 of TRANSACTIONAL_IDS_MAX = {limits.transactional_ids:,} per partition",
+            share_of_address(limits.transactional_ids),
             "COORDINATOR_NOT_AVAILABLE", INIT_V, lambda: (init(name) for name in names("txn", 6)), error_code,
             passing=LOADING_IDS,
         ),
@@ -177,8 +184,8 @@ def _producer_and_session_floods(limits: Limits) -> list[Flood]:
             OK.name, INIT_V, lambda: (init(None) for _ in forever()), error_code, (), LOADING_IDS,
         ),
         Flood(
-            "Produce, endless producers", f"PRODUCERS_MAX = {limits.producers:,} per partition", limits.producers,
-            "NOT_ENOUGH_REPLICAS", PRODUCE_V,
+            "Produce, endless producers", f"7/8 of PRODUCERS_MAX = {limits.producers:,} per partition",
+            share_of_address(limits.producers), "NOT_ENOUGH_REPLICAS", PRODUCE_V,
             lambda: (produce(PRODUCER_IDS + number) for number in forever()), produced,
         ),
         Flood(

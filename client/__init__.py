@@ -20,9 +20,10 @@ async with client.Cluster("127.0.0.1:9092") as cluster:
   connections are retried by one policy. Times are in seconds if the name ends with `_s`, in milliseconds with `_ms`.
 - Administration: `list_topics`, `describe_partitions`, `create_topic`, `delete_topic`, `list_offsets`,
   `describe_configs`, `alter_configs`, `list_groups`, `describe_group`, `delete_group`, `committed_offsets`,
-  `plan_offset_reset`, `plan_offsets`, `commit_offsets`, `list_transactions`, `describe_transaction`, `fence_producer`,
-  `blocked_partitions`, `abort_hanging_transaction`, `cluster_status`, `wait_until_serving`, `wait_until_in_sync`. They
-  return frozen dataclasses.
+  `plan_offset_reset`, `plan_offsets`, `commit_offsets`, `list_transactions`, `describe_transaction`,
+  `fence_producer`, `expire_transactional_ids`, `list_producers`, `expire_producers`, `blocked_partitions`,
+  `abort_hanging_transaction`, `cluster_status`, `wait_until_serving`, `wait_until_in_sync`. They return frozen
+  dataclasses.
 - Records: `Producer` and `Consumer`.
 - Errors: all exceptions are subclasses of `ClientError`, which has the error code, the problem and the remedy.
 
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         blocked_partitions,
     )
     from odradek.client.admin.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+    from odradek.client.admin.producers import ProducerListing, expire_producers, list_producers
     from odradek.client.admin.readiness import wait_until_in_sync, wait_until_serving
     from odradek.client.admin.status import BrokerDescription, ClusterStatus, cluster_status
     from odradek.client.admin.topics import (
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
         TransactionDescription,
         TransactionListing,
         describe_transaction,
+        expire_transactional_ids,
         fence_producer,
         list_transactions,
     )
@@ -117,6 +120,7 @@ _MODULES = {
         "BlockedPartition", "HolderState", "OpenProducer", "abort_hanging_transaction", "blocked_partitions",
     ),
     "admin.offsets": ("EARLIEST", "LATEST", "IsolationLevel", "list_offsets"),
+    "admin.producers": ("ProducerListing", "expire_producers", "list_producers"),
     "admin.readiness": ("wait_until_in_sync", "wait_until_serving"),
     "admin.status": ("BrokerDescription", "ClusterStatus", "cluster_status"),
     "admin.topics": (
@@ -124,7 +128,8 @@ _MODULES = {
         "list_topics",
     ),
     "admin.transactions": (
-        "TransactionDescription", "TransactionListing", "describe_transaction", "fence_producer", "list_transactions",
+        "TransactionDescription", "TransactionListing", "describe_transaction", "expire_transactional_ids",
+        "fence_producer", "list_transactions",
     ),
     "consumer.consumer": ("Consumer", "ConsumerRecord"),
     "errors": (
@@ -146,14 +151,15 @@ __all__ = [
     "EARLIEST", "LATEST", "BlockedPartition", "Broker", "BrokerDescription", "ClientError", "Cluster",
     "ClusterStatus", "CommittedOffset", "ConfigChange", "ConfigEntry", "ConfigKind", "ConfigOperation",
     "ConfigSynonym", "ConnectionLost", "Consumer", "ConsumerRecord", "CoordinatorType", "CreatedTopic", "Fenced",
-    "GroupDescription", "GroupLag", "GroupListing", "GroupMember", "GroupPartition", "HolderState", "InvalidArgument",
-    "InvalidState", "IsolationLevel", "Metadata", "NotFound", "OpenProducer", "PartialResult", "Partition",
-    "PartitionDescription", "PlannedOffset", "Producer", "ProducerRecord", "ProtocolError", "Refused",
-    "RequestTimedOut", "ResetTarget", "RetryPolicy", "Settings", "Topic", "TopicListing", "TopicPartition",
-    "TransactionDescription", "TransactionListing", "Unreachable", "UnsupportedRequest", "Written",
-    "abort_hanging_transaction", "alter_configs", "blocked_partitions", "cluster_status", "commit_offsets",
-    "committed_offsets", "create_topic", "delete_group", "delete_topic", "describe_configs", "describe_group",
-    "describe_partitions", "describe_transaction", "fence_producer", "list_groups", "list_offsets", "list_topics",
+    "GroupDescription", "GroupLag", "GroupListing", "GroupMember", "GroupPartition", "HolderState",
+    "InvalidArgument", "InvalidState", "IsolationLevel", "Metadata", "NotFound", "OpenProducer", "PartialResult",
+    "Partition", "PartitionDescription", "PlannedOffset", "Producer", "ProducerListing", "ProducerRecord",
+    "ProtocolError", "Refused", "RequestTimedOut", "ResetTarget", "RetryPolicy", "Settings", "Topic",
+    "TopicListing", "TopicPartition", "TransactionDescription", "TransactionListing", "Unreachable",
+    "UnsupportedRequest", "Written", "abort_hanging_transaction", "alter_configs", "blocked_partitions",
+    "cluster_status", "commit_offsets", "committed_offsets", "create_topic", "delete_group", "delete_topic",
+    "describe_configs", "describe_group", "describe_partitions", "describe_transaction", "expire_producers",
+    "expire_transactional_ids", "fence_producer", "list_groups", "list_offsets", "list_producers", "list_topics",
     "list_transactions", "plan_offset_reset", "plan_offsets", "wait_until_in_sync", "wait_until_serving",
 ]  # fmt: skip
 

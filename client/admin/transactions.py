@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from odradek.client.errors import InvalidArgument, NotFound, check
+from odradek.client.admin.client_fields import client_fields
+from odradek.client.errors import ClientError, InvalidArgument, NotFound, check, name_of
 from odradek.client.network.cluster import CoordinatorType
 from odradek.client.network.fan_out import FanOut, PartialResult
 from odradek.client.network.metadata import TopicPartition
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.extensions import DESCRIBED_CLIENT_ID_TAG
+from odradek.protocol.extensions import EXPIRE_TAG, EXPIRED_ID
 from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
     Listed = list[tuple[int, list_messages.TransactionState]]
 
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
+EXPIRABLE_STATES: Final = ("Empty", "CompleteCommit", "CompleteAbort")
+"""States without an open transaction, in which an id can be removed."""
 STATES: Final = ("Empty", *OPEN_STATES, "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
+EXPIRED_PER_REQUEST: Final = 500
+"""Maximum transactional ids that one request removes. Brokers handle larger requests in parts."""
 FENCE_TIMEOUT_MS: Final = 1_000
 """Transaction time-out of the InitProducerId request that fences a producer, in milliseconds.
 
@@ -38,7 +43,9 @@ No transaction uses it: the next producer with the id sets its own time-out.
 class TransactionListing:
     """A transactional id with the state of its transaction.
 
-    `coordinator` is a node id. `producer_epoch` is None if the coordinator did not describe the id.
+    `coordinator` is a node id. `producer_epoch` is None if the coordinator did not describe the id. `client_id` and
+    `address` are None if the coordinator does not know the client: it was elected later. `idle_ms` is None if it is not
+    an Odradek broker.
     """
 
     transactional_id: str
@@ -46,6 +53,9 @@ class TransactionListing:
     producer_id: int
     coordinator: int
     producer_epoch: int | None
+    client_id: str | None = None
+    address: str | None = None
+    idle_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,8 @@ class TransactionDescription:
     timeout_ms: int
     started_ms: int | None
     partitions: list[TopicPartition]
+    address: str | None = None
+    idle_ms: int | None = None
 
 
 async def list_transactions(cluster: Cluster, states: Sequence[str] = ()) -> PartialResult[TransactionListing]:
@@ -75,18 +87,24 @@ async def list_transactions(cluster: Cluster, states: Sequence[str] = ()) -> Par
     """
     fan_out = FanOut(cluster, tolerant=True)
     listed = await _listed(fan_out, states)
-    epochs = {row.transactional_id: row.producer_epoch for row in await _described(fan_out, listed)}
-    rows = [
-        TransactionListing(
-            state.transactional_id,
-            state.transaction_state,
-            state.producer_id,
-            node_id,
-            epochs.get(state.transactional_id),
-        )
-        for node_id, state in listed
-    ]
+    described = {row.transactional_id: row for row in await _described(fan_out, listed)}
+    rows = [_listing(state, node_id, described.get(state.transactional_id)) for node_id, state in listed]
     return PartialResult(sorted(rows, key=lambda row: row.transactional_id), fan_out.unreachable)
+
+
+def _listing(
+    state: list_messages.TransactionState, node_id: int, row: TransactionDescription | None
+) -> TransactionListing:
+    listing = TransactionListing(state.transactional_id, state.transaction_state, state.producer_id, node_id, None)
+    if row is None:
+        return listing
+    return replace(
+        listing,
+        producer_epoch=row.producer_epoch,
+        client_id=row.client_id,
+        address=row.address,
+        idle_ms=row.idle_ms,
+    )
 
 
 async def open_transactions(fan_out: FanOut) -> list[TransactionDescription]:
@@ -130,17 +148,19 @@ async def _described(fan_out: FanOut, listed: Listed) -> list[TransactionDescrip
 
 
 def _description(state: describe_messages.TransactionState, node_id: int) -> TransactionDescription:
-    client_id = dict(state.unknown_tagged_fields).get(DESCRIBED_CLIENT_ID_TAG)
+    client_id, address, idle_ms = client_fields(state.unknown_tagged_fields)
     return TransactionDescription(
         state.transactional_id,
         state.transaction_state,
         state.producer_id,
         state.producer_epoch,
-        client_id.decode(errors="replace") if client_id else None,
+        client_id or None,
         node_id,
         state.transaction_timeout_ms,
         state.transaction_start_time_ms if state.transaction_start_time_ms >= 0 else None,
         [TopicPartition(topic.topic, index) for topic in state.topics for index in topic.partitions],
+        address,
+        idle_ms,
     )
 
 
@@ -174,3 +194,39 @@ async def fence_producer(cluster: Cluster, transactional_id: str) -> Transaction
     )
     check(response.error_code, f"transactional id {transactional_id} was not fenced")
     return before
+
+
+async def expire_transactional_ids(cluster: Cluster, listed: Sequence[TransactionListing]) -> dict[str, str]:
+    """Remove listed transactional ids from their coordinators. Return the ids that stay, with the reason.
+
+    An id stays if its transaction is open, or if its producer id or epoch differs from the listing. The producer of a
+    removed id receives INVALID_PRODUCER_ID_MAPPING, and must initialize the id again. Raise ClientError if a
+    coordinator does not support the removal, as Kafka's brokers.
+    """
+    kept: dict[str, str] = {}
+    by_node: dict[int, list[tuple[str, bytes]]] = {}
+    for row in listed:
+        if row.state not in EXPIRABLE_STATES:
+            kept[row.transactional_id] = f"its state is {row.state}"
+        elif row.producer_epoch is None:
+            kept[row.transactional_id] = "its coordinator did not describe it"
+        else:
+            identity = EXPIRED_ID.pack(row.producer_id, row.producer_epoch)
+            by_node.setdefault(row.coordinator, []).append((row.transactional_id, identity))
+    for node_id, ids in by_node.items():
+        for first in range(0, len(ids), EXPIRED_PER_REQUEST):
+            part = ids[first : first + EXPIRED_PER_REQUEST]
+            identities = b"".join(identity for _, identity in part)
+            response = await cluster.request(
+                node_id,
+                DescribeTransactionsRequest(
+                    transactional_ids=[transactional_id for transactional_id, _ in part],
+                    unknown_tagged_fields=((EXPIRE_TAG, identities),),
+                ),
+            )
+            errors = {state.transactional_id: state.error_code for state in response.transaction_states}
+            kept |= {name: name_of(error) for name, error in errors.items() if error != ErrorCode.NONE}
+            if EXPIRE_TAG not in dict(response.unknown_tagged_fields) and ErrorCode.NONE in errors.values():
+                remedy = "only Odradek brokers can remove them"
+                raise ClientError(f"broker {node_id} cannot remove transactional ids", remedy)
+    return kept

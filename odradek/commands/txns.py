@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from odradek import client
 from odradek.commands.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, Bootstrap, Json
 from odradek.commands.requests import run
 from odradek.commands.rows import Row, blocked_row, row_of, transaction_row
+from odradek.commands.selection import Address, ClientId, Idle, Selection
 from odradek.local.output import FAILED, errors, print_json, show, usage_error
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def list_transactions(
       odradek txns list --state Ongoing
     """
     result = run(bootstrap, lambda cluster: client.list_transactions(cluster, state or ()), partial=True)
-    columns = ("transactional_id", "state", "producer_id", "producer_epoch", "coordinator")
+    columns = ("transactional_id", "state", "producer_id", "producer_epoch", "coordinator", "client_id", "address")
     show_partial(
         [row_of(row) for row in result.rows],
         result.unreachable,
@@ -164,6 +166,72 @@ def abort(
         print(row["message"])
 
 
+@app.command()
+def clients(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json = False) -> None:
+    """Count the transactional ids of each client at each coordinator: which client fills a coordinator.
+
+    Example:
+
+      odradek txns clients
+    """
+    result = run(bootstrap, client.list_transactions, partial=True)
+    counts = Counter((row.coordinator, row.client_id, row.address) for row in result.rows)
+    rows: list[Row] = [
+        {"coordinator": node_id, "client_id": client_id, "address": address, "transactional_ids": count}
+        for (node_id, client_id, address), count in counts.most_common()
+    ]
+    columns = {name: name for name in ("coordinator", "client_id", "address", "transactional_ids")}
+    show_partial(rows, result.unreachable, columns, as_json=as_json, empty="no transactional ids")
+
+
+@app.command()
+def expire(
+    transactional_id: Annotated[str | None, typer.Argument(help="Transactional id to remove.")] = None,
+    idle_s: Idle = None,
+    client_id: ClientId = None,
+    address: Address = None,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Remove transactional ids without an open transaction from their coordinators.
+
+    Ids with an open transaction stay: end it with odradek txns abort. Ids that
+    were used since they were listed stay, too. The producer of a removed id is
+    fenced: it must initialize the id again, as after its expiration.
+
+    Examples:
+
+      odradek txns expire payments-1
+
+      odradek txns expire --client-id loader --idle 3600
+    """
+    selection = Selection(idle_s, client_id, address)
+    if (transactional_id is None) == selection.is_empty:
+        usage_error("specify either a transactional id, or at least one of --idle, --client-id and --address")
+
+    async def remove(cluster: client.Cluster) -> tuple[int, dict[str, str], Mapping[int, str]]:
+        listed = await client.list_transactions(cluster)
+        chosen = [
+            row
+            for row in listed.rows
+            if row.transactional_id == transactional_id
+            or (transactional_id is None and selection.matches(row.idle_ms, row.client_id, row.address))
+        ]
+        if transactional_id is not None and not chosen and not listed.unreachable:
+            raise client.NotFound(f"transactional id {transactional_id} does not exist")
+        return len(chosen), await client.expire_transactional_ids(cluster, chosen), listed.unreachable
+
+    chosen, kept, unreachable = run(bootstrap, remove)
+    message = f"{chosen - len(kept)} of {chosen} selected transactional ids are removed"
+    if as_json:
+        print_json({"selected": chosen, "removed": chosen - len(kept), "kept": kept, "message": message})
+    else:
+        print(message)
+        for name, reason in kept.items():
+            print(f"{name} stays: {reason}")
+    exit_if_partial(unreachable)
+
+
 def fence(bootstrap: str, transactional_id: str) -> Row:
     """Fence the producer of a transactional id. Return the row to print. Raise typer.Exit on failure."""
     before = run(bootstrap, lambda cluster: client.fence_producer(cluster, transactional_id))
@@ -193,6 +261,11 @@ def show_partial(
     show(
         list(rows), columns, as_json=as_json, empty="no rows from the brokers that responded" if unreachable else empty
     )
+    exit_if_partial(unreachable)
+
+
+def exit_if_partial(unreachable: Mapping[int, str]) -> None:
+    """Name the brokers that did not respond, and raise typer.Exit with code 1 if there is one."""
     for node_id, reason in sorted(unreachable.items()):
         errors.print(
             f"broker {node_id} did not respond ({reason}): its partitions and transactions are missing", markup=False

@@ -276,6 +276,32 @@ def test_txns_blocking_shows_the_open_transaction_and_abort_ends_it(cluster: Loc
     del producer
 
 
+def test_producers_and_transactional_ids_are_counted_by_client_and_removed(cluster: LocalCluster) -> None:
+    topic = f"flood-{time.time_ns():x}"
+    options = ("--bootstrap", cluster.bootstrap)
+    json_output("topics", "create", topic, "--partitions", "2", *options)
+    producer = open_transaction(cluster, topic)
+    producer.commit_transaction(TIMEOUT_S)
+    [counted] = json_output("producers", "clients", topic, *options)
+    assert (counted["partition"], counted["client_id"], counted["producers"]) == (1, f"{topic}-client", 1)
+    [listed] = json_output("producers", "list", topic, *options)
+    assert (listed["address"], listed["open_transaction"]) == ("127.0.0.1", False)
+    refused = odradek("producers", "expire", topic, *options)
+    assert (refused.returncode, "--client-id" in refused.stderr) == (2, True)
+    kept = json_output("producers", "expire", topic, "--client-id", "another", *options)
+    assert (kept["selected"], kept["removed"]) == (0, 0)
+    removed = json_output("producers", "expire", topic, "--client-id", f"{topic}-client", *options)
+    assert (removed["selected"], removed["removed"]) == (1, 1)
+    assert json_output("producers", "list", topic, *options) == []
+    counts = json_output("txns", "clients", *options)
+    assert {row["transactional_ids"] for row in counts if row["client_id"] == f"{topic}-client"} == {1}
+    assert odradek("txns", "expire", *options).returncode == 2
+    missing = odradek("txns", "expire", "missing", *options)
+    assert (missing.returncode, "does not exist" in missing.stderr) == (1, True)
+    assert json_output("txns", "expire", f"{topic}-id", *options)["removed"] == 1
+    assert f"{topic}-id" not in {row["transactional_id"] for row in json_output("txns", "list", *options)}
+
+
 def test_dump_decodes_all_files_of_a_partition(cluster: LocalCluster) -> None:
     topic = f"dump-{time.time_ns():x}"
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": topic})

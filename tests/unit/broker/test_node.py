@@ -1,6 +1,7 @@
 """A node over a real directory and real sockets: requests, restarts and errors at start."""
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopics
 from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.protocol.messages.end_txn import EndTxnRequest
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.unregister_controller import UnregisterControllerRequest
 from odradek.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.support.raw_client import RawClient
@@ -271,3 +273,13 @@ async def test_log_without_a_partition_in_the_metadata_is_kept_and_logged(tmp_pa
     directories = [line["directory"] for line in log_entries if line["event"] == "log of an unassigned partition kept"]
     assert directories == [f"{tmp_path}/unknown-0"]
     assert (tmp_path / "unknown-0").exists()
+
+
+async def test_metadata_of_many_unknown_topics_creates_a_part_and_the_retry_creates_the_rest(tmp_path: Path) -> None:
+    async with running(tmp_path, "num.partitions=1") as node:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=f"t{number}") for number in range(150)])
+        counts = []
+        for _ in range(2):
+            response = await node.call(request, 12)
+            counts.append(Counter(ErrorCode(row.error_code) for row in response.topics))
+        assert counts == [{ErrorCode.NONE: 100, ErrorCode.LEADER_NOT_AVAILABLE: 50}, {ErrorCode.NONE: 150}]

@@ -1,0 +1,125 @@
+"""`odradek producers`: the producers that a partition keeps, their clients, and their removal."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek import client
+from odradek.commands.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, Bootstrap, Json
+from odradek.commands.requests import run
+from odradek.commands.rows import row_of
+from odradek.commands.selection import Address, ClientId, Idle, Selection
+from odradek.commands.txns import exit_if_partial, show_partial
+from odradek.local.output import print_json, usage_error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+app = typer.Typer(
+    help="Producers of a partition: list, count by client, remove.",
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+)
+
+TopicName = Annotated[str, typer.Argument(help="Topic.", metavar="TOPIC")]
+PartitionIndex = Annotated[int | None, typer.Option("--partition", "-p", help="Partition; without it, all partitions.")]
+
+
+@app.callback()
+def default(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT) -> None:
+    """Show and remove the producers that partitions keep to detect duplicates."""
+    os.environ[BOOTSTRAP_VARIABLE] = bootstrap
+
+
+@app.command("list")
+def list_producers(
+    topic: TopicName,
+    partition: PartitionIndex = None,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """List the producers of a topic, the longest idle first.
+
+    The client is the one that has added the producer. It is unknown after a
+    restart or an election of the leader.
+
+    Example:
+
+      odradek producers list payments --partition 3
+    """
+    result = run(bootstrap, lambda cluster: client.list_producers(cluster, topic, partition), partial=True)
+    columns = ("partition", "producer_id", "producer_epoch", "client_id", "address", "idle_ms", "open_transaction")
+    show_partial(
+        [row_of(row) for row in result.rows],
+        result.unreachable,
+        {column: column for column in columns},
+        as_json=as_json,
+        empty="no producers",
+    )
+
+
+@app.command()
+def clients(
+    topic: TopicName,
+    partition: PartitionIndex = None,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Count the producers of each client, in each partition: which client fills a partition.
+
+    Example:
+
+      odradek producers clients payments
+    """
+    result = run(bootstrap, lambda cluster: client.list_producers(cluster, topic, partition), partial=True)
+    counts = Counter((row.partition, row.client_id, row.address) for row in result.rows)
+    rows = [
+        {"partition": index, "client_id": client_id, "address": address, "producers": count}
+        for (index, client_id, address), count in counts.most_common()
+    ]
+    columns = {name: name for name in ("partition", "client_id", "address", "producers")}
+    show_partial(rows, result.unreachable, columns, as_json=as_json, empty="no producers")
+
+
+@app.command()
+def expire(
+    topic: TopicName,
+    partition: PartitionIndex = None,
+    idle_s: Idle = None,
+    client_id: ClientId = None,
+    address: Address = None,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Remove producers from the partitions of a topic. At least one option selects them.
+
+    Producers with an open transaction stay, and so do those that were used since
+    they were listed. If a removed producer retries a batch, the batch is written
+    twice. After 15 minutes without a batch, no client retries.
+
+    Examples:
+
+      odradek producers expire payments --idle 900
+
+      odradek producers expire payments --partition 3 --client-id loader
+    """
+    selection = Selection(idle_s, client_id, address)
+    if selection.is_empty:
+        usage_error("specify at least one of --idle, --client-id and --address")
+
+    async def remove(cluster: client.Cluster) -> tuple[int, int, Mapping[int, str]]:
+        listed = await client.list_producers(cluster, topic, partition)
+        chosen = [row for row in listed.rows if selection.matches(row.idle_ms, row.client_id, row.address)]
+        return len(chosen), await client.expire_producers(cluster, chosen), listed.unreachable
+
+    chosen, removed, unreachable = run(bootstrap, remove)
+    message = f"{topic}: {removed} of {chosen} selected producers are removed"
+    if as_json:
+        print_json({"topic": topic, "selected": chosen, "removed": removed, "message": message})
+    else:
+        print(message)
+    exit_if_partial(unreachable)

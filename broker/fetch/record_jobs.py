@@ -18,6 +18,9 @@ from odradek.storage.log.timestamps import LookUps
 JOBS_MAX: Final = 2
 """Maximum concurrent jobs per broker. Each occupies the event loop for about 1 ms per turn, and holds one decompressed
 batch: at most 32 times max.message.bytes."""
+OLDEST_EVERY: Final = 4
+"""Interval in started jobs after which the oldest waiting job starts, and not the shortest. A client with many short
+jobs can then delay a long job only by a bounded number of jobs."""
 
 
 class SessionLookUps:
@@ -38,12 +41,12 @@ class SessionLookUps:
 
 
 class RecordJobs:
-    """The long work on records of one broker. The job with the fewest records starts first."""
+    """The long work on records of one broker. Mostly the job with the fewest records starts first (OLDEST_EVERY)."""
 
     def __init__(self, budget: ByteBudget) -> None:
         self.tables = TimestampTables()
         self._budget = budget
-        self._turns = ShortestFirst(JOBS_MAX)
+        self._turns = ShortestFirst(JOBS_MAX, oldest_every=OLDEST_EVERY)
 
     async def start(self, records: int, memory_bytes: int, session: Session) -> None:
         """Wait until a job on `records` records may run, and reserve its memory. The caller calls `end` after the job.

@@ -62,8 +62,9 @@ async def _with_new_topics(
     # All versions know LEADER_NOT_AVAILABLE, so the quota is strict in all versions.
     mutations = context.node.quotas.controller_mutations(context, strict=True)
     errors = await context.broker.auto_topic_creation.create(
-        missing, address=context.session.client_host, mutations=mutations
+        missing, address=context.session.client_host, mutations=mutations, before=context.created_topics
     )
+    context.created_topics += sum(error is not ErrorCode.LEADER_NOT_AVAILABLE for error in errors.values())
     response = await completed(_respond(context, request, names, errors))
     response.throttle_time_ms = mutations.throttle_ms
     return response

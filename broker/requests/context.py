@@ -24,6 +24,8 @@ class RequestContext:
     """Microseconds of the event loop that the handler's first stage took. Zero unless a `request_percentage` quota
     exists.
     """
+    created_topics: int = field(default=0, init=False)
+    """Topics that the broker has created automatically for this request. The parts of a large request share it."""
     throttle_ms: int = field(default=0, init=False)
     """Throttle time of the response in milliseconds."""
     encode_in_slices: bool = field(default=False, init=False)

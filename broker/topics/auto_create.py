@@ -70,19 +70,25 @@ class AutoTopicCreation:
         self._by_address: Counter[str] = Counter()
 
     async def create(
-        self, names: Iterable[str], *, address: str = "", mutations: ControllerMutationQuota = UNBOUNDED
+        self,
+        names: Iterable[str],
+        *,
+        address: str = "",
+        mutations: ControllerMutationQuota = UNBOUNDED,
+        before: int = 0,
     ) -> dict[str, ErrorCode]:
         """Create the topics of `names` that do not exist. Return the error of each name.
 
         The error is NONE if another broker created the topic first, and UNKNOWN_TOPIC_OR_PARTITION if the topic may not
         be created automatically. It is LEADER_NOT_AVAILABLE beyond the limits of this module, and if `mutations`, the
-        quota of the client, is exceeded. The topics of the coordinators count against neither.
+        quota of the client, is exceeded. The topics of the coordinators count against neither. `before` is the number
+        of topics that earlier parts of the same request have created.
         Return when this broker's metadata image has the topics, or after `ARRIVAL_WAIT_S`.
         """
         requested = dict.fromkeys(names)
         results: dict[str, ErrorCode] = {}
         missing: list[str] = []
-        capacity = self._capacity(address)
+        capacity = self._capacity(address, before)
         for name in requested:
             if name in self._in_progress:
                 continue
@@ -104,12 +110,11 @@ class AutoTopicCreation:
             results[name] = (await shield(creation))[name]
         return {name: results[name] for name in requested}
 
-    def _capacity(self, address: str) -> int:
-        """Return the number of topics that a request from `address` may create now."""
+    def _capacity(self, address: str, before: int) -> int:
+        """Return the number of topics that a request from `address` may create now, after `before` earlier ones."""
         partitions = max(1, self._config.num_partitions)
         return min(
-            TOPICS_PER_REQUEST_MAX,
-            max(1, PARTITIONS_PER_REQUEST_MAX // partitions),
+            min(TOPICS_PER_REQUEST_MAX, max(1, PARTITIONS_PER_REQUEST_MAX // partitions)) - before,
             TOPICS_PER_ADDRESS_MAX - self._by_address[address],
             TOPICS_MAX - self._by_address.total(),
         )

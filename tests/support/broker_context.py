@@ -87,7 +87,9 @@ class FakeAutoTopicCreation:
         self.created: list[str] = []
         self.charged: list[tuple[str, Any]] = []
 
-    async def create(self, names: Iterable[str], *, address: str = "", mutations: Any = None) -> dict[str, ErrorCode]:
+    async def create(
+        self, names: Iterable[str], *, address: str = "", mutations: Any = None, before: int = 0
+    ) -> dict[str, ErrorCode]:
         self.charged.append((address, mutations))
         results = {}
         for name in names:

@@ -275,6 +275,14 @@ async def test_log_without_a_partition_in_the_metadata_is_kept_and_logged(tmp_pa
     assert (tmp_path / "unknown-0").exists()
 
 
+async def test_large_metadata_request_creates_no_more_topics_than_a_small_one(tmp_path: Path) -> None:
+    async with running(tmp_path, "num.partitions=1") as node:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=f"t{number}") for number in range(5_000)])
+        response = await node.call(request, 12)
+        counts = Counter(ErrorCode(row.error_code) for row in response.topics)
+        assert counts == {ErrorCode.NONE: 100, ErrorCode.LEADER_NOT_AVAILABLE: 4_900}
+
+
 async def test_metadata_of_many_unknown_topics_creates_a_part_and_the_retry_creates_the_rest(tmp_path: Path) -> None:
     async with running(tmp_path, "num.partitions=1") as node:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=f"t{number}") for number in range(150)])

@@ -12,6 +12,7 @@ Behavior:
 Errors:
 * CLUSTER_AUTHORIZATION_FAILED without ALTER or CLUSTER_ACTION. Per partition: UNKNOWN_TOPIC_OR_PARTITION,
   NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
+  UNKNOWN_LEADER_EPOCH if the coordinator epoch is above those of all transaction coordinators that this broker knows.
 * On a listener for clients alone: CLUSTER_AUTHORIZATION_FAILED for COMMIT, INVALID_TXN_STATE if the transaction is not
   hanging, COORDINATOR_NOT_AVAILABLE if a coordinator does not respond, INVALID_REQUEST for more than 100 partitions.
 

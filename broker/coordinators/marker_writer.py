@@ -41,8 +41,12 @@ the Refusal of that function, or Refusal(COORDINATOR_LOAD_IN_PROGRESS) while the
 class MarkerWriter:
     """Writer of transaction markers to the partitions of one broker."""
 
-    def __init__(self, partitions: Partitions, clock: Clock, timeout_ms: int) -> None:
-        """`timeout_ms` bounds the wait for a commit, together with COMMIT_MS_MAX.
+    def __init__(
+        self, partitions: Partitions, clock: Clock, timeout_ms: int, coordinator_epoch_max: Callable[[], int]
+    ) -> None:
+        """`coordinator_epoch_max` returns the highest leader epoch of the partitions of `__transaction_state`.
+
+        `timeout_ms` bounds the wait for a commit, together with COMMIT_MS_MAX.
 
         A marker that is not committed by then results in REQUEST_TIMED_OUT, and stays appended.
         """
@@ -51,6 +55,7 @@ class MarkerWriter:
         self._timeout_ms = min(timeout_ms, COMMIT_MS_MAX)
         self._uncommitted: dict[_MarkerKey, int] = {}
         self._appliers: dict[str, ApplyMarker] = {}
+        self._coordinator_epoch_max = coordinator_epoch_max
 
     def apply_with(self, topic: str, apply: ApplyMarker) -> None:
         """Pass each marker for `topic` to `apply` from now on. A topic has at most one such function."""
@@ -93,6 +98,7 @@ class MarkerWriter:
         end = self._uncommitted_end(partition, marker) if self._uncommitted else None
         if end is not None:
             return partition, end  # A second copy of the marker would not be committed earlier.
+        self._check_coordinator_epoch(partition, marker)
         apply = self._appliers.get(key.topic)
 
         def write() -> int:
@@ -110,6 +116,21 @@ class MarkerWriter:
         shard_marker = shard.Marker(marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.commit)
         apply(key.partition, shard_marker, write)
         return partition, partition.log.log_end_offset
+
+    def _check_coordinator_epoch(self, partition: Partition, marker: Marker) -> None:
+        """Raise Refusal(UNKNOWN_LEADER_EPOCH) if no coordinator that this broker knows can have the marker's epoch.
+
+        A partition fences lower coordinator epochs. A forged epoch would fence the coordinator of an open transaction,
+        which would then limit the last stable offset permanently. The coordinator of an epoch that this broker does not
+        know yet retries. The epoch that the partition has already is permitted, so that operators can abort.
+        """
+        if marker.coordinator_epoch > self._coordinator_epoch_max():
+            entry = partition.log.producers.entries.get(marker.producer_id)
+            if entry is None or marker.coordinator_epoch > entry.coordinator_epoch:
+                raise Refusal(
+                    ErrorCode.UNKNOWN_LEADER_EPOCH,
+                    f"coordinator epoch {marker.coordinator_epoch} is above the epochs of all transaction coordinators",
+                )
 
     def _uncommitted_end(self, partition: Partition, marker: Marker) -> int | None:
         """Return the end offset of an earlier append of the same marker that is not committed yet, or None.

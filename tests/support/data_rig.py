@@ -44,6 +44,7 @@ from tests.support import broker_context
 from tests.support.delayed_commits import delayed_by
 from tests.support.quotas import Unlimited
 
+COORDINATOR_EPOCH_MAX = 1_000
 NOW_MS = 1_700_000_000_000
 NODE = 1
 
@@ -280,7 +281,9 @@ class Rig:
             record_jobs=RecordJobs(ByteBudget(self.config.byte_budget)),
             verifier=TransactionVerifier(self.coordinator, self.config),
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots, random.Random(3)),
-            markers=MarkerWriter(self.partitions, self.clock, self.config.request_timeout_ms),
+            markers=MarkerWriter(
+                self.partitions, self.clock, self.config.request_timeout_ms, lambda: COORDINATOR_EPOCH_MAX
+            ),
             authorizer=self.authorizer,
             quotas=Unlimited(),
             node_id=node_id,

@@ -13,6 +13,7 @@ from odradek.broker.coordinators.marker_sender import MarkerSender, RemoteMarker
 from odradek.broker.quorum.peers import Channel
 from odradek.cluster.authorizer import AclOperation
 from odradek.coordinator.txn.ports import Marker, TopicPartition
+from odradek.protocol.batch import end_txn_marker
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.write_txn_markers import (
@@ -27,7 +28,7 @@ from odradek.protocol.messages.write_txn_markers import (
 from odradek.runtime import shard
 from odradek.storage.producers.entry import Origin
 from tests.support import broker_context
-from tests.support.data_rig import EIO, NODE, NOW_MS, Rig, batch, outcome
+from tests.support.data_rig import COORDINATOR_EPOCH_MAX, EIO, NODE, NOW_MS, Rig, batch, outcome
 
 E = ErrorCode
 
@@ -82,6 +83,32 @@ async def test_older_coordinator_epoch_is_fenced_and_the_same_epoch_writes_again
     for coordinator_epoch, error in ((3, E.NONE), (3, E.NONE), (2, E.TRANSACTION_COORDINATOR_FENCED)):
         assert writer.write([marker(7, 0, coordinator_epoch=coordinator_epoch)]).result() == [{key: error}]
     assert rig.partition().log.log_end_offset == 3
+
+
+async def test_marker_with_coordinator_epoch_above_all_coordinators_is_refused_and_fences_none(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    writer = rig.services.markers
+    open_transaction(rig, 7)
+    key = TopicPartition("t", 0)
+    for epoch in (COORDINATOR_EPOCH_MAX + 1, 2**31 - 1):
+        forged = [marker(7, 0, coordinator_epoch=epoch)]
+        assert writer.write(forged).result() == [{key: E.UNKNOWN_LEADER_EPOCH}]
+    assert rig.partition().log.last_stable_offset == 0
+    assert writer.write([marker(7, 0, coordinator_epoch=COORDINATOR_EPOCH_MAX)]).result() == [{key: E.NONE}]
+    assert rig.partition().log.last_stable_offset == 2
+
+
+async def test_marker_with_the_coordinator_epoch_of_the_partition_is_written(tmp_path: Path) -> None:
+    """An earlier version accepted any epoch. An operator ends such a transaction with the epoch of the partition."""
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    epoch = 2**31 - 1
+    forged = end_txn_marker(producer_id=7, producer_epoch=0, coordinator_epoch=epoch, commit=False, timestamp=NOW_MS)
+    rig.partition().append(forged, origin=Origin.COORDINATOR, now_ms=NOW_MS)
+    open_transaction(rig, 7)
+    written = rig.services.markers.write([marker(7, 0, coordinator_epoch=epoch)])
+    assert written.result() == [{TopicPartition("t", 0): E.NONE}]
 
 
 async def test_marker_write_completes_when_all_markers_are_committed(tmp_path: Path) -> None:

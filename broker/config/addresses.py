@@ -44,12 +44,16 @@ class Voter:
     port: int
 
 
+METRICS_HOST: Final = "127.0.0.1"
+"""Host of the metrics listener unless it is configured: any process that reaches it can read the metrics."""
+
+
 def parse_metrics_listener(text: str) -> tuple[str, int]:
-    """Return host and port. An empty host means all interfaces. Raise ConfigError."""
+    """Return host and port. An empty host means the loopback address. Raise ConfigError."""
     matched = _HOST_PORT.fullmatch(text)
     if matched is None or int(matched["port"]) > PORT_MAX:
         raise ConfigError(f"odradek.metrics.listener: {text!r} is not host:port")
-    return matched["host"].strip("[]"), int(matched["port"])
+    return matched["host"].strip("[]") or METRICS_HOST, int(matched["port"])
 
 
 def parse_listeners(config: Config) -> tuple[ListenerAddress, ...]:

@@ -215,7 +215,7 @@ class Config:
     odradek_membership_suspicion_timeout_ms: int = row("odradek.membership.suspicion.timeout.ms", INT, 800, "Milliseconds after which the failure of a silent suspect is declared, so that the controller fences it. Increase it on machines whose processes stop for longer.", low=1)
 
     # Metrics
-    odradek_metrics_listener: str | None = row("odradek.metrics.listener", STR, None, "Address host:port for GET /metrics (Prometheus). Port 0 is any free port. If unset, the node serves no metrics.")
+    odradek_metrics_listener: str | None = row("odradek.metrics.listener", STR, None, "Address host:port for GET /metrics (Prometheus). An empty host means 127.0.0.1, 0.0.0.0 all interfaces. Port 0 is any free port. If unset, the node serves no metrics.")
 
     # Log events
     odradek_log_format: str = row("odradek.log.format", STR, "console", "Format of the log events that the process writes: console for people, json for log collectors.", choices=("console", "json"))

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker_interface import META_PROPERTIES
 from odradek.local.plan import Plan
 from odradek.local.processes import USAGE, BrokerFailed, ProcessId
+from odradek.private_files import make_private_directory, open_private, restrict, write_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -32,6 +33,8 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
 RELOAD_SIGNAL = signal.SIGUSR1
 """Signal to an `odradek up` in the foreground: another command has started or stopped brokers of its directory."""
+OWN_NAME = re.compile(r"cluster\.(json|tmp|lock)|start\.lock|broker-[0-9]+(\..*)?")
+"""Names of the entries of a cluster in its directory."""
 CLUSTER_ID = re.compile(r"^cluster\.id=(\S+)$", re.MULTILINE)
 
 
@@ -161,9 +164,9 @@ class ClusterDirectory:
 
     def write_state(self, state: ClusterState) -> None:
         """Replace the state file atomically."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_private_directory(self.path)
         temporary = self.state_file.with_suffix(".tmp")
-        temporary.write_text(json.dumps(asdict(state), indent=1) + "\n")
+        write_private(temporary, json.dumps(asdict(state), indent=1) + "\n")
         temporary.replace(self.state_file)
 
     def change_state(self, change: Callable[[ClusterState], ClusterState]) -> ClusterState:
@@ -192,11 +195,12 @@ class ClusterDirectory:
         """
         missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / "start.lock").open("w")
+            make_private_directory(self.path)
+            lock = open_private(self.path / "start.lock", "w")
         except OSError as error:
             raise self._unusable(error) from error
         with lock:
+            self._restrict_access()
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -215,6 +219,16 @@ class ClusterDirectory:
                             parent.rmdir()
                 raise
 
+    def _restrict_access(self) -> None:
+        """Remove the permissions of other users from the files of the cluster.
+
+        The directory itself stays unchanged if it has other files: `--dir` can name a directory with another purpose.
+        """
+        entries = list(self.path.iterdir())
+        own = [path for path in entries if OWN_NAME.fullmatch(path.name)]
+        for path in own if len(own) < len(entries) else [self.path]:
+            restrict(str(path))
+
     def _unusable(self, error: OSError) -> DirectoryUnusable:
         file = next((path for path in (self.path, *self.path.parents) if path.is_file()), None)
         reason = error.strerror if file is None else f"{file} is a file"
@@ -222,7 +236,7 @@ class ClusterDirectory:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        with (self.path / "cluster.lock").open("w") as lock:
+        with open_private(self.path / "cluster.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -245,9 +259,9 @@ class ClusterDirectory:
 
     def write_config(self, plan: Plan, node_id: int) -> Path:
         """Write the properties file of a broker, and return its path."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_private_directory(self.path)
         path = self.config(node_id)
-        path.write_text(plan.properties(node_id, self.data(node_id)))
+        write_private(path, plan.properties(node_id, self.data(node_id)))
         return path
 
     def _decode(self, raw: dict[str, Any]) -> ClusterState:

@@ -35,7 +35,7 @@ class Plan:
         host: Address that the brokers listen on.
         ports: Client port by node id, in ascending order.
         settings: Properties of all brokers as `name=value`, from the last start.
-        metrics: Port for Prometheus by node id. A broker without an entry has none.
+        metrics: Port for Prometheus on the loopback address, by node id. A broker without an entry has none.
     """
 
     cluster_id: str
@@ -71,9 +71,11 @@ class Plan:
         """Return the URL of a broker's metrics for clients on this machine, or None if it exports none."""
         listeners = [pair.partition("=")[2] for pair in self.settings if pair.startswith(f"{METRICS_LISTENER}=")]
         if listeners:
-            port = listeners[-1].strip().rpartition(":")[2]
-            return f"http://{self._reachable(int(port))}/metrics" if port.isdecimal() and int(port) else None
-        return f"http://{self._reachable(self.metrics[node_id])}/metrics" if node_id in self.metrics else None
+            host, _, port = listeners[-1].strip().rpartition(":")
+            if not port.isdecimal() or not int(port):
+                return None
+            return f"http://{LOOPBACK if host.strip('[]') in WILDCARD_ADDRESSES else host}:{port}/metrics"
+        return f"http://{LOOPBACK}:{self.metrics[node_id]}/metrics" if node_id in self.metrics else None
 
     @property
     def bootstrap(self) -> str:
@@ -91,7 +93,7 @@ class Plan:
             "controller.quorum.voters": ",".join(f"{voter}@{self.endpoint(voter)}" for voter in self.voters),
         }
         if node_id in self.metrics:
-            rows[METRICS_LISTENER] = f"{host}:{self.metrics[node_id]}"
+            rows[METRICS_LISTENER] = f"{LOOPBACK}:{self.metrics[node_id]}"
         if len(self.ports) >= REPLICATION_BROKERS_MIN:
             rows |= REPLICATION_PROPERTIES
         return "".join(f"{line}\n" for line in (HEADER, *(f"{name}={value}" for name, value in rows.items())))

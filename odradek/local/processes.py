@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek import run_module
+from odradek.private_files import make_private_directory, open_private
 
 MS = 1_000
 STOP_TIMEOUT_S = 30.0
@@ -165,9 +166,9 @@ class BrokerProcess:
         self.command = command
         self.endpoint = ""
         self._output = b""
-        command.log.parent.mkdir(parents=True, exist_ok=True)
+        make_private_directory(command.log.parent)
         self._log_start = command.log.stat().st_size if command.log.exists() else 0
-        with command.log.open("ab") as log:
+        with open_private(command.log, "a") as log:
             self._process = subprocess.Popen(
                 command.argv(),
                 stdin=subprocess.DEVNULL if command.lifeline is None else command.lifeline,

@@ -6,8 +6,11 @@ import errno
 import uuid
 from typing import TYPE_CHECKING
 
+import structlog
+
 from odradek.broker_interface import META_PROPERTIES
 from odradek.protocol.primitives import ZERO_UUID
+from odradek.storage.disk.port import LOCK_FILE
 from odradek.storage.files import checkpoint
 from odradek.storage.files.checkpoint import CorruptCheckpoint, MetaProperties
 
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     import random
 
     from odradek.storage.disk.port import Disk, Lock
+
+_logger = structlog.get_logger(__name__)
 
 
 class UnusableDirectory(OSError):
@@ -60,6 +65,8 @@ class DataDirectory:
         self._disk.make_directory(self.path)
         self._lock = self._disk.lock_directory(self.path)
         meta = self._read_meta(node_id, cluster_id)
+        if meta is not None or self._disk.list(self.path) == [LOCK_FILE]:
+            self._restrict_access()
         if meta is None:
             if cluster_id is None and not may_create_cluster:
                 raise UnusableDirectory(
@@ -77,6 +84,12 @@ class DataDirectory:
             self._disk.remove(marker)
         # This call also syncs the directory, and with it the removal of the marker.
         self._disk.replace_file_now(self.path_of(META_PROPERTIES), checkpoint.encode_meta_properties(meta))
+
+    def _restrict_access(self) -> None:
+        """Remove the permissions of other users. The directory is that of a node, or empty."""
+        restricted = self._disk.restrict_access(self.path)
+        if restricted:
+            _logger.warning("permissions of other users removed", directory=self.path, entries=restricted)
 
     def _read_meta(self, node_id: int, cluster_id: str | None) -> MetaProperties | None:
         path = self.path_of(META_PROPERTIES)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.invariants.storage import FILE_WITHOUT_HOLES
+from odradek.private_files import FILE_MODE, make_private_directory, restrict
 from odradek.storage.disk.descriptors import DescriptorReserve
-from odradek.storage.disk.port import RESOURCE_ERRORS, DirectoryLocked, File, ResourcesExhausted
+from odradek.storage.disk.port import LOCK_FILE, RESOURCE_ERRORS, DirectoryLocked, File, ResourcesExhausted
 from odradek.storage.disk.read_buffers import ReadBuffers
 from odradek.storage.disk.write_back_file import UnsyncedBytes, WriteBackFile
 
@@ -32,8 +33,6 @@ RESOURCE_WAIT_S = 10.0
 """Maximum seconds that an `async` function waits for a free descriptor or for memory."""
 RESOURCE_RETRY_S = 0.1
 """Seconds between two attempts of that wait."""
-FILE_MODE = 0o644
-LOCK_FILE = ".lock"  # Kafka's name
 
 
 class OsFile:
@@ -232,7 +231,10 @@ class OsDisk:
             return sorted(entry.name for entry in entries)
 
     def make_directory(self, path: str) -> None:
-        Path(path).mkdir(parents=True, exist_ok=True)
+        make_private_directory(Path(path))
+
+    def restrict_access(self, path: str) -> int:
+        return restrict(path)
 
     def remove(self, path: str) -> None:
         self._forget(path)

@@ -36,6 +36,7 @@ requests.
 | `Disk.remove_tree`, `Disk.replace_file`, `Disk.in_thread`   |                                                        |
 | `File.read`, `File.sync_now`, `Disk.read_file`,             | no, they block: for start-up, recovery, shutdown, and  |
 | `Disk.replace_file_now`, `Disk.lock_directory`,             | command-line tools                                     |
+| `Disk.restrict_access`                                      |                                                        |
 | `Disk.sync_directory_now`                                   |                                                        |
 
 Files are not memory-mapped: access to a truncated or failing file would terminate the process with SIGBUS
@@ -57,6 +58,9 @@ T = TypeVar("T")
 
 RESOURCE_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Error numbers of the kernel for too few file descriptors or too little memory."""
+
+LOCK_FILE = ".lock"
+"""Name of the lock file of a data directory, as in Kafka."""
 
 
 class ResourcesExhausted(OSError):
@@ -153,6 +157,12 @@ class Disk(Protocol):
 
     def make_directory(self, path: str) -> None:
         """Create the directory and its absent parents. An existing directory is no error."""
+
+    def restrict_access(self, path: str) -> int:
+        """Remove the permissions of other users from a directory and its content.
+
+        The call blocks. Return the number of changed entries.
+        """
 
     def remove(self, path: str) -> None:
         """Remove a file. An absent file is no error. An open file can be read and written until it is closed."""

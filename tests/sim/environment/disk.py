@@ -188,6 +188,10 @@ class SimDisk:
         self.check()
         return sorted(self.medium.directory(directory).live)
 
+    def restrict_access(self, path: str) -> int:
+        self.check()
+        return 0  # the simulated medium has no permissions
+
     def make_directory(self, path: str) -> None:
         self.check()
         path_so_far = "/"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.config.addresses import Voter, parse_listeners, parse_voters
+from odradek.broker.config.addresses import Voter, parse_listeners, parse_metrics_listener, parse_voters
 from odradek.broker.config.property import ConfigError
 from tests.support.broker_context import config
 
@@ -79,3 +79,11 @@ def test_voters_are_sorted_by_node_id() -> None:
         Voter(3, "::1", 9),
     )
     assert parse_voters(config()) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [(":9404", ("127.0.0.1", 9404)), ("0.0.0.0:9404", ("0.0.0.0", 9404)), ("[::]:0", ("::", 0))],
+)
+def test_metrics_listener_without_host_is_on_the_loopback_address(text: str, address: tuple[str, int]) -> None:
+    assert parse_metrics_listener(text) == address

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,25 @@ def test_help_shows_the_default(command: str, default: str) -> None:
 def test_the_version_is_shown_with_its_commit() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.stdout) == (0, f"odradek {__version__} (commit {source_commit()})\n")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::", "192.0.2.1"])
+def test_metrics_are_on_the_loopback_address_whatever_the_listeners(host: str) -> None:
+    with_metrics = replace(plan(1, host), metrics={1: 10092})
+    assert rows(with_metrics.properties(1, DATA))["odradek.metrics.listener"] == "127.0.0.1:10092"
+    assert with_metrics.metrics_url(1) == "http://127.0.0.1:10092/metrics"
+
+
+@pytest.mark.parametrize(
+    ("listener", "url"),
+    [
+        (":9404", "http://127.0.0.1:9404/metrics"),
+        ("0.0.0.0:9404", "http://127.0.0.1:9404/metrics"),
+        ("192.0.2.1:9404", "http://192.0.2.1:9404/metrics"),
+        ("192.0.2.1:0", None),
+        ("", None),
+    ],
+)
+def test_url_of_configured_metrics_has_the_host_of_their_listener(listener: str, url: str | None) -> None:
+    configured = replace(plan(1, "192.0.2.7"), settings=[f"odradek.metrics.listener={listener}"])
+    assert configured.metrics_url(1) == url

@@ -1,0 +1,58 @@
+"""Create files and directories that only the user of this process can access, and restrict existing ones."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import IO, Final
+
+FILE_MODE: Final = 0o600
+"""Mode of data files, logs and configuration: records and secrets of clients are in them."""
+DIRECTORY_MODE: Final = 0o700
+OTHERS_BITS: Final = 0o077
+"""Permissions of the group and of all other users."""
+
+
+def make_private_directory(path: Path) -> None:
+    """Create the directory with mode 0700, and its absent parents with the default mode. It may exist."""
+    path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+
+
+def open_private(path: Path, mode: str) -> IO[str]:
+    """Open a text file. A new file gets mode 0600."""
+    return open(path, mode, encoding="utf-8", opener=_create_private)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a text file. A new file gets mode 0600."""
+    with open_private(path, "w") as file:
+        file.write(text)
+
+
+def _create_private(path: str, flags: int) -> int:
+    return os.open(path, flags, FILE_MODE)
+
+
+def restrict(path: str) -> int:
+    """Remove the permissions of other users from a directory and its content. Return the number of changed entries.
+
+    The content of a directory is restricted before the directory. So a restricted directory has restricted content, and
+    is not searched. Entries of other users and symbolic links stay unchanged, and directories with the sticky bit,
+    which users share.
+    """
+    return _restrict(Path(path).resolve())
+
+
+def _restrict(path: Path) -> int:
+    try:
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX or not status.st_mode & OTHERS_BITS:
+            return 0
+        changed = sum(_restrict(entry) for entry in path.iterdir()) if stat.S_ISDIR(status.st_mode) else 0
+        if status.st_uid == os.geteuid():
+            path.chmod(stat.S_IMODE(status.st_mode) & ~OTHERS_BITS)
+            changed += 1
+    except (FileNotFoundError, PermissionError):
+        return 0  # removed meanwhile, or a directory of another user
+    return changed

@@ -11,7 +11,7 @@ Behavior:
 Errors:
 * Per partition: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION for internal topics,
   NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION if `cleanup.policy` does not contain `delete`, OFFSET_OUT_OF_RANGE above the
-  high watermark, KAFKA_STORAGE_ERROR.
+  high watermark, KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT (also if no file descriptor or no memory is left).
 
 Version notes:
 * v2 is flexible.
@@ -34,6 +34,7 @@ from odradek.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from odradek.storage.disk.port import ResourcesExhausted
 
 UNKNOWN_LOW_WATERMARK: Final = -1
 
@@ -103,12 +104,15 @@ async def _respond_when_durable(
     response_future = wait.start(timeout_ms)
     try:
         await context.broker.partitions.checkpoint_log_starts()
-    except OSError:
+    except OSError as failure:
+        error = ErrorCode.KAFKA_STORAGE_ERROR
+        if isinstance(failure, ResourcesExhausted):
+            error = ErrorCode.REQUEST_TIMED_OUT  # no descriptor or memory is left; the client retries
         response_future.cancel()
         for result in (
             partition for topic in response.topics for partition in topic.partitions if not partition.error_code
         ):
-            result.error_code, result.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, UNKNOWN_LOW_WATERMARK
+            result.error_code, result.low_watermark = error, UNKNOWN_LOW_WATERMARK
         return response
     return await response_future
 

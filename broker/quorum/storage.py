@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -15,6 +16,7 @@ from odradek.cluster.raft.snapshot_reader import read_snapshot
 from odradek.protocol.batch import iter_batches, verify_crc
 from odradek.protocol.errors import Malformed, Refusal
 from odradek.protocol.internal_topics import CLUSTER_METADATA
+from odradek.storage.disk.port import ResourcesExhausted
 from odradek.storage.log.reads import ColdRead
 
 if TYPE_CHECKING:
@@ -224,6 +226,7 @@ class PartitionRaftStorage:
                 self._snapshots.remove(other)
         self._log.advance_log_start(snapshot.end_offset)
         now_ms = self._clock.wall_ms()
-        # Only sealed segments are deleted. This one is deleted when the snapshot after the next one exists.
-        self._log.roll(now_ms)
-        self._log.delete_expired_segments(now_ms)
+        with suppress(ResourcesExhausted):  # no descriptor is left: the next snapshot deletes the segments
+            # Only sealed segments are deleted. This one is deleted when the snapshot after the next one exists.
+            self._log.roll(now_ms)
+            self._log.delete_expired_segments(now_ms)

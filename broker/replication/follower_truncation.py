@@ -95,7 +95,7 @@ class FollowerTruncation:
             if remedy is Remedy.START_AT
             else self._truncate(followed, Truncation(offset), is_current)
         )
-        if is_current(followed):
+        if is_current(followed) and event is not Event.RETRIABLE_ERROR:
             self.log_start_checks.complete(log.topic, log.partition)
         return event
 

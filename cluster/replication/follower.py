@@ -47,7 +47,7 @@ class Event(Enum):
     TRUNCATED = auto()
     FENCED = auto()
     RETRIABLE_ERROR = auto()
-    """A retriable error, a corrupt batch, or no response."""
+    """A retriable error, a corrupt batch, no response, or no descriptor for a truncation."""
     PAUSE_ENDED = auto()
     DISK_FAILED = auto()
 
@@ -68,7 +68,7 @@ TRANSITIONS: Final[TransitionTable[State, Event, State]] = TransitionTable.of_ro
         Event.LOCATED:         (BUG, BUG, T,   BUG, BUG, BUG),
         Event.TRUNCATED:       (BUG, F,   BUG, BUG, BUG, BUG),
         Event.FENCED:          (W,   BUG, W,   BUG, BUG, BUG),
-        Event.RETRIABLE_ERROR: (P,   BUG, P,   BUG, BUG, BUG),
+        Event.RETRIABLE_ERROR: (P,   P,   P,   BUG, BUG, BUG),
         Event.PAUSE_ENDED:     (BUG, BUG, BUG, F,   BUG, BUG),
         Event.DISK_FAILED:     (B,   B,   B,   B,   B,   B),
     },

@@ -137,6 +137,9 @@ class FailingDisk(OsDisk):
         self.syncs = 0
         self.sync_allowed: asyncio.Event | None = None
 
+    def check_resources(self) -> None:
+        self.check("resources")
+
     def open(self, path: str, *, create: bool) -> Any:
         self.check("open")
         return _FailingFile(super().open(path, create=create), self)

@@ -57,7 +57,7 @@ class DiskFault:
     """Failure of the next operation on a path that contains `match`, with `errno`.
 
     The operation is `write`, `sync`, `open` or `resources` (`SimDisk.check_resources`, with the path ""). Failures with
-    an errno of RESOURCE_ERRORS are ResourcesExhausted, except those of `sync`.
+    an errno of RESOURCE_ERRORS are ResourcesExhausted, except those of `sync`; `SimDisk.may_fail` does not apply.
     """
 
     operation: str
@@ -126,14 +126,16 @@ class SimDisk:
         for fault in self.faults:
             if fault.operation == operation and fault.match in path:
                 self.faults.remove(fault)
+                if fault.errno in RESOURCE_ERRORS and operation != "sync":
+                    fault.injected = True
+                    self.loop.trace.add(self.loop.steps, self.loop.time(), "no-resources", operation, path, fault.errno)
+                    raise ResourcesExhausted(fault.errno, "simulated fault", path)
                 if not self.may_fail():
                     return
                 fault.injected = True
                 if self.on_fault is not None:
                     self.on_fault()
                 self.loop.trace.add(self.loop.steps, self.loop.time(), "disk-fault", operation, path, fault.errno)
-                if fault.errno in RESOURCE_ERRORS and operation != "sync":
-                    raise ResourcesExhausted(fault.errno, "simulated fault", path)
                 raise OSError(fault.errno, "simulated fault", path)
 
     async def wait(self, seconds: float) -> None:
@@ -335,6 +337,9 @@ class SimFile:
             raise OSError(EIO, "the file failed before", self._path)
         try:
             disk.fault("write", self._path)
+        except ResourcesExhausted:
+            self._put(offset, data[: disk.rng.randrange(len(data) + 1)])
+            raise
         except OSError:
             # After an I/O error the file may contain any prefix of the data.
             self._put(offset, data[: disk.rng.randrange(len(data) + 1)])

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from errno import EMFILE
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from odradek.protocol.messages.delete_records import (
 )
 from odradek.protocol.records.metadata import PartitionChangeRecord
 from odradek.storage.config import LogConfig
+from odradek.storage.disk.port import ResourcesExhausted
 from odradek.storage.files import checkpoint
 from odradek.storage.producers.entry import Origin
 from tests.support import broker_context
@@ -146,18 +148,25 @@ async def test_lost_leadership_completes_the_request_immediately(tmp_path: Path)
     assert results(await task) == [(E.NOT_LEADER_OR_FOLLOWER, -1)]
 
 
-async def test_failed_checkpoint_of_the_log_start_is_a_storage_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        (OSError(EIO, "injected"), E.KAFKA_STORAGE_ERROR),
+        (ResourcesExhausted(EMFILE, "injected"), E.REQUEST_TIMED_OUT),
+    ],
+)
+async def test_failed_checkpoint_of_the_log_start_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: OSError, error: ErrorCode
 ) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
     append(rig, 3)
 
     async def fail() -> None:
-        raise OSError(EIO, "injected")
+        raise failure
 
     monkeypatch.setattr(rig.logs, "checkpoint_log_starts", fail)
-    assert results(await outcome(delete(rig, ("t", 0, 2)))) == [(E.KAFKA_STORAGE_ERROR, -1)]
+    assert results(await outcome(delete(rig, ("t", 0, 2)))) == [(error, -1)]
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Follower truncation: checkpoints and flushes that must precede the next fetch."""
 
 import asyncio
+from errno import EMFILE
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +47,7 @@ class Directory:
 
     def __init__(self, rig: Rig, done: list[tuple[str, int]]) -> None:
         self.rig = rig
+        self.disk = rig.disk
         self.done = done
         self.failing = False
 
@@ -120,3 +122,18 @@ async def test_truncation_is_flushed_before_the_next_fetch(tmp_path: Path, *, fr
     rig.disk.sync_allowed.set()
     assert await truncating is (Event.DISK_FAILED if failing else Event.TRUNCATED)
     assert (log.local.truncation.unsynced is None, followed.partition.online) == (not failing, not failing)
+
+
+async def test_truncation_without_descriptors_is_repeated(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    followed = followed_partition(rig)
+    log = followed.partition.log
+    done: list[tuple[str, int]] = []
+    truncation = truncation_of(rig, done)
+    rig.disk.failing["resources"] = EMFILE
+    assert await truncation.start_at(followed, 2, lambda _: True) is Event.RETRIABLE_ERROR
+    assert await truncation.truncate_to_epoch(followed, 0, 2, lambda _: True) is Event.RETRIABLE_ERROR
+    assert (done, log.log_end_offset, followed.partition.online) == ([], 4, True)
+    rig.disk.failing.clear()
+    assert await truncation.truncate_to_epoch(followed, 0, 2, lambda _: True) is Event.TRUNCATED
+    assert log.log_end_offset == 2

@@ -68,7 +68,8 @@ class DescriptorReserve:
                 if error.errno not in RESOURCE_ERRORS:
                     raise
                 if error.errno == errno.ENOMEM or not self._release():
-                    raise ResourcesExhausted(error.errno, error.strerror, error.filename) from error
+                    remedy = "" if error.errno == errno.ENOMEM else "; raise the limit of open files (ulimit -n)"
+                    raise ResourcesExhausted(error.errno, f"{error.strerror}{remedy}", error.filename) from error
 
     def _release(self) -> bool:
         with self._lock:

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from odradek import LocalCluster
+from odradek import BrokerFailed, LocalCluster
 from odradek.local.processes import BrokerCommand
 from odradek.storage.disk.descriptors import RESERVED_DESCRIPTORS
 
@@ -27,6 +27,8 @@ pytestmark = pytest.mark.interop
 TIMEOUT_S = 60.0
 LIMIT = 256
 """RLIMIT_NOFILE of the brokers."""
+FEW = 60
+"""RLIMIT_NOFILE that does not suffice for as many partitions."""
 FLOOD = 2_000
 """Connections of the flood."""
 THREADS = 16
@@ -38,9 +40,14 @@ VALUE = b"v" * 50_000
 @pytest.fixture
 def few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start all brokers with RLIMIT_NOFILE = LIMIT."""
+    limit_open_files(monkeypatch, LIMIT)
+
+
+def limit_open_files(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """Start brokers with RLIMIT_NOFILE = `limit`."""
     argv = BrokerCommand.argv
     monkeypatch.setattr(
-        BrokerCommand, "argv", lambda self: ["sh", "-c", f'ulimit -n {LIMIT}; exec "$@"', "sh", *argv(self)]
+        BrokerCommand, "argv", lambda self: ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *argv(self)]
     )
 
 
@@ -151,6 +158,20 @@ def test_broker_without_free_descriptors_refuses_and_recovers_without_a_restart(
         cluster.kill(1)
         cluster.start(1)
         assert (count_records(cluster.bootstrap, "t"), count_records(cluster.bootstrap, "later")) == (131, 1)
+
+
+def test_start_with_too_few_descriptors_fails_and_names_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    with LocalCluster() as cluster:
+        create(AdminClient({"bootstrap.servers": cluster.bootstrap}), "t", FEW, 1)
+        cluster.stop(1)
+        with (
+            monkeypatch.context() as patched,
+            pytest.raises(BrokerFailed, match=r"Too many open files; raise the limit"),
+        ):
+            limit_open_files(patched, FEW)
+            cluster.start(1)
+        cluster.start(1)
+        assert "log not opened" not in cluster.log(1)
 
 
 def free_descriptor(pid: int) -> int:

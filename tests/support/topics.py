@@ -7,8 +7,9 @@ import re
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
-from odradek.pipeline.cluster.topics import create_topics
 from odradek.pipeline.flights.progress_topic import await_stable
 
 if TYPE_CHECKING:
@@ -26,8 +27,11 @@ class Topics:
         self._prefix = re.sub(r"[^a-zA-Z0-9._-]", "-", test)
 
     def new(self, partitions: int = 1, *, name: str = "t") -> str:
+        """Create a topic without retention: records may have timestamps of 1970, and a test may take 30 seconds."""
         topic = f"{self._prefix}-{name}-{next(serial)}"
-        create_topics(self.bootstrap, {topic: partitions})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        new_topic = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
+        admin.create_topics([new_topic])[topic].result(SECONDS_MAX)
         return topic
 
     def unique(self, name: str) -> str:

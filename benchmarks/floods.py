@@ -63,6 +63,7 @@ WARM_UP = 20
 MIB = 2**20
 SETTINGS = (
     "listeners=PLAINTEXT://127.0.0.1:0",
+    "inter.broker.listener.name=PLAINTEXT",
     f"offsets.topic.num.partitions={SHARDS}",
     f"transaction.state.log.num.partitions={SHARDS}",
     "offsets.topic.replication.factor=1",

@@ -29,6 +29,7 @@ from odradek.broker.process import logging as log
 import structlog
 
 from odradek import supported_platform
+from odradek.broker.config.addresses import parse_listeners, require_inter_broker_listener, shared_listener
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.sources import load, with_host_name
@@ -111,12 +112,16 @@ def _configuration(options: argparse.Namespace) -> Config:
     config = load(
         properties=text, properties_name=options.config or "", environment=os.environ, assignments=options.assignments
     )
+    require_inter_broker_listener(config)
     return with_host_name(config, socket.gethostname())
 
 
 async def _run(config: Config, options: argparse.Namespace, open_files_max: int) -> int:
     log.bind_node(config.node_id)
     _logger.info("broker starting", version=__version__, commit=source_commit(), python=sys.version.split()[0])
+    shared = shared_listener(parse_listeners(config))
+    if shared is not None:
+        _logger.warning("listener serves clients and brokers", listener=shared)
     loop = asyncio.get_running_loop()
     end: asyncio.Future[str | None] = loop.create_future()
 

@@ -1,6 +1,7 @@
 """Parse addresses: listeners, advertised listeners, controller.quorum.voters and odradek.metrics.listener."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,6 +82,26 @@ def parse_listeners(config: Config) -> tuple[ListenerAddress, ...]:
         )
         for name, (host, port) in bound.items()
     )
+
+
+def require_inter_broker_listener(config: Config) -> None:
+    """Raise ConfigError unless the configuration names the listener for brokers.
+
+    Clients have no credentials. A listener that serves clients and brokers lets each client act as a broker, so an
+    operator must choose it.
+    """
+    if config.inter_broker_listener_name is None:
+        raise ConfigError(
+            "inter.broker.listener.name: not set; name a listener that clients cannot reach, or the only listener to "
+            "serve clients and brokers on it"
+        )
+
+
+def shared_listener(listeners: Sequence[ListenerAddress]) -> str | None:
+    """Return the name of the listener for clients and brokers if no listener serves clients alone, otherwise None."""
+    if any(CLIENT in listener.roles and BROKER not in listener.roles for listener in listeners):
+        return None
+    return next(listener.name for listener in listeners if BROKER in listener.roles)
 
 
 def _roles(config: Config, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

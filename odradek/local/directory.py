@@ -271,7 +271,9 @@ class ClusterDirectory:
         plan_row = raw["plan"]
         ports = {int(node_id): int(port) for node_id, port in plan_row["ports"].items()}
         metrics = {int(node_id): int(port) for node_id, port in plan_row.get("metrics", {}).items()}
-        plan = Plan(str(plan_row["cluster_id"]), str(plan_row["host"]), ports, list(plan_row["settings"]), metrics)
+        inter_broker = {int(node_id): int(port) for node_id, port in plan_row.get("inter_broker", {}).items()}
+        cluster_id, host, settings = str(plan_row["cluster_id"]), str(plan_row["host"]), list(plan_row["settings"])
+        plan = Plan(cluster_id, host, ports, settings, metrics, inter_broker)
         running = {int(node_id): ProcessId(**identity) for node_id, identity in raw["running"].items()}
         return ClusterState(
             plan,

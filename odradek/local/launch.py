@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from odradek import supported_platform
 from odradek.broker_interface import ENVIRONMENT_PREFIX, PORT_MAX
 from odradek.local.directory import DEFAULT_HOST, DEFAULT_PORT
-from odradek.local.plan import BROKERS_MAX, Plan
+from odradek.local.plan import BROKERS_MAX, INTER_BROKER_LISTENER_NAME, LISTENERS, LOOPBACK, Plan, sets
 from odradek.local.ports import ReservedPorts
 from odradek.local.processes import USAGE, BrokerCommand, BrokerFailed, BrokerProcess
 
@@ -26,6 +26,8 @@ ANY_PORT = 0
 """Value of `StartOptions.port` that selects free ports."""
 METRICS_PORT_OFFSET = 1_000
 """Distance between the client port and the metrics port of a broker."""
+INTER_BROKER_PORT_OFFSET = 2_000
+"""Distance between the client port and the inter-broker port of a broker."""
 NODE_ID = "node.id"
 SINGLE_NODE_ID = "1"
 """Node id of the broker of a cluster that has only one."""
@@ -84,7 +86,27 @@ def make_plan(
     else:
         metrics_ports = reserved.ports[count:] or [metrics_port(port) for port in ports.values()]
         metrics = dict(zip(ports, metrics_ports, strict=True))
-    return Plan(cluster_id, host, ports, list(options.settings), metrics), reserved
+    inter_broker = _inter_broker_ports(last, ports, options, reserved)
+    return Plan(cluster_id, host, ports, list(options.settings), metrics, inter_broker), reserved
+
+
+def _inter_broker_ports(
+    last: Plan | None, ports: dict[int, int], options: StartOptions, reserved: ReservedPorts
+) -> dict[int, int]:
+    """Return the inter-broker ports, or no ports if a setting names the listeners or the inter-broker listener.
+
+    The directory of an earlier version has none. Its new ports must be free, because the operator did not choose them.
+    """
+    for name in (LISTENERS, INTER_BROKER_LISTENER_NAME):
+        if sets(options.settings, name) or _variable(name) in os.environ:
+            return {}
+    if last is not None and last.inter_broker and ports == last.ports:
+        return last.inter_broker
+    numbers = [inter_broker_port(port) for port in ports.values()]
+    any_port = options.port == ANY_PORT
+    if any_port or (last is not None and options.port is None and not reserved.are_free(LOOPBACK, numbers)):
+        numbers = reserved.add(LOOPBACK, len(ports))
+    return dict(zip(ports, numbers, strict=True))
 
 
 def metrics_port(port: int) -> int:
@@ -92,7 +114,21 @@ def metrics_port(port: int) -> int:
 
     No other broker of the cluster uses it, since ports are consecutive.
     """
-    return port + METRICS_PORT_OFFSET if port + METRICS_PORT_OFFSET <= PORT_MAX else port - METRICS_PORT_OFFSET
+    return _at_distance(port, METRICS_PORT_OFFSET)
+
+
+def inter_broker_port(port: int) -> int:
+    """Return the inter-broker port for a client port. It differs from all client ports and metrics ports."""
+    return _at_distance(port, INTER_BROKER_PORT_OFFSET)
+
+
+def _at_distance(port: int, offset: int) -> int:
+    return port + offset if port + offset <= PORT_MAX else port - offset
+
+
+def _variable(name: str) -> str:
+    """Return the environment variable of a property."""
+    return ENVIRONMENT_PREFIX + name.replace(".", "_").upper()
 
 
 def _refuse_per_broker_properties(settings: Sequence[str], count: int) -> None:
@@ -100,7 +136,7 @@ def _refuse_per_broker_properties(settings: Sequence[str], count: int) -> None:
     pairs = [setting.partition("=") for setting in settings]
     given = [(f"--set {name.strip()}", name.strip(), value) for name, _, value in pairs]
     for name in (NODE_ID, *PER_BROKER_PROPERTIES):
-        variable = ENVIRONMENT_PREFIX + name.replace(".", "_").upper()
+        variable = _variable(name)
         if variable in os.environ:  # the brokers inherit it, and it overrides their properties files
             given.append((f"{variable} in the environment", name, os.environ[variable]))
     for origin, name, value in given:

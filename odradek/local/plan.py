@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 BROKERS_MAX = 9
@@ -22,6 +23,12 @@ REPLICATION_PROPERTIES = {
 }
 WILDCARD_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104  compared only, to replace them by the loopback address
 LOOPBACK = "127.0.0.1"
+CLIENT_LISTENER = "PLAINTEXT"
+"""Name of the listener for clients."""
+INTER_BROKER_LISTENER = "INTERNAL"
+"""Name of the listener for requests between brokers and for the voters, on the loopback address."""
+LISTENERS = "listeners"
+INTER_BROKER_LISTENER_NAME = "inter.broker.listener.name"
 METRICS_LISTENER = "odradek.metrics.listener"
 HEADER = "# Overwritten at every start of this local cluster. To change a property: odradek up --set name=value"
 
@@ -36,6 +43,8 @@ class Plan:
         ports: Client port by node id, in ascending order.
         settings: Properties of all brokers as `name=value`, from the last start.
         metrics: Port for Prometheus on the loopback address, by node id. A broker without an entry has none.
+        inter_broker: Port of the inter-broker listener by node id. Empty if one listener serves clients and brokers: by
+            a setting, or while brokers run that an earlier version started.
     """
 
     cluster_id: str
@@ -43,6 +52,7 @@ class Plan:
     ports: dict[int, int]
     settings: list[str] = field(default_factory=list)
     metrics: dict[int, int] = field(default_factory=dict)
+    inter_broker: dict[int, int] = field(default_factory=dict)
 
     @property
     def node_ids(self) -> list[int]:
@@ -62,6 +72,10 @@ class Plan:
     def endpoint(self, node_id: int) -> str:
         """Return the address of a broker for clients on this machine: `host:port`."""
         return self._reachable(self.ports[node_id])
+
+    def voter_address(self, node_id: int) -> str:
+        """Return the address of a broker for the other brokers and for the quorum: `host:port`."""
+        return f"{LOOPBACK}:{self.inter_broker[node_id]}" if self.inter_broker else self.endpoint(node_id)
 
     def _reachable(self, port: int) -> str:
         host = LOOPBACK if self.host in WILDCARD_ADDRESSES else self.host
@@ -85,15 +99,27 @@ class Plan:
     def properties(self, node_id: int, data: Path) -> str:
         """Return the content of a broker's properties file. `data` is its data directory."""
         host = f"[{self.host}]" if ":" in self.host else self.host
+        listeners = f"{CLIENT_LISTENER}://{host}:{self.ports[node_id]}"
+        if self.inter_broker:
+            listeners += f",{INTER_BROKER_LISTENER}://{LOOPBACK}:{self.inter_broker[node_id]}"
         rows = {
             "node.id": str(node_id),
-            "listeners": f"PLAINTEXT://{host}:{self.ports[node_id]}",
+            LISTENERS: listeners,
             "log.dirs": str(data),
             "odradek.cluster.id": self.cluster_id,
-            "controller.quorum.voters": ",".join(f"{voter}@{self.endpoint(voter)}" for voter in self.voters),
+            "controller.quorum.voters": ",".join(f"{voter}@{self.voter_address(voter)}" for voter in self.voters),
         }
+        if self.inter_broker:
+            rows[INTER_BROKER_LISTENER_NAME] = INTER_BROKER_LISTENER
+        elif not sets(self.settings, LISTENERS):
+            rows[INTER_BROKER_LISTENER_NAME] = CLIENT_LISTENER
         if node_id in self.metrics:
             rows[METRICS_LISTENER] = f"{LOOPBACK}:{self.metrics[node_id]}"
         if len(self.ports) >= REPLICATION_BROKERS_MIN:
             rows |= REPLICATION_PROPERTIES
         return "".join(f"{line}\n" for line in (HEADER, *(f"{name}={value}" for name, value in rows.items())))
+
+
+def sets(settings: Sequence[str], name: str) -> bool:
+    """Return True if one of the settings `name=value` sets the property `name`."""
+    return any(setting.partition("=")[0].strip() == name for setting in settings)

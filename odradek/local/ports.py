@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
 PORT_MIN = 20_000
@@ -39,14 +40,20 @@ class ReservedPorts:
     def __init__(self, host: str, count: int) -> None:
         self._sockets = ExitStack()
         self.ports: list[int] = []
+        self.add(host, count)
+
+    def add(self, host: str, count: int) -> list[int]:
+        """Reserve further ports of `host`, and return them. Raise OSError as the constructor does."""
+        added: list[int] = []
         generator = random.SystemRandom()
         below = ephemeral_min()
         try:
             for _ in range(ATTEMPTS_MAX):
-                if len(self.ports) == count:
+                if len(added) == count:
                     break
                 port = generator.randrange(PORT_MIN, below)
                 if port not in self.ports and self._reserve(host, port):
+                    added.append(port)
                     self.ports.append(port)
             else:
                 raise OSError(
@@ -56,6 +63,11 @@ class ReservedPorts:
         except BaseException:
             self.close()
             raise
+        return added
+
+    def are_free(self, host: str, ports: Sequence[int]) -> bool:
+        """Return True if all of these ports are free, and reserve them."""
+        return all(self._reserve(host, port) for port in ports)
 
     def _reserve(self, host: str, port: int) -> bool:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -123,7 +123,10 @@ def test_data_directory_in_use_is_refused(cluster: LocalCluster, tmp_path: Path)
 @pytest.mark.parametrize("setting", ["num.partitions=many", "no.such.property=1", "log.segment.bytes=-5", "nonsense"])
 def test_broker_refuses_invalid_configuration_with_one_line_and_exit_code_2(tmp_path: Path, setting: str) -> None:
     config = tmp_path / "broker.properties"
-    config.write_text(f"node.id=1\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path / 'data'}\n")
+    config.write_text(
+        "node.id=1\ninter.broker.listener.name=PLAINTEXT\nlisteners=PLAINTEXT://127.0.0.1:0\n"
+        f"log.dirs={tmp_path / 'data'}\n"
+    )
     finished = odradek("broker", "--config", str(config), "--set", setting)
     assert finished.returncode == 2
     assert setting.partition("=")[0] in finished.stderr

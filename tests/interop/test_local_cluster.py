@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import tarfile
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from odradek import BrokerFailed, LocalCluster
 from odradek.local.directory import ClusterDirectory
+from odradek.local.launch import metrics_port
 from odradek.local.processes import ProcessId
 from tests.support.command_line import ODRADEK, TIMEOUT_S, odradek, without_progress
 from tests.support.local_clusters import (
@@ -22,14 +26,15 @@ from tests.support.local_clusters import (
     read,
     status,
 )
-from tests.support.ports import one_taken
+from tests.support.ports import free_port, one_taken
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.interop
 
 BROKERS = 3
+EARLIER_DIRECTORY = Path(__file__).parent / "data" / "cluster-with-single-listener.tar.gz"
 
 
 def test_up_starts_three_brokers_and_reuses_data_and_ports(tmp_path: Path) -> None:
@@ -179,10 +184,12 @@ def test_data_of_another_cluster_is_refused(tmp_path: Path) -> None:
 
 
 def test_voters_that_differ_from_the_metadata_log_are_refused(tmp_path: Path) -> None:
-    with detached(tmp_path) as bootstrap:
+    with detached(tmp_path):
         kill(tmp_path, 3)
         config = ClusterDirectory(tmp_path).config(3)
-        second = bootstrap.split(",")[1]
+        state = ClusterDirectory(tmp_path).read_state()
+        assert state is not None
+        second = state.plan.voter_address(2)
         config.write_text(config.read_text().replace(f",2@{second}", ""))
         refused = odradek("broker", "--config", str(config))
         assert refused.returncode == 1
@@ -198,7 +205,7 @@ def test_node_id_of_a_running_broker_is_refused(tmp_path: Path) -> None:
         config = str(ClusterDirectory(tmp_path).config(duplicate))
         settings = (
             f"log.dirs={tmp_path / 'other'}",
-            "listeners=PLAINTEXT://127.0.0.1:0",
+            "listeners=PLAINTEXT://127.0.0.1:0,INTERNAL://127.0.0.1:0",
             "odradek.metrics.listener=127.0.0.1:0",
         )
         options = [word for setting in settings for word in ("--set", setting)]
@@ -272,6 +279,77 @@ def test_local_cluster_refuses_an_invalid_number_of_brokers(tmp_path: Path) -> N
         pass
     with pytest.raises(BrokerFailed, match="holds a cluster of 1 broker, not 3"):
         LocalCluster(brokers=3, directory=tmp_path).start()
+
+
+@contextmanager
+def detached_again(directory: Path) -> Iterator[str]:
+    """Start the brokers of a directory with the ports and settings in it, and stop them."""
+    started = odradek("up", "--detach", "--dir", str(directory))
+    try:
+        assert started.returncode == 0, started.stderr
+        yield started.stdout.removeprefix("ready ").strip()
+    finally:
+        odradek("down", "--dir", str(directory))
+
+
+def of_earlier_version(directory: Path, ports: list[int]) -> None:
+    """Unpack the stored directory of a version with one listener per broker, with these client ports.
+
+    Three brokers wrote it, with the records a and b in a transaction of the topic `kept`, and stopped.
+    """
+    with tarfile.open(EARLIER_DIRECTORY) as stored:
+        stored.extractall(directory, filter="data")
+    state = directory / "cluster.json"
+    values = json.loads(state.read_text())
+    assert "inter_broker" not in values["plan"]
+    values["plan"]["ports"] = {str(node_id): port for node_id, port in enumerate(ports, 1)}
+    values["plan"]["metrics"] = {str(node_id): metrics_port(port) for node_id, port in enumerate(ports, 1)}
+    state.write_text(json.dumps(values))
+
+
+def test_up_separates_the_listeners_of_an_earlier_directory_and_keeps_ports_and_data(tmp_path: Path) -> None:
+    first = free_port()
+    ports = [first, first + 1, first + 2]
+    of_earlier_version(tmp_path, ports)
+    bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports)
+    for value in (b"c", b"d"):
+        started = odradek("up", "--detach", "--dir", str(tmp_path))
+        try:
+            assert started.stdout == f"ready {bootstrap}\n", started.stderr
+            commit(bootstrap, "kept", value)
+            state = ClusterDirectory(tmp_path).read_state()
+            assert state is not None
+            assert sorted(state.plan.inter_broker) == [1, 2, 3]
+            for node_id in (1, 2, 3):
+                log = ClusterDirectory(tmp_path).log(node_id).read_text()
+                assert f"INTERNAL://127.0.0.1:{state.plan.inter_broker[node_id]}" in log
+                assert "listener serves clients and brokers" not in log
+        finally:
+            odradek("down", "--dir", str(tmp_path))
+    with detached_again(tmp_path):
+        assert read(bootstrap, "kept", 4) == [b"a", b"b", b"c", b"d"]
+
+
+def test_rolling_restart_keeps_the_single_listener_of_an_earlier_version(tmp_path: Path) -> None:
+    with detached(tmp_path, "--set", "inter.broker.listener.name=PLAINTEXT") as bootstrap:
+        commit(bootstrap, "kept", b"a")
+        # Remove what the earlier version does not write to the state file.
+        state_file = tmp_path / "cluster.json"
+        values = json.loads(state_file.read_text())
+        assert values["plan"].pop("inter_broker") == {}
+        values["plan"]["settings"] = []
+        state_file.write_text(json.dumps(values))
+        restarted = odradek("restart", "--rolling", "--dir", str(tmp_path))
+        assert restarted.returncode == 0, restarted.stderr
+        assert ClusterDirectory(tmp_path).log(1).read_text().count("listener serves clients and brokers") == 2
+        commit(bootstrap, "kept", b"b")
+        odradek("down", "--dir", str(tmp_path))
+        with detached_again(tmp_path) as same:
+            assert same == bootstrap
+            state = ClusterDirectory(tmp_path).read_state()
+            assert state is not None
+            assert sorted(state.plan.inter_broker) == [1, 2, 3]
+            assert read(bootstrap, "kept", 2) == [b"a", b"b"]
 
 
 def test_earlier_format_of_the_state_file_is_read(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.interop.drivers.base import TIMEOUT_S, Driver, ProducerOptions
 from tests.interop.group_helpers import make_topic
+from tests.support.command_line import odradek
 from tests.support.hanging import leave_hanging
 from tests.support.raw_client import RawClient
 
@@ -52,7 +53,14 @@ def test_list_and_describe_print_the_same(pair: ToolComparison, name: str, drive
     for bootstrap in pair.bootstraps.values():
         start = ("--topic", name, "--partition", "0", "--start-offset", "0")
         finished = pair.tools.run(TOOL, "--bootstrap-server", bootstrap, "abort", *start)
-        assert finished.returncode == 0, finished.stderr
+        if bootstrap == pair.bootstraps["odradek"]:
+            # A coordinator knows the transaction, so a client cannot end it by a marker. Apache Kafka writes it.
+            assert finished.returncode == 1
+            assert "invalid state" in finished.stdout + finished.stderr
+            aborted = odradek("txns", "abort", f"{name}-id", "--bootstrap", bootstrap)
+            assert aborted.returncode == 0, aborted.stderr
+        else:
+            assert finished.returncode == 0, finished.stderr
         wait_for_end(drivers("confluent-kafka"), bootstrap, name)
 
 

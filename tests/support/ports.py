@@ -6,7 +6,7 @@ import socket
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from odradek.local.launch import metrics_port
+from odradek.local.launch import inter_broker_port, metrics_port
 from odradek.local.ports import ReservedPorts
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def one_taken(brokers: int, taken: int) -> Iterator[list[int]]:
         ports = [first + number for number in range(brokers)]
         with ExitStack() as held:
             try:
-                for port in (*ports, *map(metrics_port, ports)):
+                for port in (*ports, *map(metrics_port, ports), *map(inter_broker_port, ports)):
                     sock = held.enter_context(socket.socket())
                     sock.bind((HOST, port))
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -15,6 +15,14 @@ from odradek.version import __version__
 STARTS_WITHIN_S = 30
 
 
+SINGLE_LISTENER = ("--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", "inter.broker.listener.name=PLAINTEXT")
+
+NO_INTER_BROKER_LISTENER = (
+    "inter.broker.listener.name: not set; name a listener that clients cannot reach, or the only listener to serve "
+    "clients and brokers on it"
+)
+
+
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", "odradek.broker", *arguments]
 
@@ -33,7 +41,7 @@ def run_broker(*arguments: str, environment: dict[str, str] | None = None) -> su
 def start_broker(path: Path, *arguments: str) -> tuple["subprocess.Popen[str]", str]:
     """Start a broker. Return its process and its ready line."""
     process = subprocess.Popen(
-        command("--set", f"log.dirs={path}", "--set", "listeners=PLAINTEXT://127.0.0.1:0", *arguments),
+        command("--set", f"log.dirs={path}", *SINGLE_LISTENER, *arguments),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -50,6 +58,11 @@ def start_broker(path: Path, *arguments: str) -> tuple["subprocess.Popen[str]", 
         (["--set", "nonsense=1"], {}, "nonsense: no such property (--set)"),
         ([], {}, "log.dirs: not set; set it to the data directory"),
         (["--config", "/no/such/file"], {}, "/no/such/file: No such file or directory"),
+        (
+            ["--set", "log.dirs=/data"],
+            {},
+            NO_INTER_BROKER_LISTENER,
+        ),
         ([], {"ODRADEK_NODE_ID": "x"}, "node.id: 'x' is not an integer of 32 bits (environment ODRADEK_NODE_ID)"),
     ],
 )
@@ -65,7 +78,7 @@ def test_broker_prints_ready_stops_cleanly_and_logs_to_standard_error(tmp_path: 
     process, ready = start_broker(tmp_path, "--stop-with-stdin", "--set", "odradek.log.format=json")
     try:
         assert ready.startswith("ready 127.0.0.1:")
-        second = run_broker("--set", f"log.dirs={tmp_path}", "--set", "listeners=PLAINTEXT://127.0.0.1:0")
+        second = run_broker("--set", f"log.dirs={tmp_path}", *SINGLE_LISTENER)
         assert second.returncode == 1
         assert second.stderr.splitlines()[-1] == f"{tmp_path}: the directory is in use by another process"
         if stop_method == "stdin":
@@ -101,12 +114,24 @@ def test_broker_imports_no_package_of_the_command_line_or_of_clients() -> None:
     assert completed.stdout == "[] []\n"
 
 
+@pytest.mark.parametrize("single", [True, False])
+def test_warning_is_logged_if_clients_and_brokers_share_the_only_listener(tmp_path: Path, *, single: bool) -> None:
+    listeners = "listeners=PLAINTEXT://127.0.0.1:0,INTERNAL://127.0.0.1:0", "inter.broker.listener.name=INTERNAL"
+    options = () if single else tuple(word for setting in listeners for word in ("--set", setting))
+    process, ready = start_broker(tmp_path, "--stop-with-stdin", *options)
+    assert ready.startswith("ready ")
+    _, log = process.communicate(timeout=STARTS_WITHIN_S)
+    warnings = [line for line in log.splitlines() if "listener serves clients and brokers" in line]
+    assert len(warnings) == int(single)
+    assert all("listener=PLAINTEXT" in line for line in warnings)
+
+
 def test_broker_raises_its_limit_of_open_files_to_the_hard_limit(tmp_path: Path) -> None:
     program = (
         "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096));"
         "os.execv(sys.executable, sys.argv[1:])"
     )
-    arguments = command("--set", f"log.dirs={tmp_path}", "--set", "listeners=PLAINTEXT://127.0.0.1:0")
+    arguments = command("--set", f"log.dirs={tmp_path}", *SINGLE_LISTENER)
     process = subprocess.Popen(
         [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

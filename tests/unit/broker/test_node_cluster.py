@@ -91,6 +91,7 @@ async def test_starting_node_serves_votes_delays_clients_and_can_be_stopped(tmp_
     settings = {
         "log.dirs": str(tmp_path),
         "listeners": f"PLAINTEXT://127.0.0.1:{ports[0]}",
+        "inter.broker.listener.name": "PLAINTEXT",
         "controller.quorum.voters": voters,
         "odradek.cluster.id": CLUSTER_ID,
     }

@@ -214,6 +214,7 @@ async def test_killed_broker_is_fenced_before_its_session_times_out(tmp_path: Pa
     settings = {
         "node.id": 3,
         "listeners": f"PLAINTEXT://127.0.0.1:{nodes.port(3)}",
+        "inter.broker.listener.name": "PLAINTEXT",
         "log.dirs": tmp_path / "node-3",
         "controller.quorum.voters": nodes.voters,
         "odradek.cluster.id": "kVp1Jq8tQ4mB2cW7xYz0Ag",

@@ -11,7 +11,14 @@ from odradek.local.directory import ClusterDirectory, ClusterState, DirectoryUnu
 from odradek.local.plan import Plan
 from odradek.local.processes import BrokerFailed, ProcessId
 
-PLAN = Plan("q7cB0kFhTx2nUoWcD4vJ8g", "127.0.0.1", {1: 9092, 2: 9093, 3: 9094}, ["num.partitions=6"])
+PLAN = Plan(
+    "q7cB0kFhTx2nUoWcD4vJ8g",
+    "127.0.0.1",
+    {1: 9092, 2: 9093, 3: 9094},
+    ["num.partitions=6"],
+    {1: 10092},
+    {1: 11092, 2: 11093, 3: 11094},
+)
 ENDED = ProcessId(2**22, 1)
 
 

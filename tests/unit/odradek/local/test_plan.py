@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,17 +11,28 @@ from typer.testing import CliRunner
 
 from odradek import __version__
 from odradek.__main__ import app
-from odradek.local.directory import ClusterDirectory
-from odradek.local.launch import StartOptions, make_plan, new_cluster_id
+from odradek.broker_interface import PORT_MAX
+from odradek.local.directory import ClusterDirectory, ClusterState
+from odradek.local.launch import (
+    INTER_BROKER_PORT_OFFSET,
+    StartOptions,
+    inter_broker_port,
+    make_plan,
+    new_cluster_id,
+)
 from odradek.local.plan import Plan
 from odradek.local.processes import USAGE, BrokerFailed
 from odradek.source_commit import source_commit
+from tests.support.ports import free_port
 
 DATA = Path("/data")
 
 
 def plan(brokers: int, host: str = "127.0.0.1") -> Plan:
-    return Plan("q7cB0kFhTx2nUoWcD4vJ8g", host, {number: 9091 + number for number in range(1, brokers + 1)})
+    """Return a plan with consecutive ports from 9092 for clients and from 11092 for brokers."""
+    ports = {number: 9091 + number for number in range(1, brokers + 1)}
+    inter_broker = {number: port + INTER_BROKER_PORT_OFFSET for number, port in ports.items()}
+    return Plan("q7cB0kFhTx2nUoWcD4vJ8g", host, ports, inter_broker=inter_broker)
 
 
 def rows(text: str) -> dict[str, str]:
@@ -40,10 +52,11 @@ def test_topics_are_replicated_from_three_brokers_on() -> None:
     properties = rows(plan(3).properties(2, DATA))
     assert properties == {
         "node.id": "2",
-        "listeners": "PLAINTEXT://127.0.0.1:9093",
+        "listeners": "PLAINTEXT://127.0.0.1:9093,INTERNAL://127.0.0.1:11093",
+        "inter.broker.listener.name": "INTERNAL",
         "log.dirs": "/data",
         "odradek.cluster.id": "q7cB0kFhTx2nUoWcD4vJ8g",
-        "controller.quorum.voters": "1@127.0.0.1:9092,2@127.0.0.1:9093,3@127.0.0.1:9094",
+        "controller.quorum.voters": "1@127.0.0.1:11092,2@127.0.0.1:11093,3@127.0.0.1:11094",
         "default.replication.factor": "3",
         "min.insync.replicas": "2",
         "transaction.state.log.replication.factor": "3",
@@ -60,12 +73,65 @@ def test_topics_are_replicated_from_three_brokers_on() -> None:
         ("localhost", "PLAINTEXT://localhost:9092", "localhost:9092"),
     ],
 )
-def test_voters_and_bootstrap_have_an_address_that_clients_can_connect_to(
+def test_clients_get_the_address_of_the_host_and_brokers_the_loopback_address(
     host: str, listener: str, endpoint: str
 ) -> None:
     properties = rows(plan(1, host).properties(1, DATA))
-    assert (properties["listeners"], properties["controller.quorum.voters"]) == (listener, f"1@{endpoint}")
+    assert properties["listeners"] == f"{listener},INTERNAL://127.0.0.1:11092"
+    assert properties["controller.quorum.voters"] == "1@127.0.0.1:11092"
     assert plan(1, host).bootstrap == endpoint
+    single = replace(plan(1, host), inter_broker={})
+    properties = rows(single.properties(1, DATA))
+    assert (properties["listeners"], properties["controller.quorum.voters"]) == (listener, f"1@{endpoint}")
+    assert properties["inter.broker.listener.name"] == "PLAINTEXT"
+
+
+def planned(directory: Path, last: Plan | None, options: StartOptions) -> Plan:
+    new_plan, ports = make_plan(ClusterDirectory(directory), None if last is None else ClusterState(last), options)
+    ports.close()
+    return new_plan
+
+
+def test_inter_broker_ports_are_kept_in_the_next_plan(tmp_path: Path) -> None:
+    first = planned(tmp_path, None, StartOptions(2, None, 0))
+    assert len({*first.ports.values(), *first.metrics.values(), *first.inter_broker.values()}) == 6
+    assert planned(tmp_path, first, StartOptions(2)) == first
+    assert planned(tmp_path, first, StartOptions(2, None, 0)) == first
+    moved = planned(tmp_path, first, StartOptions(2, None, 9092))
+    assert moved.inter_broker == {1: 9092 + INTER_BROKER_PORT_OFFSET, 2: 9093 + INTER_BROKER_PORT_OFFSET}
+    assert inter_broker_port(PORT_MAX) == PORT_MAX - INTER_BROKER_PORT_OFFSET
+
+
+def test_plan_of_an_earlier_version_keeps_its_client_ports_and_gets_inter_broker_ports(tmp_path: Path) -> None:
+    first = free_port()
+    ports = [first, first + 1]
+    earlier = Plan("id", "127.0.0.1", dict(enumerate(ports, 1)), [], {1: 1, 2: 2})
+    upgraded = planned(tmp_path, earlier, StartOptions(2))
+    assert (upgraded.ports, upgraded.metrics) == (earlier.ports, earlier.metrics)
+    assert upgraded.inter_broker == {1: inter_broker_port(ports[0]), 2: inter_broker_port(ports[1])}
+    with socket.create_server(("127.0.0.1", inter_broker_port(ports[1]))):
+        elsewhere = planned(tmp_path, earlier, StartOptions(2))
+    assert elsewhere.ports == earlier.ports
+    assert len(elsewhere.inter_broker) == 2
+    assert inter_broker_port(ports[1]) not in elsewhere.inter_broker.values()
+
+
+def test_setting_selects_a_single_listener(tmp_path: Path) -> None:
+    first = planned(tmp_path, None, StartOptions(2, None, 0))
+    single = planned(tmp_path, first, StartOptions(2, settings=("inter.broker.listener.name=PLAINTEXT",)))
+    assert (single.ports, single.inter_broker) == (first.ports, {})
+    assert planned(tmp_path, single, StartOptions(2)).inter_broker
+
+
+def test_listeners_of_a_single_broker_can_be_set(tmp_path: Path) -> None:
+    own = planned(tmp_path, None, StartOptions(1, None, 0, ("listeners=A://:7000",)))
+    assert own.inter_broker == {}
+    assert "inter.broker.listener.name" not in rows(own.properties(1, DATA))
+
+
+def test_variable_selects_a_single_listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODRADEK_INTER_BROKER_LISTENER_NAME", "PLAINTEXT")
+    assert planned(tmp_path, None, StartOptions(2, None, 0)).inter_broker == {}
 
 
 def test_cluster_ids_have_kafkas_form() -> None:

@@ -38,6 +38,7 @@ from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
 from odradek.broker.process.open_files import OpenFileLimit
 from odradek.broker.process.profiler import FORMATS, profile_command, profiling
+from odradek.protocol.sasl.cluster_secret import ClusterSecret, parse_secret
 from odradek.source_commit import source_commit
 from odradek.storage.disk.descriptors import RESERVED_DESCRIPTORS
 from odradek.storage.disk.os_disk import OsDisk
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_CONFIGURATION
     try:
         config = _configuration(options)
+        secret = _secret(config)
         profiler = profile_command(Path(options.profile)) if options.profile else None
     except ConfigError as error:
         print(error, file=sys.stderr)  # noqa: T201  for the operator
@@ -77,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             profiling(profiler) if profiler else nullcontext(),
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
-            return runner.run(_run(config, options, open_files_max))
+            return runner.run(_run(config, secret, options, open_files_max))
     except CannotStartError as error:
         print(error, file=sys.stderr)  # noqa: T201  for the operator
         return EXIT_FAILURE
@@ -116,12 +118,29 @@ def _configuration(options: argparse.Namespace) -> Config:
     return with_host_name(config, socket.gethostname())
 
 
-async def _run(config: Config, options: argparse.Namespace, open_files_max: int) -> int:
+def _secret(config: Config) -> ClusterSecret | None:
+    """Return the secret of the cluster, or None if none is configured. Raise ConfigError if it cannot be read."""
+    path = config.cluster_secret_file
+    if not path:
+        return None
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cluster.secret.file: {path}: {error.strerror}") from error
+    try:
+        return parse_secret(content, path, random.SystemRandom().getrandbits)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+async def _run(config: Config, secret: ClusterSecret | None, options: argparse.Namespace, open_files_max: int) -> int:
     log.bind_node(config.node_id)
     _logger.info("broker starting", version=__version__, commit=source_commit(), python=sys.version.split()[0])
     shared = shared_listener(parse_listeners(config))
     if shared is not None:
         _logger.warning("listener serves clients and brokers", listener=shared)
+    if secret is None and len(config.controller_quorum_voters) > 1:
+        _logger.warning("brokers do not authenticate to each other", remedy="set cluster.secret.file")
     loop = asyncio.get_running_loop()
     end: asyncio.Future[str | None] = loop.create_future()
 
@@ -134,10 +153,10 @@ async def _run(config: Config, options: argparse.Namespace, open_files_max: int)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     disk = OsDisk(hold_unsynced=options.hold_unsynced, reserved_descriptors=RESERVED_DESCRIPTORS)
-    rng = random.Random()
+    rng = random.SystemRandom()  # nonces must be unpredictable
     limit = OpenFileLimit(open_files_max, lambda: disk.open_files, backlog=config.socket_listen_backlog_size)
     env = Env(disk, SystemClock(), rng, _boot_id(rng, kept=not options.hold_unsynced), limit.connections_max)
-    node = Node(config, env, on_fatal=stop)
+    node = Node(config, env, on_fatal=stop, secret=secret)
     starting = loop.create_task(node.start())
     try:
         if options.stop_with_stdin:

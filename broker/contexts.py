@@ -32,6 +32,7 @@ from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.raft.driver import RaftDriver
 from odradek.coordinator.group.service import GroupCoordinator
 from odradek.coordinator.txn.service import TransactionCoordinator
+from odradek.protocol.sasl.cluster_secret import ClusterSecret
 from odradek.runtime.clock import Clock
 
 
@@ -47,6 +48,8 @@ class NodeContext:
     metadata: MetadataCache
     authorizer: Authorizer
     quotas: ClientQuotas
+    secret: ClusterSecret | None = None
+    """Secret by which the nodes authenticate to each other; None if they do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

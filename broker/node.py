@@ -40,6 +40,7 @@ from odradek.broker.server.registration import Registration
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.raft.quorum_state import BadQuorumState
 from odradek.protocol.internal_topics import CLUSTER_METADATA
+from odradek.protocol.sasl.cluster_secret import ClusterSecret
 from odradek.runtime.tasks import Tasks
 from odradek.storage.data_directory.log_manager import LogManager
 
@@ -72,18 +73,20 @@ class Node:
         on_fatal: Callable[[str], None] | None = None,
         on_unexpected: Unexpected | None = None,
         leader_term: type[LeaderTerm] = LeaderTerm,
+        secret: ClusterSecret | None = None,
     ) -> None:
         """Prepare a node; `start` starts it.
 
         `on_fatal` receives the reason when the running node cannot continue; the caller must then call `stop`.
         `on_unexpected` receives each exception that is a bug; by default it is logged. `leader_term` is the class of
-        leader terms; the simulator passes one that delays commits.
+        leader terms; the simulator passes one that delays commits. `secret` is the secret of the cluster.
         """
         self.config = config
         self.env = env
         self._on_fatal = on_fatal
         self._on_unexpected = on_unexpected or log_unexpected
         self._leader_term = leader_term
+        self._secret = secret
         self._fatal: str | None = None
         self._starting: Task[Any] | None = None
         self._undo = AsyncExitStack()
@@ -192,6 +195,7 @@ class Node:
             metadata=self.metadata,
             authorizer=AllowAll(),
             quotas=self.quotas,
+            secret=self._secret,
         )
 
     async def _bind(self) -> None:
@@ -204,7 +208,7 @@ class Node:
             self.tasks,
         )
         self._undo.push_async_callback(self._close_network)
-        await self.acceptor.bind(parse_listeners(config), shared)
+        await self.acceptor.bind(parse_listeners(config), shared, authenticates=self._secret is not None)
         if config.odradek_metrics_listener:
             await self._bind_metrics(shared, *parse_metrics_listener(config.odradek_metrics_listener))
 

@@ -63,7 +63,7 @@ def handle(
     context: BrokerRequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     batched = context.api_version >= BATCHED_MIN_VERSION
-    if batched and not (BROKER in context.session.listener.roles and _has_cluster_action(context)):
+    if batched and not (BROKER in context.session.roles and _has_cluster_action(context)):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     started = [_start(context, transaction) for transaction in _transactions(context, request)]
     pending = [txn.outcome for txn in started if not (isinstance(txn.outcome, dict) or txn.outcome.done())]

@@ -58,7 +58,7 @@ def handle(context: BrokerRequestContext, request: ApiVersionsRequest) -> ApiVer
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.session.client_software_name = name
         context.session.client_software_version = version
-    roles = context.session.listener.roles
+    roles = context.session.roles
     if roles != (CONTROLLER,) and context.api_version >= NODE_CHECK_MIN_VERSION and _is_for_another(context, request):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     image = context.node.metadata.image

@@ -145,7 +145,7 @@ def handle(
 def _fetch_as_replica(
     context: BrokerRequestContext, request: FetchRequest, replica_id: int
 ) -> FetchResponse | Awaitable[FetchResponse]:
-    if BROKER not in context.session.listener.roles or not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
+    if BROKER not in context.session.roles or not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if replica_id not in context.node.metadata.image.brokers:
         return _unknown_replica(context, request)

@@ -83,7 +83,7 @@ class _Search:
 def handle(
     context: BrokerRequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    if request.replica_id >= 0 and BROKER not in context.session.listener.roles:
+    if request.replica_id >= 0 and BROKER not in context.session.roles:
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     response = ListOffsetsResponse()
     duplicates = _duplicates(request)

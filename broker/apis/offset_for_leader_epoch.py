@@ -37,7 +37,7 @@ REPLICA_ID_MIN_VERSION: Final = 3
 
 def handle(context: BrokerRequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     is_replica = context.api_version >= REPLICA_ID_MIN_VERSION and request.replica_id >= 0
-    if is_replica and BROKER not in context.session.listener.roles:
+    if is_replica and BROKER not in context.session.roles:
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     is_broker = context.allowed_on_cluster(AclOperation.CLUSTER_ACTION)
     topics: list[OffsetForLeaderTopicResult] = []

@@ -51,7 +51,7 @@ def handle(
     if not may_write:
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     markers = [_marker(marker) for marker in request.markers]
-    if BROKER not in context.session.listener.roles:
+    if BROKER not in context.session.roles:
         return _abort_hanging(context, request, markers)
     written = context.broker.markers.write(markers)
     if written.done():

@@ -19,6 +19,7 @@ from odradek.broker.quorum.forwarding import Forwarding
 from odradek.broker.requests.api import AnyApi, Embedded, Ordered, Routing
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import Failure
+from odradek.broker.requests.listener import UNAUTHENTICATED
 from odradek.broker.requests.session import Session
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
 from odradek.protocol.codec import API_VERSIONS_KEY, SlicedDecoding, SlicedEncoding, decode_charged, encode_response
@@ -98,12 +99,14 @@ class Dispatcher:
         api = self._rows.get(frame.api_key)
         if api is None:
             raise Malformed(f"API key {frame.api_key} is not served")
-        roles = session.listener.roles
+        roles = session.roles
         for role in api.listeners:
             if role in roles:
                 break
         else:
-            raise Malformed(f"{api.name} is not served on listener {session.listener.name}, which is for {roles[0]}s")
+            text = f"{api.name} is not served on listener {session.listener.name}, which is for {roles[0]}s"
+            remedy = "; a node of the cluster needs cluster.secret.file" if UNAUTHENTICATED in roles else ""
+            raise Malformed(text + remedy)
         version = frame.api_version
         request: Any = None
         decoding: SlicedDecoding[Any] | None = None

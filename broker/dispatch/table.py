@@ -62,6 +62,8 @@ from odradek.broker.apis import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
     txn_offset_commit,
     unregister_broker,
@@ -87,6 +89,7 @@ API_TABLE: Final[tuple[AnyApi, ...]] = (
     sync_group.API,
     describe_groups.API,
     list_groups.API,
+    sasl_handshake.API,
     api_versions.API,
     create_topics.API,
     delete_topics.API,
@@ -104,6 +107,7 @@ API_TABLE: Final[tuple[AnyApi, ...]] = (
     describe_configs.API,
     alter_configs.API,
     describe_log_dirs.API,
+    sasl_authenticate.API,
     create_partitions.API,
     delete_groups.API,
     elect_leaders.API,
@@ -140,6 +144,8 @@ API_TABLE: Final[tuple[AnyApi, ...]] = (
 
 QUORUM_APIS: Final[tuple[Api[QuorumRequestContext, Any, Any], ...]] = (
     fetch.METADATA_API,
+    sasl_handshake.API,
+    sasl_authenticate.API,
     create_topics.API,
     delete_topics.API,
     alter_configs.API,

@@ -7,7 +7,7 @@ from odradek.broker.config.addresses import ListenerAddress
 from odradek.broker.dispatch.dispatcher import Dispatcher
 from odradek.broker.network.connection import Connection
 from odradek.broker.network.server_state import ServerState
-from odradek.broker.requests.listener import Listener
+from odradek.broker.requests.listener import BROKER, CONTROLLER, Listener
 
 
 class CannotListenError(OSError):
@@ -32,13 +32,20 @@ class Acceptor:
 
     def __init__(self, backlog: int) -> None:
         """`backlog` is the maximum length of each queue of connections in the kernel (socket.listen.backlog.size)."""
+        self._authenticates = False
         self._backlog = backlog
         self._servers: list[AbstractServer] = []
         self._state: ServerState[Connection] | None = None
         self.listeners: list[Listener] = []
 
-    async def bind(self, addresses: Sequence[ListenerAddress], state: ServerState[Connection]) -> None:
-        """Bind all `addresses`. Raise CannotListenError."""
+    async def bind(
+        self, addresses: Sequence[ListenerAddress], state: ServerState[Connection], *, authenticates: bool = False
+    ) -> None:
+        """Bind all `addresses`. Raise CannotListenError.
+
+        With `authenticates`, nodes of the cluster must authenticate on the listeners for brokers and controllers.
+        """
+        self._authenticates = authenticates
         self._state = state
         for position, address in enumerate(addresses):
             await self._bind_one(address, position, state)
@@ -64,6 +71,7 @@ class Acceptor:
                 address.advertised_port or port,
                 address.roles,
                 address.protected,
+                self._authenticates and (BROKER in address.roles or CONTROLLER in address.roles),
             )
         )
 

@@ -27,6 +27,8 @@ from odradek.broker.requests.listener import BROKER
 from odradek.broker.requests.session import Session
 from odradek.protocol.client import ClientConnection
 from odradek.protocol.errors import Malformed
+from odradek.protocol.sasl.cluster_secret import AUTHENTICATE_VERSION, HANDSHAKE_VERSION, ClusterSecret, Login
+from odradek.protocol.sasl.scram import AuthenticationFailed
 from odradek.protocol.schema import Message
 from odradek.runtime.clock import NEVER_MS, Clock
 from odradek.runtime.tasks import Tasks
@@ -70,7 +72,11 @@ LostListener = Callable[[int, bool], None]
 class Peers:
     """The connections of this node to the other nodes. All calls belong on the event loop."""
 
-    def __init__(self, node_id: int, address_of: AddressOf, clock: Clock, tasks: Tasks) -> None:
+    def __init__(
+        self, node_id: int, address_of: AddressOf, clock: Clock, tasks: Tasks, secret: ClusterSecret | None = None
+    ) -> None:
+        self.secret = secret
+        self._unauthenticated: dict[int, None] = {}
         self._address_of = address_of
         self._clock = clock
         self._tasks = tasks
@@ -137,6 +143,16 @@ class Peers:
             for callback in tuple(self._on_lost):
                 callback(node_id, refused)
 
+    def authenticated(self, node_id: int) -> None:
+        """Record that this node and `node_id` have authenticated to each other."""
+        self._unauthenticated.pop(node_id, None)
+
+    def not_authenticated(self, node_id: int, reason: str) -> None:
+        """Log a failed authentication: once per node until it succeeds, because each connection repeats it."""
+        if node_id not in self._unauthenticated:
+            self._unauthenticated[node_id] = None
+            _logger.warning("authentication to a node failed", node=node_id, reason=reason)
+
     def close(self) -> None:
         """Close every connection. Pending requests fail with ConnectionError."""
         self._closed = True
@@ -153,7 +169,7 @@ _NAME: Final = re.compile(rf"broker-\d+-({'|'.join(channel.value for channel in 
 
 def is_broker(session: Session, client_id: str | None) -> bool:
     """Return True if the session's listener is for brokers, and `client_id` is one of `Peers.client_id`."""
-    return BROKER in session.listener.roles and client_id is not None and _NAME.fullmatch(client_id) is not None
+    return BROKER in session.roles and client_id is not None and _NAME.fullmatch(client_id) is not None
 
 
 class _PendingRequest:
@@ -191,6 +207,7 @@ class _Connection(BufferedProtocol):
         self._client_id = peers.client_id(channel)
         self._core = ClientConnection(response_bytes_max=RESPONSE_BYTES_MAX)
         self._transport: Transport | None = None
+        self._login: Login | None = None if peers.secret is None else peers.secret.login()
         self._unsent: deque[_PendingRequest] = deque()
         self._sent: deque[_PendingRequest] = deque()
 
@@ -210,7 +227,7 @@ class _Connection(BufferedProtocol):
     def request(self, request: Message, version: int, future: "Future[Any]", timeout_ms: int) -> None:
         pending = _PendingRequest(request, version, future)
         pending.timer = self._loop.call_later(timeout_ms / 1_000, self._timed_out, pending)
-        if self._transport is None:
+        if self._transport is None or self._login is not None:
             self._unsent.append(pending)
         else:
             self._send(pending)
@@ -235,8 +252,10 @@ class _Connection(BufferedProtocol):
         if self.ended:
             self._transport.abort()
             return
-        while self._unsent:
-            self._send(self._unsent.popleft())
+        if self._login is None:
+            self._send_unsent()
+        else:
+            self._send_login(self._login.request, HANDSHAKE_VERSION)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._core.get_buffer(sizehint)
@@ -246,15 +265,45 @@ class _Connection(BufferedProtocol):
         try:
             self._core.buffer_updated(nbytes)
             while not self.ended and (received := self._core.next_response()) is not None:
-                self._sent.popleft().finish(received[1])
+                if self._login is None:
+                    self._sent.popleft().finish(received[1])
+                else:
+                    self._continue_login(self._login, received[1])
         except Malformed as error:
             _logger.warning("malformed response", node=self._node_id, channel=self._channel.value, reason=str(error))
             self.end(ConnectionError(f"node {self._node_id} sent a malformed response: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._login is not None and exc is None and not self.ended:
+            self._peers.not_authenticated(
+                self._node_id,
+                "the node closed the connection during the login; if this repeats, set cluster.secret.file there",
+            )
         self._lost(ConnectionError(f"the connection to node {self._node_id} was lost: {exc or 'closed by that node'}"))
 
     # ---- requests and end -------------------------------------------------------------------------------------------
+
+    def _continue_login(self, login: Login, response: Message) -> None:
+        try:
+            request = login.received(response)
+        except AuthenticationFailed as error:
+            self._peers.not_authenticated(self._node_id, f"{error}; check cluster.secret.file on both nodes")
+            self.end(ConnectionError(f"authentication to node {self._node_id} failed: {error}"))
+            return
+        if request is None:
+            self._login = None
+            self._peers.authenticated(self._node_id)
+            self._send_unsent()
+        else:
+            self._send_login(request, AUTHENTICATE_VERSION)
+
+    def _send_login(self, request: Message, version: int) -> None:
+        assert self._transport is not None
+        self._transport.write(self._core.send(request, version, self._client_id)[1])
+
+    def _send_unsent(self) -> None:
+        while self._unsent:
+            self._send(self._unsent.popleft())
 
     def _send(self, pending: _PendingRequest) -> None:
         assert self._transport is not None

@@ -26,7 +26,7 @@ def fetch_metadata(
 
     Raise Refusal(UNKNOWN_TOPIC_ID) on a listener that is not for controllers, and the refusals of `submit_to_raft`.
     """
-    if CONTROLLER not in context.session.listener.roles:
+    if CONTROLLER not in context.session.roles:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
     raft_request = raft_wire.received_fetch(request, context.api_version, network.node_id, network.cluster_id)
     return _fetch_response(submit_to_raft(context, network, raft_request))

@@ -9,6 +9,8 @@ BROKER: Final = "broker"
 """Role of a listener that serves other brokers."""
 CONTROLLER: Final = "controller"
 """Role of a listener that serves requests to the controller and to quorum voters."""
+UNAUTHENTICATED: Final = "unauthenticated connection"
+"""Role of a listener for a connection that has not authenticated yet, if the listener requires it for brokers."""
 ALL_ROLES: Final = (CLIENT, BROKER, CONTROLLER)
 
 
@@ -24,3 +26,12 @@ class Listener:
     roles: tuple[str, ...] = ALL_ROLES
     protected: bool = False
     """True for an inter-node listener if clients use another one. Broker-wide connection limits do not apply to it."""
+    authenticates: bool = False
+    """True if nodes of the cluster must authenticate on this listener before it serves their requests."""
+
+    @property
+    def open_roles(self) -> tuple[str, ...]:
+        """Roles for a connection that has not authenticated."""
+        if not self.authenticates:
+            return self.roles
+        return (UNAUTHENTICATED,) if self.protected else (CLIENT, UNAUTHENTICATED)

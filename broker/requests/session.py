@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from odradek.broker.requests.listener import Listener
 from odradek.cluster.authorizer import ANONYMOUS, Principal
+from odradek.protocol.sasl.cluster_secret import Exchange
 
 
 @dataclass(slots=True, eq=False)
@@ -20,6 +21,10 @@ class Session:
     client_software_version: str = "unknown"
     client_id: str | None = None
     """Client id in the connection's last request."""
+    authenticated: bool = False
+    """True if the client has authenticated as a node of the cluster."""
+    exchange: Exchange | None = None
+    """The authentication that is under way."""
     closed: bool = False
     on_close: Callable[[str], None] | None = None
     """Function that closes the connection, given the reason. The connection sets it."""
@@ -27,6 +32,11 @@ class Session:
     """Function that reserves bytes of decoded elements until the response is sent. The connection sets it."""
     _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
     _on_end: dict[Callable[[], object], None] = field(default_factory=dict)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Return the roles in which the listener serves this connection now."""
+        return self.listener.roles if self.authenticated else self.listener.open_roles
 
     def on_next_request(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, when this connection has received another request or has ended.

@@ -35,7 +35,7 @@ class QuorumServer:
     ) -> None:
         """Open the metadata log. Raise OSError if that fails. `on_failure` is called if the node cannot continue."""
         config = node.config
-        self.peers = Peers(config.node_id, address_of, env.clock, tasks)
+        self.peers = Peers(config.node_id, address_of, env.clock, tasks, node.secret)
         voter_ids = [voter.node_id for voter in voters] or [config.node_id]
         network, self.raft = make_raft(config, env, logs, voter_ids, self.peers, tasks=tasks, on_failure=on_failure)
         follow_metadata(self.raft, node.metadata, config, env, tasks, on_failure)

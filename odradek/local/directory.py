@@ -3,6 +3,7 @@
 - DIR/cluster.json: plan of the cluster, brokers that were started, and their supervisor.
 - DIR/cluster.lock: held while a command changes cluster.json.
 - DIR/start.lock: held while a command starts brokers.
+- DIR/cluster.secret: secret by which the brokers authenticate to each other, readable by its owner only.
 - DIR/broker-1.properties: configuration of broker 1, written at every start.
 - DIR/broker-1.log: log of broker 1.
 - DIR/broker-1.profile.svg: flame graph of broker 1, after `odradek up --profile`.
@@ -11,10 +12,13 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
 import json
+import os
 import re
+import secrets
 import shutil
 import signal
 from dataclasses import asdict, dataclass, field, replace
@@ -22,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker_interface import META_PROPERTIES
-from odradek.local.plan import Plan
+from odradek.local.plan import SECRET_FILE_NAME, Plan
 from odradek.local.processes import USAGE, BrokerFailed, ProcessId
 from odradek.private_files import make_private_directory, open_private, restrict, write_private
 
@@ -33,8 +37,11 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
 RELOAD_SIGNAL = signal.SIGUSR1
 """Signal to an `odradek up` in the foreground: another command has started or stopped brokers of its directory."""
-OWN_NAME = re.compile(r"cluster\.(json|tmp|lock)|start\.lock|broker-[0-9]+(\..*)?")
+OWN_NAME = re.compile(r"cluster\.(json|tmp|lock|secret(\.tmp)?)|start\.lock|broker-[0-9]+(\..*)?")
 """Names of the entries of a cluster in its directory."""
+SECRET_BYTES = 32
+"""Random bytes of a cluster secret."""
+SECRET_MODE = 0o600
 CLUSTER_ID = re.compile(r"^cluster\.id=(\S+)$", re.MULTILINE)
 
 
@@ -240,6 +247,25 @@ class ClusterDirectory:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
+    def require_secret(self, *, may_create: bool) -> None:
+        """Make the file with the cluster secret if it does not exist, readable by its owner only.
+
+        Raise BrokerFailed if it does not exist and `may_create` is False: running brokers have another secret.
+        """
+        path = self.path / SECRET_FILE_NAME
+        if path.exists():
+            path.chmod(SECRET_MODE)
+            return
+        if not may_create:
+            raise BrokerFailed(f"{path} is missing; restore it, or stop all brokers: the next start makes a new secret")
+        temporary = path.with_name(f"{SECRET_FILE_NAME}.tmp")
+        temporary.unlink(missing_ok=True)
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, SECRET_MODE), "wb") as file:
+            file.write(base64.b64encode(secrets.token_bytes(SECRET_BYTES)) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+
     def has_data(self, node_id: int) -> bool:
         """Return True if the data directory of a broker contains meta.properties."""
         return (self.data(node_id) / META_PROPERTIES).exists()
@@ -273,7 +299,7 @@ class ClusterDirectory:
         metrics = {int(node_id): int(port) for node_id, port in plan_row.get("metrics", {}).items()}
         inter_broker = {int(node_id): int(port) for node_id, port in plan_row.get("inter_broker", {}).items()}
         cluster_id, host, settings = str(plan_row["cluster_id"]), str(plan_row["host"]), list(plan_row["settings"])
-        plan = Plan(cluster_id, host, ports, settings, metrics, inter_broker)
+        plan = Plan(cluster_id, host, ports, settings, metrics, inter_broker, bool(plan_row.get("has_secret")))
         running = {int(node_id): ProcessId(**identity) for node_id, identity in raw["running"].items()}
         return ClusterState(
             plan,

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 from odradek import supported_platform
 from odradek.broker_interface import ENVIRONMENT_PREFIX, PORT_MAX
 from odradek.local.directory import DEFAULT_HOST, DEFAULT_PORT
-from odradek.local.plan import BROKERS_MAX, INTER_BROKER_LISTENER_NAME, LISTENERS, LOOPBACK, Plan, sets
+from odradek.local.plan import (
+    BROKERS_MAX,
+    CLUSTER_SECRET_FILE,
+    INTER_BROKER_LISTENER_NAME,
+    LISTENERS,
+    LOOPBACK,
+    Plan,
+    sets,
+)
 from odradek.local.ports import ReservedPorts
 from odradek.local.processes import USAGE, BrokerCommand, BrokerFailed, BrokerProcess
 
@@ -87,7 +95,13 @@ def make_plan(
         metrics_ports = reserved.ports[count:] or [metrics_port(port) for port in ports.values()]
         metrics = dict(zip(ports, metrics_ports, strict=True))
     inter_broker = _inter_broker_ports(last, ports, options, reserved)
-    return Plan(cluster_id, host, ports, list(options.settings), metrics, inter_broker), reserved
+    has_secret = not _is_set(options.settings, CLUSTER_SECRET_FILE)
+    return Plan(cluster_id, host, ports, list(options.settings), metrics, inter_broker, has_secret), reserved
+
+
+def _is_set(settings: Sequence[str], name: str) -> bool:
+    """Return True if a setting or the environment sets the property `name`."""
+    return sets(settings, name) or _variable(name) in os.environ
 
 
 def _inter_broker_ports(
@@ -97,9 +111,8 @@ def _inter_broker_ports(
 
     The directory of an earlier version has none. Its new ports must be free, because the operator did not choose them.
     """
-    for name in (LISTENERS, INTER_BROKER_LISTENER_NAME):
-        if sets(options.settings, name) or _variable(name) in os.environ:
-            return {}
+    if _is_set(options.settings, LISTENERS) or _is_set(options.settings, INTER_BROKER_LISTENER_NAME):
+        return {}
     if last is not None and last.inter_broker and ports == last.ports:
         return last.inter_broker
     numbers = [inter_broker_port(port) for port in ports.values()]
@@ -191,9 +204,12 @@ def launch(
         profile: Let each broker write a flame graph when it stops.
 
     Raises:
+        BrokerFailed: The cluster secret is missing while brokers run that use it.
         OSError: A process could not be started. All processes of this call are killed then.
     """
     processes: list[BrokerProcess] = []
+    if state.plan.has_secret:
+        directory.require_secret(may_create=not state.alive())
     try:
         for node_id in node_ids:
             config = directory.write_config(state.plan, node_id)

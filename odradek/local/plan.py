@@ -29,6 +29,9 @@ INTER_BROKER_LISTENER = "INTERNAL"
 """Name of the listener for requests between brokers and for the voters, on the loopback address."""
 LISTENERS = "listeners"
 INTER_BROKER_LISTENER_NAME = "inter.broker.listener.name"
+CLUSTER_SECRET_FILE = "cluster.secret.file"  # noqa: S105  the name of a property
+SECRET_FILE_NAME = "cluster.secret"  # noqa: S105  the name of a file
+"""Name of the file with the cluster secret, in the directory of the cluster."""
 METRICS_LISTENER = "odradek.metrics.listener"
 HEADER = "# Overwritten at every start of this local cluster. To change a property: odradek up --set name=value"
 
@@ -45,6 +48,7 @@ class Plan:
         metrics: Port for Prometheus on the loopback address, by node id. A broker without an entry has none.
         inter_broker: Port of the inter-broker listener by node id. Empty if one listener serves clients and brokers: by
             a setting, or while brokers run that an earlier version started.
+        has_secret: True if the brokers authenticate to each other with the secret in the directory.
     """
 
     cluster_id: str
@@ -53,6 +57,7 @@ class Plan:
     settings: list[str] = field(default_factory=list)
     metrics: dict[int, int] = field(default_factory=dict)
     inter_broker: dict[int, int] = field(default_factory=dict)
+    has_secret: bool = False
 
     @property
     def node_ids(self) -> list[int]:
@@ -113,6 +118,8 @@ class Plan:
             rows[INTER_BROKER_LISTENER_NAME] = INTER_BROKER_LISTENER
         elif not sets(self.settings, LISTENERS):
             rows[INTER_BROKER_LISTENER_NAME] = CLIENT_LISTENER
+        if self.has_secret:
+            rows[CLUSTER_SECRET_FILE] = str(data.parent / SECRET_FILE_NAME)
         if node_id in self.metrics:
             rows[METRICS_LISTENER] = f"{LOOPBACK}:{self.metrics[node_id]}"
         if len(self.ports) >= REPLICATION_BROKERS_MIN:

@@ -301,7 +301,7 @@ def of_earlier_version(directory: Path, ports: list[int]) -> None:
         stored.extractall(directory, filter="data")
     state = directory / "cluster.json"
     values = json.loads(state.read_text())
-    assert "inter_broker" not in values["plan"]
+    assert not {"inter_broker", "has_secret"} & values["plan"].keys()
     values["plan"]["ports"] = {str(node_id): port for node_id, port in enumerate(ports, 1)}
     values["plan"]["metrics"] = {str(node_id): metrics_port(port) for node_id, port in enumerate(ports, 1)}
     state.write_text(json.dumps(values))
@@ -324,6 +324,8 @@ def test_up_separates_the_listeners_of_an_earlier_directory_and_keeps_ports_and_
                 log = ClusterDirectory(tmp_path).log(node_id).read_text()
                 assert f"INTERNAL://127.0.0.1:{state.plan.inter_broker[node_id]}" in log
                 assert "listener serves clients and brokers" not in log
+                assert "brokers do not authenticate to each other" not in log
+            assert (tmp_path / "cluster.secret").stat().st_mode & 0o777 == 0o600
         finally:
             odradek("down", "--dir", str(tmp_path))
     with detached_again(tmp_path):
@@ -331,12 +333,15 @@ def test_up_separates_the_listeners_of_an_earlier_directory_and_keeps_ports_and_
 
 
 def test_rolling_restart_keeps_the_single_listener_of_an_earlier_version(tmp_path: Path) -> None:
-    with detached(tmp_path, "--set", "inter.broker.listener.name=PLAINTEXT") as bootstrap:
+    # The property without a value is unset, so that the brokers have no secret.
+    settings = ("--set", "inter.broker.listener.name=PLAINTEXT", "--set", "cluster.secret.file=")
+    with detached(tmp_path, *settings) as bootstrap:
         commit(bootstrap, "kept", b"a")
         # Remove what the earlier version does not write to the state file.
         state_file = tmp_path / "cluster.json"
         values = json.loads(state_file.read_text())
         assert values["plan"].pop("inter_broker") == {}
+        assert values["plan"].pop("has_secret") is False
         values["plan"]["settings"] = []
         state_file.write_text(json.dumps(values))
         restarted = odradek("restart", "--rolling", "--dir", str(tmp_path))
@@ -350,6 +355,30 @@ def test_rolling_restart_keeps_the_single_listener_of_an_earlier_version(tmp_pat
             assert state is not None
             assert sorted(state.plan.inter_broker) == [1, 2, 3]
             assert read(bootstrap, "kept", 2) == [b"a", b"b"]
+
+
+def test_broker_with_another_cluster_secret_does_not_join_and_names_the_secret(tmp_path: Path) -> None:
+    with detached(tmp_path) as bootstrap:
+        commit(bootstrap, "t", b"1")
+        kill(tmp_path, 3)
+        other = tmp_path / "other.secret"
+        other.write_text("z" * 44)
+        config = ClusterDirectory(tmp_path).config(3)
+        process = subprocess.Popen(
+            [str(ODRADEK), "broker", "--config", str(config), "--set", f"cluster.secret.file={other}"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stderr is not None
+            failure = next(line for line in process.stderr if "authentication to a node failed" in line)
+            assert "cluster.secret.file" in failure
+        finally:
+            process.kill()
+            process.communicate()
+        assert odradek("start", "3", "--dir", str(tmp_path)).returncode == 0
+        commit(bootstrap, "t", b"2")
 
 
 def test_earlier_format_of_the_state_file_is_read(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from odradek.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.sasl.cluster_secret import ClusterSecret
 from odradek.runtime.tasks import Tasks
 from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.log.reads import ColdRead
@@ -61,7 +62,15 @@ class NodeCluster:
     def port(self, node_id: int) -> int:
         return self.ports[node_id - 1]
 
-    def make(self, node_id: int, *, disk: OsDisk | None = None, clock_ahead_ms: int = 0, **settings: object) -> Node:
+    def make(
+        self,
+        node_id: int,
+        *,
+        disk: OsDisk | None = None,
+        clock_ahead_ms: int = 0,
+        secret: ClusterSecret | None = None,
+        **settings: object,
+    ) -> Node:
         disk = disk or OsDisk()
         self._disks.append(disk)
         values = {
@@ -76,7 +85,10 @@ class NodeCluster:
         env = Env(disk, ShiftedClock(clock_ahead_ms), random.Random(), self.boot_id)
         assignments = [f"{name}={value}" for name, value in values.items()]
         node = Node(
-            config(*assignments), env, on_unexpected=lambda where, error: self.unexpected.append((where, error))
+            config(*assignments),
+            env,
+            on_unexpected=lambda where, error: self.unexpected.append((where, error)),
+            secret=secret,
         )
         self.nodes[node_id] = node
         return node

@@ -145,6 +145,8 @@ async def test_quorum_requests_are_served_only_on_the_inter_broker_listener(tmp_
         assert (await nodes.call(1, MetadataRequest(topics=[]), 12)).brokers
         inter_broker_apis = [api for api in API_TABLE if CLIENT not in api.listeners]
         assert [api.name for api in inter_broker_apis] == [
+            "SaslHandshake",
+            "SaslAuthenticate",
             "Vote",
             "BeginQuorumEpoch",
             "EndQuorumEpoch",

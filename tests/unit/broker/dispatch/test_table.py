@@ -79,10 +79,13 @@ CONTROLLER_APIS = {
     "ControllerRegistration": (0, 0),
 }
 
+# APIs of connections that have not authenticated yet. SaslHandshake v0 has no Kafka headers after it.
+SASL_APIS = {"SaslHandshake": (1, 1), "SaslAuthenticate": (0, 2)}
+
 
 def test_version_ranges_equal_those_of_kafka() -> None:
     served = {api.name: (api.lowest_announced, api.max_version) for api in API_TABLE}
-    assert served == KAFKA_4_4 | CONTROLLER_APIS
+    assert served == KAFKA_4_4 | CONTROLLER_APIS | SASL_APIS
 
 
 def test_controller_apis_are_served_only_on_controller_listeners() -> None:

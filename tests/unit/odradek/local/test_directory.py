@@ -113,3 +113,22 @@ def test_concurrent_start_in_the_same_directory_is_refused(tmp_path: Path) -> No
         with pytest.raises(BrokerFailed, match="another command is starting"), second.exclusive_start():
             pytest.fail("the start was not refused")
         assert directory.path.exists()
+
+
+def test_cluster_secret_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
+    directory = ClusterDirectory(tmp_path)
+    with pytest.raises(BrokerFailed, match=r"cluster\.secret is missing; restore it, or stop all brokers"):
+        directory.require_secret(may_create=False)
+    directory.require_secret(may_create=True)
+    path = tmp_path / "cluster.secret"
+    made = path.read_bytes()
+    assert len(made.strip()) == 44
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    directory.require_secret(may_create=False)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.read_bytes() == made
+    other = ClusterDirectory(tmp_path / "other")
+    other.path.mkdir()
+    other.require_secret(may_create=True)
+    assert (other.path / "cluster.secret").read_bytes() != made

@@ -116,6 +116,16 @@ def test_plan_of_an_earlier_version_keeps_its_client_ports_and_gets_inter_broker
     assert inter_broker_port(ports[1]) not in elsewhere.inter_broker.values()
 
 
+def test_brokers_of_a_new_plan_have_a_secret_unless_a_setting_names_one(tmp_path: Path) -> None:
+    made = planned(tmp_path, None, StartOptions(1, None, 0))
+    assert rows(made.properties(1, tmp_path / "broker-1"))["cluster.secret.file"] == str(tmp_path / "cluster.secret")
+    own = planned(tmp_path, made, StartOptions(1, None, 0, ("cluster.secret.file=/run/secrets/cluster",)))
+    assert "cluster.secret.file" not in rows(own.properties(1, tmp_path / "broker-1"))
+    earlier = replace(made, has_secret=False)
+    assert "cluster.secret.file" not in rows(earlier.properties(1, tmp_path / "broker-1"))
+    assert planned(tmp_path, earlier, StartOptions(1)).has_secret
+
+
 def test_setting_selects_a_single_listener(tmp_path: Path) -> None:
     first = planned(tmp_path, None, StartOptions(2, None, 0))
     single = planned(tmp_path, first, StartOptions(2, settings=("inter.broker.listener.name=PLAINTEXT",)))

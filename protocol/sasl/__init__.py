@@ -1,0 +1,1 @@
+"""SASL mechanisms as cores: no IO, no clock, no random generator."""

@@ -1,0 +1,165 @@
+"""Nodes of one cluster authenticate to each other with the cluster secret."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from odradek.cluster.authorizer import Principal
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.produce import ProduceRequest
+from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from odradek.protocol.messages.vote import RequestPartitionData, RequestTopicData, VoteRequest
+from odradek.protocol.sasl.cluster_secret import USER, ClusterSecret, parse_secret
+from odradek.protocol.sasl.scram import MECHANISM, AuthenticationFailed
+from tests.support.node_cluster import CLUSTER_ID, NodeCluster
+from tests.support.ports import free_ports
+from tests.support.raw_client import ConnectionLost, RawClient
+
+SECRET = b"x" * 32
+OTHER_SECRET = b"y" * 32
+
+
+def secret(content: bytes = SECRET) -> ClusterSecret:
+    return parse_secret(content, "secret", random.Random(5).getrandbits)
+
+
+def vote() -> VoteRequest:
+    partition = RequestPartitionData(replica_id=2, replica_epoch=0, pre_vote=True)
+    return VoteRequest(CLUSTER_ID, 1, [RequestTopicData("__cluster_metadata", [partition])])
+
+
+async def log_in(client: RawClient, using: ClusterSecret) -> None:
+    login = using.login()
+    response: Any = await client.call(login.request, 1)
+    while (request := login.received(response)) is not None:
+        response = await client.call(request, 2)
+
+
+def separate(directory: Path, count: int) -> tuple[NodeCluster, list[int]]:
+    """Return nodes with a listener for clients and one for brokers, and the ports for brokers."""
+    nodes = NodeCluster(directory, count)
+    inter_broker = free_ports(count)
+    nodes.settings |= {
+        "inter.broker.listener.name": "INTERNAL",
+        "controller.quorum.voters": ",".join(
+            f"{node_id}@127.0.0.1:{port}" for node_id, port in enumerate(inter_broker, 1)
+        ),
+    }
+    return nodes, inter_broker
+
+
+async def start(nodes: NodeCluster, inter_broker: list[int], secrets: "dict[int, ClusterSecret | None]") -> None:
+    made = {}
+    for node_id, used in secrets.items():
+        listeners = f"PLAINTEXT://127.0.0.1:{nodes.port(node_id)},INTERNAL://127.0.0.1:{inter_broker[node_id - 1]}"
+        made[node_id] = nodes.make(node_id, secret=used, listeners=listeners)
+    await nodes.start_made(made, ())
+
+
+async def test_nodes_with_the_same_secret_form_a_cluster(tmp_path: Path) -> None:
+    nodes, inter_broker = separate(tmp_path, 3)
+    try:
+        await start(nodes, inter_broker, {node_id: secret() for node_id in nodes.ids})
+        await nodes.create("t", [1, 2, 3])
+        assert await nodes.produce("t", b"v") is ErrorCode.NONE
+        sessions = [connection._session for connection in nodes.nodes[1].acceptor.connections]
+        from_brokers = [one for one in sessions if one is not None and one.listener.name == "INTERNAL"]
+        assert from_brokers
+        assert {one.principal for one in from_brokers} == {Principal("User", USER)}
+    finally:
+        await nodes.stop()
+
+
+async def test_listener_for_brokers_serves_only_authenticated_connections(tmp_path: Path) -> None:
+    nodes, inter_broker = separate(tmp_path, 1)
+    try:
+        await start(nodes, inter_broker, {1: secret()})
+        requests = ((vote(), 2), (MetadataRequest(topics=[]), 12), (ApiVersionsRequest(), 0), (ProduceRequest(), 11))
+        for request, version in requests:
+            client = await RawClient.connect("127.0.0.1", inter_broker[0])
+            with pytest.raises(ConnectionLost):
+                await client.call(request, version)
+        client = await RawClient.connect("127.0.0.1", inter_broker[0])
+        await log_in(client, secret())
+        assert (await client.call(vote(), 2)).topics[0].partitions
+        with pytest.raises(ConnectionLost):
+            await client.call(SaslHandshakeRequest(MECHANISM), 1)
+        assert (await nodes.call(1, MetadataRequest(topics=[]), 12)).brokers
+    finally:
+        await nodes.stop()
+
+
+async def test_shared_listener_serves_clients_and_refuses_requests_of_unauthenticated_brokers(tmp_path: Path) -> None:
+    nodes = NodeCluster(tmp_path, 1)
+    try:
+        await nodes.start_made({1: nodes.make(1, secret=secret())}, ())
+        client = await nodes.client(1)
+        assert (await client.call(MetadataRequest(topics=[]), 12)).brokers
+        with pytest.raises(ConnectionLost):
+            await client.call(vote(), 2)
+        client = await nodes.client(1)
+        await log_in(client, secret())
+        assert (await client.call(vote(), 2)).topics[0].partitions
+        assert (await client.call(MetadataRequest(topics=[]), 12)).brokers
+        client.close()
+    finally:
+        await nodes.stop()
+
+
+async def test_client_with_another_secret_or_an_illegal_request_is_refused(tmp_path: Path) -> None:
+    nodes, inter_broker = separate(tmp_path, 1)
+    try:
+        await start(nodes, inter_broker, {1: secret()})
+        client = await RawClient.connect("127.0.0.1", inter_broker[0])
+        response = await client.call(SaslAuthenticateRequest(b"n,,n=cluster,r=x"), 2)
+        assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        response = await client.call(SaslHandshakeRequest("PLAIN"), 1)
+        assert (response.error_code, response.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, [MECHANISM])
+        with pytest.raises(AuthenticationFailed, match=r"cluster.secret.file"):
+            await log_in(client, secret(OTHER_SECRET))
+        response = await client.call(SaslAuthenticateRequest(b"n,,n=cluster,r=x"), 2)
+        assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        with pytest.raises(ConnectionLost):
+            await client.call(vote(), 2)
+    finally:
+        await nodes.stop()
+
+
+@pytest.mark.parametrize(
+    ("third", "reason"),
+    [(OTHER_SECRET, "the cluster secrets"), (None, "set cluster.secret.file there")],
+)
+async def test_node_with_another_secret_or_without_one_is_named_in_the_log(
+    tmp_path: Path, third: bytes | None, reason: str
+) -> None:
+    nodes, inter_broker = separate(tmp_path, 3)
+    with structlog.testing.capture_logs() as logs:
+        try:
+            await start(nodes, inter_broker, {1: secret(), 2: secret()})
+            other = None if third is None else secret(third)
+            listeners = f"PLAINTEXT://127.0.0.1:{nodes.port(3)},INTERNAL://127.0.0.1:{inter_broker[2]}"
+            foreign_node = nodes.make(3, secret=other, listeners=listeners)
+            starting = asyncio.ensure_future(foreign_node.start())
+            async with asyncio.timeout(30):
+                while not any(reason in str(row.get("reason")) and row["node"] == 3 for row in logs if "node" in row):
+                    await asyncio.sleep(0.01)
+            assert not starting.done()
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            failures = [row for row in logs if row["event"] == "authentication to a node failed"]
+            assert {row["log_level"] for row in failures} == {"warning"}
+        finally:
+            await nodes.stop()
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b" " * 40, b"x" * 31 + b"\n"])
+def test_short_secret_is_refused_with_a_remedy(content: bytes) -> None:
+    with pytest.raises(ValueError, match=r"cluster.secret.file: secret has \d+ bytes, at least 32 are needed; make"):
+        secret(content)

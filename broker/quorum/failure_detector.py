@@ -99,7 +99,7 @@ class FailureDetector:
         )
         self._driver = MembershipDriver(
             self._core,
-            Codec(cluster_id),
+            Codec(cluster_id, b"" if peers.secret is None else peers.secret.datagram_key),
             address_of=self._address_of,
             probe_by_tcp=self._probe_by_tcp,
             on_change=self._on_change,

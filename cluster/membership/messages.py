@@ -7,9 +7,9 @@
     count u8 | count * (node u32 | incarnation u64 | counter u32 | state u8)   gossip
     tag, 16 bytes                                                      BLAKE2b of all bytes before it
 
-Integers are big endian. The key of the tag is derived from the cluster id. The tag keeps out datagrams of other
-clusters and invalid datagrams, but not an attacker with the cluster id. `decode` never raises an error for invalid
-bytes.
+Integers are big endian. The key of the tag is derived from the cluster id and the cluster secret. Without a secret,
+the tag keeps out datagrams of other clusters and invalid datagrams, but not an attacker with the cluster id. An
+attacker that records datagrams can send them again. `decode` never raises an error for invalid bytes.
 """
 
 from __future__ import annotations
@@ -128,10 +128,10 @@ _KINDS: Final[dict[type[Message], Kind]] = {Ping: Kind.PING, PingRequest: Kind.P
 class Codec:
     """Encode and decode the datagrams of one cluster."""
 
-    def __init__(self, cluster_id: str) -> None:
-        self._keyed = blake2b(
-            key=blake2b(cluster_id.encode(), digest_size=32).digest(), digest_size=TAG_BYTES, person=b"odradek-members"
-        )
+    def __init__(self, cluster_id: str, secret_key: bytes = b"") -> None:
+        """`secret_key`: a key of at most 64 bytes, derived from the cluster secret; empty without a secret."""
+        key = blake2b(cluster_id.encode(), key=secret_key, digest_size=32).digest()
+        self._keyed = blake2b(key=key, digest_size=TAG_BYTES, person=b"odradek-members")
 
     def encode(self, message: Message, sent_ms: int) -> bytes:
         kind = _KINDS[type(message)]

@@ -37,6 +37,8 @@ class ClusterSecret:
     def __init__(self, secret: bytes, random_bits: Callable[[int], int]) -> None:
         """`random_bits` returns an integer with that number of unpredictable bits, for nonces."""
         self._random_bits = random_bits
+        self.datagram_key: Final = hmac.digest(secret, b"odradek failure detector datagrams", "sha256")
+        """Key of the datagrams of the failure detector."""
         self._password = hmac.digest(secret, b"odradek scram-sha-256 password", "sha256").hex().encode()
         salt = hmac.digest(secret, b"odradek scram-sha-256 salt", "sha256")[:_SALT_BYTES]
         self._credential = Credential.of_password(self._password, salt, ITERATIONS_MIN)

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import structlog
 
 from odradek.cluster.authorizer import Principal
+from odradek.cluster.membership.messages import Codec, Ping
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.metadata import MetadataRequest
@@ -73,6 +75,15 @@ async def test_nodes_with_the_same_secret_form_a_cluster(tmp_path: Path) -> None
         from_brokers = [one for one in sessions if one is not None and one.listener.name == "INTERNAL"]
         assert from_brokers
         assert {one.principal for one in from_brokers} == {Principal("User", USER)}
+        traffic = nodes.nodes[1].failure_detector.traffic
+        async with asyncio.timeout(30):
+            while not traffic.received:
+                await asyncio.sleep(0.01)
+            assert traffic.rejected == 0
+            with socket.socket(type=socket.SOCK_DGRAM) as sender:
+                sender.sendto(Codec(CLUSTER_ID).encode(Ping(2, 1, 9, 0, 1), 0), ("127.0.0.1", inter_broker[0]))
+            while not traffic.rejected:
+                await asyncio.sleep(0.01)
     finally:
         await nodes.stop()
 

@@ -55,6 +55,16 @@ def test_bytes_of_a_ping() -> None:
     assert data[:-TAG_BYTES].hex() == (head + "01 00000006 0000000000000007 00000008 01").replace(" ", "")
 
 
+def test_datagram_of_a_node_with_another_secret_is_rejected() -> None:
+    cluster_id = "MkU3OEVBNTcwNTJENDM2Qk"
+    codecs = [CODEC, Codec(cluster_id, b"a" * 32), Codec(cluster_id, b"b" * 32)]
+    ping = Ping(1, 2, 3, 4, 5)
+    for sender in codecs:
+        for receiver in codecs:
+            expected = Datagram(0, ping) if sender is receiver else Rejected.FOREIGN
+            assert receiver.decode(sender.encode(ping, 0)) == expected
+
+
 def test_datagram_of_another_cluster_is_rejected() -> None:
     assert Codec("another").decode(CODEC.encode(Ping(1, 2, 3, 4, 5), 0)) is Rejected.FOREIGN
 

@@ -5,7 +5,7 @@ broker is the leader.
 """
 
 from asyncio import TimerHandle, get_running_loop, sleep
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -41,6 +41,10 @@ class LedShard(Generic[S]):
     failed_loads: int = 0
 
 
+def _no_reports(_core: object) -> Sequence[str]:
+    return ()
+
+
 class LedShards(Generic[S]):
     """Shards of one topic whose leader is this broker. All calls run on the event loop."""
 
@@ -56,6 +60,7 @@ class LedShards(Generic[S]):
         on_lost: Callable[[int], None],
         on_failure: FailureHandler,
         limits: EngineLimits = DEFAULT_LIMITS,
+        take_reports: Callable[[S], Sequence[str]] = _no_reports,
     ) -> None:
         """Create a registry without shards.
 
@@ -64,6 +69,7 @@ class LedShards(Generic[S]):
         - `on_lost(shard)` is called when the engine of the shard has ended, also if a new engine follows. The callee
           drops all state outside of the engine that belongs to it.
         - `on_failure` receives bugs and failed disk operations.
+        - `take_reports(core)` returns the records that the core could not read during its load.
         """
         self._topic = topic
         self._new_core = new_core
@@ -74,6 +80,7 @@ class LedShards(Generic[S]):
         self._on_lost = on_lost
         self._on_failure = on_failure
         self._limits = limits
+        self._take_reports = take_reports
         self._led: dict[int, LedShard[S]] = {}
         self._stopped = False
 
@@ -200,6 +207,8 @@ class LedShards(Generic[S]):
             self._on_dropped(led.shard, engine)
             return
         led.failed_loads = 0
+        for report in self._take_reports(led.core):
+            _logger.error("unreadable record", shard=engine.name, reason=report)
         _logger.debug("shard loaded", shard=engine.name, leader_epoch=led.leader_epoch)
 
     def _on_dropped(self, shard: int, engine: Engine[Any, Any]) -> None:

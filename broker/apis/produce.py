@@ -20,6 +20,7 @@ Errors:
   INVALID_TOPIC_EXCEPTION for internal topics, INVALID_REQUIRED_ACKS, the error of the verification,
   NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
   KAFKA_STORAGE_ERROR; after the append REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER.
+* INVALID_RECORD also if `__admin_client` sends a record to an internal topic that its coordinator cannot load.
 
 Version notes:
 * v0 to v2 are announced but refused, as in Kafka: librdkafka derives features from the announced versions
@@ -40,6 +41,7 @@ from typing import Any, Final
 import structlog
 
 from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.coordinators.internal_appends import check_client_append
 from odradek.broker.coordinators.txn_verification import Outcome, TransactionalBatch, produce_terms
 from odradek.broker.fetch.leader_hint import leader_hint
 from odradek.broker.fetch.produce_checks import is_transactional, producer_of, single_batch
@@ -201,6 +203,9 @@ def _check_topic(produce: _Produce, topic: TopicProduceData) -> None:
             records = single_batch(data.records, context.api_version)
             if internal:
                 raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
+            if is_internal(name):
+                image = context.node.metadata.image.topic(name)
+                check_client_append(name, data.index, 0 if image is None else len(image.partitions), records)
             produce.entries.append(_Entry(name, partition, records, result))
         except Refusal as refusal:
             _refuse(produce, result, name, refusal)

@@ -15,9 +15,10 @@ from odradek.coordinator.group.modern import core as modern
 from odradek.coordinator.group.offset_store import OffsetStore
 from odradek.coordinator.group.offsets import core as offsets
 from odradek.coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
-from odradek.coordinator.group.records import Entry, from_record
+from odradek.coordinator.group.records import Entry, blocked_group, from_record, group_of
 from odradek.coordinator.group.state import State
-from odradek.protocol.errors import ErrorCode
+from odradek.coordinator.unreadable import UnreadableRecords
+from odradek.protocol.errors import ErrorCode, Malformed
 from odradek.runtime.shard import Decision, Loaded, Marker, RetryAfter, ShardRecord
 
 _PARTS: Final = (offsets, classic, modern)
@@ -52,17 +53,29 @@ class GroupShard:
     ) -> None:
         """`new_id` generates member ids."""
         self.state = State(configs, topics, features, new_id, OffsetStore())
+        self.unreadable = UnreadableRecords()
 
     def decide(self, command: Any, now_ms: int) -> Decision[Any] | RetryAfter:
         """Decide on one command, without changing the state. Raise Refusal if the command is refused."""
+        if self.unreadable:
+            request = getattr(command, "request", command)
+            self.unreadable.check(getattr(request, "group_id", None))
         return _DECISIONS[type(command)](self.state, command, now_ms)
 
     def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
-        """Apply one record to the state. Raise Malformed if the record has no key or cannot be decoded."""
+        """Apply one record to the state. A record that cannot be decoded blocks its group."""
+        try:
+            self._apply(offset, record, leader_epoch)
+        except Malformed as malformed:
+            self.unreadable.add(blocked_group(record.key), record.key, offset, malformed)
+
+    def _apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
         entry = from_record(record)
         if entry is None:
             self.state.skipped_records += 1
             return
+        if self.unreadable:
+            self.unreadable.replaced(group_of(entry.key), record.key)
         if record.producer_id >= 0:
             offsets.apply_in_transaction(self.state, offset, entry, record.producer_id)
         else:

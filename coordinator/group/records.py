@@ -90,6 +90,21 @@ def to_record(
     )
 
 
+def group_of(key: Any) -> str:
+    """Return the group id in the decoded key of a record."""
+    group_id: str = key.group if hasattr(key, "group") else key.group_id
+    return group_id
+
+
+def blocked_group(key: bytes | None) -> str | None:
+    """Return the group that a record with `key` belongs to; None if the key cannot be decoded."""
+    try:
+        entry = from_record(ShardRecord(key, None))
+    except Malformed:
+        return None
+    return None if entry is None else group_of(entry.key)
+
+
 def from_record(record: ShardRecord) -> Entry | None:
     """Decode a record.
 

@@ -88,6 +88,7 @@ class GroupCoordinator:
             on_effect=self._on_effect,
             on_lost=self._on_lost,
             on_failure=on_failure,
+            take_reports=lambda core: core.unreadable.take_reports(),
         )
 
     # ---- leadership -------------------------------------------------------------------------------------------------

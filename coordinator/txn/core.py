@@ -21,7 +21,8 @@ from odradek.coordinator.txn.ports import FeatureLevels, TxnConfig
 from odradek.coordinator.txn.records import decode_key, decode_value, tombstone
 from odradek.coordinator.txn.state import Transaction, TxnState
 from odradek.coordinator.txn.stats import TxnStats
-from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.coordinator.unreadable import UnreadableRecords
+from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.runtime.shard import Decision, Loaded, Marker, RetryAfter, ShardRecord, Timer
 
 _SWEEP_TIMED_OUT: Final = "sweep for timed-out transactions"
@@ -48,6 +49,7 @@ class TransactionShard:
         """Clients that have created the ids."""
         self.skipped_records = 0
         """Number of log records with a version that this broker does not know."""
+        self.unreadable = UnreadableRecords()
         self.leader_epoch = -1
         self._config = config
         self._features = features
@@ -77,6 +79,8 @@ class TransactionShard:
 
     def decide(self, command: c.Command, now_ms: int) -> Decision[Any] | RetryAfter:
         """Decide one command without a change of state. Raise Refusal if it is refused."""
+        if self.unreadable:
+            self.unreadable.check(getattr(command, "transactional_id", None))
         decision = self._decisions[type(command)](command, now_ms)
         if isinstance(decision, Decision):
             for record in decision.records:
@@ -88,19 +92,11 @@ class TransactionShard:
         return decision
 
     def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
-        """Apply one record to the state. Raise Malformed if it has no key or cannot be decoded."""
+        """Apply one record to the state. A record that cannot be decoded blocks its id."""
         txn: Transaction | None = record.memo
         if txn is None:
-            transactional_id = decode_key(record.key)
-            if transactional_id is None:
-                self.skipped_records += 1
-                return
-            if record.value is None:
-                self._mark_dead(transactional_id, offset)
-                return
-            txn = decode_value(transactional_id, record.value)
+            txn = self._decoded(offset, record)
             if txn is None:
-                self.skipped_records += 1
                 return
         else:
             self._stats.decided(self.transactions.get(txn.transactional_id), txn)
@@ -111,6 +107,34 @@ class TransactionShard:
         if txn.state is TxnState.ONGOING:
             self._ongoing[transactional_id] = None
         else:
+            self._ongoing.pop(transactional_id, None)
+
+    def _decoded(self, offset: int, record: ShardRecord) -> Transaction | None:
+        """Decode a record of the log. None: it is a tombstone, has an unknown version, or is unreadable."""
+        transactional_id = None
+        try:
+            transactional_id = decode_key(record.key)
+            if transactional_id is None:
+                self.skipped_records += 1
+                return None
+            txn = None if record.value is None else decode_value(transactional_id, record.value)
+        except Malformed as malformed:
+            self._block(transactional_id, record.key, offset, malformed)
+            return None
+        if self.unreadable:
+            self.unreadable.replaced(transactional_id, record.key)
+        if record.value is None:
+            self._mark_dead(transactional_id, offset)
+        elif txn is None:
+            self.skipped_records += 1
+        return txn
+
+    def _block(self, transactional_id: str | None, key: bytes | None, offset: int, reason: Malformed) -> None:
+        """Refuse commands for the id, and forget its earlier state: its transaction may be prepared to commit since."""
+        self.unreadable.add(transactional_id, key, offset, reason)
+        if transactional_id is not None and transactional_id in self.transactions:
+            del self.transactions[transactional_id]
+            self._offsets.pop(transactional_id, None)
             self._ongoing.pop(transactional_id, None)
 
     def apply_marker(self, offset: int, marker: Marker, leader_epoch: int) -> None:

@@ -96,6 +96,7 @@ class TransactionCoordinator:
             # Markers have the coordinator epoch: those of the former epoch are dropped before new ones are sent.
             on_lost=self._on_lost,
             on_failure=on_failure,
+            take_reports=lambda core: core.unreadable.take_reports(),
             limits=EngineLimits(wait_ms_max=config.wait_ms_max),
         )
         self._markers = MarkerDriver(leaders, sender, on_finished=self._on_finished, on_failure=on_failure)

@@ -11,6 +11,8 @@ import pytest
 from odradek.broker.apis import produce
 from odradek.client_shares import client_of
 from odradek.cluster.authorizer import AclOperation
+from odradek.coordinator.txn.records import to_record
+from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.batch import build_batch, end_txn_marker, iter_batches
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.produce import (
@@ -25,6 +27,7 @@ from odradek.storage.config import LogConfig
 from odradek.storage.producers.entry import Origin
 from tests.support import broker_context
 from tests.support.data_rig import EIO, NOW_MS, Rig, batch, fetched, outcome
+from tests.support.txn_rig import transaction
 
 E = ErrorCode
 VERSION = 12
@@ -258,7 +261,8 @@ async def test_only_the_admin_client_produces_to_internal_topics(
 ) -> None:
     rig = Rig(tmp_path)
     rig.topic("__transaction_state")
-    produce_request = request(("__transaction_state", 0, batch()))
+    record = to_record(transaction(TxnState.EMPTY), 2)
+    produce_request = request(("__transaction_state", 0, build_batch([(record.key, record.value, NOW_MS, ())])))
     assert errors(await send(rig, produce_request, client_id=client_id)) == [error]
 
 

@@ -9,7 +9,7 @@ import pytest
 from odradek.coordinator.group import commands as c
 from odradek.coordinator.group.offsets import deletion
 from odradek.protocol.errors import ErrorCode
-from odradek.runtime.shard import Marker
+from odradek.runtime.shard import Marker, ShardRecord
 from tests.support.classic_rig import WAITS, EngineRig, join_request, outcome, sync_request
 from tests.support.classic_rig import caller as client
 from tests.support.offsets_rig import RETENTION_MS, commit, commit_in_transaction, delete, errors, fetch, fetched
@@ -167,11 +167,17 @@ async def test_offsets_of_deleted_topics_are_deleted_in_the_background() -> None
     assert rig.failures == []
 
 
-async def test_malformed_offset_record_stops_the_load() -> None:
+async def test_unreadable_offset_record_blocks_its_group_alone_until_a_readable_record_replaces_it() -> None:
     rig = await EngineRig().loaded()
-    rig.submit(commit("g", {T0: 1}))
+    for group in ("g", "h"):
+        rig.submit(commit(group, {T0: 1}))
     offset, record, epoch = rig.log.entries[0]
-    assert not isinstance(record, Marker)
-    rig.log.entries[0] = (offset, replace(record, value=b"\0\4\1"), epoch)
-    with pytest.raises(ValueError, match="__consumer_offsets-0 at offset 0"):
-        await rig.successor()
+    assert isinstance(record, ShardRecord)
+    rig.log.entries[0] = (offset, replace(record, value=b"\0\4\1", memo=None), epoch)
+    rig = await rig.successor()
+    assert outcome(rig.submit(fetch("g", T0))) == "COORDINATOR_NOT_AVAILABLE"
+    assert outcome(rig.submit(commit("g", {T1: 1}))) == "COORDINATOR_NOT_AVAILABLE"
+    assert fetched(outcome(rig.submit(fetch("h", T0)))) == {T0: 1}
+    rig.log.append([replace(record, memo=None)], 0)
+    rig = await rig.successor()
+    assert fetched(outcome(rig.submit(fetch("g", T0)))) == {T0: 1}

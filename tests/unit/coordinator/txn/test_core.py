@@ -11,7 +11,7 @@ from odradek.coordinator.txn.core import TransactionShard
 from odradek.coordinator.txn.ports import TxnConfig
 from odradek.coordinator.txn.records import encode_key
 from odradek.coordinator.txn.state import TxnState
-from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import Marker, ShardRecord
 from tests.support.txn_rig import ID, NOW_MS, PID, T0, T1, CoreRig, EngineRig, transaction
 
@@ -80,12 +80,14 @@ def test_records_of_unknown_versions_are_skipped_and_counted() -> None:
     assert core.transactions == {}
 
 
-def test_tombstone_of_an_unknown_id_is_ignored_and_a_record_without_key_is_malformed() -> None:
+def test_tombstone_of_an_unknown_id_is_ignored_and_a_record_without_key_is_reported() -> None:
     core = CoreRig().core
     core.apply(0, ShardRecord(encode_key("x"), None), 0)
     assert core.transactions == {}
-    with pytest.raises(Malformed):
-        core.apply(1, ShardRecord(None, b""), 0)
+    core.apply(1, ShardRecord(None, b""), 0)
+    assert core.transactions == {}
+    (report,) = core.unreadable.take_reports()
+    assert report.startswith("record at offset 1: ")
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 
 from odradek.coordinator.txn import marker_driver, service
 from odradek.coordinator.txn.ports import Marker
-from odradek.coordinator.txn.records import encode_key
+from odradek.coordinator.txn.records import encode_key, to_record
 from odradek.coordinator.txn.service import CLIENT_ID_LENGTH_MAX
 from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -18,7 +19,7 @@ from odradek.runtime import shards
 from odradek.runtime.shard import ShardRecord
 from tests.support.coordinator_rig import SHARD, CoordinatorRig, settle
 from tests.support.fake_shard_log import FakeShardLog
-from tests.support.txn_rig import ID, NOW_MS, T0, T1
+from tests.support.txn_rig import ID, NOW_MS, T0, T1, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -303,13 +304,26 @@ async def test_failed_load_is_retried(method: str, failure: Exception) -> None:
     await wait_until(served)
 
 
-async def test_malformed_record_is_reported_with_its_offset() -> None:
+async def test_unreadable_record_blocks_its_id_alone_until_a_readable_record_replaces_it() -> None:
     rig = await CoordinatorRig().ready()
-    rig.coordinator.init_producer_id(ID, 1_000).result()
-    rig.log.append([ShardRecord(encode_key("x"), b"\x00\x01broken")], NOW_MS)
-    await rig.coordinator.on_leadership(SHARD, 1, rig.log.successor())
-    assert f"__transaction_state-{SHARD} at offset 1" in str(rig.failures[0])
-    assert refused(lambda: rig.coordinator.init_producer_id(ID, 1_000)) is ErrorCode.NOT_COORDINATOR
+    other = next(name for name in (f"id-{n}" for n in range(1_000)) if rig.coordinator.partition_of(name) == SHARD)
+    for name in (ID, other):
+        rig.coordinator.init_producer_id(name, 1_000).result()
+    rig.log.append([ShardRecord(encode_key(ID), b"\x00\x01broken"), ShardRecord(b"\x00", b"x")], NOW_MS)
+    log = rig.log.successor()
+    with structlog.testing.capture_logs() as logs:
+        await rig.coordinator.on_leadership(SHARD, 1, log)
+    reports = [line["reason"] for line in logs if line["event"] == "unreadable record"]
+    assert [report.partition(": ")[0] for report in reports] == ["record at offset 2", "record at offset 3"]
+    assert [report.rpartition("; ")[2] for report in reports] == [f"id {ID} is blocked", "its key is unreadable"]
+    assert refused(lambda: rig.coordinator.init_producer_id(ID, 1_000)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert rig.coordinator.init_producer_id(other, 1_000).result().producer_epoch == 1
+    listed = await rig.coordinator.list_transactions()
+    assert [described.transaction.transactional_id for described in listed] == [other]
+    log.append([to_record(transaction(S.EMPTY, epoch=8), 2)], NOW_MS)
+    await rig.coordinator.on_leadership(SHARD, 2, log.successor())
+    assert rig.coordinator.init_producer_id(ID, 1_000).result().producer_epoch == 9
+    assert rig.failures == []
     rig.coordinator.stop()
 
 

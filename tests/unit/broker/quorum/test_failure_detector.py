@@ -63,7 +63,9 @@ class Rig:
             else EMPTY_IMAGE
         )
         self.metadata = SimpleNamespace(image=image, subscribe_from_start=lambda subscriber: subscriber(None, image))
-        peers = SimpleNamespace(last_contact_ms=lambda _: NEVER_MS, on_lost=self.lost.append, request=self.request)
+        peers = SimpleNamespace(
+            last_contact_ms=lambda _: NEVER_MS, on_lost=self.lost.append, request=self.request, secret=None
+        )
         fakes: Any = {
             "metadata": self.metadata,
             "peers": peers,

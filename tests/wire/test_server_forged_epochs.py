@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 VOTERS: Final = (1, 2, 3)
 INT32_MAX: Final = 2**31 - 1
+SHARED_LISTENER: Final = {"inter.broker.listener.name": "PLAINTEXT", "cluster.secret.file": ""}
+"""One listener without authentication serves clients, brokers and voters, as by default in a broker."""
 EPOCH_MAX: Final = 10_000
 """Far more epochs than the elections of this test."""
 
@@ -67,7 +69,7 @@ async def quorum_epoch(cluster: LocalCluster) -> int:
 
 
 def test_cluster_serves_after_forged_epochs_and_after_a_restart(tmp_path: Path) -> None:
-    with LocalCluster(len(VOTERS), directory=tmp_path) as cluster:
+    with LocalCluster(len(VOTERS), directory=tmp_path, settings=SHARED_LISTENER) as cluster:
         commit(cluster.bootstrap, "before", b"1")
         asyncio.run(send_forged_epochs(cluster, cluster.plan.cluster_id))
         assert all(cluster.is_running(node) for node in VOTERS)

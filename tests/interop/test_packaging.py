@@ -142,7 +142,8 @@ def test_wheel_contains_only_the_packages(wheel: Path) -> None:
     }
     assert {"odradek/py.typed", "odradek/broker/node.py", "odradek/storage/config.py"} <= set(names)
     assert {"odradek/pipeline/pom.xml", "odradek/pipeline/log4j2.properties"} <= set(names)
-    assert [name for name in names if "test" in name or name.endswith(".pyc")] == []
+    parts = {part for name in names for part in name.split("/")}
+    assert [part for part in parts if part == "tests" or part.startswith("test_") or part.endswith(".pyc")] == []
 
 
 def test_wheel_from_the_sdist_equals_the_wheel_from_the_tree(wheel: Path, tmp_path: Path) -> None:

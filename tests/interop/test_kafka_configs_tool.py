@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop.conftest import SETTINGS
-from tests.interop.test_describe_configs import OWN_DEFAULTS
+from tests.interop.test_describe_configs import OWN, OWN_DEFAULTS
 
 if TYPE_CHECKING:
     from tests.support.tool_comparison import ToolComparison
 
 TOOLS = "Kafka's tools 4.3"
 CONFIGS = "kafka-configs"
-OWN = "odradek."
 KAFKA_HIDES = (
     "group.consumer.regex.refresh.interval.ms",
     "leader.imbalance.per.broker.percentage",

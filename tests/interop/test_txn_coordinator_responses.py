@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from odradek import LocalCluster
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -29,12 +30,12 @@ from odradek.protocol.messages.end_txn import EndTxnRequest
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
+from tests.interop.conftest import SETTINGS
 from tests.support.raw_client import RawClient
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
-    from odradek.local.local_cluster import LocalCluster
     from tests.support.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.interop
@@ -206,12 +207,15 @@ async def await_coordinator(client: RawClient, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def both(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> tuple[str, str]:
-    addresses = (odradek_cluster.bootstrap, kafka_broker.bootstrap)
-    for address in addresses:
-        admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-        admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(TIMEOUT_S)
-    return addresses
+def both(kafka_broker: KafkaBroker) -> Iterator[tuple[str, str]]:
+    """Start Odradek with one listener for clients and brokers, without authentication: brokers send `verify`."""
+    shared = {"inter.broker.listener.name": "PLAINTEXT", "cluster.secret.file": ""}
+    with LocalCluster(settings=SETTINGS | shared) as cluster:
+        addresses = (cluster.bootstrap, kafka_broker.bootstrap)
+        for address in addresses:
+            admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+            admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(TIMEOUT_S)
+        yield addresses
 
 
 @pytest.mark.parametrize("seed", SEEDS)

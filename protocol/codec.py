@@ -107,7 +107,7 @@ def decode_charged(cls: type[M], version: int, data: Buffer, charge_max: int) ->
 class SlicedDecoding(Generic[M]):
     """Decoding of one large message in slices. The caller lets other work run between two slices."""
 
-    __slots__ = ("_charge_max", "_codec", "_run", "charge", "message")
+    __slots__ = ("__weakref__", "_charge_max", "_codec", "_run", "charge", "message")
 
     def __init__(self, cls: type[M], version: int, data: Buffer, charge_max: int) -> None:
         codec = _sliced_decoders.get((cls, version))

@@ -166,7 +166,12 @@ class Dispatcher:
             return self.refused(call, exception)
 
     async def _handle_large(self, call: Call, decoding: SlicedDecoding[Any]) -> Any:
-        """Decode the request in slices, then run the handler. Close the connection if the request is malformed."""
+        """Decode the request in slices, then run the handler. Close the connection if the request is malformed.
+
+        If the connection closes first, drop the request: it has left the byte budget.
+        """
+        if call.context.session.closed:
+            return None
         try:
             await self._decode_large(call, decoding)
         except Malformed as error:
@@ -178,10 +183,15 @@ class Dispatcher:
         return result
 
     async def _handle_parts(self, call: Call, splitting: Splitting) -> Any:
-        """Handle a large request in parts, and return the joined response. An exception concerns only its part."""
+        """Handle a large request in parts, and return the joined response. An exception concerns only its part.
+
+        If the connection closes, drop the parts that remain: the request has left the byte budget.
+        """
         call.context.encode_in_slices = True
         whole: Any = None
         for part, shared in splitting.parts(call.request):
+            if call.context.session.closed:
+                return None
             try:
                 result: Any = self._timed(call, part)
                 while not (result is None or isinstance(result, call.api.response)):
@@ -196,13 +206,17 @@ class Dispatcher:
         return whole
 
     async def _decode_large(self, call: Call, decoding: SlicedDecoding[Any]) -> None:
+        decoded = self._large_requests.decode(decoding)
+        forget = call.context.session.on_end(decoded.cancel)
         try:
-            await self._large_requests.decode(decoding)
+            await decoded
         except ChargeExceeded as exceeded:
             limit = charge_bytes_max(call.api.key)
             raise Malformed(
                 f"{call.api.name} needs more than {limit} bytes for its elements; send smaller requests"
             ) from exceeded
+        finally:
+            forget()
         call.request, call.charge, call.decoding = decoding.message, decoding.charge, None
         call.context.session.charge(call.charge)
 

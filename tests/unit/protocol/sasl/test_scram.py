@@ -83,7 +83,7 @@ def test_client_refuses_a_server_without_the_credential() -> None:
         (b"n,a=other,n=user,r=x", "authorization id differs"),
         (b"n,user,n=user,r=x", "authorization id differs"),
         (b"p=tls-unique,,n=user,r=x", "channel binding"),
-        (b"n,,n=nobody,r=x", "unknown user"),
+        (b"n,,n=another-user,r=x", "unknown user"),
         (b"n,,n=user,r=", "empty nonce"),
         (b"n,,n=us=er,r=x", "invalid escape"),
         (b"n,,n=,r=x", "user name is empty"),

@@ -13,7 +13,7 @@ export PYTHONHASHSEED := 0
 NODE_PACKAGES := odradek protocol storage runtime coordinator cluster broker client
 
 $(VENV)/.ready: requirements.lock pyproject.toml
-	@echo "[1/3] python packages into $(VENV) ..."
+	@echo "[1/5] python packages into $(VENV) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)"
 	@$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements.lock
@@ -22,15 +22,18 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 # kafka: the reference. kafka-4.3: the version before, with tools and Kafka Streams. kafka-3.9: a Java client.
 KAFKA_JARS := build/jars/kafka build/jars/kafka-4.3 build/jars/kafka-3.9
+STEP_kafka := 2/5
+STEP_kafka-4.3 := 3/5
+STEP_kafka-3.9 := 4/5
 
 $(KAFKA_JARS:=/.ready): build/jars/%/.ready: tests/interop/poms/%.xml
-	@echo "[2/3] Apache Kafka's jars into build/jars/$* ..."
+	@echo "[$(STEP_$*)] Apache Kafka's jars into build/jars/$* ..."
 	@rm -rf build/jars/$*
 	@$(MVN) -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/build/jars/$*
 	@touch $@
 
 build/jars/spark/.ready: pipeline/pom.xml
-	@echo "[3/3] Spark's Kafka connector into build/jars/spark ..."
+	@echo "[5/5] Spark's Kafka connector into build/jars/spark ..."
 	@rm -rf build/jars/spark
 	@$(MVN) -f pipeline/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/build/jars/spark
 	@touch $@

@@ -8,7 +8,10 @@ from typing import Final, TypeVar
 V = TypeVar("V")
 
 IDS_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Maximum bytes of all group ids, or of all transactional ids, in one partition. Kafka has no limit."""
+"""Maximum bytes of all group ids, or of all transactional ids, in one partition. Kafka has no limit.
+
+An id has at most 32 KiB. An id with a character that is not ASCII counts four times.
+"""
 CHARACTER_BYTES_MAX: Final = 4
 """Maximum bytes per character of a string in memory.
 

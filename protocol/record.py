@@ -13,7 +13,8 @@ from odradek.protocol.primitives import INT64_MAX, read_varint, read_varlong, va
 if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
 
-RECORD_BYTES_MIN: Final = 7  # length, attributes, both deltas, key length, value length, header count
+RECORD_BYTES_MIN: Final = 7
+"""Minimum bytes of a record: length, attributes, both deltas, key length, value length and header count."""
 RECORD_HEADER_BYTES_MIN: Final = 2
 NAME_PIECE_BYTES: Final = 16_384  # a longer header name is decoded in pieces; one piece takes about 10 microseconds
 COPIED_BYTES_MAX: Final = 65_536  # bytes of a key above which compaction does not copy it

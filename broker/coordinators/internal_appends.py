@@ -16,7 +16,7 @@ from odradek.protocol.schema import Buffer
 from odradek.runtime.shard import ShardRecord
 
 RECORDS_MAX: Final = 100
-"""Maximum records per batch that a client appends to a topic of a coordinator. The check takes about 2 ms then."""
+"""Maximum records per batch that a client appends to a topic of a coordinator. The check takes about 2 ms."""
 RECORD_BYTES_MAX: Final = 1024 * 1024
 """Maximum decompressed bytes of such a batch."""
 

@@ -16,7 +16,7 @@ PATH: Final = b"/metrics"
 REQUEST_BYTES_MAX: Final = 8_192
 """Maximum bytes of a request's line and headers. Those of Prometheus have a few hundred."""
 CONNECTIONS_MAX: Final = 16
-"""Maximum open connections per node, and length of their queue in the kernel. Further ones are closed immediately."""
+"""Maximum open connections per node, and length of their queue in the kernel."""
 TIMEOUT_S: Final = 10.0
 """Maximum seconds of a connection, from its start to the end of the response.
 

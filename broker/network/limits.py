@@ -24,7 +24,7 @@ PER_ADDRESS_MAX: Final = PROPERTIES["max.connections.per.ip"]
 OPEN_FILES: Final = "open files (ulimit -n)"
 """Name of the limit of `odradek.broker.process.open_files` in log lines."""
 PROTECTED_EXTRA: Final = 32
-"""Connections of brokers that are accepted beyond that limit, on a listener of their own. Each broker opens five."""
+"""Connections that a listener for brokers alone accepts beyond the limit of open files. Each broker opens five."""
 CREATION_RATE: Final = PROPERTIES["max.connection.creation.rate"]
 
 

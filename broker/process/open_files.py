@@ -11,7 +11,11 @@ RESERVED_MIN: Final = 64
 """Minimum descriptors per process that connections leave to new segments, to connections with other brokers, to
 listeners and to the event loop."""
 RESERVED_DIVISOR: Final = 4
-"""Share of the limit that connections leave, as a divisor: a quarter. A broker with many logs creates many segments."""
+"""Part of the limit of open files that connections leave to logs, as a divisor: a quarter.
+
+A broker with many logs creates many segments. The files of logs and `socket.listen.backlog.size` reduce the maximum
+number of connections, too.
+"""
 CONNECTIONS_MIN: Final = 8
 """Connections per process that are accepted in any case, so that an operator can reach a broker with many logs."""
 

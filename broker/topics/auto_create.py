@@ -39,9 +39,9 @@ PARTITIONS_PER_REQUEST_MAX: Final = 1_000
 `num.partitions`, a request creates fewer topics.
 """
 TOPICS_PER_ADDRESS_MAX: Final = 200
-"""Maximum topics that this broker creates at the same time for the clients of one address: two full requests."""
+"""Maximum topics that a broker creates at the same time for the clients of one address: two full requests."""
 TOPICS_MAX: Final = 1_000
-"""Maximum topics that this broker creates at the same time. Five addresses with their full share fill it."""
+"""Maximum topics that a broker creates at the same time. Five addresses with their full share fill it."""
 
 
 class AutoTopicCreation:

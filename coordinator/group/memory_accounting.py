@@ -10,18 +10,19 @@ from typing import Final
 from odradek.coordinator.bounded_ids import text_bytes_max
 
 MEMBERS_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Maximum bytes of all members in one partition of `__consumer_offsets`.
+"""Maximum bytes of all members in one partition of `__consumer_offsets`: metadata, names, and assigned partitions.
 
-Kafka has no limit, nor a default `group.max.size`.
-
-Beyond it, JoinGroup receives COORDINATOR_NOT_AVAILABLE. A member whose metadata does not grow is never refused.
+Kafka has no limit, nor a default `group.max.size`. A member whose metadata does not grow is never refused.
 """
 MEMBER_BYTES: Final = 1_024
 """Bytes per member or pending member id, in addition to its ids and metadata: its objects in memory, and its timer."""
 TEXT_BYTES: Final = 100
 """Bytes per id or name of a member, in addition to its characters: the object, and its entries in containers."""
 RESERVED_FRACTION: Final = 4
-"""New members leave 1/4 of the limit free, because the metadata of existing members grows when they rejoin."""
+"""Part of MEMBERS_BYTES_MAX that new members leave free, as a divisor: a quarter.
+
+The metadata of existing members grows when they rejoin.
+"""
 ASSIGNED_BYTES: Final = 200
 """Bytes per partition that a group of the consumer protocol has assigned to a member."""
 RECOUNT_INTERVAL_MS: Final = 1_000

@@ -40,10 +40,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.describe_groups import DescribedGroup
 
 WAITERS_MAX: Final = 100_000
-"""Maximum JoinGroup and SyncGroup requests that wait for other members, per broker.
-
-Further requests receive COORDINATOR_LOAD_IN_PROGRESS, which makes the client retry.
-"""
+"""Maximum JoinGroup and SyncGroup requests that wait for other members, per broker. Kafka has no limit."""
 
 
 class GroupCoordinator:

@@ -17,7 +17,7 @@ from odradek.runtime.machine import To
 from odradek.runtime.shard import Decision, RetryAfter
 
 TRANSACTIONAL_IDS_MAX: Final = 20_000
-"""Maximum transactional ids per partition of `__transaction_state`. Beyond, new ids are refused. Kafka has no limit.
+"""Maximum transactional ids per partition of `__transaction_state`. Kafka has no limit.
 
 No id is evicted: its producer may be alive, and would be fenced. Ids leave by `transactional.id.expiration.ms`, or by
 `odradek txns expire`. One client fills at most three quarters of the partition (`odradek.client_shares`).

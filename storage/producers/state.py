@@ -41,9 +41,12 @@ if TYPE_CHECKING:
 NO_GUARD = 0
 """Verification guard that verifies no append."""
 VERIFICATIONS_MAX = 100_000
-"""Maximum verifications under way per partition. Beyond, the oldest one is dropped, and its append is refused."""
+"""Maximum Produce requests per partition that wait for a verification by the transaction coordinator."""
 PRODUCERS_MAX = 100_000
-"""Maximum producers per partition. Beyond, the producer that was idle longest is evicted. Kafka has no limit."""
+"""Maximum producers per partition, without those of open transactions. Followers keep up to twice as many.
+
+Kafka has no limit.
+"""
 EVICTION_IDLE_MS_MIN = 900_000
 """Minimum idle time of a producer before eviction, in ms.
 

@@ -26,7 +26,7 @@ SKIP_ASSIGNMENT_MIN: Final = 9
 ANY_UUID: Final = UUID(int=0)
 """Placeholder with the length of a generated UUID, for the size of a future member id."""
 PENDING_MAX: Final = 10_000
-"""Maximum pending member ids per group. Kafka has no limit. Beyond it, JoinGroup receives COORDINATOR_NOT_AVAILABLE."""
+"""Maximum pending member ids per group. Kafka has no limit."""
 
 
 @dataclass(slots=True)

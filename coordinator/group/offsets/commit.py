@@ -26,12 +26,9 @@ from odradek.protocol.primitives import INT64_MAX
 from odradek.runtime.shard import Decision, ShardRecord
 
 OFFSETS_MAX: Final = 200_000
-"""Maximum offsets in one partition of `__consumer_offsets`, including pending ones.
-
-Beyond it, a commit for a further key receives INVALID_COMMIT_OFFSET_SIZE.
-"""
+"""Maximum offsets in one partition of `__consumer_offsets`, including pending offsets. Kafka has no limit."""
 METADATA_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Maximum bytes of metadata of all those offsets. Beyond it, longer metadata receives INVALID_COMMIT_OFFSET_SIZE."""
+"""Maximum bytes of metadata of all offsets in one partition of `__consumer_offsets`. Kafka has no limit."""
 
 DEFAULT_RETENTION: Final = -1
 GROUP_ID_NOT_FOUND_MIN: Final = 9

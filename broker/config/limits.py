@@ -1,0 +1,337 @@
+"""The limits on the work and the memory that clients cause, as rows of the second table of docs/configuration.md.
+
+Value and description of a row come from the constant and its docstring (`broker/config/doc.py`).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A constant that bounds what clients can cause."""
+
+    constant: str
+    """Path of the constant below `odradek`: module and name."""
+    unit: str
+    """Unit of the value, and its scope. The value of a unit that begins with "bytes" is printed in KiB or MiB."""
+    beyond: str
+    """Effect beyond the limit, and the event after which capacity returns."""
+    property: str = ""
+    """The property that changes the limit or applies in addition. Empty: only the code changes it."""
+
+
+PROPERTY_LIMITS: Final[tuple[str, ...]] = (
+    "socket.request.max.bytes",
+    "odradek.request.max.bytes",
+    "queued.max.request.bytes",
+    "odradek.max.in.flight.requests",
+    "odradek.frame.deadline.ms",
+    "max.incremental.fetch.session.cache.slots",
+    "max.connections",
+    "max.connections.per.ip",
+    "group.max.size",
+    "group.consumer.max.size",
+)
+"""Properties that bound what clients can cause. The page names them before the constants."""
+
+_PARTITION_OF_OFFSETS: Final = "per partition of `__consumer_offsets`"
+_PARTITION_OF_TRANSACTIONS: Final = "per partition of `__transaction_state`"
+_RETRIED: Final = "which clients retry"
+
+LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
+    "Requests": (
+        Limit(
+            "protocol.compilation.decoder.ARRAY_ELEMENTS_MAX",
+            "elements per array",
+            "The connection is closed.",
+        ),
+        Limit(
+            "protocol.compilation.decoder.TAGGED_FIELDS_MAX",
+            "tagged fields per struct",
+            "The connection is closed.",
+        ),
+        Limit(
+            "broker.dispatch.request_limits.CHARGE_BYTES_MAX",
+            "bytes per request",
+            "The connection is closed.",
+        ),
+        Limit(
+            "broker.dispatch.request_limits.SMALL_CHARGE_BYTES_MAX",
+            "bytes per request",
+            "The connection is closed.",
+        ),
+        Limit(
+            "broker.dispatch.large_requests.IMMEDIATE_CHARGE_BYTES_MAX",
+            "bytes per request",
+            "The request is decoded in slices. One such request is decoded at a time; small requests do not wait.",
+        ),
+        Limit(
+            "broker.requests.splitting.ELEMENTS_PER_PART",
+            "elements per turn of the event loop",
+            "The request is handled in parts, and other connections are served in between.",
+        ),
+        Limit(
+            "broker.fetch.sessions.PARTITIONS_PER_SESSION_MAX",
+            "partitions per fetch session",
+            "The consumer receives no session, and sends full fetches.",
+        ),
+        Limit(
+            "broker.fetch.sessions.PARTITIONS_MAX",
+            "partitions in all fetch sessions of a broker",
+            "The consumer receives no session, and sends full fetches. Capacity returns when sessions end, or are idle"
+            " for two minutes.",
+            "max.incremental.fetch.session.cache.slots",
+        ),
+        Limit(
+            "broker.replication.leader_sessions.SESSIONS_PER_REPLICA_MAX",
+            "fetch sessions per follower",
+            "The oldest session ends; its next fetch receives FETCH_SESSION_ID_NOT_FOUND. A Fetch with the id of no"
+            " registered broker receives an error of each partition and no session.",
+        ),
+        Limit(
+            "broker.replication.leader_sessions.SPARE_SLOTS_MAX",
+            "partitions per follower",
+            "The oldest session ends; its next fetch receives FETCH_SESSION_ID_NOT_FOUND.",
+        ),
+    ),
+    "Topics and the controller": (
+        Limit(
+            "broker.topics.auto_create.TOPICS_PER_REQUEST_MAX",
+            "automatically created topics per Metadata request",
+            f"LEADER_NOT_AVAILABLE, {_RETRIED}.",
+        ),
+        Limit(
+            "broker.topics.auto_create.PARTITIONS_PER_REQUEST_MAX",
+            "automatically created partitions per Metadata request",
+            f"LEADER_NOT_AVAILABLE, {_RETRIED}.",
+        ),
+        Limit(
+            "broker.topics.auto_create.TOPICS_PER_ADDRESS_MAX",
+            "topics at the same time per address and broker",
+            f"LEADER_NOT_AVAILABLE, {_RETRIED}, until the broker has the created topics in its metadata."
+            " The quota `controller_mutation_rate` of the client counts their partitions.",
+        ),
+        Limit(
+            "broker.topics.auto_create.TOPICS_MAX",
+            "topics at the same time per broker",
+            f"LEADER_NOT_AVAILABLE, {_RETRIED}, until the broker has the created topics in its metadata.",
+        ),
+        Limit(
+            "cluster.controller.partitions.creation.PARTITIONS_PER_CALL_MAX",
+            "new partitions per request",
+            "POLICY_VIOLATION for the whole request.",
+        ),
+        Limit(
+            "cluster.controller.slices.RECORDS_PER_REQUEST_MAX",
+            "records of the metadata log per request",
+            "POLICY_VIOLATION for the whole request.",
+        ),
+        Limit(
+            "cluster.controller.slices.RECORDS_PER_SLICE",
+            "records per decision of the controller",
+            "The request is decided in slices, and other requests are decided in between.",
+        ),
+        Limit(
+            "cluster.controller.slices.CHECKS_PER_SLICE",
+            "partitions per decision of the controller",
+            "The request is decided in slices, and other requests are decided in between.",
+        ),
+        Limit(
+            "cluster.raft.epoch_limits.EPOCH_JUMP_MAX",
+            "epochs per node",
+            "UNKNOWN_LEADER_EPOCH. The node learns a higher epoch from a reply of a voter.",
+        ),
+        Limit(
+            "cluster.raft.epoch_limits.EPOCHS_PER_SECOND",
+            "epochs per second and node",
+            "UNKNOWN_LEADER_EPOCH. The node learns a higher epoch from a reply of a voter.",
+        ),
+    ),
+    "Groups and offsets": (
+        Limit(
+            "coordinator.group.state.GROUPS_MAX",
+            f"groups {_PARTITION_OF_OFFSETS}",
+            f"COORDINATOR_NOT_AVAILABLE, {_RETRIED}; INVALID_COMMIT_OFFSET_SIZE for OffsetCommit. Capacity returns when"
+            " groups are deleted or expire.",
+        ),
+        Limit(
+            "coordinator.bounded_ids.IDS_BYTES_MAX",
+            "bytes of ids per partition of `__consumer_offsets` or `__transaction_state`",
+            "As for GROUPS_MAX and TRANSACTIONAL_IDS_MAX.",
+        ),
+        Limit(
+            "coordinator.group.classic.join.PENDING_MAX",
+            "unused member ids per classic group",
+            "COORDINATOR_NOT_AVAILABLE. Unused member ids expire after their session time-out.",
+        ),
+        Limit(
+            "coordinator.group.memory_accounting.MEMBERS_BYTES_MAX",
+            f"bytes of members {_PARTITION_OF_OFFSETS}",
+            "COORDINATOR_NOT_AVAILABLE for new members, and for existing members whose metadata grows. Capacity returns"
+            " when members leave.",
+            "group.max.size, group.consumer.max.size",
+        ),
+        Limit(
+            "coordinator.group.memory_accounting.RESERVED_FRACTION",
+            "parts of MEMBERS_BYTES_MAX",
+            "COORDINATOR_NOT_AVAILABLE for new members.",
+        ),
+        Limit(
+            "coordinator.group.service.WAITERS_MAX",
+            "waiting requests per broker",
+            "COORDINATOR_LOAD_IN_PROGRESS. Capacity returns when rebalances end.",
+        ),
+        Limit(
+            "coordinator.group.offsets.commit.OFFSETS_MAX",
+            f"offsets {_PARTITION_OF_OFFSETS}",
+            "INVALID_COMMIT_OFFSET_SIZE for new offsets. Existing offsets can still be committed. Transactions that"
+            " commit existing offsets have the same limit again. Capacity returns when offsets are deleted or expire.",
+        ),
+        Limit(
+            "coordinator.group.offsets.commit.METADATA_BYTES_MAX",
+            f"bytes of metadata of offsets {_PARTITION_OF_OFFSETS}",
+            "INVALID_COMMIT_OFFSET_SIZE for new offsets. Capacity returns when offsets are deleted or expire.",
+        ),
+    ),
+    "Transactions and producers": (
+        Limit(
+            "coordinator.txn.init_producer_id.TRANSACTIONAL_IDS_MAX",
+            f"transactional ids {_PARTITION_OF_TRANSACTIONS}",
+            "COORDINATOR_NOT_AVAILABLE for new ids, for a client earlier, beyond its share. Capacity returns after"
+            " `transactional.id.expiration.ms`, or by an operator.",
+        ),
+        Limit(
+            "client_shares.CLIENT_FACTOR",
+            "times the free capacity, per client",
+            "The client is refused as if the table were full.",
+        ),
+        Limit(
+            "client_shares.ADDRESS_FACTOR",
+            "times the free capacity, per address",
+            "The clients of the address are refused as if the table were full.",
+        ),
+        Limit(
+            "storage.producers.state.PRODUCERS_MAX",
+            "producers per partition",
+            "The producer that has been idle longest is removed. If all were active within EVICTION_IDLE_MS_MIN, new"
+            f" producers receive NOT_ENOUGH_REPLICAS, {_RETRIED}.",
+        ),
+        Limit(
+            "storage.producers.state.EVICTION_IDLE_MS_MIN",
+            "milliseconds per producer",
+            "The producer may be removed at PRODUCERS_MAX. All producers count as active when a broker starts.",
+            "producer.id.expiration.ms",
+        ),
+        Limit(
+            "storage.producers.state.VERIFICATIONS_MAX",
+            "Produce requests per partition",
+            "The oldest one receives INVALID_TXN_STATE, and its client must abort.",
+        ),
+        Limit(
+            "broker.coordinators.hanging.PARTITIONS_MAX",
+            "partitions per request of a client",
+            "INVALID_REQUEST.",
+        ),
+        Limit(
+            "broker.coordinators.hanging.SEARCHES_MAX",
+            "searches at the same time per broker",
+            f"COORDINATOR_NOT_AVAILABLE, {_RETRIED}, until a search ends.",
+        ),
+        Limit(
+            "broker.coordinators.internal_appends.RECORDS_MAX",
+            "records per batch",
+            "INVALID_RECORD.",
+        ),
+    ),
+    "Records of produced batches": (
+        Limit(
+            "protocol.record.RECORD_BYTES_MIN",
+            "bytes of max.message.bytes per record of a batch",
+            "MESSAGE_TOO_LARGE for a batch with more records than max.message.bytes divided by it.",
+            "message.max.bytes",
+        ),
+        Limit(
+            "storage.batches.limits.EXPANSION_MAX",
+            "times `max.message.bytes`",
+            "MESSAGE_TOO_LARGE. The Java producer splits the batch.",
+            "message.max.bytes",
+        ),
+        Limit(
+            "storage.batches.limits.RATIO_MAX",
+            "decompressed bytes per compressed byte",
+            "MESSAGE_TOO_LARGE. The Java producer splits the batch.",
+        ),
+        Limit(
+            "storage.batches.limits.RECORD_BYTES_MAX",
+            "bytes per decompressed batch",
+            "MESSAGE_TOO_LARGE. The Java producer splits the batch.",
+        ),
+        Limit(
+            "broker.fetch.record_jobs.JOBS_MAX",
+            "long checks and look-ups of records at the same time per broker",
+            "The request waits. The job with the fewest records starts first, and each fourth time the oldest one.",
+        ),
+        Limit(
+            "storage.batches.record_errors.RECORD_ERRORS_MAX",
+            "errors of records per Produce response",
+            "The check stops, and the error message says so.",
+        ),
+        Limit(
+            "storage.log.timestamps.SEARCH_RECORDS_MAX",
+            "records per look-up by timestamp",
+            "The result is the first offset of a batch with such a timestamp.",
+        ),
+        Limit(
+            "storage.log.timestamp_tables.TABLES_MAX",
+            "tables of large batches per broker",
+            "The least recently used table is removed.",
+        ),
+        Limit(
+            "storage.log.timestamp_tables.POINTS_MAX",
+            "points per table",
+            "Pairs of points are merged. A look-up then returns the first offset of the two.",
+        ),
+    ),
+    "Connections and descriptors": (
+        Limit(
+            "broker.process.open_files.RESERVED_DIVISOR",
+            "parts of the limit of open files",
+            "A new connection replaces one that has sent no request, or none for EVICTION_IDLE_S. If there is none, the"
+            " new connection is closed.",
+            "max.connections, max.connections.per.ip",
+        ),
+        Limit(
+            "broker.process.open_files.RESERVED_MIN",
+            "descriptors per process",
+            "As for RESERVED_DIVISOR.",
+        ),
+        Limit(
+            "broker.process.open_files.CONNECTIONS_MIN",
+            "connections per process",
+            "As for RESERVED_DIVISOR.",
+        ),
+        Limit(
+            "broker.network.limits.PROTECTED_EXTRA",
+            "connections per process",
+            "As for RESERVED_DIVISOR.",
+        ),
+        Limit(
+            "broker.network.server_state.EVICTION_IDLE_S",
+            "seconds per connection",
+            "The connection may be closed at the limit of connections.",
+        ),
+        Limit(
+            "broker.metrics.endpoint.CONNECTIONS_MAX",
+            "connections to the metrics listener per node",
+            "The connection is closed.",
+        ),
+        Limit(
+            "storage.disk.descriptors.RESERVED_DESCRIPTORS",
+            "descriptors per broker",
+            "A roll of a segment waits. New partitions wait, and clients receive NOT_LEADER_OR_FOLLOWER. An append to a"
+            " segment of 2 GiB receives NOT_ENOUGH_REPLICAS. All of these are retried.",
+        ),
+    ),
+}
+"""The rows of the table, by the heading of their section."""

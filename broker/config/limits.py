@@ -138,6 +138,21 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The request is decided in slices, and other requests are decided in between.",
         ),
         Limit(
+            "broker.partition.registry.ROLE_CHANGES_PER_SLICE",
+            "role changes per turn of the event loop",
+            "The changes are applied in slices, partitions of coordinators first.",
+        ),
+        Limit(
+            "broker.partition.registry.OPEN_LOG_COST",
+            "role changes per opened or deleted log",
+            "As for ROLE_CHANGES_PER_SLICE.",
+        ),
+        Limit(
+            "broker.partition.registry.SLICE_US_MAX",
+            "microseconds per turn of the event loop",
+            "As for ROLE_CHANGES_PER_SLICE.",
+        ),
+        Limit(
             "cluster.raft.epoch_limits.EPOCH_JUMP_MAX",
             "epochs per node",
             "UNKNOWN_LEADER_EPOCH. The node learns a higher epoch from a reply of a voter.",

@@ -1,17 +1,19 @@
 """The partitions that this broker hosts, by name and by topic id, in the roles that the metadata log gives them.
 
-One change of the metadata may concern thousands of partitions. It is applied in slices of ROLE_CHANGES_PER_SLICE, and
-other tasks run between them. A request for a partition that still waits for its slice applies the change of that
-partition first.
+One change of the metadata may concern thousands of partitions. It is applied in slices of ROLE_CHANGES_PER_SLICE or
+SLICE_US_MAX, and other tasks run between them. Partitions of coordinators come first. A request for a partition that
+still waits for its slice applies the change of that partition first.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
+from odradek.broker.partition.changed_partitions import ChangedPartitions
 from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderContext, LeaderTerm
-from odradek.broker.partition.partition import Cluster, Partition, PartitionContext, log_offline, log_postponed
+from odradek.broker.partition.partition import Partition, PartitionContext, log_offline, log_postponed
+from odradek.broker.partition.ports import LeadershipListener, Replication
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionImage, TopicImage
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -25,39 +27,12 @@ ConfigOf = Callable[[Mapping[str, str]], LogConfig]
 """Return the log configuration of a topic, given the properties that are set for the topic."""
 ROLE_CHANGES_PER_SLICE: Final = 128
 """Role changes that are applied before the event loop runs other tasks (about 5 ms)."""
+SLICE_US_MAX: Final = 5_000
+"""Microseconds after which a slice ends early. A disk can need milliseconds to open one log."""
 RESOURCE_RETRY_S: Final = 0.5
 """Seconds between two attempts to open a log while no file descriptor or memory is left."""
 OPEN_LOG_COST: Final = 8
 """Cost of opening or deleting a log, in role changes."""
-
-
-class LeadershipListener(Protocol):
-    """Receive the elections and resignations of the partitions of one topic. The coordinators implement it."""
-
-    def elected(self, partition: Partition) -> None:
-        """Begin a leader epoch of `partition` on this broker."""
-
-    def resigned(self, partition: Partition) -> None:
-        """End the leader epoch of `partition` on this broker.
-
-        The registry may call this while the listener appends to the partition.
-        """
-
-
-class Replication(Cluster, Protocol):
-    """Replication between brokers, as the registry uses it. `odradek.broker.replication.manager` implements it."""
-
-    def elected(self, partition: Partition) -> None:
-        """Note that a leader epoch of `partition` began on this broker: parked fetches of followers may wait for it."""
-
-    def follow(self, partition: Partition, leader: int) -> None:
-        """Fetch `partition` from broker `leader` in the partition's leader epoch; -1 means that it has no leader.
-
-        Idempotent.
-        """
-
-    def stop_following(self, partition: Partition) -> None:
-        """Stop the fetches of `partition`. After the return, no fetch appends to its log or truncates it."""
 
 
 class Partitions:
@@ -87,8 +62,9 @@ class Partitions:
         self._by_id: dict[UUID, dict[int, Partition]] = {}
         self._failed: dict[tuple[UUID, int], None] = {}
         """Partitions whose log could not be opened, until the broker restarts."""
-        self._changed: dict[tuple[UUID, int], None] = {}
-        """Partitions whose newest state in the metadata image is not applied yet."""
+        self._changed = ChangedPartitions()
+        self._deleted: dict[tuple[str, int], Partition] = {}
+        """Partitions of deleted topics whose logs still exist."""
         self._postponed: dict[tuple[UUID, int], None] = {}
         """Partitions whose log is created after stale entries of a deleted log were removed from the checkpoints."""
         self._awaiting_resources: dict[tuple[UUID, int], None] = {}
@@ -202,37 +178,58 @@ class Partitions:
             elif kind == RESOURCE_BROKER:
                 for topic_name in list(self._by_name):
                     self._configure(topic_name, image)
-        for key in delta.changed_partitions():
-            self._changed[key] = None
+        for topic_id, index in delta.changed_partitions():
+            self._add_changed(topic_id, index)
         self._apply_slice()
         if delta.changed_brokers():
             self._register_brokers()
 
     def close(self) -> None:
-        """End all leader terms because the node stops: waiting requests fail with NOT_LEADER_OR_FOLLOWER."""
+        """End all leader terms because the node stops: waiting requests fail with NOT_LEADER_OR_FOLLOWER.
+
+        Delete the logs of all deleted topics. The next start would keep them as strays.
+        """
         for partition in self:
             partition.follow(partition.leader_epoch)
+        while self._deleted:
+            self._delete_next()
+
+    def _add_changed(self, topic_id: UUID, index: int) -> None:
+        assert self._image is not None
+        topic = self._image.topic_by_id(topic_id)
+        if topic is not None:
+            self._changed.add(topic_id, index, urgent=topic.name in self._listeners)
 
     def _apply_slice(self) -> None:
-        """Apply one slice of the changed partitions, and start a task for the remainder."""
-        budget = ROLE_CHANGES_PER_SLICE
-        while self._changed and budget > 0:
-            budget -= self._apply(*next(iter(self._changed)))
-        if self._changed and not self._applying:
+        """Apply one slice of the changed and deleted partitions, and start a task for the remainder."""
+        budget, end_us = ROLE_CHANGES_PER_SLICE, self._clock.monotonic_us() + SLICE_US_MAX
+        while (self._changed or self._deleted) and budget > 0:
+            if self._deleted and not self._changed.is_urgent:
+                budget -= self._delete_next()
+            else:
+                budget -= self._apply(*self._changed.next())
+            if self._clock.monotonic_us() >= end_us:
+                break
+        if (self._changed or self._deleted) and not self._applying:
             self._applying = True
             self._spawn(self._apply_remaining(), "apply partition changes")
 
     async def _apply_remaining(self) -> None:
         try:
-            while self._changed:
+            while self._changed or self._deleted:
                 await asyncio.sleep(0)
                 self._apply_slice()
         finally:
             self._applying = False
 
+    def _delete_next(self) -> int:
+        """Delete the log of one partition of a deleted topic. Return the cost in role changes."""
+        self._remove(self._deleted.pop(next(iter(self._deleted))))
+        return OPEN_LOG_COST
+
     def _apply(self, topic_id: UUID, index: int) -> int:
         """Bring one partition into the state of the metadata image. Return the cost in role changes."""
-        self._changed.pop((topic_id, index), None)
+        self._changed.discard(topic_id, index)
         assert self._image is not None
         topic = self._image.topic_by_id(topic_id)
         if topic is None:
@@ -293,6 +290,9 @@ class Partitions:
     def _host(self, topic: TopicImage, index: int) -> Partition | None:
         """Open or create the log of a partition. Return None if that failed, or has to wait for the checkpoints."""
         assert self._image is not None
+        former = self._deleted.pop((topic.name, index), None)
+        if former is not None:
+            self._remove(former)
         config = self._config_of(self._image.topic_config(topic.name))
         try:
             log = self._logs.create(topic.name, index, topic.topic_id, config, self._clock.wall_ms())
@@ -325,7 +325,8 @@ class Partitions:
         """Try again to open the logs that found no descriptor or memory. A client receives NOT_LEADER_OR_FOLLOWER."""
         await asyncio.sleep(RESOURCE_RETRY_S)
         awaiting, self._awaiting_resources = self._awaiting_resources, {}
-        self._changed |= awaiting
+        for key in awaiting:
+            self._add_changed(*key)
         self._apply_slice()
 
     async def _host_postponed(self) -> None:
@@ -336,7 +337,8 @@ class Partitions:
             failure = error
         postponed, self._postponed = self._postponed, {}
         if failure is None:
-            self._changed |= postponed
+            for key in postponed:
+                self._add_changed(*key)
             self._apply_slice()
             return
         assert self._image is not None
@@ -350,9 +352,12 @@ class Partitions:
         if self._by_name.get(topic.name) is hosted:
             del self._by_name[topic.name]
         for partition in hosted.values():
-            self._remove(partition)
-        for key in [key for key in self._changed if key[0] == topic.topic_id]:
-            del self._changed[key]
+            # The registry would not find two generations of one name: the log of the first one is deleted now.
+            former = self._deleted.pop((partition.topic, partition.index), None)
+            if former is not None:
+                self._remove(former)
+            self._deleted[partition.topic, partition.index] = partition
+        self._changed.discard_topic(topic.topic_id)
         for key in [key for key in self._failed if key[0] == topic.topic_id]:
             del self._failed[key]
 

@@ -28,7 +28,7 @@ DiskFailed = Callable[[str, bool], None]
 class ReplicationManager:
     """Fetch from the leaders of followed partitions, and send ISR changes of led partitions to the controller.
 
-    It implements `odradek.broker.partition.registry.Replication`.
+    It implements `odradek.broker.partition.ports.Replication`.
     """
 
     def __init__(

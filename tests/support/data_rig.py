@@ -100,6 +100,8 @@ class Logs:
     def create(self, topic: str, partition: int, topic_id: UUID, config: LogConfig, now_ms: int) -> PartitionLog:
         if (topic, partition) in self.remembered:
             raise StaleCheckpoint(topic)
+        existing = self.logs.get((topic, partition))
+        assert existing is None or existing.topic_id == topic_id, "LogManager would keep the existing log as a stray"
         log = PartitionLog.open(
             self.disk,
             str(self.folder / f"{topic}-{partition}"),
@@ -118,9 +120,12 @@ class Logs:
             checkpoint.encode_offsets({key: log.log_start_offset for key, log in self.logs.items()}),
         )
 
-    async def delete(self, topic: str, partition: int) -> None:
+    def delete(self, topic: str, partition: int) -> Coroutine[Any, Any, None]:
         self.deleted.append((topic, partition))
-        self.logs.pop((topic, partition)).close(clean=False)
+        log = self.logs.pop((topic, partition))
+        log.close(clean=False)
+        self.disk.rename(log.directory, f"{log.directory}.{log.topic_id}-delete")
+        return asyncio.sleep(0)
 
     async def remove_stale_entries(self) -> None:
         if self.forgetting_fails is not None:
@@ -202,7 +207,7 @@ class FakeTxnCoordinator:
 
 
 class FakeReplication:
-    """Fake `odradek.broker.partition.registry.Replication`: records the calls of partitions."""
+    """Fake `odradek.broker.partition.ports.Replication`: records the calls of partitions."""
 
     def __init__(self, metadata: Any) -> None:
         self.lag_max_ms = 30_000

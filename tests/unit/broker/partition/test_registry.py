@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -9,14 +10,17 @@ import pytest
 import odradek.broker.partition.partition
 from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderTerm
 from odradek.broker.partition.partition import Partition, Role
+from odradek.broker.partition.registry import OPEN_LOG_COST, ROLE_CHANGES_PER_SLICE, SLICE_US_MAX
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.records.metadata import ConfigRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
 from odradek.storage.config import LogConfig
+from odradek.storage.log.log import PartitionLog
 from odradek.storage.producers.entry import Origin
 from tests.support.data_rig import EIO, NODE, NOW_MS, Rig, batch
 
 E = ErrorCode
 TOPIC, BROKER = 2, 4
+LOGS_PER_SLICE = ROLE_CHANGES_PER_SLICE // OPEN_LOG_COST
 
 
 class Listener:
@@ -258,3 +262,75 @@ async def test_close_ends_all_leader_terms(tmp_path: Path) -> None:
     rig.topic("t", 2)
     rig.partitions.close()
     assert rig.partitions.led("t") == []
+
+
+async def finished(rig: Rig) -> None:
+    """Wait until all changes of the metadata are applied."""
+    while rig.tasks:
+        await rig.tasks.pop()
+
+
+async def test_partitions_of_coordinators_are_opened_before_earlier_changes(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.partitions.listen("__consumer_offsets", Listener())
+    rig.topic("large", 4 * LOGS_PER_SLICE)
+    rig.topic("__consumer_offsets", 2 * LOGS_PER_SLICE, number=101)
+    await finished(rig)
+    opened = [topic for topic, _ in rig.logs.logs]
+    assert len(opened) == 6 * LOGS_PER_SLICE
+    assert opened[LOGS_PER_SLICE : 3 * LOGS_PER_SLICE] == ["__consumer_offsets"] * 2 * LOGS_PER_SLICE
+
+
+async def test_slice_ends_early_when_the_disk_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(tmp_path)
+    create = rig.logs.create
+
+    def slow(*arguments: Any) -> PartitionLog:
+        rig.clock.now_ms += SLICE_US_MAX // 2_000 + 1
+        return create(*arguments)
+
+    monkeypatch.setattr(rig.logs, "create", slow)
+    rig.topic("t", 5)
+    assert rig.partitions.count == 2
+    await finished(rig)
+    assert rig.partitions.count == 5
+
+
+async def test_logs_of_a_deleted_topic_are_deleted_in_slices(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    topic_id = rig.topic("t", 3 * LOGS_PER_SLICE)
+    await finished(rig)
+    partitions = list(rig.partitions)
+    rig.play(RemoveTopicRecord(topic_id=topic_id))
+    assert rig.partitions.count == 0
+    assert len(rig.logs.deleted) == LOGS_PER_SLICE
+    await finished(rig)
+    assert rig.logs.deleted == [("t", index) for index in range(3 * LOGS_PER_SLICE)]
+    assert [partition.role for partition in partitions] == [Role.DELETED] * 3 * LOGS_PER_SLICE
+
+
+async def test_topic_created_while_logs_of_the_former_topic_remain_has_new_logs(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t", 3 * LOGS_PER_SLICE)
+    await finished(rig)
+    for number in (101, 102):
+        former = rig.partitions.get("t", 0)
+        assert former is not None
+        rig.play(RemoveTopicRecord(topic_id=former.topic_id))
+        rig.topic("t", 3 * LOGS_PER_SLICE, number=number)
+        assert rig.partition("t", 3 * LOGS_PER_SLICE - 1).topic_id == UUID(int=number)
+        assert rig.partition().topic_id == UUID(int=number)
+    await finished(rig)
+    assert len(rig.logs.deleted) == 3 * LOGS_PER_SLICE + 2
+    assert {partition.log.topic_id for partition in rig.partitions} == {UUID(int=102)}
+    assert len(rig.logs.logs) == 3 * LOGS_PER_SLICE
+
+
+async def test_close_deletes_the_logs_of_deleted_topics(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    topic_id = rig.topic("t", 3 * LOGS_PER_SLICE)
+    await finished(rig)
+    rig.play(RemoveTopicRecord(topic_id=topic_id))
+    rig.partitions.close()
+    assert rig.logs.logs == {}
+    await finished(rig)

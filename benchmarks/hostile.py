@@ -21,19 +21,17 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 
 from benchmarks.floods import Broker
-from odradek.protocol.codec import encode
-from odradek.protocol.generation.measuring import element_classes, instance
 from odradek.protocol.messages import request_class
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
-from odradek.protocol.schema import field_rows
-from tests.support.raw_client import RawClient, encode_request
+from tests.support.hostile_values import array_paths, huge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from odradek.protocol.schema import FieldRow, Message
+    from odradek.protocol.schema import Message
+    from tests.support.hostile_values import HugeArray
+    from tests.support.raw_client import RawClient
 
-ELEMENTS_MAX: Final = 1_000_000
 IDLE_SECONDS: Final = 3.0
 RESPONSE_SECONDS_MAX: Final = 120.0
 WITNESS_PAUSE_SECONDS: Final = 0.002
@@ -41,44 +39,12 @@ SMALL: Final = ApiVersionsRequest("hostile", "1")
 
 
 @dataclass(frozen=True)
-class Case:
-    """One huge request: the array of `path` has `count` elements."""
-
-    path: str
-    count: int
-    frame: bytes
-
-
-@dataclass(frozen=True)
 class Row:
-    case: Case
+    case: HugeArray
     longest_ms: float
     seconds: float
     growth_mib: float
     outcome: str
-
-
-def array_paths(cls: type[Message], version: int) -> Iterator[tuple[FieldRow, ...]]:
-    """Yield the path to each array of `cls` in this version, of structs or of plain values."""
-    for path in ((), *element_classes(cls)):
-        if path and not all(row.in_version(version) for row in path):
-            continue
-        struct = path[-1].struct if path else cls
-        assert struct is not None
-        if path:
-            yield path
-        for row in field_rows(struct):
-            if row.is_array and row.struct is None and row.in_version(version):
-                yield (*path, row)
-
-
-def huge(cls: type[Message], version: int, path: tuple[FieldRow, ...], size: int) -> Case:
-    """Return a request whose last array of `path` has as many elements as fit in `size` bytes."""
-    one = len(encode(instance(cls, version, path, 1), version))
-    two = len(encode(instance(cls, version, path, 2), version))
-    count = max(2, min(ELEMENTS_MAX, size // max(1, two - one)))
-    request = instance(cls, version, path, count)
-    return Case(".".join(row.name for row in path), count, encode_request(request, version, 1, "hostile"))
 
 
 def exchange(address: tuple[str, int], frame: bytes) -> str:
@@ -132,7 +98,7 @@ class Witness:
         self._client.close()
 
 
-async def run_case(broker: Broker, witness: Witness, case: Case) -> Row:
+async def run_case(broker: Broker, witness: Witness, case: HugeArray) -> Row:
     memory_mib, began_s = broker.resident_mib, time.perf_counter()
     await asyncio.sleep(10 * WITNESS_PAUSE_SECONDS)  # the witness waited while this process made the request
     witness.take_longest_ms()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.floods import Broker
-from benchmarks.hostile import SMALL, Witness, array_paths, exchange, huge, run_case, served
+from benchmarks.hostile import SMALL, Witness, exchange, run_case, served
 from odradek.broker.dispatch.request_limits import CHARGE_BYTES_MAX
 from odradek.protocol.batch import build_batch
 from odradek.protocol.errors import ErrorCode
@@ -17,6 +17,7 @@ from odradek.protocol.messages.list_offsets import ListOffsetsPartition, ListOff
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.primitives import unsigned_varint
+from tests.support.hostile_values import array_paths, huge
 from tests.support.raw_client import RawClient, encode_request
 
 if TYPE_CHECKING:

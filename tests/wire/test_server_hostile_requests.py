@@ -5,69 +5,26 @@ the bytes that it held for the connection.
 """
 
 import asyncio
-import dataclasses
 import random
 import struct
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import structlog
 
 from odradek.broker.dispatch.table import API_TABLE
 from odradek.broker.requests.api import AnyApi
-from odradek.protocol.batch import build_batch
 from odradek.protocol.codec import encode, request_header_version
-from odradek.protocol.errors import Unencodable
 from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.metadata import MetadataRequest
-from odradek.protocol.schema import Message, Struct
+from tests.support.hostile_values import encodable
 from tests.support.running_node import RunningNode, running
 
 ROUNDS: Final = 8
 """Requests per API and version."""
 TIMEOUT_S: Final = 20
-NUMBERS: Final = (-(2**31), -2, -1, 0, 1, 2, 7, 100, 2**31 - 1)
-TEXTS: Final = ("", "t", "missing", ".", "..", "../../etc/passwd", "a b", "é" * 200, "__transaction_state", "x" * 300)
-
-
-def invalid(kind: type[Struct], rng: random.Random, depth: int = 0) -> Any:
-    """Generate a message with values that no client sends. Some fields keep their defaults."""
-    message: Any = kind()
-    hints = {field.name: str(field.type) for field in dataclasses.fields(message)}
-    for name, hint in hints.items():
-        if name == "unknown_tagged_fields" or rng.random() < 0.3:
-            continue
-        value = invalid_value(kind, hint, rng, depth)
-        if value is not None:
-            setattr(message, name, value)
-    return message
-
-
-def invalid_value(kind: type[Struct], hint: str, rng: random.Random, depth: int) -> Any:
-    inner = hint.removesuffix(" | None")
-    if inner.startswith("list["):
-        item = inner[5:-1]
-        values = [invalid_value(kind, item, rng, depth + 1) for _ in range(rng.choice((0, 1, 3)))]
-        return [value for value in values if value is not None]
-    if inner == "int":
-        return rng.choice(NUMBERS)
-    if inner == "str":
-        return rng.choice(TEXTS)
-    if inner == "bool":
-        return rng.random() < 0.5
-    if inner == "UUID":
-        return uuid.UUID(int=rng.choice((0, 1, 2**127)))
-    if "Buffer" in inner or "bytes" in inner:
-        return rng.choice((b"", b"\x00" * 70, batch(), batch()[:-3], batch()[:40] + b"\xff" + batch()[41:]))
-    nested = getattr(__import__(kind.__module__, fromlist=[inner]), inner, None)
-    return invalid(nested, rng, depth + 1) if isinstance(nested, type) and depth < 6 else None
-
-
-def batch() -> bytes:
-    return build_batch([(b"k", b"v", 1_700_000_000_000, ())])
 
 
 def bodies(api: AnyApi, version: int, rng: random.Random) -> Iterator[bytes]:
@@ -84,16 +41,6 @@ def bodies(api: AnyApi, version: int, rng: random.Random) -> Iterator[bytes]:
                 yield body[:position] + rng.randbytes(rng.randrange(1, 9)) + body[position + 1 :]
             case _:
                 yield rng.randbytes(rng.randrange(200))
-
-
-def encodable(kind: type[Message], version: int, rng: random.Random) -> bytes:
-    """Generate a message that `version` can encode. Repeat while a field or a value does not fit that version."""
-    for _ in range(50):
-        try:
-            return encode(invalid(kind, rng), version)
-        except (Unencodable, struct.error, ValueError, OverflowError, TypeError):
-            continue
-    return encode(kind(), version)
 
 
 def frame(api: AnyApi, version: int, body: bytes) -> bytes:

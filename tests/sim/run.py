@@ -14,6 +14,7 @@ import structlog
 from tests.sim.checkers.all_checkers import run_checkers
 from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.cluster.cluster import Cluster
+from tests.sim.cluster.late_login import login_of
 from tests.sim.cluster.node_config import ROOT
 from tests.sim.environment.loop import SimLoop
 from tests.sim.environment.network import Latency, Network
@@ -165,6 +166,7 @@ class Run:
             note=lambda line: loop.trace.add(loop.steps, loop.time(), "agreed", line),
         )
         self.cluster.monitor = self.monitor
+        loop.network.log_in = login_of(options.seed)
         if options.compaction is not None:
             self.monitor.compaction.retention_ms = options.compaction.retention_ms
         if not any(fault.kind == "clock" for fault in options.faults):

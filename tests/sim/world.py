@@ -24,6 +24,9 @@ COMPACTED: Final = (*COORDINATED, TABLE)
 METADATA: Final = "__cluster_metadata"
 HOST_FORM: Final = "broker-{}.sim"
 PORT: Final = 9092
+"""Port of the listener for clients."""
+INTERNAL_PORT: Final = PORT + 2_000
+"""Port of the listener for brokers and controllers, on which nodes authenticate."""
 
 
 def host_name(number: int) -> str:

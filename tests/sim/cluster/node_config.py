@@ -1,10 +1,12 @@
 """Configuration of simulated nodes: small segments, few coordinator partitions, short time-outs."""
 
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.config.properties import PROPERTIES
 from odradek.broker.config.sources import load
-from tests.sim.world import PORT, host_name
+from odradek.protocol.sasl.cluster_secret import ClusterSecret
+from tests.sim.world import INTERNAL_PORT, PORT, host_name
 
 if TYPE_CHECKING:
     from odradek.broker.config.properties import Config
@@ -15,6 +17,13 @@ if TYPE_CHECKING:
 ROOT: Final = "/data"
 WATERMARKS: Final = f"{ROOT}/replication-offset-checkpoint"
 CLUSTER_ID: Final = "c2ltdWxhdGVkY2x1c3Rlcg"
+SECRET: Final = b"secret of the simulated cluster, with over 32 bytes"
+"""Content of the file that cluster.secret.file names."""
+
+
+def cluster_secret(seed: int, user: str) -> ClusterSecret:
+    """Return the secret for `user`. Its nonces have a random stream of their own."""
+    return ClusterSecret(SECRET, Random(f"nonces of {user}, seed {seed}").getrandbits)
 
 
 def make_config(options: "Options", number: int, incarnation: int = 1) -> "Config":
@@ -22,8 +31,9 @@ def make_config(options: "Options", number: int, incarnation: int = 1) -> "Confi
     settings: dict[str, Any] = {
         "log.dirs": ROOT,
         "node.id": number,
-        "listeners": f"PLAINTEXT://0.0.0.0:{PORT}",
-        "advertised.listeners": f"PLAINTEXT://{host_name(number)}:{PORT}",
+        "listeners": f"PLAINTEXT://0.0.0.0:{PORT},INTERNAL://0.0.0.0:{INTERNAL_PORT}",
+        "advertised.listeners": f"PLAINTEXT://{host_name(number)}:{PORT},INTERNAL://{host_name(number)}:{INTERNAL_PORT}",
+        "inter.broker.listener.name": "INTERNAL",
         "auto.create.topics.enable": "false",
         "log.segment.bytes": options.segment_bytes,
         "log.index.interval.bytes": options.index_interval_bytes,
@@ -81,7 +91,7 @@ def _compaction_settings(compaction: "CompactionOptions") -> dict[str, Any]:
 
 
 def _cluster_settings(options: "Options") -> dict[str, Any]:
-    voters = ",".join(f"{number}@{host_name(number)}:{PORT}" for number in range(1, options.voters + 1))
+    voters = ",".join(f"{number}@{host_name(number)}:{INTERNAL_PORT}" for number in range(1, options.voters + 1))
     return {
         "controller.quorum.voters": voters,
         "odradek.cluster.id": CLUSTER_ID,

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from dataclasses import dataclass
 from random import Random
@@ -93,6 +93,8 @@ class Network:
         """Number of sent requests by API key."""
         self.on_fault: Callable[[FrameFault, int, bytes], None] | None = None
         self.on_late_delivery: Callable[[bytes], None] | None = None
+        self.log_in: Callable[[SimTransport, int], Awaitable[None]] | None = None
+        """Authenticate a new connection to a port before a delayed frame arrives on it, as its sender did."""
         self._loop: SimLoop | None = None
         self._listeners: dict[tuple[str, int], SimServer] = {}
         self._connections: dict[int, tuple[SimTransport, SimTransport]] = {}
@@ -326,7 +328,9 @@ class Network:
     async def _send_ghost(self, frame: bytes, host: str, port: int) -> None:
         try:
             transport, _ = await self.connect(asyncio.Protocol, host, port)
-        except ConnectionRefusedError:
+            if self.log_in is not None:
+                await self.log_in(transport, port)
+        except ConnectionError:
             return  # the node is down, so the frame is lost
         if self.on_late_delivery is not None:
             self.on_late_delivery(frame)

@@ -15,6 +15,7 @@ from tests.sim.options.run_options import generate_options
 from tests.sim.result import Result
 from tests.sim.run import run_seed
 from tests.sim.transition_coverage import Cell, report, since, unmet, visits
+from tests.support.hostile_attack import KINDS
 
 PROCESSES: Final = 2
 SEEDS_PER_PROCESS: Final = 50
@@ -96,6 +97,9 @@ REACHABLE_BY_MANY_TABLES: Final = (
     "marker of a compacted topic cleaned away",
 )
 """Rare events of these runs: a run is short, and only single-broker runs remove tombstones and markers in that time."""
+REACHABLE_BY_HOSTILE_CLIENTS: Final = tuple(f"hostile: {kind}" for kind in KINDS)
+"""Attacks that reach a broker, in runs with a hostile client."""
+REACHABILITY_HOSTILE_MIN: Final = 10
 REACHABILITY_TABLES_MIN: Final = 15
 REACHABILITY_MANY_TABLES_MIN: Final = 150
 REACHABILITY_COMPACTION_MIN: Final = 40
@@ -123,6 +127,7 @@ class Campaign:
         self.group_seeds = 0
         self.compaction_seeds = 0
         self.table_seeds = 0
+        self.hostile_seeds = 0
         self.operations = 0
         self.transactions = 0
         self.faults = 0
@@ -135,6 +140,7 @@ class Campaign:
         self.group_seeds += result.groups
         self.compaction_seeds += result.compaction
         self.table_seeds += result.table
+        self.hostile_seeds += result.hostile
         self.operations += result.operations
         self.transactions += result.transactions
         self.faults += result.faults
@@ -171,6 +177,8 @@ class Campaign:
         if self.table_seeds >= REACHABILITY_TABLES_MIN:
             expected += REACHABLE_BY_TABLES
             expected += REACHABLE_BY_MANY_TABLES if self.table_seeds >= REACHABILITY_MANY_TABLES_MIN else ()
+        if self.hostile_seeds >= REACHABILITY_HOSTILE_MIN:
+            expected += REACHABLE_BY_HOSTILE_CLIENTS
         rare = self.group_seeds >= REACHABILITY_RARE_EVENTS_MIN
         events = unmet(self.cells, rare=rare) if self.group_seeds >= REACHABILITY_EVENTS_MIN else []
         return [name for name in expected if not self.counters.get(name)] + events
@@ -179,7 +187,8 @@ class Campaign:
         rate = self.seeds / max(self.wall_seconds, 1e-9)
         return (
             f"{self.seeds} seeds ({self.cluster_seeds} of several brokers, {self.group_seeds} with groups, "
-            f"{self.compaction_seeds} with compaction, {self.table_seeds} with a compacted topic), "
+            f"{self.compaction_seeds} with compaction, {self.table_seeds} with a compacted topic, "
+            f"{self.hostile_seeds} with a hostile client), "
             f"{len(self.failed)} failed, {rate:.2f}/s ({rate * 3600:.0f}/h), {self.operations} operations, "
             f"{self.transactions} transactions, {self.faults} faults, {self.virtual_seconds / 3600:.2f} virtual hours"
         )
@@ -192,6 +201,7 @@ class Campaign:
             *((*REACHABLE_BY_GROUPS, *REACHABLE_BY_GROUPS_OF_CLUSTERS) if self.group_seeds else ()),
             *((*REACHABLE_BY_COMPACTION, *REACHABLE_BY_COMPACTION_OF_CLUSTERS) if self.compaction_seeds else ()),
             *((*REACHABLE_BY_TABLES, *REACHABLE_BY_MANY_TABLES) if self.table_seeds else ()),
+            *(REACHABLE_BY_HOSTILE_CLIENTS if self.hostile_seeds else ()),
         )
         lines += [f"  {self.counters.get(name, 0):>7}  {name}" for name in named]
         lines += [f"  {count:>7}  {name}" for name, count in sorted(self.counters.items()) if name not in named]

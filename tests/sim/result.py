@@ -30,6 +30,7 @@ class Result:
     groups: bool = False
     compaction: bool = False
     table: bool = False
+    hostile: bool = False
     cells: dict[Cell, int] = field(default_factory=dict)
     history: History | None = field(default=None, repr=False)
     trace: Trace | None = field(default=None, repr=False)

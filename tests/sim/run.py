@@ -16,6 +16,7 @@ from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.cluster.cluster import Cluster
 from tests.sim.cluster.late_login import login_of
 from tests.sim.cluster.node_config import ROOT
+from tests.sim.environment.links import HOSTILE
 from tests.sim.environment.loop import SimLoop
 from tests.sim.environment.network import Latency, Network
 from tests.sim.environment.trace import Trace
@@ -39,12 +40,13 @@ from tests.sim.options.run_options import (
 )
 from tests.sim.result import Result
 from tests.sim.watchers.monitor import Monitor
+from tests.sim.workloads.hostile import HostileClient
 from tests.sim.workloads.producers import CLASSIC, TV2_DIALECT, Dialect, IdempotentProducer, PlainProducer, Producer
 from tests.sim.workloads.readers import Poller, Reader
 from tests.sim.workloads.session_reader import SessionReader
 from tests.sim.workloads.transactions import STEADY, Behavior, TransactionalProducer
 from tests.sim.world import TABLE, TOPIC, World
-from tests.support import invariants
+from tests.support import hostile_attack, invariants
 from tests.support.pure_decisions import decisions_checked
 
 RESOLVE_SECONDS_MAX: Final = 60.0
@@ -120,6 +122,7 @@ def _run(loop: SimLoop, rng: Random, options: Options, *, started: float, keep: 
         groups=options.groups is not None,
         compaction=options.compaction is not None,
         table=options.compaction is not None and options.compaction.table is not None,
+        hostile=options.hostile is not None,
         history=world.history if keep else None,
         trace=trace if keep else None,
     )
@@ -180,6 +183,7 @@ class Run:
         self.groups = Groups(self.world)
         self.producers: list[tuple[IdempotentProducer | PlainProducer | TransactionalProducer, int]] = []
         self.session_reader = SessionReader(self.world, "session", self.rng.choice((READ_COMMITTED, READ_UNCOMMITTED)))
+        self.hostile = None if options.hostile is None else HostileClient(self.world, options.hostile)
         self.findings: list[str] = []
 
     # ---- phases -----------------------------------------------------------------------------------------------------
@@ -248,6 +252,10 @@ class Run:
         await self.inspector.create_topic(self.options.partitions)
         if self._table is not None:
             await self.inspector.create_topic(1, name=TABLE, configs=self._table.configs)
+        if self.hostile is not None:
+            await self.inspector.create_topic(1, name=hostile_attack.TOPIC)
+            compacted = {"cleanup.policy": "compact"}
+            await self.inspector.create_topic(1, name=hostile_attack.COMPACTED_TOPIC, configs=compacted)
         await self.inspector.find_coordinators(self.transactional_ids)
         await self.groups.set_up(self.inspector)
         if not self.options.overflow:
@@ -280,6 +288,8 @@ class Run:
             Poller(world, "poller"),
         ]
         background = [loop.spawn(f"c:{helper.name}", helper.run(), helper.name) for helper in helpers]
+        if self.hostile is not None:
+            background.append(loop.spawn(HOSTILE, self.hostile.run(), "hostile client"))
         workers = [
             loop.spawn(f"c:{producer.name}", producer.run(count), producer.name) for producer, count in self.producers
         ]
@@ -398,6 +408,7 @@ class Run:
         evidence = collect(
             self.world, self.injector, described, self.findings, self.convergence.ends, self.groups.final
         )
+        evidence.hostile = [] if self.hostile is None else self.hostile.requests
         findings = run_checkers(evidence)
         count_reached(self.world, evidence)
         if self.options.lossy:

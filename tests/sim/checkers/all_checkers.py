@@ -6,6 +6,7 @@ from typing import Final
 from tests.sim.checkers import groups, simple_consumers
 from tests.sim.checkers.coordination import check_coordinator_log, check_grammar, check_markers, check_timeouts
 from tests.sim.checkers.evidence import Evidence
+from tests.sim.checkers.hostile import check_hostile
 from tests.sim.checkers.records import (
     check_acknowledged,
     check_order,
@@ -41,11 +42,14 @@ CHECKERS: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     check_producer_state,
     check_transaction_state,
     check_agreement,
+    check_hostile,
     *groups.CHECKERS,
     *simple_consumers.CHECKERS,
 )
-LOSSY_RUN_CHECKERS: Final = (check_producer_state, check_transaction_state)
-"""Checkers that apply even after power cuts without flushing: the state of a broker matches its files."""
+LOSSY_RUN_CHECKERS: Final = (check_producer_state, check_transaction_state, check_hostile)
+"""Checkers that apply even after power cuts without flushing: the state of a broker matches its files, and no broker
+carries out a forged request.
+"""
 FINDINGS_MAX: Final = 20
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from tests.sim.checkers.batches import Batch
 from tests.sim.checkers.coordinator_log import Entry
 from tests.sim.checkers.group_log import Committed, Owned, Place
+from tests.sim.checkers.hostile import HostileRequest
 from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.history import History, Operation, Partition
 from tests.sim.world import LateFrame
@@ -86,6 +87,8 @@ class Evidence:
     """Processes of clients that may resend a written record without a sequence number, or with a new producer epoch."""
     replicas: list[Replicas] = field(default_factory=list)
     groups: GroupEvidence | None = None
+    hostile: list[HostileRequest] = field(default_factory=list)
+    """Requests of the hostile client."""
     counters: dict[str, int] = field(default_factory=dict)
 
     def count(self, name: str, by: int = 1) -> None:

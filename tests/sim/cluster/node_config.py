@@ -49,6 +49,8 @@ def make_config(options: "Options", number: int, incarnation: int = 1) -> "Confi
         "odradek.initial.transaction.version": options.transaction_version,
         "odradek.log.level": "error",
     }
+    if options.hostile is not None and options.hostile.creates_topics:
+        settings["auto.create.topics.enable"] = "true"
     if options.groups is not None:
         settings |= _group_settings(options.groups)
         if options.groups.size_max and (incarnation > 1 or number % 2 == 0):

@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 
 CLIENTS: Final = "clients"
 """The host of all clients."""
+HOSTILE: Final = "hostile.sim"
+"""The host of the hostile client. Faults of links and frames do not affect it."""
 HOST_SUFFIX: Final = "#"
 
 Link = tuple[str, str]
 
 
 def host_of(node: str) -> str:
-    """Return the host of an incarnation of a node (`broker-1.sim#3`). All other names are clients."""
+    """Return the host of an incarnation of a node (`broker-1.sim#3`). Other names, except HOSTILE, are clients."""
+    if node == HOSTILE:
+        return HOSTILE
     host, separator, _ = node.partition(HOST_SUFFIX)
     return host if separator else CLIENTS
 

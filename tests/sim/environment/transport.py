@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.sim.environment.links import HOSTILE
+
 if TYPE_CHECKING:
     from tests.sim.environment.loop import SimLoop
     from tests.sim.environment.network import Network
@@ -118,7 +120,7 @@ class Pipe:
     def send(self, data: bytes) -> None:
         if self.broken:
             return
-        if not self.network.framed:
+        if not self.network.framed or HOSTILE in self.link:
             self._travel(data)
             return
         self._partial += data

@@ -12,6 +12,7 @@ from tests.sim.faults.small_limits import generate_limits, generate_log_tail
 from tests.sim.options.cluster_options import generate_cluster
 from tests.sim.options.compaction_options import CompactionOptions, generate_compaction
 from tests.sim.options.group_options import GroupOptions, generate_groups
+from tests.sim.options.hostile_options import HostileOptions, generate_hostile
 
 KILL, FLUSH, LOOSE = "process kills only", "flush before acknowledge", "power cuts without flushing"
 DEFAULT_ID_EXPIRATION_MS: Final = 7 * 24 * 3600 * 1000
@@ -74,6 +75,7 @@ class Options:
     """State of one broker after the faults: empty (running), `dead` (stopped), or `cut` (isolated)."""
     groups: GroupOptions | None = None
     compaction: CompactionOptions | None = None
+    hostile: HostileOptions | None = None
 
     @property
     def flush(self) -> bool:
@@ -97,6 +99,7 @@ class Options:
             f"overflow {'on' if self.overflow else 'off'}, "
             f"{'' if self.groups is None else self.groups.describe() + ', '}"
             f"{'' if self.compaction is None else self.compaction.describe() + ', '}"
+            f"{'' if self.hostile is None else self.hostile.describe() + ', '}"
             f"faults: {', '.join(fault.kind for fault in self.faults)}"
         )
 
@@ -108,10 +111,12 @@ def generate_options(
     brokers: int | None = None,
     pairs: bool = False,
     groups: bool | None = None,
+    hostile: bool | None = None,
 ) -> Options:
     """Return the options of a seed.
 
-    A test may fix the size, the durability of a single broker (and with it the kinds of faults), and the use of groups.
+    A test may fix the size, the durability of a single broker (and with it the kinds of faults), the use of groups, and
+    the presence of a hostile client.
     """
     cluster_rng = Random(seed * 104_729 + 5)
     sampled = cluster_rng.choices(*BROKERS)[0] if brokers is None else brokers
@@ -120,6 +125,7 @@ def generate_options(
         generate_cluster(cluster_rng, options, sampled, pairs=pairs)
     generate_groups(options, wanted=groups)
     generate_compaction(options)
+    generate_hostile(options, wanted=hostile)
     options.limits |= generate_log_tail(Random(seed * 49_979_687 + 3))
     return options
 

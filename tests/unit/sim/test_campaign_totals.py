@@ -4,8 +4,10 @@ from dataclasses import replace
 
 from tests.sim.campaign import (
     REACHABILITY_EVENTS_MIN,
+    REACHABILITY_HOSTILE_MIN,
     REACHABILITY_MANY_TABLES_MIN,
     REACHABILITY_TABLES_MIN,
+    REACHABLE_BY_HOSTILE_CLIENTS,
     REACHABLE_BY_MANY_TABLES,
     REACHABLE_BY_TABLES,
     Campaign,
@@ -43,6 +45,14 @@ def test_rare_compaction_events_are_required_of_long_campaigns_only() -> None:
         assert required == (set(REACHABLE_BY_TABLES) if seed >= REACHABILITY_TABLES_MIN else set())
         campaign.add(replace(result(seed, {}), table=True))
     assert set(REACHABLE_BY_MANY_TABLES) <= set(campaign.unreached())
+
+
+def test_campaign_requires_each_kind_of_attack_once_enough_seeds_have_a_hostile_client() -> None:
+    campaign = Campaign()
+    for seed in range(REACHABILITY_HOSTILE_MIN):
+        assert not set(campaign.unreached()) & set(REACHABLE_BY_HOSTILE_CLIENTS)
+        campaign.add(replace(result(seed, {}), hostile=True))
+    assert set(REACHABLE_BY_HOSTILE_CLIENTS) <= set(campaign.unreached())
 
 
 def test_since_counts_visits_after_the_start_of_a_run() -> None:

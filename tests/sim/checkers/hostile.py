@@ -1,0 +1,37 @@
+"""I17: no broker carries out a forged request, and each request of a hostile client ends."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tests.sim.checkers.evidence import Evidence
+
+RESPONDED, CLOSED = "responded", "closed the connection"
+UNANSWERED: Final = "neither responded nor closed the connection"
+UNREACHABLE: Final = "not reached"
+"""The broker was down, or failed, or no response was due."""
+
+
+@dataclass(slots=True)
+class HostileRequest:
+    """One attack of a hostile client on one broker."""
+
+    kind: str
+    what: str
+    broker: str
+    outcome: str = UNREACHABLE
+    carried_out: bool = False
+    """True if a response shows that the broker carried out a request that it must refuse."""
+
+
+def check_hostile(evidence: "Evidence") -> Iterator[str]:
+    """I17: brokers respond to each hostile request or close the connection, and carry out no forged request.
+
+    Exceptions and failures of the broker are findings of their own, for requests of any client.
+    """
+    for request in evidence.hostile:
+        if request.outcome == UNANSWERED:
+            yield f"I17 {request.broker} {UNANSWERED} of a hostile client: {request.kind}, {request.what}"
+        if request.carried_out:
+            yield f"I17 {request.broker} carried out a request of a hostile client: {request.kind}, {request.what}"

@@ -6,6 +6,8 @@ Behavior:
 * The response is sent when each marker is committed in each of its partitions, or has failed there.
 * A marker is also written if the partition has no open transaction of the producer: a coordinator that did not receive
   the response retries.
+* A request with more than MARKERS_PER_PART markers and partitions is handled in parts, and other connections are served
+  in between. All parts are appended before the first one is awaited.
 * A listener for clients alone serves it for ABORT of a hanging transaction: the transaction is open in the partition,
   its producer epoch and coordinator epoch are those in the request, and no coordinator knows it.
 
@@ -21,14 +23,16 @@ Version notes:
   checked (KIP-1228).
 """
 
-from collections.abc import Awaitable, Sequence
+from asyncio import Future, get_running_loop, sleep
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, Ordered
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import when_done
 from odradek.broker.requests.listener import BROKER, CLIENT
+from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation
 from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -41,22 +45,75 @@ from odradek.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
+MARKERS_PER_PART: Final = 200
+"""Maximum markers and partitions that are appended between two turns of the event loop. A marker takes about 25 µs."""
+PARTS: Final = Splitting(
+    ("markers", "topics", "partition_indexes"), ("markers", "topics", "partitions"), MARKERS_PER_PART
+)
+_Written = tuple[WriteTxnMarkersRequest, int, Future[MarkerResults]]
+"""Part of a request, the number of its first outer elements that the part before it shares, and its results."""
+
 
 def handle(
     context: BrokerRequestContext, request: WriteTxnMarkersRequest
-) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse]:
+) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse] | Ordered[WriteTxnMarkersResponse]:
     may_write = context.allowed_on_cluster(AclOperation.ALTER) or context.allowed_on_cluster(
         AclOperation.CLUSTER_ACTION
     )
+    is_broker = BROKER in context.session.roles
+    if PARTS.is_large(request):
+        context.encode_in_slices = True
+        if not may_write:
+            return Ordered(_refuse_parts(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        if not is_broker:
+            return Ordered(_refuse_parts(context, request, ErrorCode.INVALID_REQUEST))
+        return Ordered(_write_parts(context, request))
     if not may_write:
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     markers = [_marker(marker) for marker in request.markers]
-    if BROKER not in context.session.roles:
+    if not is_broker:
         return _abort_hanging(context, request, markers)
     written = context.broker.markers.write(markers)
     if written.done():
         return _response(context, request, written.result())
     return when_done(lambda: _response(context, request, written.result()), written)
+
+
+async def _write_parts(
+    context: BrokerRequestContext, request: WriteTxnMarkersRequest
+) -> Awaitable[WriteTxnMarkersResponse | None] | None:
+    """Append the markers in parts. If the connection closes, drop the parts that remain: the coordinator retries."""
+    written: list[_Written] = []
+    for part, shared in PARTS.parts(request):
+        if context.session.closed:
+            return None
+        markers = [_marker(marker) for marker in part.markers]
+        written.append((part, shared, context.broker.markers.write(markers)))
+        await sleep(0)
+    return _joined(context, written)
+
+
+async def _refuse_parts(
+    context: BrokerRequestContext, request: WriteTxnMarkersRequest, error: ErrorCode
+) -> Awaitable[WriteTxnMarkersResponse | None] | None:
+    return _joined(context, _refused_parts(request, error))
+
+
+def _refused_parts(request: WriteTxnMarkersRequest, error: ErrorCode) -> Iterator[_Written]:
+    for part, shared in PARTS.parts(request):
+        refused: Future[MarkerResults] = get_running_loop().create_future()
+        refused.set_result(_results(part, error))
+        yield part, shared, refused
+
+
+async def _joined(context: BrokerRequestContext, parts: Iterable[_Written]) -> WriteTxnMarkersResponse | None:
+    whole = WriteTxnMarkersResponse()
+    for part, shared, results in parts:
+        PARTS.join(whole, _response(context, part, await results), shared)
+        await sleep(0)
+        if context.session.closed:
+            return None
+    return whole
 
 
 async def _abort_hanging(
@@ -68,10 +125,11 @@ async def _abort_hanging(
 def refuse(
     context: BrokerRequestContext, request: WriteTxnMarkersRequest, error: ErrorCode, message: str | None
 ) -> WriteTxnMarkersResponse:
-    results: list[dict[TopicPartition, ErrorCode]] = [
-        dict.fromkeys(_marker(marker).partitions, error) for marker in request.markers
-    ]
-    return _response(context, request, results)
+    return _response(context, request, _results(request, error))
+
+
+def _results(request: WriteTxnMarkersRequest, error: ErrorCode) -> MarkerResults:
+    return [dict.fromkeys(_marker(marker).partitions, error) for marker in request.markers]
 
 
 def _marker(marker: WritableTxnMarker) -> Marker:

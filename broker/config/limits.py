@@ -72,6 +72,11 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The request is handled in parts, and other connections are served in between.",
         ),
         Limit(
+            "broker.apis.write_txn_markers.MARKERS_PER_PART",
+            "markers and partitions per turn of the event loop",
+            "The request is handled in parts. On a listener for clients alone: INVALID_REQUEST.",
+        ),
+        Limit(
             "broker.fetch.sessions.PARTITIONS_PER_SESSION_MAX",
             "partitions per fetch session",
             "The consumer receives no session, and sends full fetches.",

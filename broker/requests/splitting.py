@@ -29,25 +29,27 @@ class Splitting:
 
     request: tuple[str, ...]
     response: tuple[str, ...]
+    size: int = ELEMENTS_PER_PART
+    """Maximum elements per part."""
 
     def is_large(self, request: Any) -> bool:
-        """Return True if the request has more than ELEMENTS_PER_PART elements."""
+        """Return True if the request has more elements than one part."""
         count = 0
         for _, elements in self._runs(request):
             count += 1 + len(elements or ())
-            if count > 1 + ELEMENTS_PER_PART:
+            if count > 1 + self.size:
                 return True
         return False
 
     def parts(self, request: Any) -> Iterator[tuple[Any, int]]:
-        """Yield (part, shared). Each part has at most ELEMENTS_PER_PART elements.
+        """Yield (part, shared). Each part has at most `size` elements.
 
         The first `shared` outer elements of the part, one inside the other, are the last ones of the part before it.
         """
         part = _Part(request, self.request)
         for chain, elements in self._runs(request):
             size = 1 + len(elements or ())
-            if part.count and part.count + size > 1 + ELEMENTS_PER_PART:
+            if part.count and part.count + size > 1 + self.size:
                 yield part.request, part.shared
                 part = _Part(request, self.request, part.chain)
             part.add(chain, elements)
@@ -59,8 +61,8 @@ class Splitting:
         if not elements:
             yield (), elements
         elif level == len(self.request) - 1:
-            for position in range(0, len(elements), ELEMENTS_PER_PART):
-                yield (), elements[position : position + ELEMENTS_PER_PART]
+            for position in range(0, len(elements), self.size):
+                yield (), elements[position : position + self.size]
         else:
             for element in elements:
                 for chain, innermost in self._runs(element, level + 1):
@@ -68,7 +70,8 @@ class Splitting:
 
     def join(self, whole: Any, part: Any, shared: int) -> None:
         """Append the results of `part` to `whole`, the response so far."""
-        whole.throttle_time_ms = max(whole.throttle_time_ms, part.throttle_time_ms)
+        if hasattr(whole, "throttle_time_ms"):
+            whole.throttle_time_ms = max(whole.throttle_time_ms, part.throttle_time_ms)
         for name, nested in pairwise((*self.response, "")):
             results, more = getattr(whole, name), getattr(part, name)
             if not (shared and nested and results and more and _are_of_one_element(results[-1], more[0], nested)):

@@ -8,6 +8,8 @@ Behavior:
   the response retries.
 * A request with more than MARKERS_PER_PART markers and partitions is handled in parts, and other connections are served
   in between. All parts are appended before the first one is awaited.
+* A marker whose producer epoch is below the one of the partition is not written, and counts as written, if no
+  transaction of the producer is open there. Kafka responds with INVALID_PRODUCER_EPOCH.
 * A listener for clients alone serves it for ABORT of a hanging transaction: the transaction is open in the partition,
   its producer epoch and coordinator epoch are those in the request, and no coordinator knows it.
 

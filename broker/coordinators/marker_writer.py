@@ -27,6 +27,9 @@ all other markers of the request; the coordinator retries the marker, so a short
 UNCOMMITTED_MAX: Final = 10_000
 """Maximum appended but uncommitted markers that a broker remembers after their time-out (about 2.5 MiB)."""
 
+NOTHING_TO_COMMIT: Final = 0
+"""End offset of a marker that is not appended."""
+
 _MarkerKey = tuple[Partition, int, int, int, int, bool]
 
 
@@ -99,6 +102,8 @@ class MarkerWriter:
         if end is not None:
             return partition, end  # A second copy of the marker would not be committed earlier.
         self._check_coordinator_epoch(partition, marker)
+        if partition.leads and _is_superseded(partition, marker):
+            return partition, NOTHING_TO_COMMIT
         apply = self._appliers.get(key.topic)
 
         def write() -> int:
@@ -165,6 +170,25 @@ class MarkerWriter:
                 self._uncommitted[marker_key] = end
 
         return settle
+
+
+def _is_superseded(partition: Partition, marker: Marker) -> bool:
+    """Return True if the partition knows a higher epoch of the producer and has no open transaction of it.
+
+    The marker then has no effect, and counts as written. Kafka refuses it with INVALID_PRODUCER_EPOCH:
+    1. A transaction includes the partition, but has no record there yet.
+    2. Another client forges a non-transactional batch with the producer id and epoch 32,767.
+    3. The coordinator ends the transaction with a lower epoch. If the partition refused the marker, the transaction
+       would stay prepared permanently, and would limit the last stable offset of its other partitions.
+    A deposed coordinator cannot complete a transaction by such a response: it cannot append to its log.
+    """
+    entry = partition.log.producers.entries.get(marker.producer_id)
+    return (
+        entry is not None
+        and entry.epoch > marker.producer_epoch
+        and entry.transaction_first_offset is None
+        and entry.coordinator_epoch <= marker.coordinator_epoch
+    )
 
 
 def _marker_key(partition: Partition, marker: Marker) -> _MarkerKey:

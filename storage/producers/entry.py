@@ -211,6 +211,7 @@ class ProducerUpdate:
             self._check_epoch(epoch)
         if self._origin is Origin.CLIENT:
             self._check_sequence(epoch, first_sequence)
+            self._check_is_transactional(transactional=transactional)
         entry = self.entry
         opened = entry.transaction_first_offset
         if opened is not None and not transactional and self._origin is not Origin.REPLICATION:
@@ -259,6 +260,18 @@ class ProducerUpdate:
         if opened is None:
             return None
         return CompletedTransaction(entry.producer_id, opened, offset, aborted)
+
+    def _check_is_transactional(self, *, transactional: bool) -> None:
+        """Refuse a non-transactional batch of a producer with a transaction marker: its id has a transactional id.
+
+        Such a producer sends transactional batches only. Kafka accepts the batch, and its unverified epoch
+        fences the producer.
+        """
+        if not transactional and self._current.coordinator_epoch >= 0:
+            raise Refusal(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {self.entry.producer_id} is transactional and sent a non-transactional batch",
+            )
 
     def _check_epoch(self, epoch: int) -> None:
         if epoch < self.entry.epoch:

@@ -111,6 +111,18 @@ async def test_marker_with_the_coordinator_epoch_of_the_partition_is_written(tmp
     assert written.result() == [{TopicPartition("t", 0): E.NONE}]
 
 
+async def test_marker_below_a_forged_epoch_counts_as_written_if_no_transaction_is_open(tmp_path: Path) -> None:
+    """A refused marker would keep the transaction prepared, and its other partitions unstable, permanently."""
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    partition = rig.partition()
+    partition.append(batch(producer_id=7, epoch=32_767, sequence=0), origin=Origin.CLIENT, now_ms=NOW_MS)
+    end = partition.log.log_end_offset
+    written = rig.services.markers.write([marker(7, 0, epoch=3, coordinator_epoch=2, version=2)])
+    assert written.result() == [{TopicPartition("t", 0): E.NONE}]
+    assert (partition.log.log_end_offset, partition.log.producers.entries[7].epoch) == (end, 32_767)
+
+
 async def test_marker_write_completes_when_all_markers_are_committed(tmp_path: Path) -> None:
     rig = Rig(tmp_path, manual_commits=True)
     rig.topic("t", 2)

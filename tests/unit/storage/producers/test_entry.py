@@ -22,9 +22,11 @@ from odradek.storage.producers.entry import (
 PID = 7
 
 
-def entry(epoch: int = 3, last_sequence: int | None = 9, opened: int | None = None) -> ProducerEntry:
+def entry(
+    epoch: int = 3, last_sequence: int | None = 9, opened: int | None = None, coordinator_epoch: int = -1
+) -> ProducerEntry:
     batches = [] if last_sequence is None else [CachedBatch(last_sequence, 100, 0, 1000)]
-    return ProducerEntry(PID, epoch, 5, 1000, opened, batches)
+    return ProducerEntry(PID, epoch, coordinator_epoch, 1000, opened, batches)
 
 
 def data(
@@ -54,6 +56,15 @@ def refused(code: ErrorCode, *arguments: Any, **options: Any) -> None:
     with pytest.raises(Refusal) as caught:
         data(*arguments, **options)
     assert caught.value.error is code
+
+
+def test_non_transactional_batch_of_a_transactional_producer_is_refused() -> None:
+    """The epoch of such a batch is not verified. If it were accepted, it would fence the producer."""
+    refused(ErrorCode.INVALID_TXN_STATE, entry(coordinator_epoch=0), epoch=PRODUCER_EPOCH_MAX, sequence=0)
+    refused(ErrorCode.INVALID_TXN_STATE, entry(last_sequence=None, coordinator_epoch=2), sequence=0)
+    assert data(entry(coordinator_epoch=0), transactional=True).entry.last_sequence == 10
+    replicated = data(entry(coordinator_epoch=0), epoch=PRODUCER_EPOCH_MAX, sequence=0, origin=Origin.REPLICATION)
+    assert replicated.entry.epoch == PRODUCER_EPOCH_MAX
 
 
 TV2 = Verification(guard=1, lowest_sequence=0, epoch=3, supports_epoch_bump=True)
@@ -167,7 +178,7 @@ def test_marker_is_accepted_or_refused_by_epoch_and_coordinator_epoch(
     row: tuple[str, int, int, int, bool, int, ErrorCode],
 ) -> None:
     _, version, epoch, entry_epoch, is_open, coordinator_epoch, expected = row
-    current = entry(epoch=entry_epoch, opened=50 if is_open else None)
+    current = entry(epoch=entry_epoch, opened=50 if is_open else None, coordinator_epoch=5)
     update = ProducerUpdate(PID, current, Origin.COORDINATOR, None)
     content = EndMarker(abort=True, coordinator_epoch=coordinator_epoch, timestamp=3000)
     if expected is not ErrorCode.NONE:

@@ -322,8 +322,9 @@ class Node:
             )
         )
         if self._metrics is not None:
-            from odradek.broker.metrics.scrape import broker_samples
+            from odradek.broker.metrics.scrape import broker_samples, detector_samples
 
+            self._metrics.sources.append(partial(detector_samples, self.failure_detector))
             self._metrics.sources.append(partial(broker_samples, node, quorum.context, broker.context))
         listeners = [
             f"{listener.name}://{listener.advertised_host}:{listener.advertised_port}" for listener in self.listeners

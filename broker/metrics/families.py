@@ -87,6 +87,10 @@ _ROWS: Final = (
     Family("odradek_group_offsets", _G, (), "Committed offsets that this coordinator stores. As NumOffsets of Kafka's GroupMetadataManager."),
     Family("odradek_group_lag", _G, ("group",), "High watermarks minus committed offsets of a group, summed over the partitions with a replica on this broker. Kafka's clients export records-lag instead."),
     Family("odradek_group_stable_lag", _G, ("group",), "Last stable offsets minus committed offsets of a group, summed over the same partitions: the offsets that read_committed consumers can read now."),
+    # Failure detector
+    Family("odradek_membership_datagrams_received_total", _C, (), "Datagrams of the failure detector that this node received and admitted."),
+    Family("odradek_membership_datagrams_sent_total", _C, (), "Datagrams of the failure detector that this node sent."),
+    Family("odradek_membership_datagrams_dropped_total", _C, ("reason",), "Datagrams that the failure detector received and dropped: forged, recorded, from another address, of an ended process, too many at a time. A few `replayed` and `unverified` ones are normal, because networks duplicate and reorder datagrams."),
     # Metrics
     Family("odradek_metrics_left_out", _G, ("kind",), "Topics, partitions or groups without rows, because their number exceeds the limit on this page."),
 )

@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from odradek.broker.dispatch.request_metrics import BOUNDS_US, Histogram
 from odradek.broker.metrics.families import FAMILIES, Family, Kind
 from odradek.broker.metrics.loop_lag import US_PER_S
+from odradek.cluster.membership.messages import Rejected
 from odradek.cluster.metadata.topic_names import is_internal
 from odradek.coordinator.group.offset_store import unpack
 from odradek.coordinator.txn.state import TxnState
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from odradek.broker.network.server_state import ServerState
     from odradek.broker.partition.partition import Partition
     from odradek.broker.partition.registry import Partitions
+    from odradek.broker.quorum.failure_detector import FailureDetector
     from odradek.coordinator.group.core import GroupShard
     from odradek.coordinator.group.service import GroupCoordinator
     from odradek.coordinator.txn.core import TransactionShard
@@ -133,6 +135,16 @@ async def broker_samples(
         yield sample
     async for sample in _groups(broker.groups, broker.partitions):
         yield sample
+
+
+async def detector_samples(detector: "FailureDetector") -> AsyncIterator[Sample]:
+    """Yield the samples of the failure detector."""
+    traffic = detector.traffic
+    yield "odradek_membership_datagrams_received_total", (), traffic.received
+    yield "odradek_membership_datagrams_sent_total", (), traffic.sent
+    for reason in Rejected:
+        yield "odradek_membership_datagrams_dropped_total", (reason.name.lower(),), traffic.dropped[reason]
+    yield "odradek_membership_datagrams_dropped_total", ("overflow",), traffic.overflow
 
 
 def _requests(metrics: "Mapping[int, ApiMetrics]") -> Iterator[Sample]:

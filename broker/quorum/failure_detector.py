@@ -14,6 +14,7 @@ import structlog
 
 from odradek.broker.quorum.peers import AddressOf, Channel, Peers
 from odradek.broker.quorum.suspected_leaders import SuspectedLeaders
+from odradek.cluster.membership.admission import Admission
 from odradek.cluster.membership.core import MembershipCore
 from odradek.cluster.membership.driver import MembershipDriver
 from odradek.cluster.membership.members import UNREGISTERED, Change, Counters, MembershipConfig, MemberSpec, MemberView
@@ -100,6 +101,12 @@ class FailureDetector:
         self._driver = MembershipDriver(
             self._core,
             Codec(cluster_id, b"" if peers.secret is None else peers.secret.datagram_key),
+            Admission(
+                config.node_id,
+                env.rng,
+                challenge_pause_ms=config.odradek_membership_probe_timeout_ms,
+                verifies_addresses=peers.secret is not None,
+            ),
             address_of=self._address_of,
             probe_by_tcp=self._probe_by_tcp,
             on_change=self._on_change,

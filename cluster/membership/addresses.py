@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LOOK_UP_PAUSE_MS: Final = 1_000
 """Minimum time between two look-ups of one name, in milliseconds."""
+ADDRESSES_MAX: Final = 16
+"""Maximum addresses of one name that are kept."""
 UNKNOWN_NODES_MAX: Final = 64
 """Maximum nodes without a known address that receive acknowledgments at the address of their latest datagram."""
 
@@ -39,7 +41,8 @@ class AddressBook:
         self._clock = clock
         self._tasks = tasks
         self._family = AF_INET6 if len(sockname) > 2 else AF_INET
-        self._resolved: dict[HostPort, Any] = {}
+        self._resolved: dict[HostPort, list[Any]] = {}
+        """The socket addresses of each name. Datagrams go to the first one."""
         self._look_up_ms: dict[HostPort, int] = {}
         """The time of the last look-up of each name."""
         self._unknown: dict[int, Any] = {}
@@ -53,7 +56,18 @@ class AddressBook:
         self._unknown.pop(node_id, None)
         if address not in self._resolved:
             self._look_up(address)
-        return self._resolved.get(address)
+        found = self._resolved.get(address)
+        return found[0] if found else None
+
+    def is_source(self, node_id: int, source: Any) -> bool:
+        """Return True if `source` is an address of the node according to the cluster metadata."""
+        address = self._address_of(node_id)
+        if address is None:
+            return False
+        if address not in self._resolved:
+            self._look_up(address)
+        host, port = source[0].partition("%")[0], source[1]  # the kernel adds the zone of a link-local address
+        return any(host == one[0].partition("%")[0] and port == one[1] for one in self._resolved.get(address, ()))
 
     def refresh(self, node_id: int) -> None:
         """Resolve again the host name of a node that does not respond: its address may have changed."""
@@ -78,7 +92,7 @@ class AddressBook:
                 self._tasks.spawn(self._resolve(address), f"look up {address[0]}")
             return
         if (literal.version == 6) == (self._family == AF_INET6):
-            self._resolved[address] = address
+            self._resolved[address] = [(str(literal), *address[1:])]
 
     async def _resolve(self, address: HostPort) -> None:
         try:
@@ -87,4 +101,4 @@ class AddressBook:
             _logger.debug("host name not resolved", host=address[0], reason=str(error))
             return
         if found:
-            self._resolved[address] = found[0][4]
+            self._resolved[address] = [row[4] for row in found[:ADDRESSES_MAX]]

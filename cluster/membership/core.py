@@ -99,14 +99,22 @@ class MembershipCore:
 
     # ---- input ------------------------------------------------------------------------------------------------------
 
+    def acknowledge(self, ping: Ping, now_ms: int) -> None:
+        """Acknowledge the ping of a process that is not verified, and learn nothing from it."""
+        if ping.target == self.node_id != ping.source:
+            self._probe_if_failed(ping.source, self._time.at(now_ms))
+            self._prober.acknowledge_alone(ping)
+
+    def challenge(self, node_id: int) -> Ping:
+        """Return a ping whose acknowledgment verifies the process and the address of a node."""
+        return self._prober.challenge(node_id)
+
     def step(self, message: Message, now_ms: int) -> None:
-        """Receive one authenticated message. Ignore a message for another node, or from this node."""
+        """Receive one admitted message. Ignore a message for another node, or from this node."""
         if message.target != self.node_id or message.source == self.node_id:
             return
         local = self._time.at(now_ms)
-        sender = self._members.get(message.source)
-        if sender is not None and sender.state is State.FAILED:
-            sender.next_probe_at = min(sender.next_probe_at, local)
+        self._probe_if_failed(message.source, local)
         self._learn(GossipEntry(message.source, message.incarnation, message.counter, State.ALIVE), now_ms)
         for entry in message.gossip:
             self._learn(entry, now_ms)
@@ -116,6 +124,11 @@ class MembershipCore:
             self._prober.ping_for(message, self._members.get(message.subject), local)
         else:
             self._on_ack(message, now_ms)
+
+    def _probe_if_failed(self, node_id: int, local: int) -> None:
+        sender = self._members.get(node_id)
+        if sender is not None and sender.state is State.FAILED:
+            sender.next_probe_at = min(sender.next_probe_at, local)
 
     def lost(self, node_id: int, now_ms: int, *, refused: bool = False) -> None:
         """Note that the node has closed, reset or refused a connection: its process may have ended."""

@@ -7,14 +7,15 @@ turn of the event loop. Datagrams beyond DATAGRAMS_PER_TURN are dropped unread.
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, Queue, QueueFull, TimerHandle, get_running_loop
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncio_dgram
 import structlog
 
 from odradek.cluster.membership.addresses import AddressBook
-from odradek.cluster.membership.messages import Rejected
+from odradek.cluster.membership.messages import Ping, Rejected
 from odradek.cluster.membership.transitions import State
 from odradek.cluster.membership.wall_clocks import WallClocks
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from odradek.cluster.membership.addresses import HostPort
+    from odradek.cluster.membership.admission import Admission
     from odradek.cluster.membership.core import MembershipCore
     from odradek.cluster.membership.members import Change, MemberSpec, MemberView
     from odradek.cluster.membership.messages import Codec, Message
@@ -32,6 +34,7 @@ DATAGRAMS_PER_TURN: Final = 128
 """Maximum datagrams per turn of the event loop. 100 nodes send fewer in one probe interval."""
 OUTGOING_MAX: Final = 512
 """Maximum datagrams in the send queue. Further ones are dropped, as the network may drop them."""
+_LOGGED: Final = (Rejected.SIZE, Rejected.VERSION, Rejected.FOREIGN, Rejected.CONTENT, Rejected.ADDRESS)
 _logger = structlog.get_logger(__name__)
 
 
@@ -39,15 +42,21 @@ _logger = structlog.get_logger(__name__)
 class Traffic:
     """Datagrams since the start of the process.
 
-    `rejected`: of another cluster, or invalid. `overflow`: beyond DATAGRAMS_PER_TURN or OUTGOING_MAX.
+    `received`: admitted ones. `dropped`: received ones that were not, by reason. `overflow`: beyond DATAGRAMS_PER_TURN
+    or OUTGOING_MAX.
     """
 
     received: int = 0
     sent: int = 0
-    rejected: int = 0
+    dropped: Counter[Rejected] = field(default_factory=Counter)
     overflow: int = 0
     unroutable: int = 0
     errors: int = 0
+
+    @property
+    def rejected(self) -> int:
+        """Number of received datagrams that were not admitted."""
+        return self.dropped.total()
 
 
 class MembershipDriver:
@@ -57,6 +66,7 @@ class MembershipDriver:
         self,
         core: MembershipCore,
         codec: Codec,
+        admission: Admission,
         *,
         address_of: Callable[[int], HostPort | None],
         probe_by_tcp: Callable[[int], Awaitable[None]],
@@ -70,6 +80,7 @@ class MembershipDriver:
         """
         self._core = core
         self._codec = codec
+        self._admission = admission
         self._address_of = address_of
         self._probe_by_tcp = probe_by_tcp
         self._on_change = on_change
@@ -79,7 +90,8 @@ class MembershipDriver:
         self._stream: Any = None
         self._book: AddressBook
         self._loop: AbstractEventLoop
-        self._outgoing: Queue[Message] = Queue(OUTGOING_MAX)
+        self._outgoing: Queue[tuple[Message, Any]] = Queue(OUTGOING_MAX)
+        """Messages to send, each with its address; None: the address of its target in the metadata."""
         self._taken = 0
         self._wall_clocks = WallClocks()
         self._timer: TimerHandle | None = None
@@ -106,6 +118,8 @@ class MembershipDriver:
             self._stream = None
 
     def set_members(self, specs: Iterable[MemberSpec]) -> None:
+        specs = tuple(specs)
+        self._admission.set_members(specs)
         self._core.set_members(specs, self._clock.monotonic_ms())
         self._work()
 
@@ -125,15 +139,18 @@ class MembershipDriver:
             return
         while (ready := self._core.take_ready()) is not None:
             for message in ready.messages:
-                try:
-                    self._outgoing.put_nowait(message)
-                except QueueFull:
-                    self.traffic.overflow += 1
+                self._enqueue(message, None)
             for node_id in ready.tcp_probes:
                 self._tasks.spawn(self._run_tcp_probe(node_id), f"TCP probe of {node_id}")
             for change in ready.changes:
                 self._publish(change)
         self._arm()
+
+    def _enqueue(self, message: Message, address: Any) -> None:
+        try:
+            self._outgoing.put_nowait((message, address))
+        except QueueFull:
+            self.traffic.overflow += 1
 
     def _publish(self, change: Change) -> None:
         fields = {
@@ -198,16 +215,32 @@ class MembershipDriver:
     def _take(self, data: bytes, source: Any) -> None:
         datagram = self._codec.decode(data)
         if isinstance(datagram, Rejected):
-            self.traffic.rejected += 1
-            if self.traffic.rejected == 1:  # the first one shows a wrong configuration; all are counted
-                _logger.warning("datagram dropped", source=source[0], reason=datagram.value)
+            self._drop(datagram, source)
+            return
+        message, now_ms = datagram.message, self._clock.monotonic_ms()
+        from_registered = self._book.is_source(message.source, source)
+        admitted = self._admission.admit(datagram, source, now_ms, from_registered=from_registered)
+        if admitted.challenge:
+            self._enqueue(self._core.challenge(message.source), source)
+        if admitted.rejected is not None:
+            self._drop(admitted.rejected, source)
+            if admitted.rejected is Rejected.ADDRESS:
+                self._book.refresh(message.source)
             return
         self.traffic.received += 1
-        message = datagram.message
-        self._compare_clocks(message.source, datagram.sent_ms)
         self._book.received_from(message.source, source)
-        self._core.step(message, self._clock.monotonic_ms())
+        if not admitted.acknowledge_only:
+            self._compare_clocks(message.source, datagram.sent_ms)
+            self._core.step(message, now_ms)
+        elif isinstance(message, Ping):
+            self._core.acknowledge(message, now_ms)
         self._work()
+
+    def _drop(self, reason: Rejected, source: Any) -> None:
+        """Count a datagram, and log the first one of each reason that shows a wrong configuration."""
+        self.traffic.dropped[reason] += 1
+        if reason in _LOGGED and self.traffic.dropped[reason] == 1:
+            _logger.warning("datagram dropped", source=f"{source[0]}:{source[1]}", reason=reason.value)
 
     def _compare_clocks(self, node_id: int, sent_ms: int) -> None:
         if self._address_of(node_id) is None:
@@ -228,14 +261,17 @@ class MembershipDriver:
 
     async def _send(self, stream: Any) -> None:
         while True:
-            message = await self._outgoing.get()
-            address = self._book.route(message.target)
+            message, address = await self._outgoing.get()
+            if address is None:
+                address = self._book.route(message.target)
             if address is None:
                 self.traffic.unroutable += 1
                 continue
             self._forget_errors(stream)
+            self._admission.sent(message, address)
+            data = self._codec.encode(message, self._clock.wall_ms(), self._admission.next_number())
             try:
-                await stream.send(self._codec.encode(message, self._clock.wall_ms()), address)
+                await stream.send(data, address)
             except asyncio_dgram.TransportClosed:
                 return
             except OSError:

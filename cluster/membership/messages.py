@@ -1,15 +1,16 @@
 """The datagrams of the failure detector: values, and their encoding.
 
-    version u8 | kind u8 | sent i64                                    `sent`: the sender's wall clock, milliseconds
-    source u32 | target u32 | incarnation u64 | counter u32 | sequence u32     incarnation and counter of the source
+    version u8 | kind u8 | sent i64 | number u64                       `sent`: the sender's wall clock, milliseconds
+    source u32 | target u32 | incarnation u64 | counter u32 | sequence u64     incarnation and counter of the source
     subject u32                                                        PING_REQUEST: the node to ping
     subject u32 | incarnation u64 | counter u32                        ACK: the node that has acknowledged
     count u8 | count * (node u32 | incarnation u64 | counter u32 | state u8)   gossip
     tag, 16 bytes                                                      BLAKE2b of all bytes before it
 
-Integers are big endian. The key of the tag is derived from the cluster id and the cluster secret. Without a secret,
-the tag keeps out datagrams of other clusters and invalid datagrams, but not an attacker with the cluster id. An
-attacker that records datagrams can send them again. `decode` never raises an error for invalid bytes.
+Integers are big endian. The process increases `number` with each datagram. The key of the tag is derived from the
+cluster id and the cluster secret. Without a secret, the tag keeps out datagrams of other clusters and invalid
+datagrams, but not an attacker with the cluster id. `odradek.cluster.membership.admission` drops recorded datagrams.
+`decode` never raises an error for invalid bytes.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from typing import Final, TypeAlias
 
 from odradek.cluster.membership.transitions import State
 
-VERSION: Final = 2
+VERSION: Final = 3
 DATAGRAM_BYTES_MAX: Final = 1_400
 """Maximum bytes of a datagram. It fits into one Ethernet frame, so IP does not fragment it."""
 TAG_BYTES: Final = 16
 UNKNOWN_INCARNATION: Final = 0
 """The incarnation of a node that has not registered as a broker."""
 
-_HEAD: Final = struct.Struct(">BBqIIQII")
+_HEAD: Final = struct.Struct(">BBqQIIQIQ")
 _SUBJECT: Final = struct.Struct(">I")
 _ACKNOWLEDGED: Final = struct.Struct(">IQI")
 _GOSSIP_ENTRY: Final = struct.Struct(">IQIB")
@@ -52,8 +53,13 @@ class Rejected(Enum):
 
     SIZE = "wrong size"
     VERSION = "unknown version"
-    FOREIGN = "not of this cluster"
-    CONTENT = "cannot be understood"
+    FOREIGN = "another cluster or cluster secret"
+    CONTENT = "invalid content"
+    MISDIRECTED = "for another node"
+    ADDRESS = "not from an address of the sender"
+    REPLAYED = "received before"
+    EARLIER = "of an ended process"
+    UNVERIFIED = "of an unverified process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +122,13 @@ Message: TypeAlias = Ping | PingRequest | Ack
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
-    """A decoded datagram. `sent_ms` is the wall clock of the source, which may be wrong."""
+    """A decoded datagram. `sent_ms` is the wall clock of the source, which may be wrong.
+
+    `number`: the process of the source increases it with each datagram, from a random number on.
+    """
 
     sent_ms: int
+    number: int
     message: Message
 
 
@@ -133,13 +143,14 @@ class Codec:
         key = blake2b(cluster_id.encode(), key=secret_key, digest_size=32).digest()
         self._keyed = blake2b(key=key, digest_size=TAG_BYTES, person=b"odradek-members")
 
-    def encode(self, message: Message, sent_ms: int) -> bytes:
+    def encode(self, message: Message, sent_ms: int, number: int) -> bytes:
         kind = _KINDS[type(message)]
         parts = [
             _HEAD.pack(
                 VERSION,
                 kind,
                 sent_ms,
+                number,
                 message.source,
                 message.target,
                 message.incarnation,
@@ -180,7 +191,7 @@ class Codec:
 
 
 def _parse(body: bytes) -> Datagram:
-    _, kind, sent_ms, source, target, incarnation, counter, sequence = _HEAD.unpack_from(body)
+    _, kind, sent_ms, number, source, target, incarnation, counter, sequence = _HEAD.unpack_from(body)
     offset = _HEAD.size
     message: Message
     if kind == Kind.PING:
@@ -195,7 +206,7 @@ def _parse(body: bytes) -> Datagram:
         message = Ack(source, target, incarnation, counter, sequence, subject, its_incarnation, its_counter, gossip)
     else:
         raise ValueError(kind)
-    return Datagram(sent_ms, message)
+    return Datagram(sent_ms, number, message)
 
 
 def _parse_gossip(body: bytes, offset: int) -> tuple[GossipEntry, ...]:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from odradek.cluster.membership.messages import GossipEntry, Message
     from odradek.cluster.randomness import Randomness
 
-SEQUENCES: Final = 2**32
-"""Sequence numbers are u32 on the wire."""
+FIRST_SEQUENCES: Final = 2**63
+"""Number of possible first sequence numbers. They are u64 on the wire, so a process never reaches the maximum."""
 
 
 class Prober:
@@ -38,7 +38,7 @@ class Prober:
         self._round: list[int] = []
         """The members of the current round that have not been pinged yet."""
         self._relays = Relays()
-        self._sequence = rng.randrange(SEQUENCES)
+        self._sequence = rng.randrange(FIRST_SEQUENCES)
         self._messages: list[Message] = []
         self._tcp_probes: list[int] = []
 
@@ -106,7 +106,7 @@ class Prober:
             self._tcp_probes.append(member.node_id)
 
     def _new_sequence(self, member: Member) -> int:
-        self._sequence = (self._sequence + 1) % SEQUENCES
+        self._sequence += 1
         member.sequences.append(self._sequence)
         return self._sequence
 
@@ -114,12 +114,35 @@ class Prober:
         """Return gossip that includes the suspicion of `member`, so that the member can refute it."""
         return self._gossip.take(None if member.state is State.ALIVE else member.gossip_entry)
 
+    def challenge(self, node_id: int) -> Ping:
+        """Return a ping that is no evidence about the node's state: its acknowledgment verifies process and address."""
+        self._sequence += 1
+        local = self._local
+        return Ping(local.node_id, node_id, local.incarnation, local.counter, self._sequence)
+
     # ---- acknowledgments --------------------------------------------------------------------------------------------
 
     def acknowledge(self, ping: Ping) -> None:
         """Acknowledge a ping of this node."""
-        local = self._local
-        self._send_ack(ping.source, ping.sequence, local.node_id, local.incarnation, local.counter)
+        self._messages.append(self._ack(ping, self._gossip.take(None)))
+
+    def acknowledge_alone(self, ping: Ping) -> None:
+        """Acknowledge a ping of this node without gossip. Each entry of gossip is sent a limited number of times."""
+        self._messages.append(self._ack(ping, ()))
+
+    def _ack(self, ping: Ping, gossip: tuple[GossipEntry, ...]) -> Ack:
+        me = self._local
+        return Ack(
+            me.node_id,
+            ping.source,
+            me.incarnation,
+            me.counter,
+            ping.sequence,
+            me.node_id,
+            me.incarnation,
+            me.counter,
+            gossip,
+        )
 
     def ping_for(self, request: PingRequest, member: Member | None, now: int) -> None:
         """Ping `member` for the sender of `request`.
@@ -135,24 +158,20 @@ class Prober:
         """Relay the acknowledgment if another node has requested the ping."""
         relay = self._relays.take(ack.sequence, ack.subject)
         if relay is not None:
-            self._send_ack(relay.requester, relay.sequence, ack.subject, ack.subject_incarnation, ack.subject_counter)
+            local = self._local
+            self._messages.append(
+                Ack(
+                    local.node_id,
+                    relay.requester,
+                    local.incarnation,
+                    local.counter,
+                    relay.sequence,
+                    ack.subject,
+                    ack.subject_incarnation,
+                    ack.subject_counter,
+                    self._gossip.take(None),
+                )
+            )
 
     def expire_relays(self, now: int) -> None:
         self._relays.expire(now)
-
-    def _send_ack(self, target: int, sequence: int, subject: int, incarnation: int, counter: int) -> None:
-        local = self._local
-        gossip = self._gossip.take(None)
-        self._messages.append(
-            Ack(
-                local.node_id,
-                target,
-                local.incarnation,
-                local.counter,
-                sequence,
-                subject,
-                incarnation,
-                counter,
-                gossip,
-            )
-        )

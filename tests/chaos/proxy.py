@@ -92,7 +92,10 @@ class ProxiedConnection:
 
 
 class DatagramForwarder(asyncio.DatagramProtocol):
-    """Forwards UDP datagrams to one broker. It drops them while the link from their sender's port is blocked."""
+    """Forwards UDP datagrams to one broker, from the proxy port of their sender, which is registered.
+
+    It drops them while the link from their sender's port is blocked.
+    """
 
     def __init__(self, proxy: Proxy, target: int, broker_port: int) -> None:
         self.proxy = proxy
@@ -106,7 +109,8 @@ class DatagramForwarder(asyncio.DatagramProtocol):
         source = self.proxy.nodes_by_port.get(addr[1], CLIENTS)
         if (source, self.target, REQUEST) not in self.proxy.blocked:
             self.proxy.counters["datagrams"] += 1
-            cast("asyncio.DatagramTransport", self.transport).sendto(data, ("127.0.0.1", self.broker_port))
+            transport = self.proxy.datagrams_by_port.get(addr[1], self.transport)
+            cast("asyncio.DatagramTransport", transport).sendto(data, ("127.0.0.1", self.broker_port))
 
 
 class Proxy:
@@ -120,7 +124,8 @@ class Proxy:
         self.frame_faults: list[FrameFault] = []
         self.counters: Counter[str] = Counter()
         self._servers: list[asyncio.Server] = []
-        self._datagrams: list[asyncio.DatagramTransport] = []
+        self.datagrams_by_port: dict[int, asyncio.DatagramTransport] = {}
+        """The socket at the proxy port of a listener, by the port of the listener."""
         self._handlers: dict[asyncio.Task[None], None] = {}
 
     async def listen(self, port: int, target: int, broker_port: int) -> None:
@@ -140,10 +145,10 @@ class Proxy:
         transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
             lambda: DatagramForwarder(self, target, broker_port), local_addr=("127.0.0.1", port)
         )
-        self._datagrams.append(transport)
+        self.datagrams_by_port[broker_port] = transport
 
     async def close(self) -> None:
-        for transport in self._datagrams:
+        for transport in self.datagrams_by_port.values():
             transport.close()
         for server in self._servers:
             server.close()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from odradek.broker.process.clock import SystemClock
+from odradek.cluster.membership.admission import Admission
 from odradek.cluster.membership.core import MembershipCore
 from odradek.cluster.membership.driver import MembershipDriver
 from odradek.cluster.membership.members import Change, MembershipConfig, MemberSpec
@@ -37,6 +38,7 @@ def member(
     cluster: str = "a cluster",
     host: str = HOST,
     config: MembershipConfig | None = None,
+    verifies_addresses: bool = False,
 ) -> MembershipDriver:
     """Node `node_id` listens on `ports[node_id - 1]`. All nodes are alive; incarnation and epoch are the node id."""
     clock = SystemClock()
@@ -55,6 +57,7 @@ def member(
     driver = MembershipDriver(
         core,
         Codec(cluster),
+        Admission(node_id, Random(), challenge_pause_ms=100, verifies_addresses=verifies_addresses),
         address_of=lambda node: (host, ports[node - 1]) if node <= len(ports) else None,
         probe_by_tcp=probe_by_tcp,
         on_change=on_change,

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
+from odradek.cluster.membership.admission import Admission
 from odradek.cluster.membership.core import MembershipCore
 from odradek.cluster.membership.members import UNREGISTERED, Change, MembershipConfig, MemberSpec
-from odradek.cluster.membership.messages import DATAGRAM_BYTES_MAX, UNKNOWN_INCARNATION, Codec, Datagram
+from odradek.cluster.membership.messages import DATAGRAM_BYTES_MAX, UNKNOWN_INCARNATION, Codec, Datagram, Ping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,7 @@ class DatagramFaults:
 @dataclass
 class Node:
     core: MembershipCore
+    admission: Admission
     incarnation: int
     epoch: int
     running: bool = True
@@ -91,7 +93,13 @@ class Rig:
             now_ms=self.now_ms,
             config=self.config,
         )
-        self.nodes[node_id] = Node(core, incarnation, UNREGISTERED)
+        admission = Admission(
+            node_id,
+            Random(self.rng.randrange(2**32)),
+            challenge_pause_ms=self.config.probe_timeout_ms,
+            verifies_addresses=False,
+        )
+        self.nodes[node_id] = Node(core, admission, incarnation, UNREGISTERED)
         if register:
             self.register(node_id)
         else:
@@ -109,6 +117,7 @@ class Rig:
         for node_id in sorted(self.nodes):
             node = self.nodes[node_id]
             if node.running:
+                node.admission.set_members(self.specs.values())
                 node.core.set_members(self.specs.values(), self.now_ms)
                 self._work(node_id)
 
@@ -157,7 +166,10 @@ class Rig:
             self.last_contacts[b, a] = self.now_ms
 
     def _send(self, message: Message) -> None:
-        data = self.codec.encode(message, self.now_ms)
+        admission = self.nodes[message.source].admission
+        admission.sent(message, None)
+        number = admission.next_number()
+        data = self.codec.encode(message, self.now_ms, number)
         assert len(data) <= DATAGRAM_BYTES_MAX
         pair = (message.source, message.target)
         if pair in self.udp_partitions or self.rng.random() < self.datagram_faults.loss:
@@ -182,10 +194,22 @@ class Rig:
             datagram = self.codec.decode(data)
             assert isinstance(datagram, Datagram)
             if self.nodes[target] is node and self._alive(target):
-                node.core.step(datagram.message, self.now_ms)
+                self._admit(node, datagram)
                 self._work(target)
 
         return read
+
+    def _admit(self, node: Node, datagram: Datagram) -> None:
+        message = datagram.message
+        admitted = node.admission.admit(datagram, None, self.now_ms, from_registered=True)
+        if admitted.challenge:
+            self._send(node.core.challenge(message.source))
+        if admitted.rejected is not None:
+            self.sent(message, admitted.rejected.value)
+        elif not admitted.acknowledge_only:
+            node.core.step(message, self.now_ms)
+        elif isinstance(message, Ping):
+            node.core.acknowledge(message, self.now_ms)
 
     def _tcp_probe(self, source: int, target: int) -> None:
         """Probe a node by TCP: the node responds, its host refuses the connection, or the probe times out."""

@@ -81,7 +81,7 @@ async def test_nodes_with_the_same_secret_form_a_cluster(tmp_path: Path) -> None
                 await asyncio.sleep(0.01)
             assert traffic.rejected == 0
             with socket.socket(type=socket.SOCK_DGRAM) as sender:
-                sender.sendto(Codec(CLUSTER_ID).encode(Ping(2, 1, 9, 0, 1), 0), ("127.0.0.1", inter_broker[0]))
+                sender.sendto(Codec(CLUSTER_ID).encode(Ping(2, 1, 9, 0, 1), 0, 1), ("127.0.0.1", inter_broker[0]))
             while not traffic.rejected:
                 await asyncio.sleep(0.01)
     finally:

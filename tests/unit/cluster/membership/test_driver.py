@@ -137,7 +137,7 @@ def test_ping_of_an_unknown_node_is_acknowledged_at_its_source_address(run: Any)
                     received.set_result(data)
 
         transport, _ = await loop.create_datagram_endpoint(UnknownNode, remote_addr=(HOST, cluster.ports[0]))
-        transport.sendto(Codec("a cluster").encode(Ping(9, 1, 9, 0, 1), 0))
+        transport.sendto(Codec("a cluster").encode(Ping(9, 1, 9, 0, 1), 0, 1))
         assert await received
         transport.close()
         await cluster.end()
@@ -173,7 +173,7 @@ def test_acknowledgments_that_cannot_be_sent_are_bounded() -> None:
         await cluster.start(1)
         driver = cluster.drivers[1]
         for sequence in range(OUTGOING_MAX + 10):
-            driver._take(Codec("a cluster").encode(Ping(9, 1, 9, 0, sequence), 0), ("127.0.0.1", 9))
+            driver._take(Codec("a cluster").encode(Ping(9, 1, 9, 0, sequence), 0, sequence), ("127.0.0.1", 9))
         assert driver.traffic.overflow == 10
         await cluster.end()
 
@@ -190,7 +190,7 @@ def test_error_of_one_datagram_does_not_stop_the_next() -> None:
         for _ in range(3):
             driver._stream._excq.put_nowait(OSError(113, "no route to host"))
         before = driver.traffic.sent
-        driver._outgoing.put_nowait(Ping(1, 2, 1, 0, 1))
+        driver._outgoing.put_nowait((Ping(1, 2, 1, 0, 1), None))
         await turns(5)
         assert driver.traffic.errors == 3
         assert driver.traffic.sent > before

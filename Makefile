@@ -84,6 +84,10 @@ chaos: setup ## Broker processes and clients under faults for MINUTES=10, then c
 	@echo "Failure detection: time from kill -9 or SIGSTOP to the failure declaration, and wrong declarations (docs/membership.md has the recorded figures)"
 	@$(BIN)/python -m tests.chaos.detection --repetitions 2 --minutes 1
 
+.PHONY: fuzz
+fuzz: setup ## Damaged inputs for decoders, files, recovery and logs; MINUTES=5, TARGET=name, SEED=7
+	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),5) $(if $(TARGET),--target $(TARGET)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: bench
 bench: setup ## Benchmark against Apache Kafka on this machine, in alternating rounds; prints ratios
 	@$(BIN)/python -m benchmarks $(ARGS)
@@ -98,7 +102,7 @@ dist: setup ## Build sdist and wheel, check them, and use the wheel in a new env
 
 .PHONY: lock
 lock: ## Resolve pyproject.toml into the lock files; ARGS=--upgrade selects the newest versions
-	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --all-extras --generate-hashes $(ARGS) pyproject.toml -o requirements.lock
+	@$(BIN)/uv pip compile --quiet --universal --no-header --no-emit-index-url --no-emit-find-links --all-extras --generate-hashes $(ARGS) pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --no-annotate --generate-hashes --constraint requirements.lock pyproject.toml -o requirements-broker.lock
 
 .PHONY: clean

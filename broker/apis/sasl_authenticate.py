@@ -31,7 +31,8 @@ def handle(context: QuorumRequestContext, request: SaslAuthenticateRequest) -> S
         return refuse(context, request, ErrorCode.ILLEGAL_SASL_STATE, None)
     try:
         response, authenticated = exchange.received(bytes(request.auth_bytes))
-    except AuthenticationFailed:
+    except AuthenticationFailed as error:
+        session.login_failed(str(error))
         return failed_response()
     if authenticated:
         session.authenticated = True

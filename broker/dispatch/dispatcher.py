@@ -105,7 +105,11 @@ class Dispatcher:
                 break
         else:
             text = f"{api.name} is not served on listener {session.listener.name}, which is for {roles[0]}s"
-            remedy = "; a node of the cluster needs cluster.secret.file" if UNAUTHENTICATED in roles else ""
+            remedy = ""
+            if UNAUTHENTICATED in roles:
+                remedy = "; a node of the cluster needs cluster.secret.file"
+            elif api.listeners == (UNAUTHENTICATED,) and not session.authenticated:
+                remedy = "; to authenticate nodes of the cluster, set cluster.secret.file on this node"
             raise Malformed(text + remedy)
         version = frame.api_version
         request: Any = None

@@ -1,8 +1,10 @@
 """Limits of one request by API: the size of its frame, and the memory of the elements that are decoded from it."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from odradek.broker.config.properties import Config
+from odradek.broker.requests.listener import UNAUTHENTICATED
 from odradek.protocol.messages.alter_configs import AlterConfigsRequest
 from odradek.protocol.messages.alter_partition import AlterPartitionRequest
 from odradek.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -20,6 +22,8 @@ from odradek.protocol.messages.offset_commit import OffsetCommitRequest
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequest
 from odradek.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from odradek.protocol.messages.produce import ProduceRequest
+from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from odradek.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from odradek.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 
@@ -61,14 +65,19 @@ LARGE_FRAME_APIS: Final = frozenset(
 )
 """APIs with records or from brokers: socket.request.max.bytes limits their frames, not odradek.request.max.bytes."""
 
+SASL_APIS: Final = frozenset((SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY))
+"""APIs for connections that have not authenticated. sasl.server.max.receive.size limits their frames."""
+
 
 def charge_bytes_max(api_key: int) -> int:
     """Return the maximum bytes of the decoded elements of a request."""
     return CHARGE_BYTES_MAX if api_key in PARTITION_APIS else SMALL_CHARGE_BYTES_MAX
 
 
-def frame_bytes_max(config: Config, api_key: int) -> int:
-    """Return the maximum size of a request with this API key, in bytes."""
+def frame_bytes_max(config: Config, roles: Sequence[str], api_key: int) -> int:
+    """Return the maximum size of a request with this API key, in bytes. `roles`: those of its connection now."""
+    if api_key in SASL_APIS or all(role == UNAUTHENTICATED for role in roles):
+        return min(config.sasl_server_max_receive_size, config.socket_request_max_bytes)
     if api_key in LARGE_FRAME_APIS:
         return config.socket_request_max_bytes
     return min(config.odradek_request_max_bytes, config.socket_request_max_bytes)

@@ -74,7 +74,7 @@ class Connection(BufferedProtocol):
         self._listener_of = listener_of
         self._in_flight_max = config.odradek_max_in_flight_requests
         self._core = ServerConnection(
-            request_bytes_max=config.socket_request_max_bytes, limit_of_key=partial(frame_bytes_max, config)
+            request_bytes_max=config.socket_request_max_bytes, limit_of_key=self._frame_bytes_max
         )
         self._loop: AbstractEventLoop = get_running_loop()
         self._transport: Transport | None = None
@@ -123,6 +123,7 @@ class Connection(BufferedProtocol):
         self._session = session
         session.on_close = self._close_for
         session.on_charge = self._charge
+        session.on_login_failed = self._log_failed_login
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=0)
         delay_s = server.limits.delay_s(host, self._loop.time(), protected=listener.protected)
         if delay_s:
@@ -386,6 +387,12 @@ class Connection(BufferedProtocol):
 
     # ---- limits -----------------------------------------------------------------------------------------------------
 
+    def _frame_bytes_max(self, api_key: int) -> int:
+        """Return the maximum size of a request with this API key. It is small until a node has authenticated."""
+        session = self._session
+        roles = self._listener_of().open_roles if session is None else session.roles
+        return frame_bytes_max(self._server.config, roles, api_key)
+
     def _update_reading(self) -> None:
         """Pause or resume reading of the transport, according to the limits."""
         transport = self._transport
@@ -439,10 +446,15 @@ class Connection(BufferedProtocol):
         """Close the connection: the protocol has no response that reports `reason` (a failed Produce with acks=0)."""
         self._close_logged("connection closed: failed request has no response", reason)
 
+    def _log_failed_login(self, reason: str) -> None:
+        if self._session is not None:
+            remedy = f"{reason}; set cluster.secret.file to the same secret on both nodes"
+            self._server.log_refused("authentication of a node failed", self._session, remedy, self._loop.time())
+
     def _close_logged(self, event: str, reason: str) -> None:
         session = self._session
         if session is not None and self._intake is not CLOSED:
-            self._server.log_closed(event, session, reason, self._loop.time())
+            self._server.log_refused(event, session, reason, self._loop.time())
             self.close()
 
     @property

@@ -52,7 +52,7 @@ class ServerState(Generic[C]):
     waiting: dict[C, Call] = field(default_factory=dict)
     """The connections whose next request waits until the broker is registered."""
     _next_connection_id: int = 1
-    _closed_log_limit: LogLimit = field(default_factory=LogLimit)
+    _refused_log_limit: LogLimit = field(default_factory=LogLimit)
     _refusing: str | None = None
     """Property of the limit that refused the last connection and was logged; None after a connection was admitted."""
 
@@ -90,9 +90,9 @@ class ServerState(Generic[C]):
         self.connections.pop(session.connection_id, None)
         self.limits.leave(session.client_host)
 
-    def log_closed(self, event: str, session: Session, reason: str, now_s: float) -> None:
-        """Log that a connection is closed because of its request, unless LOG_LINES_PER_SECOND is exceeded."""
-        suppressed = self._closed_log_limit.admit(now_s)
+    def log_refused(self, event: str, session: Session, reason: str, now_s: float) -> None:
+        """Log that a request of a connection is refused or closes it, unless LOG_LINES_PER_SECOND is exceeded."""
+        suppressed = self._refused_log_limit.admit(now_s)
         if suppressed is not None:
             client = f"{session.client_host}:{session.client_port}"
             more = {"suppressed": suppressed} if suppressed else {}

@@ -147,6 +147,11 @@ class Peers:
         """Record that this node and `node_id` have authenticated to each other."""
         self._unauthenticated.pop(node_id, None)
 
+    def served(self, node_id: int) -> None:
+        """Record that `node_id` has responded. Without a secret on this node, it requires none."""
+        if self.secret is None:
+            self._unauthenticated.pop(node_id, None)
+
     def not_authenticated(self, node_id: int, reason: str) -> None:
         """Log a failed authentication: once per node until it succeeds, because each connection repeats it."""
         if node_id not in self._unauthenticated:
@@ -208,6 +213,8 @@ class _Connection(BufferedProtocol):
         self._core = ClientConnection(response_bytes_max=RESPONSE_BYTES_MAX)
         self._transport: Transport | None = None
         self._login: Login | None = None if peers.secret is None else peers.secret.login()
+        self._has_response = False
+        """True if a response has arrived."""
         self._unsent: deque[_PendingRequest] = deque()
         self._sent: deque[_PendingRequest] = deque()
 
@@ -265,6 +272,9 @@ class _Connection(BufferedProtocol):
         try:
             self._core.buffer_updated(nbytes)
             while not self.ended and (received := self._core.next_response()) is not None:
+                if not self._has_response:
+                    self._has_response = True
+                    self._peers.served(self._node_id)
                 if self._login is None:
                     self._sent.popleft().finish(received[1])
                 else:
@@ -278,6 +288,12 @@ class _Connection(BufferedProtocol):
             self._peers.not_authenticated(
                 self._node_id,
                 "the node closed the connection during the login; if this repeats, set cluster.secret.file there",
+            )
+        elif self._sent and not self._has_response and exc is None and not self.ended and self._peers.secret is None:
+            self._peers.not_authenticated(
+                self._node_id,
+                "the node closed the connection before its first response; if this repeats and the node has a cluster "
+                "secret, set cluster.secret.file here",
             )
         self._lost(ConnectionError(f"the connection to node {self._node_id} was lost: {exc or 'closed by that node'}"))
 

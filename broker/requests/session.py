@@ -30,6 +30,8 @@ class Session:
     """Function that closes the connection, given the reason. The connection sets it."""
     on_charge: Callable[[int], None] | None = None
     """Function that reserves bytes of decoded elements until the response is sent. The connection sets it."""
+    on_login_failed: Callable[[str], None] | None = None
+    """Function that logs a failed authentication, given the reason. The connection sets it."""
     _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
     _on_end: dict[Callable[[], object], None] = field(default_factory=dict)
 
@@ -74,6 +76,11 @@ class Session:
         """Close the connection. A Produce with acks=0 that fails has no other way to report it."""
         if self.on_close is not None:
             self.on_close(reason)
+
+    def login_failed(self, reason: str) -> None:
+        """Log that the client does not know the cluster secret. `reason` contains no part of the messages."""
+        if self.on_login_failed is not None:
+            self.on_login_failed(reason)
 
     def charge(self, count: int) -> None:
         """Reserve `count` bytes of decoded elements in the byte budget until the response of their request."""

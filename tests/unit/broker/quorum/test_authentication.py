@@ -3,26 +3,30 @@
 import asyncio
 import random
 import socket
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 
+from odradek.broker.config.properties import Config
+from odradek.broker.network.limits import LOG_LINES_PER_SECOND
 from odradek.cluster.authorizer import Principal
 from odradek.cluster.membership.messages import Codec, Ping
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
-from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.produce import ProduceRequest
 from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from odradek.protocol.messages.vote import RequestPartitionData, RequestTopicData, VoteRequest
 from odradek.protocol.sasl.cluster_secret import USER, ClusterSecret, parse_secret
 from odradek.protocol.sasl.scram import MECHANISM, AuthenticationFailed
+from odradek.protocol.schema import Message
 from tests.support.node_cluster import CLUSTER_ID, NodeCluster
 from tests.support.ports import free_ports
-from tests.support.raw_client import ConnectionLost, RawClient
+from tests.support.raw_client import ConnectionLost, RawClient, encode_request
 
 SECRET = b"x" * 32
 OTHER_SECRET = b"y" * 32
@@ -143,12 +147,21 @@ async def test_client_with_another_secret_or_an_illegal_request_is_refused(tmp_p
         await nodes.stop()
 
 
-@pytest.mark.parametrize(
-    ("third", "reason"),
-    [(OTHER_SECRET, "the cluster secrets"), (None, "set cluster.secret.file there")],
+DIFFERENT = (
+    "the cluster secrets (cluster.secret.file) of the two nodes differ",
+    "the password differs; set cluster.secret.file to the same secret on both nodes",
 )
-async def test_node_with_another_secret_or_without_one_is_named_in_the_log(
-    tmp_path: Path, third: bytes | None, reason: str
+MISSING = (
+    "set cluster.secret.file there",
+    "set cluster.secret.file here",
+    "a node of the cluster needs cluster.secret.file",
+    "to authenticate nodes of the cluster, set cluster.secret.file on this node",
+)
+
+
+@pytest.mark.parametrize(("third", "reasons"), [(OTHER_SECRET, DIFFERENT), (None, MISSING)])
+async def test_different_or_missing_secret_is_named_in_the_logs_of_both_nodes(
+    tmp_path: Path, third: bytes | None, reasons: tuple[str, ...]
 ) -> None:
     nodes, inter_broker = separate(tmp_path, 3)
     with structlog.testing.capture_logs() as logs:
@@ -159,7 +172,7 @@ async def test_node_with_another_secret_or_without_one_is_named_in_the_log(
             foreign_node = nodes.make(3, secret=other, listeners=listeners)
             starting = asyncio.ensure_future(foreign_node.start())
             async with asyncio.timeout(30):
-                while not any(reason in str(row.get("reason")) and row["node"] == 3 for row in logs if "node" in row):
+                while not all(any(reason in str(row.get("reason")) for row in logs) for reason in reasons):
                     await asyncio.sleep(0.01)
             assert not starting.done()
             starting.cancel()
@@ -168,6 +181,71 @@ async def test_node_with_another_secret_or_without_one_is_named_in_the_log(
             assert {row["log_level"] for row in failures} == {"warning"}
         finally:
             await nodes.stop()
+
+
+async def test_failed_logins_are_logged_with_the_address_and_without_the_messages(tmp_path: Path) -> None:
+    nodes, inter_broker = separate(tmp_path, 1)
+    attempts = 3 * LOG_LINES_PER_SECOND
+    with structlog.testing.capture_logs() as logs:
+        try:
+            await start(nodes, inter_broker, {1: secret()})
+            client = await RawClient.connect("127.0.0.1", inter_broker[0])
+            sent: list[bytes] = []
+            for _ in range(attempts):
+                login = secret(OTHER_SECRET).login()
+                response: Any = await client.call(login.request, 1)
+                with pytest.raises(AuthenticationFailed):
+                    while (request := login.received(response)) is not None:
+                        sent.append(bytes(request.auth_bytes))
+                        response = await client.call(request, 2)
+            client.close()
+        finally:
+            await nodes.stop()
+    rows = [row for row in logs if row["event"] == "authentication of a node failed"]
+    assert rows
+    assert sum(1 + row.get("suppressed", 0) for row in rows) <= attempts
+    assert len(rows) < attempts
+    for row in rows:
+        assert row["client"].startswith("127.0.0.1:")
+        assert (row["listener"], row["log_level"]) == ("INTERNAL", "warning")
+    proofs = [message.rpartition(b",p=")[2].decode() for message in sent]
+    assert not [row for row in logs for proof in (*proofs, OTHER_SECRET.decode()) if proof in str(row)]
+
+
+BEFORE_LOGIN_MAX = Config().sasl_server_max_receive_size
+
+
+@pytest.mark.parametrize("request_class", [ProduceRequest, SaslAuthenticateRequest, VoteRequest])
+async def test_larger_frame_before_the_login_closes_the_connection(
+    tmp_path: Path, request_class: type[Message]
+) -> None:
+    nodes, inter_broker = separate(tmp_path, 1)
+    try:
+        await start(nodes, inter_broker, {1: secret()})
+        reader, writer = await asyncio.open_connection("127.0.0.1", inter_broker[0])
+        writer.write(struct.pack(">ihhih", BEFORE_LOGIN_MAX + 1, request_class.API_KEY, 1, 1, -1))
+        async with asyncio.timeout(30):
+            assert await reader.read(1) == b""
+        writer.close()
+    finally:
+        await nodes.stop()
+
+
+async def test_frame_limit_before_the_login_ends_with_the_login(tmp_path: Path) -> None:
+    nodes, inter_broker = separate(tmp_path, 1)
+    try:
+        await start(nodes, inter_broker, {1: secret()})
+        client = await RawClient.connect("127.0.0.1", inter_broker[0])
+        spare = BEFORE_LOGIN_MAX - (len(encode_request(SaslAuthenticateRequest(b""), 1, 1, client.client_id)) - 4)
+        response = await client.call(SaslAuthenticateRequest(bytes(spare)), 1)
+        assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        await log_in(client, secret())
+        names = [MetadataRequestTopic(name=chr(97 + number) * 30_000) for number in range(20)]
+        assert len(encode_request(MetadataRequest(topics=names), 9, 1, client.client_id)) > BEFORE_LOGIN_MAX
+        assert len((await client.call(MetadataRequest(topics=names), 9)).topics) == len(names)
+        client.close()
+    finally:
+        await nodes.stop()
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b" " * 40, b"x" * 31 + b"\n"])

@@ -166,6 +166,15 @@ _BEFORE_ACTIVE = (EngineState.NEW, EngineState.LOADING, EngineState.CATCHING_UP)
 
 
 @dataclass(frozen=True, slots=True)
+class LoadReport:
+    """Line for the log of the broker about the records of a load. `severe`: an id is not served because of them."""
+
+    event: str
+    reason: str
+    severe: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Unavailable:
     """Errors of a shard that cannot decide: while it is loading, and when this broker is not its leader."""
 

@@ -15,7 +15,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.clock import Clock
 from odradek.runtime.engine import DEFAULT_LIMITS, Engine, LoadCancelled
 from odradek.runtime.log_port import ShardLog
-from odradek.runtime.shard import Effect, EngineLimits, EngineState, FailureHandler, Shard
+from odradek.runtime.shard import Effect, EngineLimits, EngineState, FailureHandler, LoadReport, Shard
 from odradek.runtime.tasks import Spawn
 
 RELOAD_BACKOFF_S: Final = 1.0
@@ -41,7 +41,7 @@ class LedShard(Generic[S]):
     failed_loads: int = 0
 
 
-def _no_reports(_core: object) -> Sequence[str]:
+def _no_reports(_core: object) -> Sequence[LoadReport]:
     return ()
 
 
@@ -60,7 +60,7 @@ class LedShards(Generic[S]):
         on_lost: Callable[[int], None],
         on_failure: FailureHandler,
         limits: EngineLimits = DEFAULT_LIMITS,
-        take_reports: Callable[[S], Sequence[str]] = _no_reports,
+        take_reports: Callable[[S], Sequence[LoadReport]] = _no_reports,
     ) -> None:
         """Create a registry without shards.
 
@@ -69,7 +69,7 @@ class LedShards(Generic[S]):
         - `on_lost(shard)` is called when the engine of the shard has ended, also if a new engine follows. The callee
           drops all state outside of the engine that belongs to it.
         - `on_failure` receives bugs and failed disk operations.
-        - `take_reports(core)` returns the records that the core could not read during its load.
+        - `take_reports(core)` returns what the log of the broker must contain about the records of a load.
         """
         self._topic = topic
         self._new_core = new_core
@@ -208,7 +208,8 @@ class LedShards(Generic[S]):
             return
         led.failed_loads = 0
         for report in self._take_reports(led.core):
-            _logger.error("unreadable record", shard=engine.name, reason=report)
+            log = _logger.error if report.severe else _logger.warning
+            log(report.event, shard=engine.name, reason=report.reason)
         _logger.debug("shard loaded", shard=engine.name, leader_epoch=led.leader_epoch)
 
     def _on_dropped(self, shard: int, engine: Engine[Any, Any]) -> None:

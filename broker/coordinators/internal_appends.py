@@ -42,11 +42,11 @@ def _owner(topic: str, record: ShardRecord) -> str:
     if topic == CONSUMER_OFFSETS:
         entry = group_records.from_record(record)
         if entry is None:
-            raise Malformed("the record has an unknown type or version")
+            raise Malformed("the record has an unknown type")
         return group_records.group_of(entry.key)
     transactional_id = txn_records.decode_key(record.key)
     if transactional_id is None:
         raise Malformed("the key of the record has an unknown version")
-    if record.value is not None and txn_records.decode_value(transactional_id, record.value) is None:
-        raise Malformed("the value of the record has an unknown version")
+    if record.value is not None:
+        txn_records.decode_value(transactional_id, record.value)
     return transactional_id

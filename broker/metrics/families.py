@@ -91,6 +91,9 @@ _ROWS: Final = (
     Family("odradek_membership_datagrams_received_total", _C, (), "Datagrams of the failure detector that this node received and admitted."),
     Family("odradek_membership_datagrams_sent_total", _C, (), "Datagrams of the failure detector that this node sent."),
     Family("odradek_membership_datagrams_dropped_total", _C, ("reason",), "Datagrams that the failure detector received and dropped: forged, recorded, from another address, of an ended process, too many at a time. A few `replayed` and `unverified` ones are normal, because networks duplicate and reorder datagrams."),
+    # Records of coordinators
+    Family("odradek_coordinator_blocked_ids", _G, ("topic",), "Transactional ids or groups that this coordinator does not serve, because it cannot read a record of them. The log of the broker has the offsets."),
+    Family("odradek_coordinator_ignored_records", _G, ("topic",), "Records of unknown types that this coordinator has ignored in its loads."),
     # Metrics
     Family("odradek_metrics_left_out", _G, ("kind",), "Topics, partitions or groups without rows, because their number exceeds the limit on this page."),
 )

@@ -2,7 +2,7 @@
 
 from asyncio import sleep
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +17,7 @@ from odradek.cluster.metadata.topic_names import is_internal
 from odradek.coordinator.group.offset_store import unpack
 from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from odradek.broker.contexts import BrokerContext, NodeContext, QuorumContext
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
     from odradek.coordinator.group.service import GroupCoordinator
     from odradek.coordinator.txn.core import TransactionShard
     from odradek.coordinator.txn.service import TransactionCoordinator
+    from odradek.coordinator.unreadable import UnreadableRecords
     from odradek.runtime.clock import Clock
+    from odradek.runtime.engine import Engine
 
 TOPICS_MAX: Final = 500
 """Maximum topics with rows per scrape: those with the most traffic. `OTHERS` is the sum of the remaining ones.
@@ -278,11 +281,20 @@ async def _transactions(coordinator: "TransactionCoordinator", clock: "Clock") -
     for state, count in states.items():
         yield "odradek_transactions", (state.kafka_name,), count
     yield "odradek_transactions_oldest_open_seconds", (), (now_ms - oldest_ms) / 1_000
+    for sample in _unreadable(TRANSACTION_STATE, coordinator.shards.values()):
+        yield sample
     stats = coordinator.stats
     yield "odradek_transactions_committed_total", (), stats.committed
     yield "odradek_transactions_aborted_total", (), stats.aborted
     yield "odradek_transactions_timed_out_total", (), stats.timed_out
     yield "odradek_transactions_fenced_total", (), stats.fenced
+
+
+def _unreadable(topic: str, engines: "Iterable[Engine[Any, Any]]") -> Iterator[Sample]:
+    """Yield the blocked ids and the ignored records of the shards of a coordinator."""
+    records: list[UnreadableRecords] = [engine.shard.unreadable for engine in engines]  # type: ignore[attr-defined]
+    yield "odradek_coordinator_blocked_ids", (topic,), sum(each.blocked for each in records)
+    yield "odradek_coordinator_ignored_records", (topic,), sum(each.ignored for each in records)
 
 
 async def _groups(groups: "GroupCoordinator", partitions: "Partitions") -> AsyncIterator[Sample]:
@@ -302,6 +314,8 @@ async def _groups(groups: "GroupCoordinator", partitions: "Partitions") -> Async
     for labels, count in counts.items():
         yield "kafka_server_group_coordinator_metrics_group_count", labels, count
     yield "odradek_group_offsets", (), offsets
+    for sample in _unreadable(CONSUMER_OFFSETS, groups.shards.values()):
+        yield sample
     lags.sort(reverse=True)
     yield "odradek_metrics_left_out", ("group",), max(len(lags) - GROUPS_MAX, 0)
     for lag_records, stable_lag, name in lags[:GROUPS_MAX]:

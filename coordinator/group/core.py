@@ -72,7 +72,7 @@ class GroupShard:
     def _apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
         entry = from_record(record)
         if entry is None:
-            self.state.skipped_records += 1
+            self.unreadable.ignore(record.key)
             return
         if self.unreadable:
             self.unreadable.replaced(group_of(entry.key), record.key)

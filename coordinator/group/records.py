@@ -108,7 +108,8 @@ def blocked_group(key: bytes | None) -> str | None:
 def from_record(record: ShardRecord) -> Entry | None:
     """Decode a record.
 
-    Return None if this broker does not know its type or version. Raise Malformed if it is corrupt.
+    Return None if this broker does not know its type. Raise Malformed if it is corrupt, or if the version of its value
+    is unknown.
     """
     if record.memo is not None:
         entry: Entry = record.memo
@@ -127,5 +128,5 @@ def from_record(record: ShardRecord) -> Entry | None:
         )
     version = int.from_bytes(record.value[:VERSION_BYTES], "big", signed=True)
     if not types[1].MIN_VERSION <= version <= types[1].MAX_VERSION:
-        return None
+        raise Malformed(f"{types[1].NAME} has the unknown version {version}")
     return Entry(key, decode(types[1], version, record.value[VERSION_BYTES:]))

@@ -99,7 +99,7 @@ class State:
     committed: int = 0
     """The high watermark at the last `on_committed`."""
     skipped_records: int = 0
-    """Number of records with a type or version that this broker does not know."""
+    """Number of transactional records that are no offsets."""
     memory: MemoryAccounting = field(default_factory=MemoryAccounting)
     """Soft state: the memory that members can still take."""
     topic_hashes: dict[str, tuple[TopicInfo, int]] = field(default_factory=dict)

@@ -110,12 +110,12 @@ class TransactionShard:
             self._ongoing.pop(transactional_id, None)
 
     def _decoded(self, offset: int, record: ShardRecord) -> Transaction | None:
-        """Decode a record of the log. None: it is a tombstone, has an unknown version, or is unreadable."""
+        """Decode a record of the log. None: it is a tombstone, has an unknown type, or is unreadable."""
         transactional_id = None
         try:
             transactional_id = decode_key(record.key)
             if transactional_id is None:
-                self.skipped_records += 1
+                self.unreadable.ignore(record.key)
                 return None
             txn = None if record.value is None else decode_value(transactional_id, record.value)
         except Malformed as malformed:
@@ -125,8 +125,6 @@ class TransactionShard:
             self.unreadable.replaced(transactional_id, record.key)
         if record.value is None:
             self._mark_dead(transactional_id, offset)
-        elif txn is None:
-            self.skipped_records += 1
         return txn
 
     def _block(self, transactional_id: str | None, key: bytes | None, offset: int, reason: Malformed) -> None:

@@ -76,11 +76,11 @@ def decode_key(key: bytes | None) -> str | None:
     return decode(TransactionLogKey, KEY_VERSION, key[VERSION_BYTES:]).transactional_id
 
 
-def decode_value(transactional_id: str, value: bytes) -> Transaction | None:
-    """Return the transaction; None if the version of the value is unknown. Raise Malformed if it cannot be decoded."""
+def decode_value(transactional_id: str, value: bytes) -> Transaction:
+    """Return the transaction. Raise Malformed if the value has an unknown version or cannot be decoded."""
     version = _version(value, "value")
     if not TransactionLogValue.MIN_VERSION <= version <= TransactionLogValue.MAX_VERSION:
-        return None
+        raise Malformed(f"TransactionLogValue has the unknown version {version}")
     decoded = decode(TransactionLogValue, version, value[VERSION_BYTES:])
     try:
         state = TxnState(decoded.transaction_status)

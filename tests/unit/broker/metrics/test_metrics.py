@@ -158,6 +158,7 @@ async def test_scrape_returns_the_requests_records_and_roles_of_a_node(tmp_path:
         assert rows["kafka_controller_kafkacontroller_activecontrollercount"] == 1
         assert rows['odradek_transactions{state="Ongoing"}'] == 0
         assert rows['odradek_membership_datagrams_dropped_total{reason="foreign"}'] == 0
+        assert rows['odradek_coordinator_blocked_ids{topic="__transaction_state"}'] == 0
         names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
         for family in FAMILIES.values():
             if family.labels and family.name not in names:

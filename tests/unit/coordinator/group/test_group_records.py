@@ -130,20 +130,26 @@ def test_unknown_record_types_are_skipped(number: int, value: bytes | None) -> N
 
 
 @pytest.mark.parametrize("number", sorted(_TYPES))
-def test_unknown_record_versions_are_skipped(number: int) -> None:
+def test_values_of_unknown_versions_are_malformed(number: int) -> None:
     key_type, value_type = _TYPES[number]
     key = to_record(key_type(), None).key
     for version in (-1, value_type.MAX_VERSION + 1, 32_767):
-        assert from_record(ShardRecord(key, version.to_bytes(2, "big", signed=True) + b"\xff")) is None
+        with pytest.raises(Malformed, match=f"version {version}"):
+            from_record(ShardRecord(key, version.to_bytes(2, "big", signed=True) + b"\xff"))
 
 
-def test_skipped_records_are_counted() -> None:
+def test_unknown_types_are_ignored_and_a_value_of_an_unknown_version_blocks_its_group() -> None:
     shard = GroupShard(FakeConfigs(), FakeTopics(), FakeFeatures(), NewIds())
     shard.apply(0, ShardRecord(b"\0\x0brest", b"rest"), 0)
     shard.apply(1, ShardRecord(bytes.fromhex(OFFSET_KEY), b"\0\x05rest"), 0)
     shard.apply(2, ShardRecord(bytes.fromhex("0002000167"), None, producer_id=5, producer_epoch=0), 0)
-    assert shard.state.skipped_records == 3
+    assert (shard.unreadable.ignored, shard.unreadable.blocked, shard.state.skipped_records) == (1, 1, 1)
     assert shard.state.offsets.count == 0
+    reports = shard.unreadable.take_reports()
+    assert [(report.event, report.severe) for report in reports] == [
+        ("unreadable record", True),
+        ("records ignored", False),
+    ]
 
 
 # ---- malformed ------------------------------------------------------------------------------------------------------

@@ -71,13 +71,29 @@ def test_next_producer_id_survives_a_fail_over() -> None:
     assert (after.producer_epoch, after.producer_id) == (0, core.transactions[ID].next_producer_id)
 
 
-def test_records_of_unknown_versions_are_skipped_and_counted() -> None:
+def test_records_of_unknown_types_are_ignored_and_reported_once() -> None:
     core = CoreRig().core
     core.apply(0, ShardRecord(b"\x00\x05", b"x"), 0)
-    core.apply(1, ShardRecord(encode_key("x"), b"\x00\x09"), 0)
+    core.apply(1, ShardRecord(b"\x00\x05", None), 0)
     core.apply_marker(2, Marker(1, 2, 3, commit=True), 0)
-    assert core.skipped_records == 3
+    assert (core.unreadable.ignored, core.unreadable.blocked) == (2, 0)
+    (report,) = core.unreadable.take_reports()
+    assert (report.event, report.reason, report.severe) == ("records ignored", "2 records of unknown types: 5", False)
+    assert core.unreadable.take_reports() == []
     assert core.transactions == {}
+
+
+def test_value_of_an_unknown_version_blocks_its_id() -> None:
+    """Kafka continues from the state before the record."""
+    rig = CoreRig()
+    core = rig.core
+    core.apply(0, ShardRecord(encode_key(ID), b"\x00\x09"), 0)
+    assert core.unreadable.blocked == 1
+    (report,) = core.unreadable.take_reports()
+    assert (report.event, report.severe) == ("unreadable record", True)
+    with pytest.raises(Refusal) as refused:
+        core.decide(c.Describe(ID), NOW_MS)
+    assert refused.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def test_tombstone_of_an_unknown_id_is_ignored_and_a_record_without_key_is_reported() -> None:
@@ -87,7 +103,7 @@ def test_tombstone_of_an_unknown_id_is_ignored_and_a_record_without_key_is_repor
     core.apply(1, ShardRecord(None, b""), 0)
     assert core.transactions == {}
     (report,) = core.unreadable.take_reports()
-    assert report.startswith("record at offset 1: ")
+    assert report.reason.startswith("record at offset 1: ")
 
 
 @pytest.mark.parametrize(

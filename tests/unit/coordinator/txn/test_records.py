@@ -73,9 +73,11 @@ def test_prepared_transaction_without_partitions_has_an_empty_array() -> None:
     assert encoded[17:18] == b"\x01"  # an empty compact array; b"\x00" means null
 
 
-def test_unknown_versions_are_skipped() -> None:
+def test_key_of_an_unknown_version_is_none_and_value_of_an_unknown_version_is_malformed() -> None:
     assert decode_key(b"\x00\x01\x00\x00") is None
-    assert decode_value("x", b"\x00\x02\x00\x00") is None
+    for version in (-1, 2, 32_767):
+        with pytest.raises(Malformed, match=f"version {version}"):
+            decode_value("x", version.to_bytes(2, "big", signed=True) + b"\x00\x00")
 
 
 @pytest.mark.parametrize("value", [b"", b"\x00", b"\x00\x00", bytes.fromhex(V1_ONGOING)[:-5]])

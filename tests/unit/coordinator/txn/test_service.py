@@ -309,11 +309,15 @@ async def test_unreadable_record_blocks_its_id_alone_until_a_readable_record_rep
     other = next(name for name in (f"id-{n}" for n in range(1_000)) if rig.coordinator.partition_of(name) == SHARD)
     for name in (ID, other):
         rig.coordinator.init_producer_id(name, 1_000).result()
-    rig.log.append([ShardRecord(encode_key(ID), b"\x00\x01broken"), ShardRecord(b"\x00", b"x")], NOW_MS)
+    rig.log.append(
+        [ShardRecord(encode_key(ID), b"\x00\x01broken"), ShardRecord(b"\x00", b"x"), ShardRecord(b"\x00\x09", b"x")],
+        NOW_MS,
+    )
     log = rig.log.successor()
     with structlog.testing.capture_logs() as logs:
         await rig.coordinator.on_leadership(SHARD, 1, log)
     reports = [line["reason"] for line in logs if line["event"] == "unreadable record"]
+    assert [line["reason"] for line in logs if line["event"] == "records ignored"] == ["1 records of unknown types: 9"]
     assert [report.partition(": ")[0] for report in reports] == ["record at offset 2", "record at offset 3"]
     assert [report.rpartition("; ")[2] for report in reports] == [f"id {ID} is blocked", "its key is unreadable"]
     assert refused(lambda: rig.coordinator.init_producer_id(ID, 1_000)) is ErrorCode.COORDINATOR_NOT_AVAILABLE

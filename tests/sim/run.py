@@ -13,6 +13,7 @@ import structlog
 
 from tests.sim.checkers.all_checkers import run_checkers
 from tests.sim.checkers.evidence import SnapshotRow
+from tests.sim.checkers.hostile import unexpected_results
 from tests.sim.cluster.cluster import Cluster
 from tests.sim.cluster.late_login import login_of
 from tests.sim.cluster.node_config import ROOT
@@ -394,8 +395,10 @@ class Run:
 
     def partial_findings(self) -> list[str]:
         """Return the findings of a run that ended with an exception."""
+        hostile = [] if self.hostile is None else self.hostile.requests
         return [
             *self.findings,
+            *unexpected_results(hostile),
             *self.monitor.violations[:20],
             *self.cluster.violations,
             *self.cluster.unexpected_failures()[:5],

@@ -1,6 +1,6 @@
 """I17: no broker carries out a forged request, and each request of a hostile client ends."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +30,12 @@ def check_hostile(evidence: "Evidence") -> Iterator[str]:
 
     Exceptions and failures of the broker are findings of their own, for requests of any client.
     """
-    for request in evidence.hostile:
+    yield from unexpected_results(evidence.hostile)
+
+
+def unexpected_results(requests: Iterable[HostileRequest]) -> Iterator[str]:
+    """Yield a finding for each request with a result that no broker may give."""
+    for request in requests:
         if request.outcome == UNANSWERED:
             yield f"I17 {request.broker} {UNANSWERED} of a hostile client: {request.kind}, {request.what}"
         if request.carried_out:

@@ -27,11 +27,15 @@ def collect_groups(world: "World", final: "list[Operation]") -> GroupEvidence | 
         ended_late=watch.ended_late,
         begun_anew=watch.begun_anew,
     )
+    alone = world.options.groups.alone
+    own = dict.fromkeys((alone, *(plan.name for plan in world.options.groups.plans)))
+    any_group = world.options.hostile is None  # a hostile client commits any offsets for groups of its own
     for index in watch.indexes():
         model = GroupModel.of(monitor.surviving_batches((CONSUMER_OFFSETS, index)))
         for place, change in model.committed.items():
-            if change.offset is not None:
+            if change.offset is not None and (any_group or place[0] in own):
                 evidence.committed[place] = change.offset
         for change in model.changes:
-            evidence.changes.setdefault(change.place, []).append(change)
+            if any_group or change.place[0] in own:
+                evidence.changes.setdefault(change.place, []).append(change)
     return evidence

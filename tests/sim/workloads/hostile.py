@@ -85,6 +85,7 @@ class HostileClient:
     options: "HostileOptions"
     requests: list[HostileRequest] = field(default_factory=list)
     _open: dict[asyncio.Task[None], None] = field(default_factory=dict)
+    _succeeded: bool = False
 
     def __post_init__(self) -> None:
         options = self.world.options
@@ -93,9 +94,12 @@ class HostileClient:
         self._repertoire = Repertoire(self._rng, self._victim, SIMULATED, self.options.kinds)
 
     async def run(self) -> None:
-        """Attack until the run stops, then wait for the open connections."""
+        """Attack until the run stops, then wait for the open connections.
+
+        End at the first request that a broker carried out although it must refuse it: the run has its finding.
+        """
         await self._learn_topics()
-        while not self.world.stopping:
+        while not self.world.stopping and not self._succeeded:
             await asyncio.sleep(self._rng.random() * 2 * self.options.think_seconds)
             if len(self._open) < OPEN_MAX:
                 loop = self.world.loop
@@ -154,6 +158,7 @@ class HostileClient:
         else:
             request.outcome = CLOSED if connection.closed else RESPONDED
         request.carried_out = self._carried_out(attack, connection)
+        self._succeeded = self._succeeded or request.carried_out
         if self._rng.random() < 0.5:
             connection.transport.abort()
         else:

@@ -12,8 +12,9 @@ from odradek.protocol.batch import build_batch
 from odradek.protocol.codec import encode
 from odradek.protocol.errors import Unencodable
 from odradek.protocol.generation.measuring import element_classes, instance
+from odradek.protocol.primitives import unsigned_varint
 from odradek.protocol.schema import Message, Struct, field_rows
-from tests.support.raw_client import encode_request
+from tests.support.raw_client import SIZE, encode_request
 
 if TYPE_CHECKING:
     import random
@@ -116,8 +117,28 @@ def huge(
     client_id: str = "hostile",
 ) -> HugeArray:
     """Return a request whose last array of `path` has as many elements as fit in `size` bytes."""
-    one = len(encode(instance(cls, version, path, 1), version))
-    two = len(encode(instance(cls, version, path, 2), version))
-    count = max(2, min(elements_max, size // max(1, two - one)))
-    request = instance(cls, version, path, count)
-    return HugeArray(".".join(row.name for row in path), count, encode_request(request, version, 1, client_id))
+    one, two = (encode_request(instance(cls, version, path, count), version, 1, client_id) for count in (1, 2))
+    count = max(2, min(elements_max, size // max(1, len(two) - len(one))))
+    frame = _repeated(one, two, count)
+    three = encode_request(instance(cls, version, path, 3), version, 1, client_id)
+    if frame is None or _repeated(one, two, 3) != three:
+        frame = encode_request(instance(cls, version, path, count), version, 1, client_id)
+    return HugeArray(".".join(row.name for row in path), count, frame)
+
+
+def _repeated(one: bytes, two: bytes, count: int) -> bytes | None:
+    """Return the frame with `count` equal elements from the frames with one and with two.
+
+    The encoding of a million objects takes seconds. Return None if the length of the array cannot be found, for example
+    because the array is a tagged field.
+    """
+    body_one, body_two = one[SIZE.size :], two[SIZE.size :]
+    at = next(index for index, (first, second) in enumerate(zip(body_one, body_two, strict=False)) if first != second)
+    lengths = {1: count.to_bytes(4, "big"), 2: unsigned_varint(count + 1)}
+    length = lengths.get(body_one[at])
+    if length is None:
+        return None
+    start = at - 3 if body_one[at] == 1 else at
+    element = body_two[at + 1 : at + 1 + len(two) - len(one)]
+    body = body_one[:start] + length + element * count + body_one[at + 1 + len(element) :]
+    return SIZE.pack(len(body)) + body

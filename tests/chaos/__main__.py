@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -33,6 +34,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--brokers", type=int, default=3, help="number of brokers (default 3)")
     parser.add_argument("--system", choices=tuple(SYSTEMS), default="odradek", help="system under test")
+    parser.add_argument("--no-hostile", action="store_true", help="leave out the hostile client")
     parser.add_argument("--directory", type=Path, default=None, help="directory for history, logs and data")
     parser.add_argument("--plan", action="store_true", help="print the fault plan of the seed, and exit")
     parser.add_argument("--write", action="store_true", help="write the figures to docs/chaos.md and docs/chaos.json")
@@ -44,6 +46,7 @@ def main() -> int:
     console = Console(width=max(140, Console().width))
     seed = options_given.seed if options_given.seed is not None else time.time_ns() % 1_000_000
     options = Options(60 * options_given.minutes, seed, options_given.brokers, options_given.system)
+    options = replace(options, hostile=not options_given.no_hostile)
     if options_given.plan:
         for burst in options.plan():
             console.print(f"{burst.begin:6.1f} .. {burst.end:6.1f} s")

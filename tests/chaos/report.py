@@ -136,6 +136,9 @@ def write_documents(outcome: Outcome, options: Options) -> None:
     )
     overloaded = " (the machine was overloaded)" if outcome.overloaded else ""
     findings = outcome.findings
+    hostile = (
+        "A hostile client attacked all brokers during the whole run, with forged, damaged, huge and excessive requests."
+    )
     head = [
         "# Chaos",
         "",
@@ -143,6 +146,7 @@ def write_documents(outcome: Outcome, options: Options) -> None:
         "aiokafka and Java. Faults: kill -9, SIGSTOP and SIGTERM of processes, and a proxy that disconnects, stalls,",
         "delays and drops. The simulator's checkers (`tests/sim/checkers`) evaluate the run. `tests/chaos/README.md`",
         f"describes the faults. The run used {os.cpu_count()} cores, shared by brokers, proxy and clients.",
+        *(["", hostile] if options.attacks else []),
         "",
         f"Violations: **{len(findings.violations)}**. Exceeded time limits: {len(findings.delays)}{overloaded}.",
         "",

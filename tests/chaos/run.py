@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -29,11 +30,13 @@ from tests.chaos.fleet import (
     Topics,
     compile_java,
 )
+from tests.chaos.hostile import HostileClient, unexpected_lines
 from tests.chaos.journal import now, read
 from tests.chaos.plan import BURST_SECONDS, Burst, generate
 from tests.chaos.process_guard import ProcessGuard
 from tests.chaos.segment_archive import SegmentArchive
 from tests.chaos.system import SYSTEMS, System, bootstrap
+from tests.support import hostile_attack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +72,12 @@ class Options:
     brokers: int = 3
     system: str = "odradek"
     directory: Path | None = None
+    hostile: bool = True
+    """True for a hostile client. It attacks Odradek only: Kafka has no listener that refuses requests of brokers."""
+
+    @property
+    def attacks(self) -> bool:
+        return self.hostile and self.system == "odradek"
 
     @property
     def short(self) -> bool:
@@ -140,6 +149,7 @@ class Run:
         self.load = Load()
         self.is_settled = False
         self.fetched: dict[str, dict[tuple[str, int], int]] = {}
+        self.hostile: HostileClient | None = None
         self.system: System = SYSTEMS[options.system](directory / "cluster", options.brokers)
         replicas = {node: self.system.data(node) for node in self.system.ports}
         archive_directory = directory / "cluster" / "archive"
@@ -159,6 +169,8 @@ class Run:
             try:
                 await self._run_processes(proxy, fleet, guard)
             finally:
+                if self.hostile is not None:
+                    self.hostile.stop()
                 fleet.kill_all()
                 self.system.close()
                 proxy.close()
@@ -176,6 +188,10 @@ class Run:
             asyncio.create_task(self.load.watch()),
             asyncio.create_task(self.archive.run()),
         ]
+        if self.options.attacks:
+            self.hostile = HostileClient(self.history, self.system, self.options.seed, guard)
+            self.hostile.start()
+            background.append(asyncio.create_task(self.hostile.watch()))
         fleet.start(self.options.roles, self.options.groups)
         background.append(asyncio.create_task(_replace_hung_clients(fleet)))
         injector = FaultInjector(self.system, proxy, fleet, guard, self.history, started_at)
@@ -190,6 +206,8 @@ class Run:
         await self._settle(fleet)
         for task in background:
             task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
 
     async def _settle(self, fleet: Fleet) -> None:
         """Stop the clients in order, wait until the cluster has settled, and read all partitions from their start."""
@@ -207,6 +225,8 @@ class Run:
         self.report_progress("waiting until the groups have consumed all inputs")
         await self._add_delays(self._wait_for_groups)
         await self._add_delays(fleet.stop, fleet.group_members())
+        if self.hostile is not None:
+            await asyncio.to_thread(self.hostile.stop)  # its records for the coordinators would end at any time
         internal_topics = [TRANSACTION_STATE, CONSUMER_OFFSETS]
         self.is_settled = not await self._add_delays(self._wait_until_settled, [*TOPICS.all, *internal_topics])
         await self._add_delays(self._fetch_offsets)
@@ -237,9 +257,11 @@ class Run:
         replicas = 3 if self.options.brokers >= 3 else 1
         admin = self._admin()
         deadline = time.monotonic() + SETTLE_SECONDS
-        missing = TOPICS.all
+        attacked = {hostile_attack.TOPIC: 1, hostile_attack.COMPACTED_TOPIC: 1}
+        missing = TOPICS.all | (attacked if self.options.attacks else {})
+        compacted = {hostile_attack.COMPACTED_TOPIC: {"cleanup.policy": "compact"}}
         while missing:
-            new = [NewTopic(name, count, replicas) for name, count in missing.items()]
+            new = [NewTopic(name, count, replicas, config=compacted.get(name, {})) for name, count in missing.items()]
             for name, future in admin.create_topics(new, request_timeout=CALL_SECONDS).items():
                 failure = future.exception(2 * CALL_SECONDS)
                 if failure is None or failure.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -315,6 +337,11 @@ class Run:
         findings.violations = self.findings.violations + findings.violations
         findings.delays = self.findings.delays + findings.delays
         findings.delays += [f"L1 {line}" for line in figures.not_recovered]
+        for node, text in zip(self.system.ports, logs, strict=True):
+            findings.violations += unexpected_lines(node, text)
+        if self.hostile is not None:
+            findings.violations += self.hostile.violations(journals)
+            findings.counters |= self.hostile.counters(journals)
         return Outcome(findings, figures, self.load.overloaded)
 
 

@@ -7,6 +7,7 @@ are ports of the proxy. All traffic between clients and brokers and between brok
 from __future__ import annotations
 
 import itertools
+import secrets
 import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
@@ -41,6 +42,8 @@ COMMON: Final = {
     "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS),
 }
 START_SECONDS: Final = 60.0
+BYTE_BUDGET_MIB: Final = 128
+"""queued.max.request.bytes of the brokers in MiB: all frames, decoded requests and responses in memory."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class System(Protocol):
 
     name: str
     ports: dict[int, Ports]
+    cluster_id: str
 
     def prepare(self) -> None:
         """Write the configuration and format the storage, once before the first start."""
@@ -124,6 +128,7 @@ def replicated(brokers: int) -> dict[str, str]:
 
 class OdradekSystem:
     name = "Odradek"
+    cluster_id = CLUSTER_ID
 
     def __init__(self, directory: Path, brokers: int) -> None:
         self.ports = allocate_ports(brokers)
@@ -134,6 +139,9 @@ class OdradekSystem:
 
     def prepare(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
+        secret = self.directory / "cluster.secret"
+        secret.write_text(secrets.token_hex())
+        secret.chmod(0o600)
         voters = ",".join(f"{node}@127.0.0.1:{node_ports.brokers_proxy}" for node, node_ports in self.ports.items())
         for node_id, node_ports in self.ports.items():
             properties = {
@@ -141,6 +149,8 @@ class OdradekSystem:
                 "listeners": f"CLIENTS://127.0.0.1:{node_ports.clients},BROKERS://127.0.0.1:{node_ports.brokers}",
                 "advertised.listeners": f"CLIENTS://127.0.0.1:{node_ports.clients_proxy},BROKERS://127.0.0.1:{node_ports.brokers_proxy}",
                 "inter.broker.listener.name": "BROKERS",
+                "cluster.secret.file": str(secret),
+                "queued.max.request.bytes": str(BYTE_BUDGET_MIB << 20),
                 "log.dirs": str(self.data(node_id)),
             } | self._settings
             if len(self.ports) > 1:
@@ -206,6 +216,7 @@ class OdradekSystem:
 
 class KafkaSystem:
     name = "Apache Kafka"
+    cluster_id = ""
 
     def __init__(self, directory: Path, brokers: int) -> None:
         self.ports = allocate_ports(brokers)

@@ -23,6 +23,8 @@ async def test_short_run_has_no_violation(tmp_path: Path) -> None:
     outcome = await Run(options, tmp_path, print).run()
     assert outcome.findings.violations == []
     assert outcome.overloaded or outcome.findings.delays == []
+    counters = outcome.findings.counters
+    assert sum(count for name, count in counters.items() if name.startswith("hostile: ")) > 0
     figures = outcome.figures
     assert sum(figures.faults.values()) > 0
     # A run without acknowledged operations would have no violation either.

@@ -41,7 +41,7 @@ class Sizes:
 
 
 SIMULATED: Final = Sizes((2_000, 40_000), 12_000, 500, (100, 3_000), 4, 4)
-REAL: Final = Sizes((2 << 20, 8 << 20), ELEMENTS_MAX, 100_000, (10_000, 3_000_000), 200, 50)
+REAL: Final = Sizes((2 << 20, 8 << 20), ELEMENTS_MAX, 100_000, (10_000, 3_000_000), 100, 50)
 
 
 @dataclass(frozen=True, slots=True)

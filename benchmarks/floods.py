@@ -79,9 +79,12 @@ WITNESS_SHARD = SHARDS - 1
 class Broker:
     """Process of an empty broker. `command` starts it."""
 
-    def __init__(self, directory: Path, command: Callable[..., BrokerCommand] = BrokerCommand) -> None:
+    def __init__(
+        self, directory: Path, command: Callable[..., BrokerCommand] = BrokerCommand, settings: Sequence[str] = ()
+    ) -> None:
+        """Start the broker with SETTINGS and `settings`."""
         config = directory / "broker.properties"
-        config.write_text("\n".join((f"log.dirs={directory / 'data'}", *SETTINGS)))
+        config.write_text("\n".join((f"log.dirs={directory / 'data'}", *SETTINGS, *settings)))
         self._lifeline = Lifeline()
         self._process = BrokerProcess(command(1, config, directory / "broker.log", lifeline=self._lifeline.reader))
 
@@ -106,8 +109,19 @@ class Broker:
 
     @property
     def resident_mib(self) -> float:
+        return self._memory_mib("VmRSS:")
+
+    @property
+    def peak_mib(self) -> float:
+        """Maximum of `resident_mib` since the start of the broker, or since `reset_peak`."""
+        return self._memory_mib("VmHWM:")
+
+    def reset_peak(self) -> None:
+        Path(f"/proc/{self._process.identity.pid}/clear_refs").write_text("5")
+
+    def _memory_mib(self, name: str) -> float:
         status = Path(f"/proc/{self._process.identity.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        line = next(line for line in status.splitlines() if line.startswith(name))
         return int(line.split()[1]) / 1024
 
     def stop(self) -> int:

@@ -106,7 +106,7 @@ class Node:
         self._request_metrics = api_metrics(API_TABLE)
         self._metrics: MetricsEndpoint | None = None
         self._budget = ByteBudget(config.byte_budget)
-        self._large_requests = LargeRequests(self._budget, self.tasks)
+        self._large_requests = LargeRequests(self._budget, self._request_metrics)
         self._registration: Registration | None = None
 
     @property

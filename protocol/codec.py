@@ -11,12 +11,14 @@ import struct
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from odradek.protocol.compilation.decoder import compile_decoder
-from odradek.protocol.compilation.encoder import compile_encoder
+from odradek.protocol.compilation.encoder import compile_elements_encoder, compile_encoder
 from odradek.protocol.errors import Malformed, Unencodable
 from odradek.protocol.messages import APIS
-from odradek.protocol.schema import Buffer, Message
+from odradek.protocol.schema import Buffer, Message, Packed, Struct
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from odradek.protocol.compilation.emitting import CompiledCodec
 
 M = TypeVar("M", bound=Message)
@@ -30,6 +32,7 @@ CHARGE_UNLIMITED: Final = 1 << 62
 """Maximum charge of decoders that run without a limit."""
 
 _decoders: dict[tuple[type[Message], int], CompiledCodec] = {}
+_elements_encoders: dict[tuple[type[Message], int, type[Struct]], CompiledCodec] = {}
 _sliced_encoders: dict[tuple[type[Message], int], CompiledCodec] = {}
 _sliced_decoders: dict[tuple[type[Message], int], CompiledCodec] = {}
 _encoders: dict[tuple[type[Message], int], CompiledCodec] = {}
@@ -156,23 +159,19 @@ def _response_header(api_key: int, version: int, correlation_id: int) -> bytes:
     return header
 
 
-class SlicedEncoding:
-    """Encoding of one large response in slices. The caller lets other work run between two slices."""
+class _Slices:
+    """Run of a sliced encoder."""
 
     __slots__ = ("_codec", "_run", "chunks")
 
-    def __init__(self, api_key: int, version: int, correlation_id: int, message: Message) -> None:
-        cls = type(message)
-        codec = _sliced_encoders.get((cls, version))
-        if codec is None:
-            codec = _sliced_encoders[cls, version] = compile_encoder(cls, version, sliced=True)
+    def __init__(self, codec: CompiledCodec, source: object, chunks: list[Buffer]) -> None:
         self._codec = codec
-        self._run = codec.run(message)
-        self.chunks: list[Buffer] = [_response_header(api_key, version, correlation_id)]
-        """Header and body, as far as encoded (see `encode_response`)."""
+        self._run: Iterator[tuple[list[Buffer], list[int]]] = codec.run(source)
+        self.chunks = chunks
+        """The encoded bytes of the slices so far."""
 
     def run_slice(self) -> bool:
-        """Encode the next slice. Return True if the response is complete. Raise Unencodable as `encode`."""
+        """Encode the next slice. Return True if the encoding is complete. Raise Unencodable as `encode`."""
         try:
             self.chunks += _chunks(*next(self._run))
         except StopIteration as stop:
@@ -182,6 +181,45 @@ class SlicedEncoding:
             field, _ = self._codec.locate(error.__traceback__)
             raise Unencodable(f"{self._codec.name}: {field}: {error}") from error
         return False
+
+
+class SlicedEncoding(_Slices):
+    """Encoding of one large response in slices. The caller lets other work run between two slices.
+
+    The chunks are header and body (see `encode_response`). Arrays of structs may contain the result of a
+    `SlicedPacking`.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, api_key: int, version: int, correlation_id: int, message: Message) -> None:
+        cls = type(message)
+        codec = _sliced_encoders.get((cls, version))
+        if codec is None:
+            codec = _sliced_encoders[cls, version] = compile_encoder(cls, version, sliced=True)
+        super().__init__(codec, message, [_response_header(api_key, version, correlation_id)])
+
+
+class SlicedPacking(_Slices):
+    """Encoding, in slices, of some elements of an array in messages of the class `cls`. There is at least one element.
+
+    The encoded elements need less memory than the objects, which the caller can drop.
+    """
+
+    __slots__ = ("_count",)
+
+    def __init__(self, cls: type[Message], version: int, elements: Sequence[Struct]) -> None:
+        element = type(elements[0])
+        codec = _elements_encoders.get((cls, version, element))
+        if codec is None:
+            codec = compile_elements_encoder(cls, version, element)
+            _elements_encoders[cls, version, element] = codec
+        super().__init__(codec, elements, [])
+        self._count = len(elements)
+
+    def packed(self) -> Packed:
+        """Return the encoded elements, after the last slice."""
+        return Packed(self._count, b"".join(self.chunks))
 
 
 def request_header_version(api_key: int, version: int) -> int:

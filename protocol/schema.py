@@ -67,6 +67,14 @@ def _values(struct: object) -> list[tuple[str, object]]:
     return [(name, getattr(struct, name)) for name in names]
 
 
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Encoded elements of an array of structs. Sliced encoders write `data` in place of the elements."""
+
+    count: int
+    data: bytes
+
+
 class Message(Struct):
     """Base of the generated requests, responses, headers and log records.
 

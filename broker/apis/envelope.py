@@ -14,14 +14,11 @@ from typing import Final
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Embedded, Routing, always
 from odradek.broker.requests.listener import CLIENT, CONTROLLER, Listener
-from odradek.broker.requests.session import Session
+from odradek.broker.requests.session import NO_CONNECTION, Session
 from odradek.cluster.authorizer import ANONYMOUS, Principal
 from odradek.protocol.connection import parse_request
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-
-NO_CONNECTION: Final = -1
-"""Connection id of a session whose client is connected to another broker."""
 
 
 def handle(context: QuorumRequestContext, request: EnvelopeRequest) -> Embedded[EnvelopeResponse]:

@@ -33,7 +33,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api, split_by
+from odradek.broker.requests.api import Api, Ordered, split_by
 from odradek.broker.requests.slices import collect, completed
 from odradek.broker.security.authorized_operations import cluster_operations, topic_operations
 from odradek.broker.topics.metadata_view import MetadataView
@@ -54,6 +54,7 @@ NULL_IS_ALL_MIN_VERSION: Final = 1
 AUTO_CREATION_FLAG_MIN_VERSION: Final = 4
 LISTENER_NOT_FOUND_MIN_VERSION: Final = 6
 TOPIC_IDS_MIN_VERSION: Final = 12
+Result = MetadataResponse | Awaitable[MetadataResponse] | Ordered[MetadataResponse]
 
 
 async def _with_new_topics(
@@ -70,7 +71,7 @@ async def _with_new_topics(
     return response
 
 
-def handle(context: BrokerRequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
+def handle(context: BrokerRequestContext, request: MetadataRequest) -> Result:
     _check(context, request)
     if context.broker.suspected_leaders.any():
         return _when_decided(context, request)
@@ -83,7 +84,7 @@ async def _when_decided(context: BrokerRequestContext, request: MetadataRequest)
     return await completed(_now(context, request))
 
 
-def _now(context: BrokerRequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
+def _now(context: BrokerRequestContext, request: MetadataRequest) -> Result:
     if _requests_all(context, request):
         allowed, _ = context.split_allowed(
             AclOperation.DESCRIBE, ResourceType.TOPIC, list(context.node.metadata.image.topics)
@@ -128,7 +129,7 @@ def _to_create(context: BrokerRequestContext, request: MetadataRequest, names: l
 
 def _respond(
     context: BrokerRequestContext, request: MetadataRequest, names: Iterable[str], creation: dict[str, ErrorCode]
-) -> MetadataResponse | Awaitable[MetadataResponse]:
+) -> Result:
     requested = list(names)
     _, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, requested)
     hidden = dict.fromkeys(denied)
@@ -148,9 +149,7 @@ def _respond(
     return _collect(context, request, view, map(result, requested), map(image.topic, requested))
 
 
-def _respond_by_id(
-    context: BrokerRequestContext, request: MetadataRequest, ids: Iterable[UUID]
-) -> MetadataResponse | Awaitable[MetadataResponse]:
+def _respond_by_id(context: BrokerRequestContext, request: MetadataRequest, ids: Iterable[UUID]) -> Result:
     image = context.node.metadata.image
     view = MetadataView(image, context.session.listener.name)
     requested = list(dict.fromkeys(topic_id for topic_id in ids if topic_id != ZERO_UUID))
@@ -174,10 +173,10 @@ def _collect(
     view: MetadataView,
     results: Iterable[MetadataResponseTopic],
     topics: Iterable[TopicImage | None],
-) -> MetadataResponse | Awaitable[MetadataResponse]:
+) -> Result:
     partitions = sum(len(topic.partitions) for topic in topics if topic is not None)
     with_partitions = ((result, result.partitions) for result in results)
-    return collect(context, with_partitions, partitions, partial(_response, context, request, view))
+    return collect(context, MetadataResponse, with_partitions, partitions, partial(_response, context, request, view))
 
 
 def _topic_error(name: str, error: ErrorCode) -> MetadataResponseTopic:

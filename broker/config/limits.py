@@ -67,6 +67,16 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The request is decoded in slices. One such request is decoded at a time; small requests do not wait.",
         ),
         Limit(
+            "broker.dispatch.large_requests.WAIT_SECONDS_MAX",
+            "seconds per large request while the byte budget is exhausted",
+            "The connection is closed.",
+        ),
+        Limit(
+            "broker.dispatch.large_requests.UNSENT_SHARE",
+            "1/64 of queued.max.request.bytes per broker",
+            "Large requests wait. Clients that receive nothing for odradek.frame.deadline.ms are disconnected.",
+        ),
+        Limit(
             "broker.requests.splitting.ELEMENTS_PER_PART",
             "elements per turn of the event loop",
             "The request is handled in parts, and other connections are served in between.",

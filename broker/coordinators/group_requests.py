@@ -95,13 +95,17 @@ def merge_topics(refused: Sequence[B], completed: Iterable[B], key: Callable[[B]
 
 
 def request_each(items: Sequence[K], request: Callable[[K], "Future[T]"]) -> "list[tuple[K, Future[T] | Refusal]]":
-    """Call `request` for each item, in order. Return each item with its future, or with the Refusal that was raised."""
+    """Call `request` for each item, in order. Return each item with its future, or with the Refusal that was raised.
+
+    The Refusal has no traceback. Its frames refer to the list that contains it, and this cycle would keep the request
+    in memory until the next garbage collection.
+    """
     requested: list[tuple[K, Future[T] | Refusal]] = []
     for item in items:
         try:
             requested.append((item, request(item)))
         except Refusal as refusal:
-            requested.append((item, refusal))
+            requested.append((item, refusal.with_traceback(None)))
     return requested
 
 
@@ -113,11 +117,15 @@ async def responses_of(
     """Return one response per item of `requested`; `refused(item, error, message)` creates that of a refused item."""
     responses: list[T | R] = []
     for item, response in requested:
-        try:
-            if isinstance(response, Refusal):
-                raise response
-            responses.append(await response)
-        except Refusal as refusal:
+        refusal: Refusal | None = None
+        if isinstance(response, Refusal):
+            refusal = response
+        else:
+            try:
+                responses.append(await response)
+            except Refusal as raised:
+                refusal = raised.with_traceback(None)  # see `request_each`
+        if refusal is not None:
             error = wire_error(context.api_key, context.api_version, refusal.error)
             responses.append(refused(item, error, refusal.message))
     return responses

@@ -5,6 +5,7 @@ The dispatcher uses the rows of the API table. It contains nothing about sockets
 
 from asyncio import sleep
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
@@ -17,8 +18,11 @@ from odradek.broker.dispatch.request_limits import charge_bytes_max
 from odradek.broker.dispatch.request_metrics import ApiMetrics
 from odradek.broker.quorum.forwarding import Forwarding
 from odradek.broker.requests.api import AnyApi, Embedded, Ordered, Routing
+from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import Failure
+from odradek.broker.requests.joining import JoinedResponse
+from odradek.broker.requests.large_work import LargeWork, RequestDropped
 from odradek.broker.requests.listener import UNAUTHENTICATED
 from odradek.broker.requests.session import Session
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
@@ -50,8 +54,6 @@ class Call:
     """The decoded message. None if the version is not served, or while a large request is not decoded."""
     frame: RequestFrame
     began_us: int
-    charge: int = 0
-    """Maximum memory of the decoded elements, in bytes (`odradek.protocol.compilation.charges`)."""
     decoding: SlicedDecoding[Any] | None = None
     """Decoding of a large request, which `Dispatcher.handle` runs."""
 
@@ -90,6 +92,10 @@ class Dispatcher:
         self._large_requests = large_requests
         self._on_unexpected = on_unexpected
 
+    def begin_large(self, context: RequestContext) -> AbstractContextManager[LargeWork]:
+        """Begin work on the large request of `context`, or continue it (`LargeRequests.begin`)."""
+        return self._large_requests.begin(context)
+
     def open(self, frame: RequestFrame, session: Session) -> Call:
         """Decode the request in `frame`, or prepare the decoding of a large request.
 
@@ -121,7 +127,8 @@ class Dispatcher:
             try:
                 request, charge = decode_charged(api.request, version, frame.body, IMMEDIATE_CHARGE_BYTES_MAX)
             except ChargeExceeded:
-                decoding = SlicedDecoding(api.request, version, frame.body, charge_bytes_max(frame.api_key))
+                limit = charge_bytes_max(frame.api_key, frame.size)
+                decoding = SlicedDecoding(api.request, version, frame.body, limit)
         elif frame.api_key != API_VERSIONS_KEY:
             raise Malformed(f"{api.name} version {version} is not served")
         session.client_id = frame.client_id
@@ -137,7 +144,9 @@ class Dispatcher:
             frame.size,
             *self._contexts,
         )
-        return Call(api, context, request, frame, clock.monotonic_us(), charge, decoding)
+        if charge:
+            context.charge = charge
+        return Call(api, context, request, frame, clock.monotonic_us(), decoding)
 
     def reopen(self, call: Call) -> Call:
         """Decode the request of `call` again: it waited in the earlier phase and is handled in this one."""
@@ -159,10 +168,8 @@ class Dispatcher:
                 return call.api.refuse(call.context, None, ErrorCode.UNSUPPORTED_VERSION, None)
             if call.api.routing:
                 return self._route(call)
-            if call.charge >= PARTS_CHARGE_BYTES_MIN:
-                splitting = call.api.splitting(call.context.api_version)
-                if splitting is not None and splitting.is_large(call.request):
-                    return Ordered(self._handle_parts(call, splitting))
+            if call.context.charge >= PARTS_CHARGE_BYTES_MIN and (splitting := _splitting(call)) is not None:
+                return Ordered(self._handle_parts(call, splitting))
             if self._quotas.measure_time:
                 return self._timed(call, call.request)
             return call.api.handle(call.context, call.request)
@@ -174,10 +181,14 @@ class Dispatcher:
 
         If the connection closes first, drop the request: it has left the byte budget.
         """
-        if call.context.session.closed:
-            return None
         try:
-            await self._decode_large(call, decoding)
+            with self._large_requests.begin(call.context) as work:
+                await self._decode_large(call, decoding, work)
+                splitting = None if call.api.routing else _splitting(call)
+                if splitting is not None:
+                    return await self._in_parts(call, splitting, work)
+        except RequestDropped:
+            return None
         except Malformed as error:
             call.context.session.close(str(error))
             return None
@@ -187,42 +198,40 @@ class Dispatcher:
         return result
 
     async def _handle_parts(self, call: Call, splitting: Splitting) -> Any:
-        """Handle a large request in parts, and return the joined response. An exception concerns only its part.
+        """Handle a large request in parts. If the connection closes, drop the parts that remain."""
+        try:
+            with self._large_requests.begin(call.context) as work:
+                return await self._in_parts(call, splitting, work)
+        except RequestDropped:
+            return None
 
-        If the connection closes, drop the parts that remain: the request has left the byte budget.
-        """
+    async def _in_parts(self, call: Call, splitting: Splitting, work: LargeWork) -> Any:
+        """Handle a large request in parts, and return the joined response. An exception concerns only its part."""
         call.context.encode_in_slices = True
-        whole: Any = None
+        joined = JoinedResponse(splitting, call.api.response)
         for part, shared in splitting.parts(call.request):
-            if call.context.session.closed:
-                return None
+            await work.turn()
             try:
                 result: Any = self._timed(call, part)
                 while not (result is None or isinstance(result, call.api.response)):
                     result = await (result.awaitable if isinstance(result, Ordered) else result)
+            except RequestDropped:
+                raise
             except Exception as exception:  # noqa: BLE001  earlier parts may have been applied
                 result = self.refused(replace(call, request=part), exception)
-            if whole is None:
-                whole = result
-            elif result is not None:
-                splitting.join(whole, result, shared)
-            await sleep(0)
-        return whole
+            if result is not None:
+                await joined.add(result, shared, work)
+        return joined.response
 
-    async def _decode_large(self, call: Call, decoding: SlicedDecoding[Any]) -> None:
-        decoded = self._large_requests.decode(decoding)
-        forget = call.context.session.on_end(decoded.cancel)
+    async def _decode_large(self, call: Call, decoding: SlicedDecoding[Any], work: LargeWork) -> None:
         try:
-            await decoded
+            await work.decode(decoding)
         except ChargeExceeded as exceeded:
-            limit = charge_bytes_max(call.api.key)
             raise Malformed(
-                f"{call.api.name} needs more than {limit} bytes for its elements; send smaller requests"
+                f"{call.api.name} of {call.frame.size} bytes needs more than"
+                f" {charge_bytes_max(call.api.key, call.frame.size)} bytes for its elements; send smaller requests"
             ) from exceeded
-        finally:
-            forget()
-        call.request, call.charge, call.decoding = decoding.message, decoding.charge, None
-        call.context.session.charge(call.charge)
+        call.request, call.decoding = decoding.message, None
 
     def _route(self, call: Call) -> Any:
         context, session = call.context, call.context.session
@@ -249,7 +258,8 @@ class Dispatcher:
 
     async def _embedded_large(self, embedded: Embedded[Any], call: Call, decoding: SlicedDecoding[Any]) -> Any:
         try:
-            await self._decode_large(call, decoding)
+            with self._large_requests.begin(call.context) as work:
+                await self._decode_large(call, decoding, work)
         except Malformed as error:
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from error
         result = self.handle(call)
@@ -337,6 +347,12 @@ class Dispatcher:
             instead = self.refused(call, exception)
             return encode_response(context.api_key, context.api_version, context.correlation_id, instead)
         return encoding.chunks
+
+
+def _splitting(call: Call) -> Splitting | None:
+    """Return how the request of `call` is split; None if it is handled in one piece."""
+    splitting = call.api.splitting(call.context.api_version)
+    return splitting if splitting is not None and splitting.is_large(call.request) else None
 
 
 def log_unexpected(where: str, exception: BaseException) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, get_args, get_type_hints
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import Message, Packed, Struct
 
 Counts = dict[int, int]
 """Number of occurrences by error code. NONE (0) is not counted."""
@@ -30,6 +30,8 @@ class Fields:
                 counts[code] = counts.get(code, 0) + 1
         for name, inner in self.lists:
             rows = getattr(message, name)
+            if rows and rows[0].__class__ is Packed:  # counted when they were encoded
+                rows = [row for row in rows if row.__class__ is not Packed]
             if not rows or (inner.only is not None and not any(map(inner.only, rows))):
                 continue  # the common case: a Fetch response has many partitions, and most have no error
             for row in rows:

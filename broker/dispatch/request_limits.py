@@ -28,7 +28,8 @@ from odradek.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from odradek.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 
 CHARGE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Maximum bytes of the decoded elements of one request about partitions. 100,000 partitions take at most 40 MiB."""
+"""Maximum bytes of one request about partitions: its frame and its decoded elements. 100,000 partitions take at most 40
+MiB. The frames of LARGE_FRAME_APIS are not included, since socket.request.max.bytes may permit larger ones."""
 SMALL_CHARGE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Maximum bytes of the decoded elements of one request of any other API. 10,000 groups take at most 3 MiB."""
 PARTITION_APIS: Final = frozenset(
@@ -69,9 +70,12 @@ SASL_APIS: Final = frozenset((SaslHandshakeRequest.API_KEY, SaslAuthenticateRequ
 """APIs for connections that have not authenticated. sasl.server.max.receive.size limits their frames."""
 
 
-def charge_bytes_max(api_key: int) -> int:
-    """Return the maximum bytes of the decoded elements of a request."""
-    return CHARGE_BYTES_MAX if api_key in PARTITION_APIS else SMALL_CHARGE_BYTES_MAX
+def charge_bytes_max(api_key: int, frame_bytes: int) -> int:
+    """Return the maximum bytes of the decoded elements of a request whose frame has `frame_bytes` bytes."""
+    if api_key in LARGE_FRAME_APIS:
+        frame_bytes = 0
+    limit = CHARGE_BYTES_MAX if api_key in PARTITION_APIS else SMALL_CHARGE_BYTES_MAX
+    return max(0, min(limit, CHARGE_BYTES_MAX - frame_bytes))
 
 
 def frame_bytes_max(config: Config, roles: Sequence[str], api_key: int) -> int:

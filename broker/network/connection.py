@@ -31,6 +31,7 @@ from odradek.broker.dispatch.dispatcher import Call, Dispatcher
 from odradek.broker.dispatch.request_limits import frame_bytes_max
 from odradek.broker.network.connection_states import INTAKE, READING, Intake, IntakeEvent, Reading, ReadingEvent
 from odradek.broker.network.deadlines import Deadlines
+from odradek.broker.network.peer_end import has_ended
 from odradek.broker.network.throttle import Muting
 from odradek.broker.quorum.peers import is_broker
 from odradek.broker.requests.api import Ordered
@@ -124,6 +125,9 @@ class Connection(BufferedProtocol):
         session.on_close = self._close_for
         session.on_charge = self._charge
         session.on_login_failed = self._log_failed_login
+        session.on_check = self._check_peer
+        assert server.dispatcher is not None
+        session.begin_large = server.dispatcher.begin_large
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=0)
         delay_s = server.limits.delay_s(host, self._loop.time(), protected=listener.protected)
         if delay_s:
@@ -192,6 +196,7 @@ class Connection(BufferedProtocol):
         session.end()
         self._muting.end()
         held = self._request_bytes + self._response_bytes
+        server.budget.unsent_bytes -= self._response_bytes
         self._in_flight = self._request_bytes = self._response_bytes = 0
         server.budget.remove(self)
         server.budget.release(held)
@@ -218,9 +223,7 @@ class Connection(BufferedProtocol):
         is_silent = session.client_id is None or self._loop.time() - self._deadlines.active_s >= idle_s
         if not is_silent or is_broker(session, session.client_id):
             return False
-        self._step(IntakeEvent.CLOSE)
-        session.end()
-        transport.abort()
+        self._end()
         return True
 
     # ---- requests ---------------------------------------------------------------------------------------------------
@@ -267,8 +270,8 @@ class Connection(BufferedProtocol):
         call = dispatcher.open(frame, session)
         self._in_flight += 1
         server.budget.request_started(self)
-        if call.charge:
-            self._charge(call.charge)
+        if call.context.charge:
+            self._charge(call.context.charge)
         if server.ready or (call.decoding is None and call.api.early(call.request)):
             self._settle(call, dispatcher.handle(call))
         else:
@@ -279,6 +282,10 @@ class Connection(BufferedProtocol):
         if self._intake is not CLOSED:
             self._request_bytes += count
             self._server.budget.reserve(count)
+
+    def _check_peer(self) -> None:
+        if self._intake is not CLOSED and has_ended(self._transport):
+            self._end()
 
     def broker_registered(self, call: Call) -> None:
         """Handle the request that waited until the broker was registered."""
@@ -353,12 +360,13 @@ class Connection(BufferedProtocol):
             size = SIZE_PREFIX_BYTES + sum(map(len, chunks))
             self._queued_bytes += size
             self._response_bytes += size
+            server.budget.unsent_bytes += size
             server.budget.reserve(size)
             self._core.send_response(frame.seq, chunks)
         self._muting.mute(call.context.throttle_ms)
         self._dispatcher.count(call, response, size)
         self._in_flight -= 1
-        released = SIZE_PREFIX_BYTES + frame.size + call.charge
+        released = SIZE_PREFIX_BYTES + frame.size + call.context.charge
         self._request_bytes -= released
         server.budget.request_completed(self)
         server.budget.release(released)
@@ -383,6 +391,7 @@ class Connection(BufferedProtocol):
         assert self._transport is not None
         held = self._queued_bytes + self._transport.get_write_buffer_size()
         gone, self._response_bytes = self._response_bytes - held, held
+        self._server.budget.unsent_bytes -= gone
         self._server.budget.release(gone)
 
     # ---- limits -----------------------------------------------------------------------------------------------------
@@ -423,21 +432,33 @@ class Connection(BufferedProtocol):
 
         A connection of another broker has no idle deadline: the other broker would suspect a failure.
         """
-        if (transport := self._transport) is None or (session := self._session) is None:
+        if self._transport is None or (session := self._session) is None:
             return
+        if self._client_is_slow:
+            before = self._response_bytes
+            self._account_responses()
+            if self._response_bytes < before:
+                self._deadlines.active_s = self._loop.time()
         remaining_s = self._deadlines.remaining_s(
             self._loop.time(),
             # Also while the byte budget is exhausted: incomplete requests must not fill it permanently.
             awaits_frame=self._core.frame_started and self._reading is not Reading.SELF_LIMITED,
+            fills_budget=self._client_is_slow and self._server.budget.used_bytes >= self._server.budget.limit_bytes,
             is_idle=(not self._in_flight or self._client_is_slow) and not is_broker(session, session.client_id),
         )
         if remaining_s > 0:
             self._watch_timer = self._loop.call_later(remaining_s, self._watch)
             return
         _logger.info("connection closed: deadline passed", client=session.client_host)
+        self._end()
+
+    def _end(self) -> None:
+        """Close the connection without sending what is ready."""
         self._step(IntakeEvent.CLOSE)
-        session.end()
-        transport.abort()
+        if self._session is not None:
+            self._session.end()
+        if self._transport is not None:
+            self._transport.abort()
 
     def _close_malformed(self, error: Malformed) -> None:
         self._close_logged("connection closed: malformed request", str(error))

@@ -23,6 +23,10 @@ class ByteBudget:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
+        self.unsent_bytes = 0
+        """Bytes of `used_bytes` in responses that are not sent yet: they wait for their clients."""
+        self.on_release: Callable[[], None] | None = None
+        """Function that is called after bytes were released; None if no large request waits for them."""
         self._small_bytes = limit_bytes // SMALL_SHARE
         self._waiting: dict[object, Callable[[], None]] = {}
         self._exempt: object | None = None
@@ -39,6 +43,8 @@ class ByteBudget:
         assert self.used_bytes >= 0, "the budget released more bytes than were reserved"
         if self._waiting:
             self._resume()
+        if self.on_release is not None:
+            self.on_release()
 
     def response_capacity(self) -> int:
         """Return the bytes of stored records that one response may contain now.

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from odradek.broker.requests.large_work import LargeWork
 from odradek.broker.requests.session import Session
 from odradek.cluster.authorizer import CLUSTER_RESOURCE, AclOperation, Authorizer, ResourceType
 
@@ -28,6 +29,10 @@ class RequestContext:
     """Topics that the broker has created automatically for this request. The parts of a large request share it."""
     throttle_ms: int = field(default=0, init=False)
     """Throttle time of the response in milliseconds."""
+    charge: int = field(default=0, init=False)
+    """Bytes that the byte budget holds for decoded elements and for parts of the response, until it is sent."""
+    large: LargeWork | None = field(default=None, init=False)
+    """Work on this request, if it is large and has begun."""
     encode_in_slices: bool = field(default=False, init=False)
     """True if the response is large: it is encoded in slices, between other work of the event loop."""
 

@@ -2,10 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.requests.listener import Listener
 from odradek.cluster.authorizer import ANONYMOUS, Principal
 from odradek.protocol.sasl.cluster_secret import Exchange
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from odradek.broker.requests.large_work import LargeWork
+
+NO_CONNECTION: Final = -1
+"""Connection id of a session whose client is connected to another broker."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +41,10 @@ class Session:
     """Function that reserves bytes of decoded elements until the response is sent. The connection sets it."""
     on_login_failed: Callable[[str], None] | None = None
     """Function that logs a failed authentication, given the reason. The connection sets it."""
+    on_check: Callable[[], None] | None = None
+    """Function that ends the session if the client has closed the connection. The connection sets it."""
+    begin_large: "Callable[[Any], AbstractContextManager[LargeWork]] | None" = None
+    """Function that begins work on the large request of a `RequestContext`. The connection sets it."""
     _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
     _on_end: dict[Callable[[], object], None] = field(default_factory=dict)
 
@@ -39,6 +52,11 @@ class Session:
     def roles(self) -> tuple[str, ...]:
         """Return the roles in which the listener serves this connection now."""
         return self.listener.roles if self.authenticated else self.listener.open_roles
+
+    @property
+    def is_forwarded(self) -> bool:
+        """True if the client is connected to another broker, which forwarded its request."""
+        return self.connection_id == NO_CONNECTION
 
     def on_next_request(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, when this connection has received another request or has ended.
@@ -86,6 +104,14 @@ class Session:
         """Reserve `count` bytes of decoded elements in the byte budget until the response of their request."""
         if self.on_charge is not None:
             self.on_charge(count)
+
+    def check_peer(self) -> None:
+        """End the session if the client has closed the connection.
+
+        A connection is not read while a request is handled, so its end is not noticed otherwise.
+        """
+        if self.on_check is not None:
+            self.on_check()
 
     def end(self) -> None:
         """Mark the connection as closed, and run all registered callbacks."""

@@ -2,41 +2,70 @@
 
 from asyncio import sleep
 from collections.abc import Awaitable, Callable, Iterable, Sized
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.context import RequestContext
+from odradek.broker.requests.large_work import LargeWork
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART
+from odradek.protocol.schema import Message
 
-T = TypeVar("T")
-R = TypeVar("R")
+R = TypeVar("R", bound=Message)
 
 
 def collect(
-    context: RequestContext, results: Iterable[tuple[T, Sized]], total: int, finish: Callable[[list[T]], R]
-) -> R | Awaitable[R]:
-    """Return `finish` of the list of results. With more than ELEMENTS_PER_PART elements, return a coroutine of it.
+    context: RequestContext,
+    message: type[R],
+    results: Iterable[tuple[Any, Sized]],
+    total: int,
+    finish: Callable[[list[Any]], R],
+) -> R | Ordered[R]:
+    """Return `finish` of the list of results, which is an array of the response `message`.
 
-    `results` yields each result with its nested array, of which `total` is the number of elements. The coroutine builds
-    about ELEMENTS_PER_PART elements per turn of the event loop, and the response is encoded in slices.
+    `results` yields each result with its nested array, of which `total` is the number of elements. With more than
+    ELEMENTS_PER_PART elements, stage one waits: it builds about ELEMENTS_PER_PART elements per turn of the event loop.
+    The list then has the results in their encoded form, and the response is encoded in slices.
     """
     if total <= ELEMENTS_PER_PART:
         return finish([result for result, _ in results])
     context.encode_in_slices = True
-    return _collect_in_slices(results, finish)
+    return Ordered(_collect_in_slices(context, message, results, finish))
 
 
-async def _collect_in_slices(results: Iterable[tuple[T, Sized]], finish: Callable[[list[T]], R]) -> R:
-    collected: list[T] = []
+async def _collect_in_slices(
+    context: RequestContext,
+    message: type[R],
+    results: Iterable[tuple[Any, Sized]],
+    finish: Callable[[list[Any]], R],
+) -> R:
+    begin = context.session.begin_large
+    if begin is None:
+        return finish(await _collected(message, results, None))
+    with begin(context) as work:
+        return finish(await _collected(message, results, work))
+
+
+async def _collected(message: type[R], results: Iterable[tuple[Any, Sized]], work: LargeWork | None) -> list[Any]:
+    collected: list[Any] = []
+    fresh: list[Any] = []
     count = 0
     for result, nested in results:
-        collected.append(result)
+        fresh.append(result)
         count += 1 + len(nested)
         if count > ELEMENTS_PER_PART:
             count = 0
-            await sleep(0)
-    return finish(collected)
+            if work is None:
+                await sleep(0)
+                continue
+            collected.append(await work.pack(message, fresh))
+            fresh = []
+            await work.turn()
+    return collected + fresh
 
 
-async def completed(result: R | Awaitable[R]) -> R:
+async def completed(result: R | Ordered[R] | Awaitable[R]) -> R:
     """Return a result of `collect`."""
+    if isinstance(result, Ordered):
+        complete: R = await result.awaitable  # type: ignore[assignment]  # `collect` yields the response itself
+        return complete
     return await result if isinstance(result, Awaitable) else result

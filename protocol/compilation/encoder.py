@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from odradek.protocol.compilation.emitting import STRING_BYTES_MAX, CompiledCodec, Emitter, packer
 from odradek.protocol.errors import Unencodable
 from odradek.protocol.primitives import ONE_BYTE, ZERO_UUID, unsigned_varint
-from odradek.protocol.schema import FIXED_FORMATS, FieldRow, Message, Struct, field_rows
+from odradek.protocol.schema import FIXED_FORMATS, FieldRow, Message, Packed, Struct, field_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,9 +33,21 @@ def compile_encoder(cls: type[Message], version: int, *, sliced: bool = False) -
 
     Its function is run(m) -> (pieces, indexes of the large pieces). It raises Unencodable, or the Python exception of a
     field with a wrong type or value. With `sliced`, the function is a generator: it yields the same pair after each
-    slice and then empties both lists, and it returns the last pair.
+    slice and then empties both lists, and it returns the last pair. Arrays of structs may then contain `Packed`.
     """
     return _Encoder(cls, version, sliced=sliced).compile()
+
+
+def compile_elements_encoder(cls: type[Message], version: int, element: type[Struct]) -> CompiledCodec:
+    """Compile the sliced encoder of a list of structs `element`, which occur in an array of the message `cls`.
+
+    It writes the elements without their number.
+    """
+    return _Encoder(cls, version, sliced=True).compile(element)
+
+
+def _element_count(items: Sequence[Any]) -> int:
+    return sum([item.count if item.__class__ is Packed else 1 for item in items])
 
 
 def _too_long(length: int) -> Unencodable:
@@ -78,6 +90,8 @@ class _Encoder:
             "numbers": _numbers,
             "section": _tagged_section,
             "too_long": _too_long,
+            "element_count": _element_count,
+            "Packed": Packed,
             "lacking": _lacking,
             "Unencodable": Unencodable,
         }
@@ -88,15 +102,18 @@ class _Encoder:
         self.write = "w"
         self.in_tag = False
 
-    def compile(self) -> CompiledCodec:
+    def compile(self, element: type[Struct] | None = None) -> CompiledCodec:
         self.out.emit("pieces = []")
         self.out.emit("large = []")
         self.out.emit("w = pieces.append")
         if self.sliced:
             self.out.emit(f"k = {ELEMENTS_PER_SLICE}")
             self.out.emit("if False: yield pieces, large")  # a generator, although the message may have no arrays
-        self._struct(self.cls, "m", flexible=self.flexible)
-        self._flush()
+        if element is None:
+            self._struct(self.cls, "m", flexible=self.flexible)
+            self._flush()
+        else:
+            self._structs(element, "m", flexible=self.flexible)
         self.out.emit("return pieces, large")
         return self.out.compile("m")
 
@@ -250,14 +267,15 @@ class _Encoder:
 
     def _array(self, row: FieldRow, source: str, *, nullable: bool, flexible: bool) -> None:
         out, items, length = self.out, self.out.fresh("a"), self.out.fresh("n")
+        count = "element_count" if self._may_be_packed(row) else "len"
         out.emit(f"{items} = {source}")
         if nullable:
             out.emit(f"if {items} is None:")
             out.emit(f"    {items} = ()")
             out.emit(f"    {length} = {0 if flexible else -1}")
-            out.emit(f"else: {length} = len({items})" + (" + 1" if flexible else ""))
+            out.emit(f"else: {length} = {count}({items})" + (" + 1" if flexible else ""))
         else:
-            out.emit(f"{length} = len({items})" + (" + 1" if flexible else ""))
+            out.emit(f"{length} = {count}({items})" + (" + 1" if flexible else ""))
         if flexible:
             self._length_compact(length)
             self.layout, self.values = "", []
@@ -267,7 +285,35 @@ class _Encoder:
         if row.struct is None and row.kind in FIXED_FORMATS and row.kind != "uuid":
             out.emit(f"if {items}: {self.write}(numbers({FIXED_FORMATS[row.kind]!r}, {items}))")
             return
-        item = out.fresh("m")
+        if row.struct is not None:
+            self._structs(row.struct, items, flexible=flexible)
+            return
+        item = self._begin_elements(items)
+        if row.kind == "uuid":
+            out.emit(f"{self.write}({item}.bytes)")
+        else:
+            self._blob(row.kind, item, nullable=False, flexible=flexible)
+        out.emit("pass")
+        out.depth -= 1
+
+    def _may_be_packed(self, row: FieldRow) -> bool:
+        return self.sliced and row.struct is not None and not self.in_tag
+
+    def _structs(self, cls: type[Struct], items: str, *, flexible: bool) -> None:
+        out, item = self.out, self._begin_elements(items)
+        if self.sliced and not self.in_tag:
+            out.emit(f"if {item}.__class__ is Packed:")
+            out.emit("    large.append(len(pieces))")
+            out.emit(f"    w({item}.data)")
+            out.emit("    continue")
+        self._struct(cls, item, flexible=flexible)
+        self._flush()
+        out.emit("pass")
+        out.depth -= 1
+
+    def _begin_elements(self, items: str) -> str:
+        """Emit the head of a loop over the elements `items`. Return the variable of the element."""
+        out, item = self.out, self.out.fresh("m")
         out.emit(f"for {item} in {items}:")
         out.depth += 1
         if self.sliced:
@@ -277,15 +323,7 @@ class _Encoder:
             out.emit("    pieces.clear()")
             out.emit("    large.clear()")
             out.emit(f"    k = {ELEMENTS_PER_SLICE}")
-        if row.struct is not None:
-            self._struct(row.struct, item, flexible=flexible)
-            self._flush()
-        elif row.kind == "uuid":
-            out.emit(f"{self.write}({item}.bytes)")
-        else:
-            self._blob(row.kind, item, nullable=False, flexible=flexible)
-        out.emit("pass")
-        out.depth -= 1
+        return item
 
     # ---- tagged fields ----------------------------------------------------------------------------------------------
 

@@ -84,13 +84,14 @@ class Server:
         }
         context: Any = SimpleNamespace(**(parts | services))
         budget = ByteBudget(self.config.byte_budget)
+        metrics = api_metrics(table)
         self.dispatcher = Dispatcher(
             table,
             BrokerRequestContext,
             (context, context, context),
             forwarding=context,
-            metrics=api_metrics(table),
-            large_requests=LargeRequests(budget, self.tasks),
+            metrics=metrics,
+            large_requests=LargeRequests(budget, metrics),
             on_unexpected=lambda _, exception: self.unexpected.append(exception),
         )
         self.shared: ServerState[Connection] = ServerState(

@@ -49,6 +49,11 @@ def frame(api_key: int, version: int, body: bytes) -> bytes:
     return len(content).to_bytes(4, "big") + content
 
 
+def topic(partitions: int) -> bytes:
+    """Return a topic of an OffsetFetch request."""
+    return b"\x02t" + unsigned_varint(partitions + 1) + bytes(4 * partitions) + b"\x00"
+
+
 async def test_huge_arrays_of_all_apis_leave_the_broker_healthy(broker: Broker) -> None:
     witness = Witness(await broker.connect("witness"))
     before_mib = broker.resident_mib
@@ -74,6 +79,10 @@ async def test_huge_arrays_of_all_apis_leave_the_broker_healthy(broker: Broker) 
         ),
         ("Metadata of 5,000,000 topics", frame(3, 12, unsigned_varint(5_000_001) + bytes(10_000_000))),
         ("Metadata with a frame of 90 MB", (90_000_000).to_bytes(4, "big") + b"\x00\x03\x00\x0c" + bytes(64)),
+        (
+            "OffsetFetch of 1,090,000 partitions in 8 MB: 58 MiB of elements, and the frame",
+            frame(9, 7, b"\x02g\x03" + topic(1_000_000) + topic(90_000) + b"\x00\x00" + bytes(3_600_000)),
+        ),
         ("OffsetFetch of 2,000,000 topics", frame(9, 7, b"\x02g" + unsigned_varint(2_000_001) + b"\x01" * 6_000_000)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

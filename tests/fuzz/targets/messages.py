@@ -43,7 +43,7 @@ def run(data: bytes) -> int:
     if KINDS[kind] == "Response":
         decode(cls, version, body)
         return 0
-    maximum = charge_bytes_max(key)
+    maximum = charge_bytes_max(key, len(body))
     whole = outcome(lambda: decode_charged(cls, version, body, maximum))
     sliced = outcome(lambda: decode_in_slices(cls, version, body, maximum))
     assert whole == sliced or repr(whole) == repr(sliced), f"{cls.NAME} v{version}: {whole} is not {sliced}"  # NaN

@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from odradek.broker.requests.slices import collect, completed
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART
+from odradek.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Context:
-    encode_in_slices = False
-
-
 @pytest.fixture
 def context() -> Any:
-    return Context()
+    return SimpleNamespace(encode_in_slices=False, session=SimpleNamespace(begin_large=None))
+
+
+def response(topics: list[MetadataResponseTopic]) -> MetadataResponse:
+    return MetadataResponse(topics=topics)
+
+
+def topics(count: int) -> list[MetadataResponseTopic]:
+    return [MetadataResponseTopic(name=f"t{number}") for number in range(count)]
 
 
 def test_small_response_is_built_without_a_coroutine(context: Any) -> None:
-    results = ((number, [0] * 10) for number in range(ELEMENTS_PER_PART // 10))
-    assert collect(context, results, ELEMENTS_PER_PART, sum) == sum(range(ELEMENTS_PER_PART // 10))
+    expected = topics(ELEMENTS_PER_PART // 10)
+    results = ((topic, [0] * 10) for topic in expected)
+    assert collect(context, MetadataResponse, results, ELEMENTS_PER_PART, response) == response(expected)
     assert not context.encode_in_slices
 
 
 async def test_large_response_is_built_in_bounded_pieces(context: Any) -> None:
     """Count the elements between two turns of another task."""
-    topics, partitions = 400, 20
+    expected, partitions = topics(400), 20
     since_turn, largest = 0, 0
 
     async def other_work() -> None:
@@ -41,15 +48,17 @@ async def test_large_response_is_built_in_bounded_pieces(context: Any) -> None:
             since_turn = 0
             await asyncio.sleep(0)
 
-    def results() -> Iterator[tuple[int, list[int]]]:
+    def results() -> Iterator[tuple[MetadataResponseTopic, list[int]]]:
         nonlocal since_turn, largest
-        for number in range(topics):
+        for topic in expected:
             since_turn += partitions
             largest = max(largest, since_turn)
-            yield number, [0] * partitions
+            yield topic, [0] * partitions
 
     other = asyncio.create_task(other_work())
-    assert await completed(collect(context, results(), topics * partitions, list)) == list(range(topics))
+    total = len(expected) * partitions
+    built = await completed(collect(context, MetadataResponse, results(), total, response))
+    assert built == response(expected)
     other.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await other

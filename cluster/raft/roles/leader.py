@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from odradek.cluster.raft.replica import Replica
 
 OBSERVERS_MAX: Final = 1_000
-"""Maximum observers per leader. The leader forgets the observer with the oldest fetch to admit another one."""
+"""Maximum observers per leader. To admit another one, the leader forgets an observer that does not fetch any more.
+
+If all of them fetch, it forgets the one that was admitted last. So a flood of invented ids evicts itself, and not the
+brokers that were there before.
+"""
 
 
 class LeaderState(RoleState):
@@ -134,7 +138,7 @@ class LeaderState(RoleState):
             self._reply_to_fetch(request, high_watermark=self.replica.high_watermark, error=error)
             return
         log = self.replica.log
-        progress = self._progress_of(request.source)
+        progress = self._progress_of(request.source, now_ms)
         progress.fetch_received(now_ms)
         snapshot = log.snapshot_for(request.fetch_offset, request.last_fetched_epoch)
         diverging = log.divergence(request.fetch_offset, request.last_fetched_epoch) if snapshot is None else None
@@ -160,16 +164,18 @@ class LeaderState(RoleState):
         if error is None and request.snapshot not in self.replica.log.snapshots:
             error = ErrorCode.SNAPSHOT_NOT_FOUND
         if error is None:
-            self._progress_of(request.source).fetch_received(now_ms)
+            self._progress_of(request.source, now_ms).fetch_received(now_ms)
         self._reply_to_fetch_snapshot(request, error)
 
-    def _progress_of(self, node_id: int) -> Progress:
+    def _progress_of(self, node_id: int, now_ms: int) -> Progress:
         progress = self.progress.get(node_id)
         if progress is None:
             observers = [node for node in self.progress if node not in self.replica.voters]
             if len(observers) >= OBSERVERS_MAX:
-                oldest = min(observers, key=lambda node: self.progress[node].last_fetch_ms)
-                self._abort_parked(self.progress.pop(oldest))
+                evicted = min(observers, key=lambda node: self.progress[node].last_fetch_ms)
+                if now_ms - self.progress[evicted].last_fetch_ms < self.replica.config.check_quorum_timeout_ms:
+                    evicted = observers[-1]  # `progress` has the order of admission
+                self._abort_parked(self.progress.pop(evicted))
             progress = self.progress[node_id] = Progress()
         return progress
 

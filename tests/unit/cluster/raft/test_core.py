@@ -102,9 +102,9 @@ def fetch_replies(core: RaftCore) -> list[tuple[int, ErrorCode]]:
     return errors
 
 
-def park(core: RaftCore, source: int, request_id: int) -> None:
+def park(core: RaftCore, source: int, request_id: int, now_ms: int = 1_100) -> None:
     end, high_watermark = core.log.end_offset, core.high_watermark
-    core.step(FetchRequest(source, 1, core.epoch, end, core.log.last_epoch, high_watermark, request_id), 1_100)
+    core.step(FetchRequest(source, 1, core.epoch, end, core.log.last_epoch, high_watermark, request_id), now_ms)
 
 
 def test_earlier_fetches_of_a_replica_are_completed_with_an_error() -> None:
@@ -131,6 +131,22 @@ def test_fetch_of_an_evicted_observer_gets_a_reply(monkeypatch: pytest.MonkeyPat
     assert core.leader_state is not None
     assert 7 not in core.leader_state.progress
     assert fetch_replies(core) == [(1_000, ErrorCode.NETWORK_EXCEPTION)]
+
+
+def test_flood_of_unknown_observers_does_not_evict_observers_that_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader, "OBSERVERS_MAX", 3)
+    core = leader_of_three()
+    for node_id in (7, 8):
+        park(core, node_id, node_id)
+    for node_id in (100, 200, 2**31 - 1, 300):
+        park(core, node_id, node_id)
+    assert core.leader_state is not None
+    assert list(core.leader_state.progress) == [1, 2, 3, 7, 8, 300]
+    later_ms = 1_100 + core.config.check_quorum_timeout_ms
+    park(core, 8, 9, later_ms - 1)
+    park(core, 300, 301, later_ms - 1)
+    park(core, 400, 400, later_ms)
+    assert list(core.leader_state.progress) == [1, 2, 3, 8, 300, 400]
 
 
 def test_observer_is_not_a_preferred_successor() -> None:

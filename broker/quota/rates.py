@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from typing import Final
 
 SECOND_MS: Final = 1_000
+THROTTLE_MS_MAX: Final = 2**31 - 1
+"""Maximum throttle time in milliseconds: `throttle_time_ms` of a response is an int32."""
+LIMIT_MAX: Final = 2.0**62
+"""Maximum units per second of a limit. A client can set any positive double as a quota, also infinity."""
 
 
 @dataclass(slots=True)
@@ -50,7 +54,7 @@ class Rate:
     def throttle_ms(self, limit: float, now_ms: int) -> int:
         """Return the milliseconds without use after which the rate is `limit` again; 0 if it is not above `limit`."""
         rate = self.per_second(now_ms)
-        return round((rate - limit) / limit * self.span_ms(now_ms)) if rate > limit else 0
+        return round(min((rate - limit) / limit * self.span_ms(now_ms), THROTTLE_MS_MAX)) if rate > limit else 0
 
     def _remove_old(self, now_ms: int) -> None:
         samples, oldest_ms = self._samples, now_ms - self._samples_max * self._window_ms
@@ -73,6 +77,7 @@ class TokenBucket:
 
     def tokens(self, limit: float, now_ms: int) -> float:
         """Add the tokens since the last call. Return the tokens in the bucket; a negative number is a debt."""
+        limit = min(limit, LIMIT_MAX)
         full = limit * self._span_s
         if self._tokens is None:
             self._tokens = full
@@ -87,4 +92,4 @@ class TokenBucket:
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
         """Return the milliseconds after which the bucket has no debt."""
-        return max(0, round(-self.tokens(limit, now_ms) / limit * SECOND_MS))
+        return max(0, round(min(-self.tokens(limit, now_ms) / limit * SECOND_MS, THROTTLE_MS_MAX)))

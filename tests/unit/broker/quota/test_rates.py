@@ -1,6 +1,10 @@
 """Rates over windows and token buckets, by which quotas are measured."""
 
-from odradek.broker.quota.rates import Rate, TokenBucket
+import math
+
+import pytest
+
+from odradek.broker.quota.rates import THROTTLE_MS_MAX, Rate, TokenBucket
 
 SECOND_MS = 1_000
 
@@ -46,3 +50,20 @@ def test_tokens_refill_with_time_up_to_the_burst() -> None:
     assert bucket.tokens(2.0, 1_000) == -6.0
     assert bucket.throttle_ms(2.0, 4_000) == 0
     assert bucket.tokens(2.0, 1_000_000) == 22.0
+
+
+@pytest.mark.parametrize("limit", [5e-324, 1e-300, 1e-6])
+def test_throttle_time_of_a_tiny_limit_fits_an_int32(limit: float) -> None:
+    rate, bucket = Rate(11, SECOND_MS), TokenBucket(11, SECOND_MS)
+    rate.record(10**9, 0)
+    bucket.take(10**9, limit, 0)
+    assert (rate.throttle_ms(limit, 0), bucket.throttle_ms(limit, 0)) == (THROTTLE_MS_MAX, THROTTLE_MS_MAX)
+
+
+@pytest.mark.parametrize("limit", [1.7e308, math.inf])
+def test_huge_limit_throttles_nothing(limit: float) -> None:
+    rate, bucket = Rate(11, SECOND_MS), TokenBucket(11, SECOND_MS)
+    for now_ms in (0, 0, 1_000):
+        rate.record(10**9, now_ms)
+        bucket.take(10**9, limit, now_ms)
+        assert (rate.throttle_ms(limit, now_ms), bucket.throttle_ms(limit, now_ms)) == (0, 0)

@@ -33,6 +33,8 @@ PARTITION_METADATA = "partition.metadata"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 CHECKPOINT_VERSION = 0
+DIGITS_MAX = 19
+"""Maximum digits of a number. The largest number is an offset of 64 bits. Python refuses to convert 4,301 digits."""
 META_PROPERTIES_VERSION = 1
 
 TopicPartition = tuple[str, int]
@@ -71,8 +73,8 @@ def _text(data: bytes) -> str:
 def _integer(text: str) -> int:
     # int() would also accept "+1", "1_0" and digits of other scripts. No version of Kafka writes these.
     digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()):
-        raise CorruptCheckpoint(f"{text!r} is not a number")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MAX):
+        raise CorruptCheckpoint(f"{text[:100]!r} is not a number of at most {DIGITS_MAX} digits")
     return int(text)
 
 
@@ -168,6 +170,6 @@ def decode_clean_shutdown(data: bytes) -> int:
     """Return the broker epoch in a clean-shutdown marker; -1 if it contains none, as in older formats."""
     try:
         epoch = json.loads(_text(data))["brokerEpoch"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return -1
     return epoch if isinstance(epoch, int) else -1

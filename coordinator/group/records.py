@@ -21,6 +21,11 @@ from odradek.protocol.schema import Message
 from odradek.runtime.shard import ShardRecord
 
 KEY_VERSION: Final = 0
+EPOCH_MAX: Final = 2**31 - 2**20
+"""Maximum epoch or generation of a group in the log. The remaining 2**20 increments take longer than a group exists.
+
+A client whose client id is that of the admin client can append any epoch (`odradek.broker.coordinators`).
+"""
 TYPE_BYTES: Final = 2
 VERSION_BYTES: Final = 2
 
@@ -88,6 +93,13 @@ def to_record(
         producer_epoch,
         memo=Entry(key, value, detail),
     )
+
+
+def check_epoch(epoch: int) -> int:
+    """Return the epoch or generation of a group. Raise Malformed if it exceeds EPOCH_MAX."""
+    if epoch > EPOCH_MAX:
+        raise Malformed(f"epoch {epoch} of a group exceeds {EPOCH_MAX}")
+    return epoch
 
 
 def group_of(key: Any) -> str:

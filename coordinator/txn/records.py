@@ -88,6 +88,8 @@ def decode_value(transactional_id: str, value: bytes) -> Transaction:
         raise Malformed(
             f"TransactionLogValue has the unknown transaction_status {decoded.transaction_status}"
         ) from unknown
+    if state is TxnState.PREPARE_EPOCH_FENCE:  # a transition within one decision, which no broker writes
+        raise Malformed(f"TransactionLogValue has the transaction_status {state.value}, which is never in the log")
     return Transaction(
         transactional_id=transactional_id,
         producer_id=decoded.producer_id,

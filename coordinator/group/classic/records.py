@@ -7,8 +7,9 @@ from typing import Any, Final
 from odradek.coordinator.group.classic.member import Member
 from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import ClassicState
-from odradek.coordinator.group.records import to_record
+from odradek.coordinator.group.records import check_epoch, to_record
 from odradek.protocol.batch import NO_TIMESTAMP
+from odradek.protocol.errors import Malformed
 from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from odradek.runtime.shard import ShardRecord
 
@@ -66,7 +67,11 @@ def restored_group(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
 
     Members without a leader come from a converted consumer group, and must rebalance. (Kafka writes a leader, and a new
     coordinator treats the group as stable.)
+
+    Raises:
+        Malformed: The generation is too large, two members have the same id, or the leader is not a member.
     """
+    _check(value)
     with_members = ClassicState.PREPARING if value.leader is None else ClassicState.STABLE
     group = ClassicGroup(
         group_id,
@@ -96,3 +101,13 @@ def restored_group(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
         )
     group.update_topics()
     return group
+
+
+def _check(value: GroupMetadataValue) -> None:
+    check_epoch(value.generation)
+    member_ids = {member.member_id for member in value.members}
+    instance_ids = [member.group_instance_id for member in value.members if member.group_instance_id is not None]
+    if len(member_ids) < len(value.members) or len(set(instance_ids)) < len(instance_ids):
+        raise Malformed("GroupMetadataValue has two members with the same member id or the same group instance id")
+    if value.members and value.leader is not None and value.leader not in member_ids:
+        raise Malformed(f"GroupMetadataValue has the leader {value.leader[:100]!r}, which is not a member")

@@ -8,8 +8,9 @@ from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.modern import records as r
 from odradek.coordinator.group.modern.member import NO_MEMBER_EPOCH, NO_PARTITIONS, Member, MemberState
 from odradek.coordinator.group.modern.state import ConsumerGroup, ResolvedRegex
-from odradek.coordinator.group.records import Entry
+from odradek.coordinator.group.records import Entry, check_epoch
 from odradek.coordinator.group.state import State
+from odradek.protocol.errors import Malformed
 from odradek.protocol.records.consumer_group_current_member_assignment import ConsumerGroupCurrentMemberAssignmentKey
 from odradek.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
 from odradek.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey
@@ -29,7 +30,8 @@ def _group(state: State, group_id: str) -> ConsumerGroup:
     group = state.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
         return group
-    assert group is None or (isinstance(group, ClassicGroup) and group.is_empty), f"{group_id} is a classic group"
+    if isinstance(group, ClassicGroup) and not group.is_empty:
+        raise Malformed(f"a record of a consumer group for the classic group {group_id}, which has members")
     new = state.groups[group_id] = ConsumerGroup(group_id)
     return new
 
@@ -41,7 +43,7 @@ def apply_group(state: State, offset: int, entry: Entry, leader_epoch: int) -> N
             del state.groups[group_id]
         return
     group = _group(state, group_id)
-    group.epoch = entry.value.epoch
+    group.epoch = check_epoch(entry.value.epoch)
     group.metadata_hash = entry.value.metadata_hash
 
 
@@ -87,7 +89,7 @@ def apply_target(state: State, offset: int, entry: Entry, leader_epoch: int) -> 
 def apply_target_metadata(state: State, offset: int, entry: Entry, leader_epoch: int) -> None:
     if entry.value is not None:
         group = _group(state, entry.key.group_id)
-        group.assignment_epoch = entry.value.assignment_epoch
+        group.assignment_epoch = check_epoch(entry.value.assignment_epoch)
         group.assignment_ms = entry.value.assignment_timestamp
 
 
@@ -111,7 +113,7 @@ def apply_current(state: State, offset: int, entry: Entry, leader_epoch: int) ->
     group.put_member(
         replace(
             group.members.get(member_id) or Member(member_id),
-            epoch=value.member_epoch,
+            epoch=check_epoch(value.member_epoch),
             previous_epoch=value.previous_member_epoch,
             state=MemberState.of(value.state),
             assigned=r.partitions_of(value.assigned_partitions, value.member_epoch),

@@ -57,7 +57,7 @@ def convert_to_classic(
     """Replace the group by a classic group in which all members keep their partitions.
 
     `joining` replaces the static member with its instance id. Raise Refusal(GROUP_ID_NOT_FOUND) if the metadata of a
-    member cannot be decoded.
+    member cannot be decoded, or if the members have no protocol in common.
     """
     group = draft.group
     replaced = None if joining is None else group.static_member(joining.instance_id)
@@ -73,6 +73,12 @@ def convert_to_classic(
     members = {member.member_id: member for member in (*staying, *(() if joining is None else (joining,)))}
     for member in members.values():
         classic.add(_classic_member(member), CONSUMER_PROTOCOL)
+    supported = [{name for name, _ in member.protocols} for member in classic.members.values()]
+    if not set.intersection(*supported):
+        raise Refusal(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"Cannot downgrade the group {group.group_id}: its members have no protocol in common.",
+        )
     classic.protocol_name = classic.select_protocol()
     for classic_member in tuple(classic.members.values()):
         try:

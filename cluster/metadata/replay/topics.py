@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.metadata.changes import Overlay
 from odradek.cluster.metadata.errors import InconsistentMetadata
@@ -13,6 +13,9 @@ from odradek.cluster.metadata.partition_change import changed_partition
 if TYPE_CHECKING:
     from odradek.cluster.metadata import records as r
     from odradek.cluster.metadata.changes import Changes
+
+EPOCH_MAX: Final = 2**31 - 1
+"""Maximum leader epoch and partition epoch: records contain 32 bits."""
 
 
 def replay_topic(changes: Changes, record: r.TopicRecord) -> None:
@@ -38,6 +41,8 @@ def replay_remove_topic(changes: Changes, record: r.RemoveTopicRecord) -> None:
 
 def replay_partition(changes: Changes, record: r.PartitionRecord) -> None:
     replicas = tuple(record.replicas)
+    if record.directories and len(record.directories) != len(replicas):
+        raise InconsistentMetadata(f"{len(record.directories)} directories for {len(replicas)} replicas of a partition")
     changes.partitions_of(record.topic_id).put(
         record.partition_id,
         PartitionImage(
@@ -62,7 +67,14 @@ def replay_partition_change(changes: Changes, record: r.PartitionChangeRecord) -
     old = partitions.get(record.partition_id)
     if old is None:
         raise InconsistentMetadata(f"topic {record.topic_id} has no partition {record.partition_id}")
-    partitions.put(record.partition_id, changed_partition(old, record))
+    changed = changed_partition(old, record)
+    if len(changed.directories) != len(changed.replicas):
+        raise InconsistentMetadata(
+            f"{len(changed.directories)} directories for {len(changed.replicas)} replicas of a partition"
+        )
+    if max(changed.leader_epoch, changed.partition_epoch) > EPOCH_MAX:
+        raise InconsistentMetadata(f"leader epoch or partition epoch of {record.partition_id} exceeds {EPOCH_MAX}")
+    partitions.put(record.partition_id, changed)
 
 
 def replay_clear_elr(changes: Changes, record: r.ClearElrRecord) -> None:

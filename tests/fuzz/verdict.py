@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = "steps"
 MEMORY = "memory"
-STEPS_OF_FIRST_RUN_MAX = 2_000_000
+STEPS_OF_FIRST_RUN_MAX = 1_000_000
 """Maximum lines of the first execution of an input, which may compile decoders. A greater number is a hang."""
 
 

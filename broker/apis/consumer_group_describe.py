@@ -18,6 +18,7 @@ from typing import Final
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import allowed_topics, request_each, responses_of
 from odradek.broker.requests.api import Api, split_by
+from odradek.broker.requests.splitting import DESCRIBED_PER_PART, ELEMENT_CHARGE_BYTES_MIN
 from odradek.broker.security.authorized_operations import group_operations
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata.image import GROUP_VERSION
@@ -81,6 +82,7 @@ API: Final = Api(
     response=ConsumerGroupDescribeResponse,
     handle=handle,
     refuse=refuse,
-    splitting=split_by(("group_ids",), ("groups",)),
+    splitting=split_by(("group_ids",), ("groups",), DESCRIBED_PER_PART),
+    parts_charge_bytes_min=ELEMENT_CHARGE_BYTES_MIN * DESCRIBED_PER_PART,
     acl="DESCRIBE on each group and on the topics of its members",
 )

@@ -33,6 +33,7 @@ from odradek.broker.config.topics import (
 )
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api, split_by
+from odradek.broker.requests.splitting import DESCRIBED_PER_PART, ELEMENT_CHARGE_BYTES_MIN
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.partitions.topics import invalid_name
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
@@ -186,7 +187,8 @@ API: Final = Api(
     response=DescribeConfigsResponse,
     handle=handle,
     refuse=refuse,
-    splitting=split_by(("resources",), ("results",)),
+    splitting=split_by(("resources",), ("results",), DESCRIBED_PER_PART),
+    parts_charge_bytes_min=ELEMENT_CHARGE_BYTES_MIN * DESCRIBED_PER_PART,
     acl="DESCRIBE_CONFIGS on the topic or the group, or on the cluster for brokers",
     gaps=("client metrics and loggers of brokers have no configuration",),
 )

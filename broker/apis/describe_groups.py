@@ -19,6 +19,7 @@ from typing import Final
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import request_each, responses_of
 from odradek.broker.requests.api import Api, split_by
+from odradek.broker.requests.splitting import DESCRIBED_PER_PART, ELEMENT_CHARGE_BYTES_MIN
 from odradek.broker.security.authorized_operations import group_operations
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode
@@ -66,6 +67,7 @@ API: Final = Api(
     response=DescribeGroupsResponse,
     handle=handle,
     refuse=refuse,
-    splitting=split_by(("groups",), ("groups",)),
+    splitting=split_by(("groups",), ("groups",), DESCRIBED_PER_PART),
+    parts_charge_bytes_min=ELEMENT_CHARGE_BYTES_MIN * DESCRIBED_PER_PART,
     acl="DESCRIBE on each group",
 )

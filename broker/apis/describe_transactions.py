@@ -23,6 +23,7 @@ from typing import Final
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api, split_by
 from odradek.broker.requests.described_clients import described_client
+from odradek.broker.requests.splitting import DESCRIBED_PER_PART, ELEMENT_CHARGE_BYTES_MIN
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.service import TransactionDescription
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -117,6 +118,7 @@ API: Final = Api(
     response=DescribeTransactionsResponse,
     handle=handle,
     refuse=refuse,
-    splitting=split_by(("transactional_ids",), ("transaction_states",)),
+    splitting=split_by(("transactional_ids",), ("transaction_states",), DESCRIBED_PER_PART),
+    parts_charge_bytes_min=ELEMENT_CHARGE_BYTES_MIN * DESCRIBED_PER_PART,
     acl="DESCRIBE on each transactional id; DESCRIBE on each topic that is listed",
 )

@@ -129,8 +129,6 @@ class _Produce:
     batch: the watermark can advance before the last entry is appended."""
     work: WorkSlice = field(default_factory=partial(WorkSlice, SLICE_UNITS))
     """Work on records since the last turn of the event loop, over all entries."""
-    record_errors: int = 0
-    """Errors of single records in the response."""
 
 
 def handle(context: BrokerRequestContext, request: ProduceRequest) -> Result:
@@ -364,8 +362,9 @@ def _refuse(produce: _Produce, result: PartitionProduceResponse, topic: str, ref
     if refusal.error in ERRORS_WITH_MESSAGE:
         result.error_message = refusal.message
     if isinstance(refusal, RecordsRefused):
-        errors = refusal.record_errors[: RECORD_ERRORS_MAX - produce.record_errors]
-        produce.record_errors += len(errors)
+        context = produce.context
+        errors = refusal.record_errors[: RECORD_ERRORS_MAX - context.record_errors]
+        context.record_errors += len(errors)
         result.record_errors = [BatchIndexAndErrorMessage(index, text) for index, text in errors]
     _set_error(produce, result, topic, refusal.error)
 

@@ -55,6 +55,8 @@ class StandbyCache:
         """Open transactions by producer id."""
         self._next = 0
         self._epoch = NO_LEADER_EPOCH
+        self._unreadable: int | None = None
+        """Offset from which the log cannot be read. Another attempt would decompress the same batch again."""
         self._complete_ms = 0
         """Wall-clock time up to which the cache is complete. Delete horizons use wall-clock time as well."""
 
@@ -86,11 +88,16 @@ class StandbyCache:
         start, end = max(self.cached_end(), log.log_start_offset), log.high_watermark
         if not self._next:
             self._complete_ms = started_ms
+        if start == self._unreadable:
+            return
         if start < end:
             try:
                 await replay(self.partition, start, end, self._add, read_bytes=read_bytes)
-            except (Malformed, Refusal):
+            except Malformed:
+                self._unreadable = max(self.cached_end(), log.log_start_offset)
                 return  # The load after an election fails for the same reason, and reports it.
+            except Refusal:
+                return  # The log was truncated, or the disk failed.
         self.cached_end()  # Discard the cache if this read took too long.
         self._complete_ms = started_ms
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -25,7 +25,7 @@ from odradek.broker.requests.joining import JoinedResponse
 from odradek.broker.requests.large_work import LargeWork, RequestDropped
 from odradek.broker.requests.listener import UNAUTHENTICATED
 from odradek.broker.requests.session import Session
-from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
+from odradek.broker.requests.splitting import Splitting
 from odradek.protocol.codec import API_VERSIONS_KEY, SlicedDecoding, SlicedEncoding, decode_charged, encode_response
 from odradek.protocol.connection import RequestFrame
 from odradek.protocol.errors import ChargeExceeded, ErrorCode, Malformed, Refusal
@@ -35,13 +35,6 @@ if TYPE_CHECKING:
     from asyncio import Future
 
 _logger = structlog.get_logger(__name__)
-
-
-PARTS_CHARGE_BYTES_MIN: Final = 50 * ELEMENTS_PER_PART
-"""Minimum charge of a request that can have more than ELEMENTS_PER_PART elements. Each element costs at least 50 bytes.
-
-Smaller requests, such as nearly all Produce requests, are not examined.
-"""
 
 
 @dataclass(slots=True)
@@ -168,7 +161,7 @@ class Dispatcher:
                 return call.api.refuse(call.context, None, ErrorCode.UNSUPPORTED_VERSION, None)
             if call.api.routing:
                 return self._route(call)
-            if call.context.charge >= PARTS_CHARGE_BYTES_MIN and (splitting := _splitting(call)) is not None:
+            if call.context.charge >= call.api.parts_charge_bytes_min and (splitting := _splitting(call)) is not None:
                 return Ordered(self._handle_parts(call, splitting))
             if self._quotas.measure_time:
                 return self._timed(call, call.request)

@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.listener import CLIENT
 from odradek.broker.requests.session import Session
-from odradek.broker.requests.splitting import Splitting
+from odradek.broker.requests.splitting import ELEMENT_CHARGE_BYTES_MIN, ELEMENTS_PER_PART, Splitting
 from odradek.protocol.connection import RequestFrame
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import Buffer, Message
@@ -83,9 +83,11 @@ def unsplit(_version: int) -> Splitting | None:
     return None
 
 
-def split_by(request: tuple[str, ...], response: tuple[str, ...]) -> Callable[[int], Splitting | None]:
+def split_by(
+    request: tuple[str, ...], response: tuple[str, ...], size: int = ELEMENTS_PER_PART
+) -> Callable[[int], Splitting | None]:
     """Split large requests of all versions by these arrays (`Splitting`)."""
-    splitting = Splitting(request, response)
+    splitting = Splitting(request, response, size)
     return lambda _version: splitting
 
 
@@ -116,6 +118,10 @@ class Api(Generic[C, Q, R]):
     routing: Routing = Routing.LOCAL
     splitting: Callable[[int], Splitting | None] = unsplit
     """Return how a large request of this version is split into parts, which are handled one after the other."""
+    parts_charge_bytes_min: int = ELEMENT_CHARGE_BYTES_MIN * ELEMENTS_PER_PART
+    """Minimum charge of a request that can have more than one part. Smaller requests, such as nearly all Produce
+    requests, are not examined.
+    """
     acl: str = ""
     gaps: tuple[str, ...] = ()
 

@@ -27,6 +27,8 @@ class RequestContext:
     """
     created_topics: int = field(default=0, init=False)
     """Topics that the broker has created automatically for this request. The parts of a large request share it."""
+    record_errors: int = field(default=0, init=False)
+    """Errors of single records in the response. The parts of a large request share it."""
     throttle_ms: int = field(default=0, init=False)
     """Throttle time of the response in milliseconds."""
     charge: int = field(default=0, init=False)

@@ -168,6 +168,16 @@ async def test_record_errors_of_one_response_are_bounded_over_its_partitions(tmp
     assert [len(result.record_errors) for result in sent] == [RECORD_ERRORS_MAX, 0, 0]
 
 
+async def test_record_errors_of_one_response_are_bounded_over_the_parts_of_the_request(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, config=COMPACTED)
+    rig.topic("t", 2)
+    bad = crafted(KEYLESS * 5_000, 5_000, Compression.ZSTD)
+    context = rig.context(0, 12)
+    sent = [results(await outcome(produce.handle(context, request((index, bad)))))[0] for index in range(2)]
+    assert [result.error_code for result in sent] == [E.INVALID_RECORD] * 2
+    assert [len(result.record_errors) for result in sent] == [RECORD_ERRORS_MAX, 0]
+
+
 async def test_shortest_check_starts_first_and_a_closed_connection_waits_for_none(tmp_path: Path) -> None:
     rig = Rig(tmp_path, config=COMPACTED)
     rig.topic("t")

@@ -1,12 +1,15 @@
 """Configs of groups, brokers and topics: permissions, refusals, and the sources of values."""
 
+import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek.broker.apis import alter_configs, describe_configs, incremental_alter_configs, list_config_resources
 from odradek.broker.config.topics import TOPIC_PROPERTIES
+from odradek.broker.requests.splitting import DESCRIBED_PER_PART
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation, ConfigResult
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -17,6 +20,7 @@ from odradek.protocol.messages.incremental_alter_configs import AlterConfigsReso
 from odradek.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from odradek.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from tests.support.broker_context import Deny, FakeController, broker, context, image, response_of, topic
+from tests.support.running_node import running
 
 E = ErrorCode
 
@@ -219,3 +223,28 @@ def test_described_config_value_is_normalized(name: str, text: str, rendered: st
     cluster_image = image([topic("t", 1, [1])], configs={"t": {name: text}})
     [entry] = describe_configs.handle(context(4, cluster_image), request).results[0].configs
     assert (entry.value, entry.synonyms[0].value) == (rendered, rendered)
+
+
+async def test_configs_of_many_resources_are_described_in_small_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of 4 kB that names one broker 400 times must not build its result in one turn of the event loop."""
+    resources, described = 400, [0]
+    original = describe_configs._resource
+
+    def counted(*arguments: Any) -> Any:
+        described[-1] += 1
+        return original(*arguments)
+
+    monkeypatch.setattr(describe_configs, "_resource", counted)
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=4, resource_name="1")] * resources
+    )
+    async with running(tmp_path) as rig:
+        call = asyncio.ensure_future(rig.call(request, 4))
+        while not call.done():
+            described.append(0)
+            await asyncio.sleep(0)
+        results = (await call).results
+    assert len(results) == sum(described) == resources
+    assert max(described) <= DESCRIBED_PER_PART

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.coordinators.log_replay import RECORDS_PER_SLICE
+from odradek.broker.coordinators import standby_cache
+from odradek.broker.coordinators.log_replay import RECORDS_PER_SLICE, replay
 from odradek.broker.coordinators.partition_log import PartitionLogPort
 from odradek.broker.coordinators.standby_cache import DELETE_RETENTION_MS_MIN, StandbyCache
+from odradek.broker.partition.partition import Partition
 from odradek.broker.quota.shortest_first import ShortestFirst
 from odradek.protocol.batch import end_txn_marker
+from odradek.runtime.log_port import ReplayVisitor
 from odradek.runtime.shard import Marker, ShardRecord
 from odradek.storage.config import DAY_MS, LogConfig
 from odradek.storage.producers.entry import Origin
@@ -174,6 +177,33 @@ async def test_catch_up_that_takes_too_long_empties_the_cache(tmp_path: Path) ->
     rig.clock.now_ms += DAY_MS // 2 + 1
     await reading
     assert (len(rig.cache), rig.cache.cached_end()) == (0, 0)
+
+
+async def test_unreadable_batch_is_read_once_until_the_log_starts_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that expands to 128 MiB must not be decompressed again each half second."""
+    starts: list[int] = []
+
+    async def counted(partition: Partition, start: int, end: int, visit: ReplayVisitor, *, read_bytes: int) -> None:
+        starts.append(start)
+        await replay(partition, start, end, visit, read_bytes=read_bytes)
+
+    monkeypatch.setattr(standby_cache, "replay", counted)
+    rig = StandbyRig(tmp_path)
+    rig.write("a", "1")
+    port = PartitionLogPort(rig.partition(), read_bytes=1, load_queue=ShortestFirst(1))
+    port.append([ShardRecord(None, b"a record without a key is malformed")], NOW_MS)
+    rig.commits[0].advance()
+    for _ in range(3):
+        await rig.catch_up()
+    assert starts == [0]
+    rig.write("b", "2")
+    rig.commits[0].advance()
+    rig.partition().log.advance_log_start(2)
+    await rig.catch_up()
+    assert starts[-1] == 2
+    assert len(rig.cache) == 1
 
 
 async def test_cache_is_unused_with_a_short_delete_retention(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from odradek.protocol.codec import SlicedDecoding, decode, decode_charged, encod
 from odradek.protocol.compilation.charges_table import STRUCT_BYTES
 from odradek.protocol.compilation.decoder import ELEMENTS_PER_SLICE, FIXED_ELEMENTS_PER_SLICE
 from odradek.protocol.errors import ChargeExceeded, Malformed
-from odradek.protocol.generation.measuring import element_classes, instance
+from odradek.protocol.generation.measuring import LARGEST, element_classes, instance
 from odradek.protocol.messages import APIS, request_class
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -23,9 +23,10 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.schema import field_rows
 
 if TYPE_CHECKING:
-    from odradek.protocol.schema import Message
+    from odradek.protocol.schema import Message, Struct
 
 UNLIMITED = 1 << 40
 ELEMENTS = 300
@@ -125,3 +126,39 @@ def test_malformed_element_in_a_later_slice_is_reported_with_its_field() -> None
     with pytest.raises(Malformed, match="groups"):
         while not decoding.run_slice():
             pass
+
+
+NESTED = 40
+WIDE = "\U0001f600" + "x" * 60
+TAGS = ((1_000, b"t" * 9), (1_001, b""))
+
+
+def filled(cls: type[Struct], version: int, *, flexible: bool, nulls: bool, count: int) -> Any:
+    """Return an instance whose arrays have `count` elements, with tagged fields and long strings, or with nulls."""
+    values: dict[str, object] = {}
+    for row in field_rows(cls):
+        if not row.in_version(version):
+            continue
+        if nulls and row.nullable_in(version):
+            values[row.name] = None
+        elif row.struct is not None:
+            nested = filled(row.struct, version, flexible=flexible, nulls=nulls, count=2)
+            values[row.name] = [nested] * count if row.is_array else nested
+        elif row.kind == "string":
+            values[row.name] = [WIDE] * count if row.is_array else WIDE
+        else:
+            values[row.name] = [LARGEST[row.kind]] * count if row.is_array else LARGEST[row.kind]
+    if flexible and not nulls:
+        values["unknown_tagged_fields"] = TAGS
+    return cls(**values)
+
+
+@pytest.mark.parametrize("nulls", [False, True], ids=["long strings and tagged fields", "nulls"])
+@pytest.mark.parametrize("api_key", list(APIS), ids=lambda key: request_class(key).NAME)
+def test_peak_memory_of_nested_arrays_is_at_most_the_charge(api_key: int, nulls: bool) -> None:
+    cls = request_class(api_key)
+    for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1):
+        flexible = cls.FLEXIBLE_MIN is not None and version >= cls.FLEXIBLE_MIN
+        data = encode(filled(cls, version, flexible=flexible, nulls=nulls, count=NESTED), version)
+        highest, charge = peak(cls, version, data)
+        assert highest <= charge + FIXED_CHARGE, version

@@ -29,7 +29,13 @@ from odradek.broker.process import logging as log
 import structlog
 
 from odradek import supported_platform
-from odradek.broker.config.addresses import parse_listeners, require_inter_broker_listener, shared_listener
+from odradek.broker.config.addresses import (
+    has_other_voters,
+    parse_listeners,
+    require_inter_broker_listener,
+    shared_listener,
+)
+from odradek.broker.config.authentication import require_consistent, warning
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.sources import load, with_host_name
@@ -119,14 +125,26 @@ def _configuration(options: argparse.Namespace) -> Config:
 
 
 def _secret(config: Config) -> ClusterSecret | None:
-    """Return the secret of the cluster, or None if none is configured. Raise ConfigError if it cannot be read."""
+    """Return the secret of the cluster, or None if there is none.
+
+    Raise ConfigError if it cannot be read, or is missing although the nodes need it.
+    """
     path = config.cluster_secret_file
+    require_consistent(config, has_secret=bool(path), has_other_nodes=has_other_voters(config))
     if not path:
         return None
     try:
         content = Path(path).read_bytes()
+    except PermissionError as error:
+        raise ConfigError(
+            f"cluster.secret.file: {path}: {error.strerror}; the user of the broker (uid {os.geteuid()}) must be able "
+            "to read it, for a container with: chmod 0444"
+        ) from error
     except OSError as error:
-        raise ConfigError(f"cluster.secret.file: {path}: {error.strerror}") from error
+        raise ConfigError(
+            f"cluster.secret.file: {path}: {error.strerror}; make it with: openssl rand -base64 32, and copy it to all "
+            "nodes"
+        ) from error
     try:
         return parse_secret(content, path, random.SystemRandom().getrandbits)
     except ValueError as error:
@@ -139,8 +157,9 @@ async def _run(config: Config, secret: ClusterSecret | None, options: argparse.N
     shared = shared_listener(parse_listeners(config))
     if shared is not None:
         _logger.warning("listener serves clients and brokers", listener=shared)
-    if secret is None and len(config.controller_quorum_voters) > 1:
-        _logger.warning("brokers do not authenticate to each other", remedy="set cluster.secret.file")
+    unprotected = warning(config, has_secret=secret is not None, has_other_nodes=has_other_voters(config))
+    if unprotected is not None:
+        _logger.warning(unprotected[0], remedy=unprotected[1])
     loop = asyncio.get_running_loop()
     end: asyncio.Future[str | None] = loop.create_future()
 

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from odradek.broker.config.addresses import parse_listeners, parse_metrics_listener, parse_voters
+from odradek.broker.config.addresses import (
+    inter_broker_listener,
+    parse_listeners,
+    parse_metrics_listener,
+    parse_voters,
+)
+from odradek.broker.config.authentication import serves_all_nodes
 from odradek.broker.config.properties import Config
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.contexts import BrokerRequestContext, NodeContext, QuorumRequestContext
@@ -32,7 +38,7 @@ from odradek.broker.quorum.failure_detector import CannotBindError, FailureDetec
 from odradek.broker.quorum.peer_addresses import PeerAddresses
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.quota.client_quotas import ClientQuotas
-from odradek.broker.requests.listener import BROKER, Listener
+from odradek.broker.requests.listener import Listener
 from odradek.broker.security.authorizer import AllowAll
 from odradek.broker.server.broker_server import BrokerServer
 from odradek.broker.server.quorum_server import QuorumServer
@@ -97,9 +103,7 @@ class Node:
         self.quotas = ClientQuotas(config, env.clock)
         self.metadata.subscribe(self.quotas.on_metadata)
         self._voters = parse_voters(config)
-        self._inter_broker_listener = next(
-            listener.name for listener in parse_listeners(config) if BROKER in listener.roles
-        )
+        self._inter_broker_listener = inter_broker_listener(config)
         self._address_of = PeerAddresses(self.metadata, self._voters, self._inter_broker_listener).address_of
         self._incarnation_id = env.new_uuid()
         self.acceptor = Acceptor(config.socket_listen_backlog_size)
@@ -208,7 +212,12 @@ class Node:
             self.tasks,
         )
         self._undo.push_async_callback(self._close_network)
-        await self.acceptor.bind(parse_listeners(config), shared, authenticates=self._secret is not None)
+        await self.acceptor.bind(
+            parse_listeners(config),
+            shared,
+            authenticates=self._secret is not None,
+            serves_all_nodes=serves_all_nodes(config),
+        )
         if config.odradek_metrics_listener:
             await self._bind_metrics(shared, *parse_metrics_listener(config.odradek_metrics_listener))
 
@@ -268,6 +277,7 @@ class Node:
             controller=quorum.controller,
             suspected_leaders=quorum.suspected_leaders,
             tasks=self.tasks,
+            secret=self._secret,
         )
         listener = next(known for known in self.listeners if known.name == self._inter_broker_listener)
         self._undo.callback(await detector.start(listener.host, listener.port))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from odradek.broker.config.authentication import serves_all_nodes
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import INT_MAX, ConfigError
 from odradek.broker.requests.listener import BROKER, CLIENT, CONTROLLER
@@ -97,6 +98,18 @@ def require_inter_broker_listener(config: Config) -> None:
         )
 
 
+def inter_broker_listener(config: Config) -> str:
+    """Return the name of the listener at which this node reaches the other brokers. Raise ConfigError."""
+    if config.inter_broker_listener_name is not None:
+        return config.inter_broker_listener_name.upper()
+    return next(listener.name for listener in parse_listeners(config) if BROKER in listener.roles)
+
+
+def has_other_voters(config: Config) -> bool:
+    """Return True if the cluster has other voters than this node. Raise ConfigError."""
+    return any(voter.node_id != config.node_id for voter in parse_voters(config))
+
+
 def shared_listener(listeners: Sequence[ListenerAddress]) -> str | None:
     """Return the name of the listener for clients and brokers if no listener serves clients alone, otherwise None."""
     if any(CLIENT in listener.roles and BROKER not in listener.roles for listener in listeners):
@@ -122,7 +135,8 @@ def _roles(config: Config, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]
         if name in controllers:
             roles[name] = (CONTROLLER,)
             continue
-        serves_brokers = inter_broker in {None, name}
+        # In a phase of a rolling change, nodes use the listener of the previous and of the next configuration.
+        serves_brokers = inter_broker in {None, name} or serves_all_nodes(config)
         serves_controllers = serves_brokers and not controllers
         roles[name] = (CLIENT, *((BROKER,) * serves_brokers), *((CONTROLLER,) * serves_controllers))
     return roles

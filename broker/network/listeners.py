@@ -32,20 +32,26 @@ class Acceptor:
 
     def __init__(self, backlog: int) -> None:
         """`backlog` is the maximum length of each queue of connections in the kernel (socket.listen.backlog.size)."""
-        self._authenticates = False
+        self._authenticates = self._serves_all_nodes = False
         self._backlog = backlog
         self._servers: list[AbstractServer] = []
         self._state: ServerState[Connection] | None = None
         self.listeners: list[Listener] = []
 
     async def bind(
-        self, addresses: Sequence[ListenerAddress], state: ServerState[Connection], *, authenticates: bool = False
+        self,
+        addresses: Sequence[ListenerAddress],
+        state: ServerState[Connection],
+        *,
+        authenticates: bool = False,
+        serves_all_nodes: bool = False,
     ) -> None:
         """Bind all `addresses`. Raise CannotListenError.
 
-        With `authenticates`, nodes of the cluster must authenticate on the listeners for brokers and controllers.
+        With `authenticates`, nodes of the cluster must authenticate on the listeners for brokers and controllers, or
+        can do so with `serves_all_nodes`.
         """
-        self._authenticates = authenticates
+        self._authenticates, self._serves_all_nodes = authenticates, serves_all_nodes
         self._state = state
         for position, address in enumerate(addresses):
             await self._bind_one(address, position, state)
@@ -72,6 +78,7 @@ class Acceptor:
                 address.roles,
                 address.protected,
                 self._authenticates and (BROKER in address.roles or CONTROLLER in address.roles),
+                self._serves_all_nodes,
             )
         )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from odradek.broker.config.authentication import logs_in, serves_all_nodes
 from odradek.broker.quorum.peers import AddressOf, Channel, Peers
 from odradek.broker.quorum.suspected_leaders import SuspectedLeaders
 from odradek.cluster.membership.admission import Admission
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from odradek.cluster.metadata.cache import MetadataCache
     from odradek.cluster.metadata.delta import MetadataDelta
     from odradek.cluster.raft.driver import RaftDriver
+    from odradek.protocol.sasl.cluster_secret import ClusterSecret
     from odradek.runtime.tasks import Tasks
 
 PROBE_VERSION: Final = 0
@@ -51,6 +53,18 @@ class CannotBindError(OSError):
 def short_incarnation(incarnation_id: "UUID") -> int:
     """Return the low INCARNATION_BITS of an incarnation id, as datagrams contain them."""
     return incarnation_id.int & (1 << INCARNATION_BITS) - 1
+
+
+def datagram_keys(config: "Config", secret: "ClusterSecret | None") -> tuple[bytes, ...]:
+    """Return the key for sent datagrams, and a second one that is accepted in a phase of a rolling change.
+
+    Datagrams are keyed with the secret when the node logs in. In the next phase, all nodes do so.
+    """
+    if secret is None:
+        return (b"",)
+    if not serves_all_nodes(config):
+        return (secret.datagram_key,)
+    return (secret.datagram_key, b"") if logs_in(config) else (b"", secret.datagram_key)
 
 
 class FailureDetector:
@@ -74,6 +88,7 @@ class FailureDetector:
         controller: "ControllerService",
         suspected_leaders: SuspectedLeaders,
         tasks: "Tasks",
+        secret: "ClusterSecret | None" = None,
     ) -> None:
         self._node_id = config.node_id
         self._voters = voters
@@ -100,12 +115,12 @@ class FailureDetector:
         )
         self._driver = MembershipDriver(
             self._core,
-            Codec(cluster_id, b"" if peers.secret is None else peers.secret.datagram_key),
+            Codec(cluster_id, *datagram_keys(config, secret)),
             Admission(
                 config.node_id,
                 env.rng,
                 challenge_pause_ms=config.odradek_membership_probe_timeout_ms,
-                verifies_addresses=peers.secret is not None,
+                verifies_addresses=secret is not None,
             ),
             address_of=self._address_of,
             probe_by_tcp=self._probe_by_tcp,

@@ -75,6 +75,7 @@ class Peers:
     def __init__(
         self, node_id: int, address_of: AddressOf, clock: Clock, tasks: Tasks, secret: ClusterSecret | None = None
     ) -> None:
+        """`secret`: the secret with which this node logs in to the other nodes; None if it does not."""
         self.secret = secret
         self._unauthenticated: dict[int, None] = {}
         self._address_of = address_of
@@ -173,7 +174,14 @@ _NAME: Final = re.compile(rf"broker-\d+-({'|'.join(channel.value for channel in 
 
 
 def is_broker(session: Session, client_id: str | None) -> bool:
-    """Return True if the session's listener is for brokers, and `client_id` is one of `Peers.client_id`."""
+    """Return True if the client is another broker.
+
+    Without a cluster secret, and while the nodes do not all log in, a client id of `Peers.client_id` on a listener for
+    brokers is the only evidence.
+    """
+    listener = session.listener
+    if session.authenticated or (listener.authenticates and not listener.serves_all_nodes):
+        return session.authenticated
     return BROKER in session.roles and client_id is not None and _NAME.fullmatch(client_id) is not None
 
 
@@ -293,7 +301,7 @@ class _Connection(BufferedProtocol):
             self._peers.not_authenticated(
                 self._node_id,
                 "the node closed the connection before its first response; if this repeats and the node has a cluster "
-                "secret, set cluster.secret.file here",
+                "secret, set cluster.secret.file here, and odradek.inter.broker.authentication to login or required",
             )
         self._lost(ConnectionError(f"the connection to node {self._node_id} was lost: {exc or 'closed by that node'}"))
 

@@ -29,9 +29,14 @@ class Listener:
     authenticates: bool = False
     """True if nodes of the cluster must authenticate on this listener before it serves their requests."""
 
+    serves_all_nodes: bool = False
+    """True if it also serves nodes that have not authenticated, in a phase of a rolling change."""
+
     @property
     def open_roles(self) -> tuple[str, ...]:
         """Roles for a connection that has not authenticated."""
         if not self.authenticates:
             return self.roles
+        if self.serves_all_nodes:
+            return (*self.roles, UNAUTHENTICATED)
         return (UNAUTHENTICATED,) if self.protected else (CLIENT, UNAUTHENTICATED)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from odradek.broker.config.addresses import Voter
+from odradek.broker.config.authentication import logs_in
 from odradek.broker.config.controller import controller_config, controller_response_timeout_ms
 from odradek.broker.contexts import NodeContext, QuorumContext
 from odradek.broker.process.env import Env
@@ -35,7 +36,8 @@ class QuorumServer:
     ) -> None:
         """Open the metadata log. Raise OSError if that fails. `on_failure` is called if the node cannot continue."""
         config = node.config
-        self.peers = Peers(config.node_id, address_of, env.clock, tasks, node.secret)
+        secret = node.secret if logs_in(config) else None
+        self.peers = Peers(config.node_id, address_of, env.clock, tasks, secret)
         voter_ids = [voter.node_id for voter in voters] or [config.node_id]
         network, self.raft = make_raft(config, env, logs, voter_ids, self.peers, tasks=tasks, on_failure=on_failure)
         follow_metadata(self.raft, node.metadata, config, env, tasks, on_failure)

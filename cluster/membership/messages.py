@@ -138,10 +138,19 @@ _KINDS: Final[dict[type[Message], Kind]] = {Ping: Kind.PING, PingRequest: Kind.P
 class Codec:
     """Encode and decode the datagrams of one cluster."""
 
-    def __init__(self, cluster_id: str, secret_key: bytes = b"") -> None:
-        """`secret_key`: a key of at most 64 bytes, derived from the cluster secret; empty without a secret."""
-        key = blake2b(cluster_id.encode(), key=secret_key, digest_size=32).digest()
-        self._keyed = blake2b(key=key, digest_size=TAG_BYTES, person=b"odradek-members")
+    def __init__(self, cluster_id: str, secret_key: bytes = b"", *accepted_keys: bytes) -> None:
+        """`secret_key`: a key of at most 64 bytes, derived from the cluster secret; empty without a secret.
+
+        Datagrams with `accepted_keys` are accepted, too.
+        """
+        self._keyed = tuple(
+            blake2b(
+                key=blake2b(cluster_id.encode(), key=key, digest_size=32).digest(),
+                digest_size=TAG_BYTES,
+                person=b"odradek-members",
+            )
+            for key in (secret_key, *accepted_keys)
+        )
 
     def encode(self, message: Message, sent_ms: int, number: int) -> bytes:
         kind = _KINDS[type(message)]
@@ -177,7 +186,7 @@ class Codec:
         if data[0] != VERSION:
             return Rejected.VERSION
         body, tag = data[:-TAG_BYTES], data[-TAG_BYTES:]
-        if not hmac.compare_digest(tag, self._tag(body)):
+        if not any(hmac.compare_digest(tag, _tag_of(keyed, body)) for keyed in self._keyed):
             return Rejected.FOREIGN
         try:
             return _parse(body)
@@ -185,9 +194,13 @@ class Codec:
             return Rejected.CONTENT
 
     def _tag(self, body: bytes) -> bytes:
-        digest = self._keyed.copy()
-        digest.update(body)
-        return digest.digest()
+        return _tag_of(self._keyed[0], body)
+
+
+def _tag_of(keyed: blake2b, body: bytes) -> bytes:
+    digest = keyed.copy()
+    digest.update(body)
+    return digest.digest()
 
 
 def _parse(body: bytes) -> Datagram:

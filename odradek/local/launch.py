@@ -12,13 +12,16 @@ from odradek import supported_platform
 from odradek.broker_interface import ENVIRONMENT_PREFIX, PORT_MAX
 from odradek.local.directory import DEFAULT_HOST, DEFAULT_PORT
 from odradek.local.plan import (
+    AUTHENTICATION_NAME,
     BROKERS_MAX,
     CLUSTER_SECRET_FILE,
     INTER_BROKER_LISTENER_NAME,
     LISTENERS,
     LOOPBACK,
+    NO_AUTHENTICATION,
     Plan,
     sets,
+    value_of,
 )
 from odradek.local.ports import ReservedPorts
 from odradek.local.processes import USAGE, BrokerCommand, BrokerFailed, BrokerProcess
@@ -95,13 +98,20 @@ def make_plan(
         metrics_ports = reserved.ports[count:] or [metrics_port(port) for port in ports.values()]
         metrics = dict(zip(ports, metrics_ports, strict=True))
     inter_broker = _inter_broker_ports(last, ports, options, reserved)
-    has_secret = not _is_set(options.settings, CLUSTER_SECRET_FILE)
+    authenticates = _value(options.settings, AUTHENTICATION_NAME) != NO_AUTHENTICATION
+    has_secret = authenticates and not _is_set(options.settings, CLUSTER_SECRET_FILE)
     return Plan(cluster_id, host, ports, list(options.settings), metrics, inter_broker, has_secret), reserved
 
 
 def _is_set(settings: Sequence[str], name: str) -> bool:
     """Return True if a setting or the environment sets the property `name`."""
     return sets(settings, name) or _variable(name) in os.environ
+
+
+def _value(settings: Sequence[str], name: str) -> str | None:
+    """Return the value of a property in the settings or in the environment, or None."""
+    value = value_of(settings, name)
+    return os.environ.get(_variable(name)) if value is None else value
 
 
 def _inter_broker_ports(
@@ -208,8 +218,12 @@ def launch(
         OSError: A process could not be started. All processes of this call are killed then.
     """
     processes: list[BrokerProcess] = []
+    settings = state.plan.settings
     if state.plan.has_secret:
         directory.require_secret(may_create=not state.alive())
+    elif not _is_set(settings, CLUSTER_SECRET_FILE) and not _is_set(settings, AUTHENTICATION_NAME):
+        # Brokers run that an earlier version started, without a secret.
+        settings = [*settings, f"{AUTHENTICATION_NAME}={NO_AUTHENTICATION}"]
     try:
         for node_id in node_ids:
             config = directory.write_config(state.plan, node_id)
@@ -217,7 +231,7 @@ def launch(
                 node_id,
                 config,
                 directory.log(node_id),
-                tuple(state.plan.settings),
+                tuple(settings),
                 lifeline,
                 directory.profile(node_id) if profile else None,
             )

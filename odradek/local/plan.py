@@ -30,6 +30,9 @@ INTER_BROKER_LISTENER = "INTERNAL"
 LISTENERS = "listeners"
 INTER_BROKER_LISTENER_NAME = "inter.broker.listener.name"
 CLUSTER_SECRET_FILE = "cluster.secret.file"  # noqa: S105  the name of a property
+AUTHENTICATION_NAME = "odradek.inter.broker.authentication"
+NO_AUTHENTICATION = "none"
+"""Value of AUTHENTICATION_NAME for nodes without a cluster secret."""
 SECRET_FILE_NAME = "cluster.secret"  # noqa: S105  the name of a file
 """Name of the file with the cluster secret, in the directory of the cluster."""
 METRICS_LISTENER = "odradek.metrics.listener"
@@ -125,6 +128,12 @@ class Plan:
         if len(self.ports) >= REPLICATION_BROKERS_MIN:
             rows |= REPLICATION_PROPERTIES
         return "".join(f"{line}\n" for line in (HEADER, *(f"{name}={value}" for name, value in rows.items())))
+
+
+def value_of(settings: Sequence[str], name: str) -> str | None:
+    """Return the value of the property `name` in settings `name=value`, or None. The last one counts."""
+    values = [setting.partition("=")[2].strip() for setting in settings if setting.partition("=")[0].strip() == name]
+    return values[-1] if values else None
 
 
 def sets(settings: Sequence[str], name: str) -> bool:

@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from odradek.local.ports import ReservedPorts
+from odradek.protocol.sasl.cluster_secret import SECRET_BYTES_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +32,20 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text
 SERVICES: dict[str, Any] = COMPOSE["services"]
 
 
+[SECRET] = COMPOSE["secrets"]
+SECRET_IN_CONTAINER = f"/run/secrets/{SECRET}"
+DOCUMENTS = ("docker-compose.yml", "README.md", "docs/operations.md")
+COMMAND = re.compile(r"mkdir -p -m 0700 secrets && .*(?=\n)")
+
+
+def make_secret(directory: Path) -> Path:
+    """Run the documented command in `directory`, and return the path of the secret."""
+    match = COMMAND.search((ROOT / DOCUMENTS[0]).read_text(encoding="utf-8"))
+    assert match is not None
+    subprocess.run(["sh", "-c", match[0]], cwd=directory, check=True, timeout=TIMEOUT_S)
+    return directory / str(COMPOSE["secrets"][SECRET]["file"])
+
+
 class ThisMachine:
     """Replacements on this machine: free ports, directories for volumes, and addresses for host names of containers."""
 
@@ -43,6 +58,7 @@ class ThisMachine:
         }
         self._external = dict(zip(published, ports[2 * count :], strict=True))
         self._directory = directory
+        self.secret = make_secret(directory)
 
     def rewritten(self, text: str, service: str) -> str:
         for port, of_services in self._inside.items():
@@ -52,6 +68,7 @@ class ThisMachine:
             text = text.replace(f":{published}", f":{free}")
         for port, of_services in self._inside.items():
             text = re.sub(rf":{port}\b", f":{of_services[service]}", text)
+        text = text.replace(SECRET_IN_CONTAINER, str(self.secret))
         return text.replace("/var/lib/odradek", str(self._directory / service))
 
     def environment(self, service: str) -> dict[str, str]:
@@ -141,6 +158,33 @@ def test_voters_are_the_services() -> None:
         assert f"INTERNAL://{name}:{INTERNAL_PORT}" in advertised
         assert f"CLIENT://{name}:{CLIENT_PORT}" in advertised
         assert environment["ODRADEK_INTER_BROKER_LISTENER_NAME"] == "INTERNAL"
+
+
+def test_each_service_mounts_the_secret_and_names_its_file() -> None:
+    for service in SERVICES.values():
+        assert service["secrets"] == [SECRET]
+        assert service["environment"]["ODRADEK_CLUSTER_SECRET_FILE"] == SECRET_IN_CONTAINER
+        assert "ODRADEK_INTER_BROKER_AUTHENTICATION" not in service["environment"]
+
+
+def test_documented_command_makes_a_secret_that_only_containers_and_its_owner_can_read(tmp_path: Path) -> None:
+    secret = make_secret(tmp_path)
+    assert len(secret.read_bytes().strip()) >= SECRET_BYTES_MIN
+    assert secret.stat().st_mode & 0o777 == 0o444
+    assert secret.parent.stat().st_mode & 0o777 == 0o700
+    commands = [COMMAND.findall((ROOT / name).read_text(encoding="utf-8")) for name in DOCUMENTS]
+    assert commands == [commands[0]] * len(DOCUMENTS)
+
+
+def test_secret_is_in_no_commit_and_in_no_image() -> None:
+    path = COMPOSE["secrets"][SECRET]["file"]
+    command = ["git", "check-ignore", str(path)]
+    ignored = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=TIMEOUT_S, check=False)
+    if ignored.returncode == 128:
+        pytest.skip("the source tree is no git repository")
+    assert ignored.returncode == 0
+    copied = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if line.startswith(("COPY", "ADD"))]
+    assert not [line for line in copied if "secret" in line or line.split()[1] == "."]
 
 
 def test_docker_compose_accepts_the_compose_file() -> None:

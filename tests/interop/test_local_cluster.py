@@ -333,8 +333,7 @@ def test_up_separates_the_listeners_of_an_earlier_directory_and_keeps_ports_and_
 
 
 def test_rolling_restart_keeps_the_single_listener_of_an_earlier_version(tmp_path: Path) -> None:
-    # The property without a value is unset, so that the brokers have no secret.
-    settings = ("--set", "inter.broker.listener.name=PLAINTEXT", "--set", "cluster.secret.file=")
+    settings = ("--set", "inter.broker.listener.name=PLAINTEXT", "--set", "odradek.inter.broker.authentication=none")
     with detached(tmp_path, *settings) as bootstrap:
         commit(bootstrap, "kept", b"a")
         # Remove what the earlier version does not write to the state file.

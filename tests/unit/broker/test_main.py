@@ -15,6 +15,14 @@ from odradek.version import __version__
 STARTS_WITHIN_S = 30
 
 
+NO_SECRET = (
+    "cluster.secret.file: not set, but the cluster has other nodes. Make one file for all nodes with: openssl rand "
+    "-base64 32. Or set odradek.inter.broker.authentication=none"
+)
+MISSING_SECRET = (
+    "cluster.secret.file: /no/such/file: No such file or directory; make it with: openssl rand -base64 32, and copy it "
+    "to all nodes"
+)
 SINGLE_LISTENER = ("--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", "inter.broker.listener.name=PLAINTEXT")
 
 NO_INTER_BROKER_LISTENER = (
@@ -62,6 +70,16 @@ def start_broker(path: Path, *arguments: str) -> tuple["subprocess.Popen[str]", 
             ["--set", "log.dirs=/data"],
             {},
             NO_INTER_BROKER_LISTENER,
+        ),
+        (
+            ["--set", "log.dirs=/data", *SINGLE_LISTENER, "--set", "controller.quorum.voters=1@a:1,2@b:1"],
+            {},
+            NO_SECRET,
+        ),
+        (
+            ["--set", "log.dirs=/data", *SINGLE_LISTENER, "--set", "cluster.secret.file=/no/such/file"],
+            {},
+            MISSING_SECRET,
         ),
         ([], {"ODRADEK_NODE_ID": "x"}, "node.id: 'x' is not an integer of 32 bits (environment ODRADEK_NODE_ID)"),
     ],

@@ -13,20 +13,21 @@ import structlog
 from odradek.broker.config.properties import Config
 from odradek.broker.network.limits import LOG_LINES_PER_SECOND
 from odradek.cluster.authorizer import Principal
-from odradek.cluster.membership.messages import Codec, Ping
+from odradek.cluster.membership.messages import Codec, Ping, Rejected
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.produce import ProduceRequest
 from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from odradek.protocol.messages.vote import RequestPartitionData, RequestTopicData, VoteRequest
+from odradek.protocol.messages.vote import VoteRequest, VoteResponse
 from odradek.protocol.sasl.cluster_secret import USER, ClusterSecret, parse_secret
 from odradek.protocol.sasl.scram import MECHANISM, AuthenticationFailed
 from odradek.protocol.schema import Message
 from tests.support.node_cluster import CLUSTER_ID, NodeCluster
 from tests.support.ports import free_ports
 from tests.support.raw_client import ConnectionLost, RawClient, encode_request
+from tests.support.vote import vote_request
 
 SECRET = b"x" * 32
 OTHER_SECRET = b"y" * 32
@@ -37,8 +38,7 @@ def secret(content: bytes = SECRET) -> ClusterSecret:
 
 
 def vote() -> VoteRequest:
-    partition = RequestPartitionData(replica_id=2, replica_epoch=0, pre_vote=True)
-    return VoteRequest(CLUSTER_ID, 1, [RequestTopicData("__cluster_metadata", [partition])])
+    return vote_request(CLUSTER_ID)
 
 
 async def log_in(client: RawClient, using: ClusterSecret) -> None:
@@ -145,6 +145,49 @@ async def test_client_with_another_secret_or_an_illegal_request_is_refused(tmp_p
             await client.call(vote(), 2)
     finally:
         await nodes.stop()
+
+
+@pytest.mark.parametrize(("earlier", "later"), [("none", "accept"), ("accept", "login"), ("login", "required")])
+async def test_nodes_of_two_successive_phases_of_a_rolling_change_form_a_cluster(
+    tmp_path: Path, earlier: str, later: str
+) -> None:
+    nodes = NodeCluster(tmp_path, 3)
+    inter_broker = free_ports(3)
+    modes = {1: earlier, 2: later, 3: earlier}
+    made = {}
+    for node_id, mode in modes.items():
+        client_port = nodes.port(node_id)
+        moved = mode in {"login", "required"}
+        ports = inter_broker if moved else nodes.ports
+        made[node_id] = nodes.make(
+            node_id,
+            secret=None if mode == "none" else secret(),
+            listeners=f"PLAINTEXT://127.0.0.1:{client_port},INTERNAL://127.0.0.1:{inter_broker[node_id - 1]}",
+            inter_broker_listener_name="INTERNAL" if moved else "PLAINTEXT",
+            odradek_inter_broker_authentication=mode,
+            controller_quorum_voters=",".join(f"{voter}@127.0.0.1:{port}" for voter, port in enumerate(ports, 1)),
+        )
+    with structlog.testing.capture_logs() as logs:
+        try:
+            await nodes.start_made(made, ())
+            await nodes.create("t", [2, 1, 3])
+            assert await nodes.produce("t", b"v") is ErrorCode.NONE
+            if later != "login":  # otherwise the nodes have different UDP ports
+                traffic = nodes.nodes[2].failure_detector.traffic
+                async with asyncio.timeout(30):
+                    while traffic.received < 10:
+                        await asyncio.sleep(0.01)
+                assert not traffic.dropped[Rejected.FOREIGN]
+            client = await nodes.client(2)
+            if later == "required":
+                with pytest.raises(ConnectionLost):
+                    await client.call(vote(), 2)
+            else:
+                assert isinstance(await client.call(vote(), 2), VoteResponse)
+            client.close()
+        finally:
+            await nodes.stop()
+    assert not [row for row in logs if row["event"].startswith("authentication")]
 
 
 DIFFERENT = (

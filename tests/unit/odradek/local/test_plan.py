@@ -126,6 +126,12 @@ def test_brokers_of_a_new_plan_have_a_secret_unless_a_setting_names_one(tmp_path
     assert planned(tmp_path, earlier, StartOptions(1)).has_secret
 
 
+def test_setting_selects_no_authentication(tmp_path: Path) -> None:
+    made = planned(tmp_path, None, StartOptions(3, None, 0, ("odradek.inter.broker.authentication=none",)))
+    assert not made.has_secret
+    assert planned(tmp_path, made, StartOptions(3)).has_secret
+
+
 def test_setting_selects_a_single_listener(tmp_path: Path) -> None:
     first = planned(tmp_path, None, StartOptions(2, None, 0))
     single = planned(tmp_path, first, StartOptions(2, settings=("inter.broker.listener.name=PLAINTEXT",)))

@@ -15,7 +15,7 @@ from tests.sim.options.run_options import generate_options
 from tests.sim.result import Result
 from tests.sim.run import run_seed
 from tests.sim.transition_coverage import Cell, report, since, unmet, visits
-from tests.support.hostile_attack import KINDS
+from tests.support.hostile_attack import KINDS, VOTES
 
 PROCESSES: Final = 2
 SEEDS_PER_PROCESS: Final = 50
@@ -177,6 +177,8 @@ class Campaign:
         if self.table_seeds >= REACHABILITY_TABLES_MIN:
             expected += REACHABLE_BY_TABLES
             expected += REACHABLE_BY_MANY_TABLES if self.table_seeds >= REACHABILITY_MANY_TABLES_MIN else ()
+        if self.cluster_seeds >= REACHABILITY_SEEDS_MIN:
+            expected.append(f"hostile: {VOTES}")
         if self.hostile_seeds >= REACHABILITY_HOSTILE_MIN:
             expected += REACHABLE_BY_HOSTILE_CLIENTS
         rare = self.group_seeds >= REACHABILITY_RARE_EVENTS_MIN

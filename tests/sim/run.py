@@ -184,12 +184,19 @@ class Run:
         self.groups = Groups(self.world)
         self.producers: list[tuple[IdempotentProducer | PlainProducer | TransactionalProducer, int]] = []
         self.session_reader = SessionReader(self.world, "session", self.rng.choice((READ_COMMITTED, READ_UNCOMMITTED)))
-        self.hostile = None if options.hostile is None else HostileClient(self.world, options.hostile)
+        self.hostile = None if options.hostile is None else HostileClient(self.world, options.hostile, self._end)
+        self._main: asyncio.Task[Any] | None = None
         self.findings: list[str] = []
 
     # ---- phases -----------------------------------------------------------------------------------------------------
 
+    def _end(self) -> None:
+        """End the run early: it has its finding, and what follows explains nothing."""
+        if self._main is not None:
+            self._main.cancel("a broker carried out a request that it must refuse")
+
     async def main(self) -> list[str]:
+        self._main = asyncio.current_task()
         self._create_producers()
         await self._set_up()
         self.loop.step_hook_at = 0
@@ -397,8 +404,8 @@ class Run:
         """Return the findings of a run that ended with an exception."""
         hostile = [] if self.hostile is None else self.hostile.requests
         return [
-            *self.findings,
             *unexpected_results(hostile),
+            *self.findings,
             *self.monitor.violations[:20],
             *self.cluster.violations,
             *self.cluster.unexpected_failures()[:5],

@@ -51,10 +51,21 @@ from tests.support.hostile_attack import (
     SESSIONS,
     TOPIC,
     UNKNOWN_TOPICS,
+    VOTES,
     Attack,
     Sizes,
 )
-from tests.support.hostile_forged import EPOCHS, INT16_MAX, INT32_MAX, INT64_MAX, OFFSETS, Victim, forge
+from tests.support.hostile_forged import (
+    EPOCHS,
+    INT16_MAX,
+    INT32_MAX,
+    INT64_MAX,
+    OFFSETS,
+    VOTE_VERSION,
+    Victim,
+    forge,
+    forge_vote,
+)
 from tests.support.hostile_values import array_paths, encodable, huge
 from tests.support.raw_client import SIZE, encode_request
 
@@ -113,6 +124,7 @@ class Repertoire:
             SESSIONS: self._sessions,
             UNKNOWN_TOPICS: self._unknown_topics,
             EXPANDING: self._expanding,
+            VOTES: self._votes,
             IDLE: lambda: Attack(IDLE, "no bytes", b"", half_close=self.rng.random() < 0.5),
         }
 
@@ -183,7 +195,11 @@ class Repertoire:
         """Return a forged request for the listener for brokers, which serves no connection before its login."""
         message, version = forge(self.victim, self.rng)
         data = encode_request(message, version, 1, self._broker_name())
-        return Attack(FORGED_INTERNAL, message.NAME, data, requests=1, refused=True, closed=True, internal=True)
+        return Attack(FORGED_INTERNAL, message.NAME, data, requests=1, refused=True, internal=True)
+
+    def _votes(self) -> Attack:
+        requests = [(forge_vote(self.victim, self.rng), VOTE_VERSION) for _ in range(self.sizes.flood)]
+        return _several(VOTES, "Vote", requests)
 
     def _login(self) -> Attack:
         rng = self.rng

@@ -21,7 +21,14 @@ KINDS: Final = (
     RANDOM_BYTES, PARTIAL, DAMAGED, HUGE, FORGED, FORGED_INTERNAL, LOGIN, EXTREME, IDS, INTERNAL_RECORD, PRODUCER_IDS,
     MEMBERS, SESSIONS, UNKNOWN_TOPICS, EXPANDING, IDLE,
 )  # fmt: skip
-"""All kinds of attacks."""
+"""Kinds of attacks on brokers that have a listener of their own."""
+VOTES: Final = "flood of forged votes"
+SHARED_LISTENER_KINDS: Final = (
+    RANDOM_BYTES, PARTIAL, IDS, PRODUCER_IDS, MEMBERS, SESSIONS, UNKNOWN_TOPICS, EXPANDING, IDLE, VOTES,
+)  # fmt: skip
+"""Kinds of attacks on brokers that share a listener with clients. A client may then act as a broker; a cluster must
+survive its votes in any epoch.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,7 @@ class Attack:
     """API key of the only request, whose response is decoded in `version`; -1 for other bytes."""
     version: int = -1
     refused: bool = False
-    """True if the broker must close the connection or respond with an error."""
+    """True if the broker must close the connection or respond with an error. Without `api_key`, it must not respond."""
     closed: bool = False
     """True if the broker must close the connection."""
     internal: bool = False

@@ -38,6 +38,7 @@ INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 EPOCHS: Final = (1, 3, 1_000_000, 2**31 - 2**20, INT32_MAX - 1, INT32_MAX)
 """Epochs of forged requests: near ones, the largest jump of a request, of a reply, and the largest of all."""
+VOTE_VERSION: Final = 2
 OFFSETS: Final = (0, 1, 10**9, INT64_MAX)
 
 
@@ -58,7 +59,8 @@ class Victim:
         return name, topic_id, rng.randrange(count)
 
 
-def _vote(victim: Victim, rng: Random) -> Message:
+def forge_vote(victim: Victim, rng: Random) -> Message:
+    """Return a vote or pre-vote request in the name of a voter, with any epoch."""
     epoch = rng.choice(EPOCHS)
     partition = vote.RequestPartitionData(
         replica_epoch=epoch,
@@ -222,7 +224,7 @@ def _offset_for_leader_epoch(victim: Victim, rng: Random) -> Message:
 
 
 FORGED: Final[Mapping[Callable[[Victim, Random], Message], tuple[int, ...]]] = {
-    _vote: (2,),
+    forge_vote: (VOTE_VERSION,),
     _begin_quorum_epoch: (0, 1),
     _end_quorum_epoch: (0, 1),
     _fetch: (15, 17),

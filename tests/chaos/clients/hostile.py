@@ -219,7 +219,7 @@ def _is_carried_out(attack: Attack, frames: list[bytes]) -> bool:
     if not attack.refused or not frames:
         return False
     if attack.api_key < 0:
-        return attack.closed
+        return True
     _, start = decode_prefix(ResponseHeader, response_header_version(attack.api_key, attack.version), frames[0])
     response: Message = decode(response_class(attack.api_key), attack.version, frames[0][start:])
     return not is_refused(response)

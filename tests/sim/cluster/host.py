@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.node import CannotStartError, Node
 from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.process.env import Env
-from tests.sim.cluster.node_config import ROOT, cluster_secret, make_config
+from tests.sim.cluster.node_config import ROOT, cluster_secret, make_config, shares_listener
 from tests.sim.environment.clock import SimClock
 from tests.sim.environment.disk import DiskFault, DiskLatency, SimDisk
 from tests.sim.environment.medium import Medium, flip_rebuildable
@@ -130,7 +130,7 @@ class Machine:
             on_fatal=partial(self._on_fatal, name),
             on_unexpected=partial(self._on_unexpected, name),
             leader_term=delayed_by(cluster.commit_delays) if cluster.options.brokers == 1 else LeaderTerm,
-            secret=cluster_secret(cluster.options.seed, name),
+            secret=None if shares_listener(cluster.options) else cluster_secret(cluster.options.seed, name),
         )
         task = self.loop.spawn(name, node.start(), f"start {name}")
         try:

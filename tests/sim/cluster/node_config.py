@@ -26,14 +26,24 @@ def cluster_secret(seed: int, user: str) -> ClusterSecret:
     return ClusterSecret(SECRET, Random(f"nonces of {user}, seed {seed}").getrandbits)
 
 
+def shares_listener(options: "Options") -> bool:
+    """Return True if clients and brokers share one listener without authentication."""
+    return options.hostile is not None and options.hostile.shared_listener
+
+
+def _addresses(options: "Options", host: str) -> str:
+    shared = f"PLAINTEXT://{host}:{PORT}"
+    return shared if shares_listener(options) else f"{shared},INTERNAL://{host}:{INTERNAL_PORT}"
+
+
 def make_config(options: "Options", number: int, incarnation: int = 1) -> "Config":
     """Return the configuration of node `number` for its `incarnation`-th start."""
     settings: dict[str, Any] = {
         "log.dirs": ROOT,
         "node.id": number,
-        "listeners": f"PLAINTEXT://0.0.0.0:{PORT},INTERNAL://0.0.0.0:{INTERNAL_PORT}",
-        "advertised.listeners": f"PLAINTEXT://{host_name(number)}:{PORT},INTERNAL://{host_name(number)}:{INTERNAL_PORT}",
-        "inter.broker.listener.name": "INTERNAL",
+        "listeners": _addresses(options, "0.0.0.0"),
+        "advertised.listeners": _addresses(options, host_name(number)),
+        "inter.broker.listener.name": "PLAINTEXT" if shares_listener(options) else "INTERNAL",
         "auto.create.topics.enable": "false",
         "log.segment.bytes": options.segment_bytes,
         "log.index.interval.bytes": options.index_interval_bytes,
@@ -93,7 +103,8 @@ def _compaction_settings(compaction: "CompactionOptions") -> dict[str, Any]:
 
 
 def _cluster_settings(options: "Options") -> dict[str, Any]:
-    voters = ",".join(f"{number}@{host_name(number)}:{INTERNAL_PORT}" for number in range(1, options.voters + 1))
+    port = PORT if shares_listener(options) else INTERNAL_PORT
+    voters = ",".join(f"{number}@{host_name(number)}:{port}" for number in range(1, options.voters + 1))
     return {
         "controller.quorum.voters": voters,
         "odradek.cluster.id": CLUSTER_ID,

@@ -112,11 +112,12 @@ def generate_options(
     pairs: bool = False,
     groups: bool | None = None,
     hostile: bool | None = None,
+    shared_listener: bool | None = None,
 ) -> Options:
     """Return the options of a seed.
 
-    A test may fix the size, the durability of a single broker (and with it the kinds of faults), the use of groups, and
-    the presence of a hostile client.
+    A test may fix the size, the durability of a single broker (and with it the kinds of faults), the use of groups, the
+    presence of a hostile client, and its use of the listener of the brokers.
     """
     cluster_rng = Random(seed * 104_729 + 5)
     sampled = cluster_rng.choices(*BROKERS)[0] if brokers is None else brokers
@@ -125,7 +126,7 @@ def generate_options(
         generate_cluster(cluster_rng, options, sampled, pairs=pairs)
     generate_groups(options, wanted=groups)
     generate_compaction(options)
-    generate_hostile(options, wanted=hostile)
+    generate_hostile(options, wanted=hostile, shared=shared_listener)
     options.limits |= generate_log_tail(Random(seed * 49_979_687 + 3))
     return options
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import odradek.broker.apis.produce
+import odradek.broker.apis.write_txn_markers
 import odradek.broker.partition.compaction_job
 import odradek.cluster.controller.partitions.isr
 import odradek.coordinator.group.offsets.core
@@ -23,6 +25,8 @@ from odradek.broker.partition.flush import GroupFlush
 from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.partition.partition import Partition
 from odradek.broker.quorum.storage import PartitionRaftStorage
+from odradek.broker.requests.session import Session
+from odradek.cluster.raft.replica import Replica
 from odradek.cluster.replication.leader import LeaderReplicas
 from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.txn.commands import EndTransaction
@@ -34,7 +38,7 @@ from odradek.storage.compaction.batch_filter import BatchFilter
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.producers.entry import ProducerUpdate
 from tests.sim.options.run_options import FLUSH, Options, generate_options
-from tests.sim.planted import cluster_bugs, compaction_bugs, group_bugs
+from tests.sim.planted import cluster_bugs, compaction_bugs, group_bugs, hostile_bugs
 from tests.sim.result import Result
 from tests.sim.run import run_seed
 
@@ -49,10 +53,14 @@ class Planted:
     title: str
     owner: Any
     name: str
-    make: Callable[[Callable[..., Any]], Callable[..., Any]]
+    make: Callable[[Any], Any]
     durability: str | None = None
     brokers: int = 1
     groups: bool = False
+    hostile: bool = False
+    """True if each run has a hostile client, otherwise the seed decides."""
+    shared_listener: bool = False
+    """True if the hostile client of each run uses the listener of the brokers."""
 
 
 def _acknowledge_before_flush(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -218,6 +226,37 @@ PLANTED: Final = (
         "_complete_swaps",
         compaction_bugs.drop_swaps,
     ),
+    Planted(
+        "roles of a listener not checked",
+        Session,
+        "roles",
+        hostile_bugs.serve_all_roles,
+        brokers=3,
+        hostile=True,
+    ),
+    Planted(
+        "any marker of a client written",
+        odradek.broker.apis.write_txn_markers,
+        "_abort_hanging",
+        hostile_bugs.write_any_marker,
+        hostile=True,
+    ),
+    Planted(
+        "unreadable record of a client appended to an internal topic",
+        odradek.broker.apis.produce,
+        "check_client_append",
+        hostile_bugs.append_unchecked,
+        hostile=True,
+    ),
+    Planted(
+        "any epoch of a forged vote adopted",
+        Replica,
+        "admits_epoch",
+        hostile_bugs.adopt_any_epoch,
+        brokers=3,
+        hostile=True,
+        shared_listener=True,
+    ),
 )
 TABLE: Final = Path(__file__).resolve().parents[3] / "docs" / "planted.md"
 SEEDS: Final = range(300)
@@ -238,7 +277,15 @@ def planted(bug: Planted) -> Iterator[None]:
 
 def options_for(bug: Planted, seed: int) -> Options:
     pairs = bug.brokers > 1 and not bug.groups
-    return generate_options(seed, durability=bug.durability, brokers=bug.brokers, pairs=pairs, groups=bug.groups)
+    return generate_options(
+        seed,
+        durability=bug.durability,
+        brokers=bug.brokers,
+        pairs=pairs,
+        groups=bug.groups,
+        hostile=True if bug.hostile else None,
+        shared_listener=bug.shared_listener if bug.hostile else None,
+    )
 
 
 def run_with(bug: Planted, seed: int) -> Result:
@@ -285,7 +332,7 @@ def table() -> str:
         "",
         "These defects verify that the simulation finds defects. For each, one function of the product is replaced.",
         "Then seeds are run until a checker reports a finding. The table lists that seed and the first finding, with N",
-        "in place of numbers. `make test-all` compares all rows with new runs, and `make test` five of them.",
+        "in place of numbers. `make test-all` compares all rows with new runs, and `make test` six of them.",
         "`python -m tests.sim.planted.bugs --write` generates this page.",
         "",
         "| bug | brokers | failing seed | first finding |",

@@ -5,6 +5,7 @@ contains an offset above the last stable offset. A new leader holds all acknowle
 write to a log when it happens, and reads the logs again after a crash.
 """
 
+import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -240,15 +241,15 @@ class Monitor:
         if self._brokers > 1:
             self._check_epoch(host.number, partition, batch)
             self._check_leader(partition, host.number, batch.leader_epoch)
+        if partition[0] in COORDINATED:
+            try:
+                self._on_coordinator_batch(host, partition, batch)
+            except (ValueError, IndexError, struct.error) as error:
+                self.violations.append(
+                    f"I17 {partition}: broker {host.number} wrote a record that no coordinator can load: {error}"
+                )
         if partition[0] == TRANSACTION_STATE:
-            entries = [entry for entry in read_entries([batch]) if not entry.removed]
-            self.aborts_at.extend(
-                (entry.transactional_id, self._clock()) for entry in entries if entry.state == PREPARE_ABORT
-            )
-            self._markers.decided(batch, entries)
             return
-        if partition[0] == CONSUMER_OFFSETS:
-            self.groups.on_batch(host, partition, batch)
         if batch.is_control and batch.producer_id >= 0:
             marker = host.log(partition).model().markers[-1]
             self._markers.check(partition, batch, marker)
@@ -258,6 +259,16 @@ class Monitor:
             value = batch.values[0]
             self.written_at[value] = self._clock()
             self._by_value.setdefault(value, []).append(batch)
+
+    def _on_coordinator_batch(self, host: HostLogs, partition: Partition, batch: Batch) -> None:
+        if partition[0] == CONSUMER_OFFSETS:
+            self.groups.on_batch(host, partition, batch)
+            return
+        entries = [entry for entry in read_entries([batch]) if not entry.removed]
+        self.aborts_at.extend(
+            (entry.transactional_id, self._clock()) for entry in entries if entry.state == PREPARE_ABORT
+        )
+        self._markers.decided(batch, entries)
 
     def _check_epoch(self, number: int, partition: Partition, batch: Batch) -> None:
         """I11, I12: one leader writes per epoch, so an offset has one content per epoch."""

@@ -6,6 +6,7 @@ from them. It never uses the topics, transactional ids or groups of honest clien
 
 import asyncio
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Final, cast
@@ -83,9 +84,10 @@ class HostileClient:
 
     world: "World"
     options: "HostileOptions"
+    on_success: Callable[[], object]
+    """Ends the run when a broker has carried out a request that it must refuse."""
     requests: list[HostileRequest] = field(default_factory=list)
     _open: dict[asyncio.Task[None], None] = field(default_factory=dict)
-    _succeeded: bool = False
 
     def __post_init__(self) -> None:
         options = self.world.options
@@ -94,12 +96,9 @@ class HostileClient:
         self._repertoire = Repertoire(self._rng, self._victim, SIMULATED, self.options.kinds)
 
     async def run(self) -> None:
-        """Attack until the run stops, then wait for the open connections.
-
-        End at the first request that a broker carried out although it must refuse it: the run has its finding.
-        """
+        """Attack until the run stops, then wait for the open connections."""
         await self._learn_topics()
-        while not self.world.stopping and not self._succeeded:
+        while not self.world.stopping:
             await asyncio.sleep(self._rng.random() * 2 * self.options.think_seconds)
             if len(self._open) < OPEN_MAX:
                 loop = self.world.loop
@@ -158,7 +157,8 @@ class HostileClient:
         else:
             request.outcome = CLOSED if connection.closed else RESPONDED
         request.carried_out = self._carried_out(attack, connection)
-        self._succeeded = self._succeeded or request.carried_out
+        if request.carried_out:
+            self.on_success()
         if self._rng.random() < 0.5:
             connection.transport.abort()
         else:
@@ -170,7 +170,7 @@ class HostileClient:
         if not attack.refused or not connection.frames:
             return False
         if attack.api_key < 0:
-            return attack.closed
+            return True
         frame = connection.frames[0]
         _, start = decode_prefix(ResponseHeader, response_header_version(attack.api_key, attack.version), frame)
         response: Message = decode(response_class(attack.api_key), attack.version, frame[start:])

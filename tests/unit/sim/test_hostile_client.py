@@ -17,9 +17,10 @@ from tests.sim.checkers.evidence import Evidence
 from tests.sim.checkers.hostile import CLOSED, RESPONDED, UNANSWERED, UNREACHABLE, HostileRequest, check_hostile
 from tests.sim.history import History
 from tests.sim.options.run_options import generate_options
+from tests.sim.planted.bugs import PLANTED, run_with
 from tests.sim.run import run_seed
 from tests.support.hostile import ADMIN_CLIENT_ID, ON_OTHERS, Repertoire
-from tests.support.hostile_attack import FORGED, INTERNAL_RECORD, KINDS, LOGIN, SIMULATED, Attack, is_refused
+from tests.support.hostile_attack import FORGED, INTERNAL_RECORD, KINDS, LOGIN, SIMULATED, VOTES, Attack, is_refused
 from tests.support.hostile_forged import FORGED as BUILDERS
 from tests.support.hostile_forged import Victim
 
@@ -55,7 +56,7 @@ def test_forged_request_that_is_carried_out_is_a_finding() -> None:
     assert "carried out a request" in finding
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, VOTES])
 def test_attacks_of_each_kind_depend_on_the_seed_alone(kind: str) -> None:
     def attacks(seed: int) -> list[Attack]:
         made = repertoire(seed)
@@ -97,7 +98,17 @@ def test_response_with_any_error_is_a_refusal() -> None:
     assert not is_refused(response(0))
 
 
-def test_run_with_a_hostile_client_has_no_findings() -> None:
-    result = run_seed(HOSTILE_SEED, options=generate_options(HOSTILE_SEED, brokers=3, hostile=True))
+@pytest.mark.parametrize("shared_listener", [False, True])
+def test_run_with_a_hostile_client_has_no_findings(shared_listener: bool) -> None:
+    options = generate_options(HOSTILE_SEED, brokers=3, hostile=True, shared_listener=shared_listener)
+    result = run_seed(HOSTILE_SEED, options=options)
     assert result.findings == []
     assert sum(count for name, count in result.counters.items() if name.startswith("hostile: ")) > ROUNDS
+    assert (f"hostile: {VOTES}" in result.counters) == shared_listener
+
+
+def test_run_ends_at_the_first_forged_request_that_is_carried_out() -> None:
+    (bug,) = [bug for bug in PLANTED if bug.title == "any marker of a client written"]
+    result = run_with(bug, 0)
+    assert result.findings[0].startswith("I17 ")
+    assert any("CancelledError" in finding for finding in result.findings)

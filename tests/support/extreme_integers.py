@@ -25,7 +25,7 @@ LEFT_OUT: Final = frozenset({("ProduceRequest", "acks", 0), ("UnregisterBrokerRe
 EXTREMES: Final[Mapping[str, tuple[int, ...]]] = {
     "int8": (-128, -2, -1, 0, 1, 2, 126, 127),
     "int16": (-(2**15), -2, -1, 0, 1, 2**15 - 2, 2**15 - 1),
-    "int32": (-(2**31), -2, -1, 0, 1, 2**31 - 2**20, 2**31 - 2, 2**31 - 1),
+    "int32": (-(2**31), -2, -1, 0, 1, 7, 999_000, 2**31 - 2**20, 2**31 - 2, 2**31 - 1),
     "int64": (-(2**63), -(2**31) - 1, -2, -1, 0, 1, 2**31, 2**62, 2**63 - 2, 2**63 - 1),
     "uint16": (0, 1, 2**16 - 1),
     "uint32": (0, 1, 2**32 - 1),
@@ -65,6 +65,10 @@ class Facts:
     producer_epoch: int
     broker_epoch: int
     incarnation_id: UUID
+    node_id: int = 1
+    """The node that receives the requests."""
+    claimed_id: int = -1
+    """The node in whose name the requests are sent. -1: a client sends them."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,7 @@ def _text(row: FieldRow, facts: Facts, of: str) -> str | None:
 
 
 def _integer(name: str, facts: Facts, of: str) -> int:
+    sender = max(facts.claimed_id, 1)
     integers = {
         "acks": -1,
         "timeout_ms": 1_000,
@@ -144,12 +149,12 @@ def _integer(name: str, facts: Facts, of: str) -> int:
         "broker_ids": 1,
         "replicas": 1,
         "broker_epoch": facts.broker_epoch,
-        "broker_id": 7 if of == "UnregisterBrokerRequest" else 1,
+        "broker_id": 7 if of == "UnregisterBrokerRequest" else sender,
         "controller_id": 1,
-        "candidate_id": 1,
-        "voter_id": 1,
-        "leader_id": 1,
-        "replica_id": -1,
+        "candidate_id": sender,
+        "voter_id": facts.node_id,
+        "leader_id": sender,
+        "replica_id": facts.claimed_id,
         "producer_id": facts.producer_id,
         "producer_epoch": facts.producer_epoch,
         "generation_id": facts.generation,

@@ -82,6 +82,11 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The request is handled in parts, and other connections are served in between.",
         ),
         Limit(
+            "broker.requests.splitting.DESCRIBED_PER_PART",
+            "elements per turn of the event loop",
+            "The request is handled in parts, and other connections are served in between.",
+        ),
+        Limit(
             "broker.apis.write_txn_markers.MARKERS_PER_PART",
             "markers and partitions per turn of the event loop",
             "The request is handled in parts. On a listener for clients alone: INVALID_REQUEST.",

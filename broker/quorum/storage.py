@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
+from asyncio import sleep
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
@@ -20,7 +21,7 @@ from odradek.storage.disk.port import ResourcesExhausted
 from odradek.storage.log.reads import ColdRead
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from odradek.cluster.raft.messages import HardState
     from odradek.cluster.raft.ports import SnapshotBytes
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 RECOVERY_READ_BYTES: Final = 1024 * 1024
 """Bytes per read when the checksums of the log are verified at start. It bounds the memory."""
+RESOURCE_RETRY_S: Final = 0.1
+"""Seconds between two attempts of a write while no file descriptor or memory is left."""
+T = TypeVar("T")
 _logger = structlog.get_logger(__name__)
 
 
@@ -169,23 +173,47 @@ class PartitionRaftStorage:
         return decode_quorum_state(self._disk.read_file(self._path), self._voters)
 
     async def save_hard_state(self, state: HardState) -> None:
-        await self._disk.replace_file(self._path, encode_quorum_state(state, self._voters))
+        data = encode_quorum_state(state, self._voters)
+        await self._when_possible(lambda: self._disk.replace_file(self._path, data))
 
     async def truncate_to(self, offset: int) -> None:
+        await self._when_possible(self._check_resources)  # a truncation that fails in between cannot be repeated
         if offset < self._log.recovery_point:
             await self._logs.lower_recovery_point(CLUSTER_METADATA, 0, offset)
         if offset < self._log.log_end_offset:
             self._log.truncate_to(offset, now_ms=self._clock.wall_ms())
             await self._log.sync_truncation()
 
-    def write(self, batches: Sequence[bytes]) -> None:
+    async def write(self, batches: Sequence[bytes]) -> None:
         now_ms = self._clock.wall_ms()
         for batch in batches:
-            # The leader (this node or another) has set offsets and epoch in the batch, so it is written unchanged.
-            self._log.append_as_follower(batch, now_ms=now_ms)
+
+            async def append(batch: bytes = batch) -> None:
+                # The leader (this node or another) has set offsets and epoch in the batch, so it is written unchanged.
+                self._log.append_as_follower(batch, now_ms=now_ms)
+
+            await self._when_possible(append)
 
     async def sync(self) -> None:
-        await self._log.flush()
+        await self._when_possible(self._log.flush)
+
+    async def _check_resources(self) -> None:
+        self._disk.check_resources()
+
+    async def _when_possible(self, operation: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of `operation`. Repeat it while no descriptor or memory is left: it had no effect then.
+
+        Meanwhile this node sends and acknowledges nothing, so the other voters elect a leader if this node was it.
+        """
+        waits = False
+        while True:
+            try:
+                return await operation()
+            except ResourcesExhausted as error:
+                if not waits:
+                    _logger.warning("metadata log waits for descriptors or memory", reason=str(error))
+                waits = True
+            await sleep(RESOURCE_RETRY_S)
 
     async def read(self, offset: int, end: int, max_bytes: int) -> Buffer:
         result = self._log.read(offset, max_bytes=max_bytes, limit=end, min_one_batch=True)

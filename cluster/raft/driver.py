@@ -313,7 +313,7 @@ class RaftDriver:
             await self._storage.save_hard_state(ready.hard_state)
         if ready.truncate_to is not None:
             await self._storage.truncate_to(ready.truncate_to)
-        self._storage.write(batches)
+        await self._storage.write(batches)
         for message in ready.early_messages:
             await self._send(message)
         if ready.must_sync:

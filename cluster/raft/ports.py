@@ -69,7 +69,7 @@ class RaftStorage(Protocol):
     async def truncate_to(self, offset: int) -> None:
         """Truncate the log to `offset`. Not durable before `sync`: a crash may restore the truncated batches."""
 
-    def write(self, batches: Sequence[bytes]) -> None:
+    async def write(self, batches: Sequence[bytes]) -> None:
         """Append batches, which contain their offsets and epochs. Not durable before `sync`."""
 
     async def sync(self) -> None:

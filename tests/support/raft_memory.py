@@ -109,7 +109,7 @@ class MemoryRaftStorage:
         self.check()
         self.batches = [b for b in self.batches for h, _ in iter_batches(b) if h.last_offset < offset]
 
-    def write(self, batches: Sequence[bytes]) -> None:
+    async def write(self, batches: Sequence[bytes]) -> None:
         for batch in batches:
             self.check()
             (header, _) = next(iter_batches(batch))

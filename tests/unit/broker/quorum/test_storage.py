@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.broker.process.clock import SystemClock
+from odradek.broker.quorum import storage
 from odradek.broker.quorum.snapshots import DAMAGED_SUFFIX, file_name, parse_file_name
 from odradek.broker.quorum.storage import PartitionRaftStorage
 from odradek.cluster.metadata.image import EMPTY_IMAGE, METADATA_TOPIC_ID
@@ -19,21 +22,25 @@ from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.os_disk import OsDisk
+from odradek.storage.disk.port import ResourcesExhausted
+from tests.support.data_rig import FailingDisk
 from tests.support.raft_memory import CLUSTER_ID
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from odradek.storage.disk.port import Disk
 
+ATTEMPTS = 20
 CONFIG = replace(LogConfig(), retention_ms=-1, retention_bytes=-1)
 
 
 class Replica:
     """The directory of one replica. `reopened` returns the replica after a clean or unclean shutdown."""
 
-    def __init__(self, path: Path, *, sole_voter: bool = False) -> None:
+    def __init__(self, path: Path, *, sole_voter: bool = False, disk: Disk | None = None) -> None:
         self.path, self.sole_voter = path, sole_voter
-        self.logs = LogManager(OsDisk(), str(path), CONFIG)
+        self.logs = LogManager(disk or OsDisk(), str(path), CONFIG)
         self.logs.directory.claim(node_id=1, rng=random.Random(1), cluster_id=CLUSTER_ID)
         self.logs.load_all(0, refuse_loss=(CLUSTER_METADATA,) if sole_voter else ())
         self.log = self.logs.create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, CONFIG, 0)
@@ -53,7 +60,7 @@ class Replica:
     async def append(self, count: int, epoch: int = 1) -> None:
         for _ in range(count):
             offset = self.storage.log_end_offset
-            self.storage.write([encode_records([(None, b"x" * 40)], base_offset=offset, epoch=epoch, now_ms=1)])
+            await self.storage.write([encode_records([(None, b"x" * 40)], base_offset=offset, epoch=epoch, now_ms=1)])
         await self.storage.sync()
 
     async def snapshot(self, end_offset: int, epoch: int = 1) -> EpochEnd:
@@ -254,3 +261,44 @@ async def test_log_that_begins_after_0_without_a_snapshot_is_replaced_by_an_empt
     again = replica.reopened().storage
     assert not await again.open()
     assert (again.log_start_offset, again.log_end_offset) == (0, 0)
+
+
+async def test_metadata_log_is_written_when_memory_is_free_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node without memory waits. Its log has each batch once."""
+    monkeypatch.setattr(storage, "RESOURCE_RETRY_S", 0.0)
+    disk = FailingDisk()
+    replica = Replica(tmp_path, disk=disk)
+    await replica.append(1)
+    disk.failing["write"] = errno.ENOMEM
+    writing = asyncio.ensure_future(replica.append(2))
+    for _ in range(ATTEMPTS):
+        await asyncio.sleep(0)
+    assert not writing.done()
+    assert replica.storage.log_end_offset == 1
+    disk.failing.clear()
+    await writing
+    assert replica.storage.log_end_offset == 3
+    assert replica.reopened().storage.log_end_offset == 3
+
+
+async def test_metadata_log_is_truncated_when_descriptors_are_free_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "RESOURCE_RETRY_S", 0.0)
+    disk = FailingDisk()
+    replica = Replica(tmp_path, disk=disk)
+    await replica.append(3)
+
+    def exhausted() -> None:
+        raise ResourcesExhausted(errno.EMFILE, "injected")
+
+    monkeypatch.setattr(disk, "check_resources", exhausted)
+    truncating = asyncio.ensure_future(replica.storage.truncate_to(1))
+    for _ in range(ATTEMPTS):
+        await asyncio.sleep(0)
+    assert (truncating.done(), replica.storage.log_end_offset) == (False, 3)
+    monkeypatch.undo()
+    await truncating
+    assert replica.storage.log_end_offset == 1

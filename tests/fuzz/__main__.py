@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shutil
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.fuzz.campaign import Campaign
+from tests.fuzz.coverage import selected
+from tests.fuzz.folders import CORPUS, SCRATCH, inputs, write
 from tests.fuzz.targets.table import TARGETS
 from tests.fuzz.verdict import verify
+
+if TYPE_CHECKING:
+    from tests.fuzz.target import Target
 
 
 def arguments() -> argparse.Namespace:
@@ -25,7 +32,24 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--target", choices=TARGETS, action="append", help="fuzz only this target; may be repeated")
     parser.add_argument("--seed", type=int, default=None, help="seed of the mutations (default: from the clock)")
     parser.add_argument("--replay", type=Path, help="run one input, from the folder of its target, and show the error")
+    parser.add_argument(
+        "--update-corpus", action="store_true", help="select the corpus from it and from the inputs of the last run"
+    )
     return parser.parse_args()
+
+
+def update_corpus(target: Target) -> None:
+    """Replace the corpus of a target by the smallest inputs that reach different paths."""
+    folder = CORPUS / target.name
+    candidates = [*inputs(folder).values(), *inputs(SCRATCH / target.name).values()]
+    chosen = selected(target, [data for data in candidates if verify(target, data) is None])
+    shutil.rmtree(folder, ignore_errors=True)
+    if chosen:
+        write(folder, chosen)
+    size = sum(map(len, chosen))
+    print(
+        f"{target.name:<22} {len(candidates):>7,} inputs, {len(chosen):>4,} selected with {size:>7,} bytes", flush=True
+    )
 
 
 def replay(path: Path) -> int:
@@ -50,6 +74,10 @@ def main() -> int:
         return replay(options.replay)
     seed = options.seed if options.seed is not None else time.time_ns() % 1_000_000
     targets = [TARGETS[name] for name in options.target or TARGETS]
+    if options.update_corpus:
+        for target in targets:
+            update_corpus(target)
+        return 0
     print(f"seed {seed}, {len(targets)} targets, {options.minutes:g} minutes", flush=True)
     passed = asyncio.run(Campaign(targets, 60 * options.minutes, seed, lambda text: print(text, flush=True)).run())
     return 0 if passed else 1

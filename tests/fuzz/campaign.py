@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.fuzz.corpus import CORPUS, FAILURES, REGRESSIONS, SCRATCH, inputs
+from tests.fuzz.folders import CORPUS, FAILURES, REGRESSIONS, SCRATCH, inputs
 from tests.fuzz.minimize import minimized
 from tests.fuzz.verdict import slow, verify
 from tests.support.jars import ROOT

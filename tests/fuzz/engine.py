@@ -18,7 +18,7 @@ import atheris
 
 with atheris.instrument_imports(include=["odradek"]):
     from odradek.protocol.compilation import emitting
-    from tests.fuzz.corpus import write
+    from tests.fuzz.folders import write
     from tests.fuzz.mutations import spliced
     from tests.fuzz.verdict import Finding, run_once, slow, verify_memory
 

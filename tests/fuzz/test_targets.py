@@ -13,7 +13,8 @@ import pytest
 from odradek.protocol import codec
 from odradek.protocol.compilation import decoder
 from tests.fuzz import planted
-from tests.fuzz.corpus import CORPUS, REGRESSIONS, inputs
+from tests.fuzz.coverage import selected
+from tests.fuzz.folders import CORPUS, REGRESSIONS, inputs
 from tests.fuzz.minimize import minimized
 from tests.fuzz.target import Target
 from tests.fuzz.targets.table import TARGETS
@@ -75,6 +76,13 @@ def test_corpus_is_small() -> None:
     files = [path for folder in (CORPUS, REGRESSIONS) for path in folder.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < CORPORA_BYTES_MAX
     assert {path.parent.name for path in files} <= set(TARGETS)
+
+
+def test_selected_corpus_has_the_smallest_input_for_each_path() -> None:
+    target = TARGETS["datagrams"]
+    deeper = [seed[:1] + b"\x07" + seed[2:] for seed in target.seeds()]  # an unknown kind, which no seed has
+    smallest = min(deeper, key=len)
+    assert selected(target, [*deeper, *target.seeds()]) == [smallest]
 
 
 # ---- planted defects ------------------------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ FAILURES = HERE / "failures"
 """Inputs that failed in a run on this machine. Git ignores the folder."""
 SCRATCH = ROOT / "build" / "fuzz"
 """Inputs that the current run has generated."""
-CORPUS_BYTES_MAX = 24 * 1024
+CORPUS_BYTES_MAX = 16 * 1024
 """Maximum bytes of the checked-in corpus of one target. All of it is replayed by each `make test`."""
-CORPUS_INPUTS_MAX = 100
+CORPUS_INPUTS_MAX = 60
 """Maximum checked-in inputs of one target."""
 
 

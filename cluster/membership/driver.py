@@ -87,6 +87,8 @@ class MembershipDriver:
         self._clock = clock
         self._tasks = tasks
         self.traffic = Traffic()
+        self._logged: set[Rejected] = set()
+        """The reasons for dropped datagrams that were logged."""
         self._stream: Any = None
         self._book: AddressBook
         self._loop: AbstractEventLoop
@@ -223,6 +225,9 @@ class MembershipDriver:
         if admitted.challenge:
             self._enqueue(self._core.challenge(message.source), source)
         if admitted.rejected is not None:
+            if admitted.rejected is Rejected.ADDRESS and self._book.route(message.source) is None:
+                self.traffic.dropped[Rejected.ADDRESS] += 1  # the name of the sender is not resolved yet
+                return
             self._drop(admitted.rejected, source)
             if admitted.rejected is Rejected.ADDRESS:
                 self._book.refresh(message.source)
@@ -239,7 +244,8 @@ class MembershipDriver:
     def _drop(self, reason: Rejected, source: Any) -> None:
         """Count a datagram, and log the first one of each reason that shows a wrong configuration."""
         self.traffic.dropped[reason] += 1
-        if reason in _LOGGED and self.traffic.dropped[reason] == 1:
+        if reason in _LOGGED and reason not in self._logged:
+            self._logged.add(reason)
             _logger.warning("datagram dropped", source=f"{source[0]}:{source[1]}", reason=reason.value)
 
     def _compare_clocks(self, node_id: int, sent_ms: int) -> None:

@@ -10,10 +10,11 @@ from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 import uvloop
 
 from odradek.cluster.membership.driver import DATAGRAMS_PER_TURN, OUTGOING_MAX
-from odradek.cluster.membership.messages import Codec, Ping
+from odradek.cluster.membership.messages import Codec, Ping, Rejected
 from odradek.cluster.membership.transitions import State
 from odradek.runtime.tasks import Tasks
 from tests.support.membership_process import HOST, member
@@ -102,12 +103,17 @@ def test_host_names_are_resolved(run: Any) -> None:
     async def scenario() -> None:
         cluster = Cluster(3, "localhost")
         await cluster.start(1, 2)
+        early = Codec("a cluster").encode(Ping(2, 1, 2, 0, 1), 0, 1)
+        cluster.drivers[1]._take(early, (HOST, cluster.ports[1]))
+        assert cluster.drivers[1].traffic.dropped[Rejected.ADDRESS] == 1, "the name is not resolved yet"
         await cluster.until((1, 3, State.FAILED))
         assert cluster.drivers[1].view()[0].state is not State.FAILED
         assert cluster.drivers[2].traffic.received > 0
         await cluster.end()
 
-    run(scenario())
+    with structlog.testing.capture_logs() as logs:
+        run(scenario())
+    assert not [row for row in logs if row["event"] == "datagram dropped"]
 
 
 def test_datagrams_of_another_cluster_are_dropped_and_counted(run: Any) -> None:

@@ -332,8 +332,8 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
         Limit(
             "broker.process.open_files.RESERVED_DIVISOR",
             "parts of the limit of open files",
-            "A new connection replaces one that has sent no request, or none for EVICTION_IDLE_S. If there is none, the"
-            " new connection is closed.",
+            "A new connection replaces one that has sent no request, or none for EVICTION_IDLE_S. If there is none, it"
+            " replaces one of the address with most connections, or is closed if its own address has as many.",
             "max.connections, max.connections.per.ip",
         ),
         Limit(

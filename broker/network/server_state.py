@@ -1,6 +1,7 @@
 """State that all connections of a node share, and the admission of new connections."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
@@ -51,6 +52,8 @@ class ServerState(Generic[C]):
     """The connections that were accepted before the node served requests. They are not read."""
     waiting: dict[C, Call] = field(default_factory=dict)
     """The connections whose next request waits until the broker is registered."""
+    _by_address: dict[str, dict[int, C]] = field(default_factory=dict)
+    """The same connections by the address of their client."""
     _next_connection_id: int = 1
     _refused_log_limit: LogLimit = field(default_factory=LogLimit)
     _refusing: str | None = None
@@ -58,7 +61,7 @@ class ServerState(Generic[C]):
 
     def admit(self, connection: C, listener: Listener, host: str, port: int) -> Session | None:
         """Count `connection` and return its session. Return None if it exceeds a limit of connections."""
-        over = self.limits.admit(host, protected=listener.protected, evict=self._evict)
+        over = self.limits.admit(host, protected=listener.protected, evict=partial(self._evict, host))
         if over is not None:
             if self._refusing != over:
                 self._refusing = over
@@ -68,17 +71,20 @@ class ServerState(Generic[C]):
         session = Session(self._next_connection_id, listener, host, port)
         self._next_connection_id += 1
         self.connections[session.connection_id] = connection
+        self._by_address.setdefault(host, {})[session.connection_id] = connection
         return session
 
-    def _evict(self) -> bool:
-        """Close one idle connection. Examine those first that were examined least recently."""
-        for _ in range(min(EXAMINED_MAX, len(self.connections))):
-            connection_id, connection = next(iter(self.connections.items()))
-            del self.connections[connection_id]
-            if connection.close_if_idle(EVICTION_IDLE_S):
-                return True
-            self.connections[connection_id] = connection
-        return False
+    def _evict(self, host: str) -> bool:
+        """Close one connection in favor of a new one from the address `host`.
+
+        It is an idle connection; or, of the address that has most connections, one without a request in flight, if
+        `host` then still has fewer.
+        """
+        if _evict_from(self.connections, EVICTION_IDLE_S):
+            return True
+        largest = max(self._by_address.values(), key=len, default={})
+        own = self._by_address.get(host, {})
+        return len(largest) > len(own) + 1 and _evict_from(largest, 0.0)
 
     @property
     def may_wait(self) -> bool:
@@ -88,6 +94,10 @@ class ServerState(Generic[C]):
     def leave(self, session: Session) -> None:
         """Remove the connection of `session` from the counts."""
         self.connections.pop(session.connection_id, None)
+        same_address = self._by_address[session.client_host]
+        del same_address[session.connection_id]
+        if not same_address:
+            del self._by_address[session.client_host]
         self.limits.leave(session.client_host)
 
     def log_refused(self, event: str, session: Session, reason: str, now_s: float) -> None:
@@ -97,3 +107,14 @@ class ServerState(Generic[C]):
             client = f"{session.client_host}:{session.client_port}"
             more = {"suppressed": suppressed} if suppressed else {}
             _logger.warning(event, client=client, listener=session.listener.name, reason=reason, **more)
+
+
+def _evict_from(connections: dict[int, C], idle_s: float) -> bool:
+    """Close one of `connections` that is idle for `idle_s`. Examine those first that were examined least recently."""
+    for _ in range(min(EXAMINED_MAX, len(connections))):
+        connection_id, connection = next(iter(connections.items()))
+        del connections[connection_id]
+        connections[connection_id] = connection
+        if connection.close_if_idle(idle_s):
+            return True
+    return False

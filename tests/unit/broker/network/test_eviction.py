@@ -13,7 +13,7 @@ from odradek.broker.process.env import Env
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.storage.disk.os_disk import OsDisk
 from tests.support.broker_context import config
-from tests.support.raw_client import RawClient
+from tests.support.raw_client import RawClient, encode_request
 
 CONNECTIONS_MAX = 4
 
@@ -55,5 +55,33 @@ async def test_new_connection_replaces_the_oldest_one_without_a_request(
             assert len(node.acceptor.connections) <= CONNECTIONS_MAX
             for _, writer in [*silent, refused]:
                 writer.close()
+    finally:
+        await node.stop()
+
+
+async def test_address_with_most_connections_gives_one_to_another_address(tmp_path: Path) -> None:
+    """A client that uses all its connections cannot keep clients at other addresses away."""
+    chosen = config(f"log.dirs={tmp_path}", "listeners=PLAINTEXT://127.0.0.1:0")
+    env = Env(OsDisk(), SystemClock(), random.Random(7), "boot", lambda: CONNECTIONS_MAX)
+    node = Node(chosen, env)
+    frame = encode_request(ApiVersionsRequest(), 3, 1, "client")
+    try:
+        async with asyncio.timeout(30):
+            await node.start()
+            port = node.listeners[0].port
+            greedy = [await RawClient.connect("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+            for client in greedy:
+                await client.call(ApiVersionsRequest(), 3)
+            served = []
+            for _ in range(2):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+                writer.write(frame)
+                assert await reader.readexactly(4)
+                served.append(writer)
+            third, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+            assert await ended(third), "both addresses have the same number of connections"
+            assert sum(client.is_open for client in greedy) == CONNECTIONS_MAX - 2
+            for opened in (*served, writer):
+                opened.close()
     finally:
         await node.stop()

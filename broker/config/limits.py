@@ -158,6 +158,21 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The request is decided in slices, and other requests are decided in between.",
         ),
         Limit(
+            "cluster.controller.sweeps.CHANGES_PER_SLICE",
+            "partitions per decision of the controller about a broker",
+            "Leaders move in slices, and the broker is fenced after the last one.",
+        ),
+        Limit(
+            "cluster.controller.sweeps.CHECKS_PER_SLICE",
+            "visited partitions per decision of the controller",
+            "The next slice continues there.",
+        ),
+        Limit(
+            "cluster.controller.leaders.ELECTIONS_PER_JOB_MAX",
+            "elections per decision of a job of the controller",
+            "The job continues immediately in the next decision.",
+        ),
+        Limit(
             "broker.partition.registry.ROLE_CHANGES_PER_SLICE",
             "role changes per turn of the event loop",
             "The changes are applied in slices, partitions of coordinators first.",

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from odradek.cluster.controller.cursor import Cursor
     from odradek.cluster.controller.election import Election
     from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, BrokerRegistration, ControllerRegistration
     from odradek.cluster.controller.messages.partitions import NewReplicas, PartitionIsr
     from odradek.cluster.controller.messages.settings import ConfigChange, FeatureUpdate, QuotaChange
     from odradek.cluster.controller.messages.topics import NewPartitions, NewTopic, TopicName
+    from odradek.cluster.controller.removal import Removal
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,29 @@ class ElectUnclean:
 
 
 @dataclass(frozen=True, slots=True)
+class ElectOnline:
+    """Elect leaders for the partitions without one, from `cursor` on. None: for all of them."""
+
+    cursor: Cursor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DrainBroker:
+    """Move leaders and ISR memberships away from a broker, from `cursor` on, before a command that removes it."""
+
+    broker_id: int
+    removal: Removal
+    cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseBroker:
+    """End the drain of a broker that no command has removed: it may lead again."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class FenceBroker:
     """Fence a broker that has failed: it loses its leaders and its ISR memberships. A fenced broker does not change.
 
@@ -182,6 +207,9 @@ Command: TypeAlias = (
     | ElectLeaders
     | BalanceLeaders
     | ElectUnclean
+    | ElectOnline
+    | DrainBroker
+    | ReleaseBroker
     | FenceBroker
     | UnfenceBroker
     | UnregisterBroker

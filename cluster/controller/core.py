@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.cluster.controller import commands, leaders, producer_ids
+from odradek.cluster.controller import commands, leaders, producer_ids, sweeps
 from odradek.cluster.controller.brokers import active as brokers
 from odradek.cluster.controller.brokers import heartbeats, registration
 from odradek.cluster.controller.partitions import creation as partitions
 from odradek.cluster.controller.partitions import isr, reassignment, topics
 from odradek.cluster.controller.settings import alter_configs, client_quotas, features
 from odradek.cluster.controller.state import Notice
+from odradek.cluster.controller.sweeps import elect_online_now
 from odradek.cluster.metadata.errors import InconsistentMetadata
 from odradek.cluster.metadata.image import RECOVERING
 from odradek.cluster.metadata.records import (
@@ -51,6 +52,9 @@ DECIDE: Final[Mapping[type[commands.Command], Callable[[ControllerState, Any], C
     commands.ElectLeaders: leaders.elect_leaders,
     commands.BalanceLeaders: leaders.balance_leaders,
     commands.ElectUnclean: leaders.elect_unclean,
+    commands.ElectOnline: sweeps.elect_online,
+    commands.DrainBroker: sweeps.drain_broker,
+    commands.ReleaseBroker: sweeps.release_broker,
     commands.FenceBroker: brokers.fence_broker,
     commands.UnfenceBroker: brokers.unfence_broker,
     commands.UnregisterBroker: brokers.unregister_broker,
@@ -74,7 +78,8 @@ class Controller:
             result.reply,
             tuple(_shard_record(record) for record in result.records),
             effects=(*result.notices, *_losses(self.state, result.records)),
-            timers=self._timers(command, more=result.more) if isinstance(command, JOBS) else (),
+            timers=self._timers(command, more=result.more) if isinstance(command, JOBS) else result.timers,
+            keys=result.keys,
             soft=result.soft,
         )
 
@@ -117,7 +122,11 @@ class Controller:
                 "metadata log: ends inside a metadata transaction, which this version never writes"
             )
         features.check_supported(self.state.image)
-        return Loaded(self._timers(commands.BalanceLeaders(), commands.ElectUnclean()))
+        timers = self._timers(commands.BalanceLeaders(), commands.ElectUnclean())
+        if any(leaders.partitions_with(self.state, lambda partition: not partition.has_leader)):
+            # The former controller may have failed during a pass over these partitions.
+            timers = (*timers, elect_online_now(self.state))
+        return Loaded(timers)
 
     def append_refusal(self, error: ErrorCode) -> ErrorCode:
         return ErrorCode.NOT_CONTROLLER if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.cluster.controller.configs import allows_unclean_election, min_in_sync
 from odradek.cluster.controller.election import Election, Rules, next_change
 from odradek.cluster.controller.messages.partitions import PartitionResult
+from odradek.cluster.controller.removal import Removal
 from odradek.cluster.controller.state import ControllerResult, Notice
 from odradek.cluster.metadata.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from odradek.cluster.metadata.records import PartitionChangeRecord
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from odradek.cluster.metadata.records import MetadataRecord
 
 NO_BROKER: Final = -1
-ELECTIONS_PER_JOB_MAX: Final = 1_000
-"""Maximum elections per run of a job. The next run follows immediately if more are due."""
+ELECTIONS_PER_JOB_MAX: Final = 200
+"""Maximum elections per run of a job (about 8 ms). The next run follows immediately if more are due."""
 NAMED_MAX: Final = 10
 """Maximum partitions that one log event names."""
 NOT_NEEDED: Final = "Leader election not needed for topic partition."
@@ -74,7 +75,7 @@ def topic_rules(
     """
     if election is None:
         election = Election.UNCLEAN if allows_unclean_election(state, topic) else Election.ONLINE
-    alive = {broker.broker_id for broker in state.image.brokers.values() if broker.is_active}
+    alive = {broker_id for broker_id in state.image.brokers if state.is_active(broker_id)}
     alive = (alive | {added}) - {removed, unclean_shutdown}
     return TopicRules(
         is_alive=alive.__contains__,
@@ -123,28 +124,35 @@ def leads_any(state: ControllerState, broker_id: int) -> bool:
     return next(iter(partitions_with(state, lambda partition: partition.leader == broker_id)), None) is not None
 
 
-def remove_broker(state: ControllerState, broker_id: int) -> list[MetadataRecord]:
-    """Remove a broker that has failed, or shuts down, from all ISRs, and move its leaders."""
-    affected = partitions_with(state, lambda partition: broker_id in partition.isr or partition.leader == broker_id)
-    return _changes(state, affected, removed=broker_id)
+def is_affected(state: ControllerState, broker_id: int, removal: Removal) -> Callable[[PartitionImage], bool]:
+    """Return a function that is True for the partitions that the removal of a broker changes.
+
+    It is False for them after the removal. Without ELR, the last member of an ISR stays in it.
+    """
+    if removal is Removal.UNCLEAN:
+        return lambda partition: broker_id in partition.isr or broker_id in partition.elr
+    kept = 0 if state.elr_enabled else 1
+    return lambda partition: partition.leader == broker_id or (broker_id in partition.isr and len(partition.isr) > kept)
 
 
-def remove_unclean(state: ControllerState, broker_id: int) -> list[MetadataRecord]:
-    """Remove a broker that may have lost records from all ISRs and ELRs, until it has caught up again (KIP-966)."""
-    affected = partitions_with(state, lambda partition: broker_id in (*partition.isr, *partition.elr))
-    return _changes(state, affected, unclean_shutdown=broker_id)
+def remove_broker(state: ControllerState, broker_id: int, removal: Removal) -> list[MetadataRecord]:
+    """Remove a broker from the ISRs of all partitions, and move its leaders."""
+    affected = partitions_with(state, is_affected(state, broker_id, removal))
+    return changes_of(state, affected, removal=removal, broker_id=broker_id)
 
 
-def remove_unregistered(state: ControllerState, broker_id: int) -> list[MetadataRecord]:
-    """Remove a broker that does not return from all ISRs and ELRs."""
-    affected = partitions_with(state, lambda partition: broker_id in (*partition.isr, *partition.elr))
-    return _changes(state, affected, removed=broker_id)
-
-
-def add_broker(state: ControllerState, broker_id: int) -> list[MetadataRecord]:
-    """Elect a broker that is active again for partitions without a leader."""
-    affected = partitions_with(state, lambda partition: not partition.has_leader)
-    return _changes(state, affected, added=broker_id)
+def changes_of(
+    state: ControllerState,
+    partitions: Iterable[tuple[TopicImage, PartitionImage]],
+    *,
+    removal: Removal | None = None,
+    broker_id: int = NO_BROKER,
+    added: int = NO_BROKER,
+) -> list[MetadataRecord]:
+    """Return the elections of these partitions that follow from the removal of `broker_id`, or from `added`."""
+    if removal is Removal.UNCLEAN:
+        return _changes(state, partitions, unclean_shutdown=broker_id)
+    return _changes(state, partitions, removed=broker_id, added=added)
 
 
 def lost_replicas(state: ControllerState, broker_id: int) -> Notice | None:
@@ -266,19 +274,25 @@ def balance_leaders(state: ControllerState, command: BalanceLeaders) -> Controll
         if len(away) * 100 <= preferring[preferred] * state.config.leader_imbalance_percentage:
             continue
         for topic, partition in away:
+            if preferred not in partition.isr:
+                continue  # It cannot lead. The rules of thousands of such partitions would take too long.
             rules = rules_for(state, topic.name, partition, election=Election.PREFERRED)
             record = next_change(topic.topic_id, partition, partition, rules)
             if record is not None:
                 records.append(record)
-    return ControllerResult(None, tuple(records[:ELECTIONS_PER_JOB_MAX]), more=len(records) > ELECTIONS_PER_JOB_MAX)
+            if len(records) > ELECTIONS_PER_JOB_MAX:
+                return ControllerResult(None, tuple(records[:ELECTIONS_PER_JOB_MAX]), more=True)
+    return ControllerResult(None, tuple(records))
 
 
 def elect_unclean(state: ControllerState, command: ElectUnclean) -> ControllerResult[None]:
     """Elect leaders for partitions without one, if their topic allows unclean elections."""
     records: list[MetadataRecord] = []
     for topic, partition in partitions_with(state, lambda partition: not partition.has_leader):
-        if allows_unclean_election(state, topic.name):
+        if allows_unclean_election(state, topic.name) and any(map(state.is_active, partition.replicas)):
             record = next_change(topic.topic_id, partition, partition, rules_for(state, topic.name, partition))
             if record is not None:
                 records.append(record)
-    return ControllerResult(None, tuple(records[:ELECTIONS_PER_JOB_MAX]), more=len(records) > ELECTIONS_PER_JOB_MAX)
+            if len(records) > ELECTIONS_PER_JOB_MAX:
+                return ControllerResult(None, tuple(records[:ELECTIONS_PER_JOB_MAX]), more=True)
+    return ControllerResult(None, tuple(records))

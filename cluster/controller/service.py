@@ -14,7 +14,7 @@ from odradek.cluster.controller.slices import Slice, merged, slices_of
 from odradek.cluster.controller.state import ControllerState, Notice
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.engine import Engine, LoadCancelled
-from odradek.runtime.shard import EngineState, Unavailable
+from odradek.runtime.shard import EngineLimits, EngineState, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -148,6 +148,7 @@ class ControllerService:
             on_failure=self._on_failure,
             name=f"controller-{self._config.node_id}",
             unavailable=Unavailable(ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER),
+            limits=EngineLimits(wait_ms_max=TIMEOUT_MS_DEFAULT),
         )
         self._engine = engine
         try:

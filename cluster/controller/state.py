@@ -22,12 +22,12 @@ from odradek.cluster.metadata.records import RemoveTopicRecord, TopicRecord
 from odradek.cluster.metadata.topic_names import collision_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from odradek.cluster.controller.ports import TopicConfigs
     from odradek.cluster.metadata.records import MetadataRecord
     from odradek.cluster.randomness import Randomness
-    from odradek.runtime.shard import SoftChange
+    from odradek.runtime.shard import SoftChange, Timer
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -62,7 +62,8 @@ class Notice:
 class ControllerResult(Generic[R_co]):
     """The decision on one command: the reply, the records of its changes (one atomic batch), and log events.
 
-    `more`: a job has left work for its next run. `soft`: changes of the sessions, made with the records.
+    `more`: a job has left work for its next run. `soft`: changes of soft state, made with the records. `timers` are
+    set, and the commands that wait for `keys` are decided again.
     """
 
     reply: R_co
@@ -70,6 +71,8 @@ class ControllerResult(Generic[R_co]):
     notices: tuple[Notice, ...] = ()
     more: bool = False
     soft: tuple[SoftChange, ...] = ()
+    timers: tuple[Timer, ...] = ()
+    keys: tuple[Hashable, ...] = ()
 
 
 @dataclass(slots=True)
@@ -93,6 +96,11 @@ class ControllerState:
     rng: Randomness
     next_offset: Callable[[], int]
     sessions: dict[int, Session] = field(default_factory=dict)
+    draining: dict[int, bool] = field(default_factory=dict)
+    """Brokers whose leaders are moved before they are fenced, and whether that is complete.
+
+    They count as inactive in elections. Soft state.
+    """
     shutdown_offsets: dict[int, int] = field(default_factory=dict)
     collision_keys: dict[str, str] = field(default_factory=dict)
     """Name of the topic with each collision key. It follows from the image, and saves a pass over all topics."""
@@ -140,5 +148,6 @@ class ControllerState:
         return self.image.feature(ELIGIBLE_LEADER_REPLICAS_VERSION) >= 1
 
     def is_active(self, broker_id: int) -> bool:
+        """Return True if the broker may lead partitions and join ISRs."""
         broker = self.image.brokers.get(broker_id)
-        return broker is not None and broker.is_active
+        return broker is not None and broker.is_active and broker_id not in self.draining

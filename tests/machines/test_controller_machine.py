@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -18,6 +19,7 @@ from hypothesis.stateful import (
 )
 
 from odradek.cluster.controller import commands as c
+from odradek.cluster.controller import sweeps
 from odradek.cluster.controller.core import Controller
 from odradek.cluster.controller.election import Election
 from odradek.cluster.controller.messages.brokers import BrokerHeartbeat
@@ -27,6 +29,7 @@ from odradek.cluster.controller.messages.topics import NewTopic
 from odradek.cluster.controller.state import ControllerConfig, ControllerState
 from odradek.cluster.metadata.image import RESOURCE_TOPIC
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.shard import RetryAfter
 from tests.machines.replica_model import NO_LEADER, Replicas, check_shape
 from tests.support.effort import run_machine
 from tests.support.raft_memory import CLUSTER_ID, ControllerRig, PlainConfigs, registration
@@ -46,9 +49,14 @@ MIN_ISR = {"safe": 2, "min1": 1, "unclean": 2}
 class ControllerMachine(RuleBasedStateMachine):
     """Operations on four brokers and three topics of one partition each. The model holds the logs of the replicas."""
 
+    changes_per_slice = sweeps.CHANGES_PER_SLICE
+
     @initialize(elr=st.sampled_from([True, True, False]))
     def start(self, elr: bool) -> None:
         self.elr = elr
+        self.waiting: list[c.Command] = []
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(sweeps, "CHANGES_PER_SLICE", self.changes_per_slice)
         self.rig = ControllerRig().with_brokers(*BROKERS, elr=elr)
         self.model = {name: Replicas(MIN_ISR[name]) for name in TOPICS}
         self.value = 0
@@ -61,6 +69,9 @@ class ControllerMachine(RuleBasedStateMachine):
             replicas = tuple(BROKERS[(number + place) % 4] for place in range(3))
             self.rig.do(c.CreateTopics((NewTopic(name, assignments=((0, replicas),), configs=tuple(configs)),)))
         self.check_models()
+
+    def teardown(self) -> None:
+        self.patch.undo()
 
     # ---- state and commands -----------------------------------------------------------------------------------------
 
@@ -128,7 +139,11 @@ class ControllerMachine(RuleBasedStateMachine):
             r for r in partition.replicas if r not in partition.isr and self.model[name].caught_up(partition, r)
         ]
         isr = tuple(
-            r for r in (*partition.isr, *caught_up) if (member := self.broker(r)) is not None and member.is_active
+            r
+            for r in (*partition.isr, *caught_up)
+            if (member := self.broker(r)) is not None
+            and member.is_active
+            and (r in partition.isr or r not in self.rig.core.state.draining)
         )
         result = self.alter(name, isr, sender=partition.leader)
         assert result is ErrorCode.NONE or result is ErrorCode.NEW_LEADER_ELECTED
@@ -140,7 +155,9 @@ class ControllerMachine(RuleBasedStateMachine):
             removed = data.draw(st.sampled_from(partition.isr))
             if removed != partition.leader:
                 remaining = tuple(r for r in partition.isr if r != removed)
-                assert self.alter(name, remaining, sender=partition.leader) is ErrorCode.NONE
+                error = self.alter(name, remaining, sender=partition.leader)
+                draining = partition.leader in self.rig.core.state.draining
+                assert error is (ErrorCode.NEW_LEADER_ELECTED if draining else ErrorCode.NONE)
 
     @rule(
         name=topics,
@@ -242,6 +259,36 @@ class ControllerMachine(RuleBasedStateMachine):
         self.do(c.FenceBroker(broker_id))
 
     @rule(broker_id=brokers)
+    def begin_to_fence(self, broker_id: int) -> None:
+        """Fence a broker. If its leaders are moved first, other rules run before the fencing is complete."""
+        command = c.FenceBroker(broker_id)
+        try:
+            if isinstance(self.rig.decide(command), RetryAfter):
+                self.waiting.append(command)
+        except Refusal:
+            pass
+        self.check_models()
+
+    @precondition(lambda self: self.rig.due)
+    @rule()
+    def next_slice(self) -> None:
+        """Decide the next slice. After a drain, decide the commands that wait for it."""
+        self.rig.run_next_due()
+        self.check_models()
+        if all(self.rig.core.state.draining.values()):
+            waiting, self.waiting = self.waiting, []
+            for command in waiting:
+                self.do(command)
+
+    @precondition(lambda self: self.rig.later)
+    @rule()
+    def release(self) -> None:
+        """End the drains that no command has used."""
+        while self.rig.later:
+            _, command = self.rig.later.popitem()
+            self.do(command)
+
+    @rule(broker_id=brokers)
     def fence_broker_with_stale_epoch(self, broker_id: int) -> None:
         broker = self.broker(broker_id)
         before = len(self.rig.log)
@@ -293,6 +340,9 @@ class ControllerMachine(RuleBasedStateMachine):
             core.apply(offset, record, 1)
         assert state.image == self.rig.core.state.image
         self.rig.core = core
+        self.waiting.clear()
+        self.rig.later.clear()
+        self.rig.due = {timer.key: timer.command for timer in core.on_loaded(1, 0).timers if timer.delay_ms == 0}
         self.do(c.Bootstrap(at_ms=1_000))
 
     # ---- invariants -------------------------------------------------------------------------------------------------
@@ -310,13 +360,13 @@ class ControllerMachine(RuleBasedStateMachine):
                 directory = partition.directories[partition.replicas.index(partition.leader)]
                 assert directory in leader.directories
                 assert all(member is not None and member.is_active for member in members)
-            elif self.elr:
+            elif self.elr and not self.rig.due and not self.rig.core.state.draining:
                 assert not any(member is not None and member.is_active for member in members)
 
     @invariant()
     def active_eligible_replica_leads(self) -> None:
         """A partition has no leader only if no eligible replica is active with its directory."""
-        for name in TOPICS:
+        for name in TOPICS if not self.rig.due and not self.rig.core.state.draining else ():
             partition = self.partition(name)
             if partition.leader == NO_LEADER:
                 for broker_id in partition.isr or partition.elr:
@@ -327,3 +377,13 @@ class ControllerMachine(RuleBasedStateMachine):
 
 def test_controller_elects_replicas_with_all_acknowledged_records() -> None:
     run_machine(ControllerMachine, examples=150, steps=60)
+
+
+class SlicesMachine(ControllerMachine):
+    """The controller divides each change of a broker that concerns more than one partition."""
+
+    changes_per_slice = 1
+
+
+def test_controller_that_moves_leaders_in_slices_elects_replicas_with_all_acknowledged_records() -> None:
+    run_machine(SlicesMachine, examples=100, steps=60)

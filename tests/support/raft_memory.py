@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.cluster.controller.commands import Bootstrap, RegisterBroker, UnfenceBroker
+from odradek.cluster.controller.commands import Bootstrap, RegisterBroker, ReleaseBroker, UnfenceBroker
 from odradek.cluster.controller.core import Controller
 from odradek.cluster.controller.messages.brokers import BrokerRegistration
 from odradek.cluster.controller.messages.topics import ConfigValue
@@ -17,6 +17,7 @@ from odradek.cluster.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, End
 from odradek.cluster.raft.ports import SnapshotBytes
 from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.shard import RetryAfter
 from tests.support.pure_decisions import PureDecisions
 
 if TYPE_CHECKING:
@@ -203,6 +204,10 @@ def registration(
     )
 
 
+DRAINS_MAX = 3
+"""Drains that one command may need: the first can be one of another command."""
+
+
 class ControllerRig:
     """A controller core on an in-memory log. Each decision is applied immediately."""
 
@@ -215,8 +220,29 @@ class ControllerRig:
         state = ControllerState(config, PlainConfigs(), random.Random(seed), lambda: len(self.log))
         self.core = Controller(state)
         self.pure = PureDecisions()
+        self.due: dict[Any, Command] = {}
+        """Commands of timers without delay, by key."""
+        self.later: dict[Any, Command] = {}
+        """Commands of the other timers that end a drain."""
 
     def do(self, command: Command) -> Any:
+        """Decide the command, and return its reply. If it waits for a drain, do the slices of the drain first."""
+        for _ in range(DRAINS_MAX):
+            reply = self.decide(command)
+            if not isinstance(reply, RetryAfter):
+                return reply
+            self.run_due()
+        raise AssertionError(f"a drain does not end: {command}")
+
+    def run_due(self) -> None:
+        while self.due:
+            self.run_next_due()
+
+    def run_next_due(self) -> None:
+        """Decide the command of the first timer without delay."""
+        self.decide(self.due.pop(next(iter(self.due))))
+
+    def decide(self, command: Command) -> Any:
         decision = self.pure.decide(self.core, command, self.now_ms)
         assert not isinstance(decision.reply, Refusal)
         for change in decision.soft:
@@ -227,6 +253,13 @@ class ControllerRig:
         if decision.records:
             self.batches.append(list(decision.records))
         self.notices += decision.effects
+        for timer in decision.timers:
+            self.due.pop(timer.key, None)
+            self.later.pop(timer.key, None)
+            if isinstance(timer.command, ReleaseBroker):
+                self.later[timer.key] = timer.command
+            elif timer.delay_ms == 0:
+                self.due[timer.key] = timer.command
         return decision.reply
 
     def with_brokers(self, *broker_ids: int, elr: bool = True) -> ControllerRig:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from odradek.cluster.controller.leaders import add_broker, lost_replicas, remove_broker, remove_unregistered
-from odradek.cluster.controller.state import ControllerResult, ControllerState, Notice, Session
+from odradek.cluster.controller.leaders import lost_replicas, remove_broker
+from odradek.cluster.controller.removal import Removal
+from odradek.cluster.controller.state import ControllerResult, ControllerState, Session
+from odradek.cluster.controller.sweeps import drained_first, first_elections, released
 from odradek.cluster.metadata.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 from odradek.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
     from odradek.cluster.controller.commands import ExpireSessions, FenceBroker, UnfenceBroker, UnregisterBroker
     from odradek.cluster.metadata.image import BrokerImage
-    from odradek.cluster.metadata.records import MetadataRecord
     from odradek.runtime.shard import SoftChange
+
+R = TypeVar("R")
 
 FENCE: Final = 1
 UNFENCE: Final = -1
@@ -37,15 +41,12 @@ def fence_broker(state: ControllerState, command: FenceBroker) -> ControllerResu
     broker = _registered(state, command.broker_id)
     if command.broker_epoch is not None:
         check_broker_epoch(state, command.broker_id, command.broker_epoch)
-    return ControllerResult(None, () if broker.fenced else tuple(fence(state, broker)))
+    return ControllerResult(None) if broker.fenced else fence(state, broker, None)
 
 
 def unfence_broker(state: ControllerState, command: UnfenceBroker) -> ControllerResult[None]:
     broker = _registered(state, command.broker_id)
-    if not broker.fenced:
-        return ControllerResult(None)
-    records, notices = unfence(state, broker)
-    return ControllerResult(None, tuple(records), notices)
+    return unfence(state, broker, None) if broker.fenced else ControllerResult(None)
 
 
 def expire_sessions(state: ControllerState, command: ExpireSessions) -> ControllerResult[int | None]:
@@ -63,7 +64,7 @@ def expire_sessions(state: ControllerState, command: ExpireSessions) -> Controll
         if session is None:
             begun[broker.broker_id] = Session(broker.epoch, command.at_ms)
         elif command.at_ms - session.last_contact_ms > state.config.session_timeout_ms:
-            return ControllerResult(broker.broker_id, tuple(fence(state, broker)), soft=soft)
+            return fence(state, broker, broker.broker_id, soft)
     return ControllerResult(None, soft=soft)
 
 
@@ -81,8 +82,12 @@ def unregister_broker(state: ControllerState, command: UnregisterBroker) -> Cont
     """Remove the registration of a broker that does not return. A running broker registers again automatically."""
     broker = _registered(state, command.broker_id)
     record = UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch)
-    records = (*remove_unregistered(state, broker.broker_id), record)
-    return ControllerResult(None, records, soft=(partial(state.sessions.pop, broker.broker_id, None),))
+    drain = drained_first(state, broker.broker_id, Removal.INACTIVE)
+    if drain is not None:
+        return drain
+    records = (*remove_broker(state, broker.broker_id, Removal.INACTIVE), record)
+    soft = (partial(state.sessions.pop, broker.broker_id, None), released(state, broker.broker_id))
+    return ControllerResult(None, records, soft=soft)
 
 
 def _registered(state: ControllerState, broker_id: int) -> BrokerImage:
@@ -92,12 +97,24 @@ def _registered(state: ControllerState, broker_id: int) -> BrokerImage:
     return broker
 
 
-def fence(state: ControllerState, broker: BrokerImage) -> list[MetadataRecord]:
+def fence(
+    state: ControllerState, broker: BrokerImage, reply: R, soft: tuple[SoftChange, ...] = ()
+) -> ControllerResult[R]:
+    """Fence a broker in the same batch as the changes of its last partitions, so that no fenced broker leads."""
+    drain = drained_first(state, broker.broker_id, Removal.INACTIVE)
+    if drain is not None:
+        return replace(drain, soft=(*drain.soft, *soft))
     change = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=FENCE)
-    return [*remove_broker(state, broker.broker_id), change]
+    records = (*remove_broker(state, broker.broker_id, Removal.INACTIVE), change)
+    return ControllerResult(reply, records, soft=(*soft, released(state, broker.broker_id)))
 
 
-def unfence(state: ControllerState, broker: BrokerImage) -> tuple[list[MetadataRecord], tuple[Notice, ...]]:
+def unfence(
+    state: ControllerState, broker: BrokerImage, reply: R, soft: tuple[SoftChange, ...] = ()
+) -> ControllerResult[R]:
+    """Let a broker lead again. The first partitions without a leader are in the same batch."""
     change = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=UNFENCE)
+    elections, timers = first_elections(state, broker.broker_id)
     lost = lost_replicas(state, broker.broker_id)
-    return [change, *add_broker(state, broker.broker_id)], () if lost is None else (lost,)
+    notices = () if lost is None else (lost,)
+    return ControllerResult(reply, (change, *elections), notices, soft=soft, timers=timers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 from odradek.cluster.controller.brokers.active import check_broker_epoch, fence, unfence
 from odradek.cluster.controller.leaders import leads_any, remove_broker
 from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, HeartbeatReply
+from odradek.cluster.controller.removal import Removal
 from odradek.cluster.controller.state import ControllerResult, ControllerState, Session
+from odradek.cluster.controller.sweeps import drained_first, released
 from odradek.cluster.metadata.records import BrokerRegistrationChangeRecord
 
 if TYPE_CHECKING:
@@ -38,15 +41,21 @@ def heartbeat(state: ControllerState, command: Heartbeat) -> ControllerResult[He
         should_shut_down=following is _Next.SHUTDOWN_NOW,
     )
     if following in {_Next.FENCED, _Next.SHUTDOWN_NOW} and not broker.fenced:
-        return ControllerResult(reply, tuple(fence(state, broker)), soft=soft)
+        return fence(state, broker, reply, soft)
     if following is _Next.ACTIVE and broker.fenced:
-        records, notices = unfence(state, broker)
-        return ControllerResult(reply, tuple(records), notices, soft=soft)
+        return unfence(state, broker, reply, soft)
     if following is _Next.CONTROLLED_SHUTDOWN and not broker.in_controlled_shutdown:
+        drain = drained_first(state, broker.broker_id, Removal.INACTIVE)
+        if drain is not None:
+            return replace(drain, soft=(*drain.soft, *soft))
         change = BrokerRegistrationChangeRecord(
             broker_id=broker.broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=ENTER_SHUTDOWN
         )
-        return ControllerResult(reply, (change, *remove_broker(state, broker.broker_id)), soft=soft)
+        return ControllerResult(
+            reply,
+            (change, *remove_broker(state, broker.broker_id, Removal.INACTIVE)),
+            soft=(*soft, released(state, broker.broker_id)),
+        )
     return ControllerResult(reply, soft=soft)
 
 
@@ -64,7 +73,9 @@ def _next_state(state: ControllerState, broker: BrokerImage, beat: BrokerHeartbe
     if beat.want_fence:
         return _Next.SHUTDOWN_NOW if beat.want_shut_down else _Next.FENCED
     if beat.want_shut_down:
-        return _Next.CONTROLLED_SHUTDOWN if leads_any(state, broker.broker_id) else _Next.SHUTDOWN_NOW
+        # A drained broker also waits until all brokers know the new leaders.
+        leads = broker.broker_id in state.draining or leads_any(state, broker.broker_id)
+        return _Next.CONTROLLED_SHUTDOWN if leads else _Next.SHUTDOWN_NOW
     return _Next.ACTIVE
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from odradek.cluster.controller.leaders import remove_broker, remove_unclean
+from odradek.cluster.controller.leaders import remove_broker
+from odradek.cluster.controller.removal import Removal
 from odradek.cluster.controller.state import ControllerResult, ControllerState, Session
+from odradek.cluster.controller.sweeps import drained_first, released
 from odradek.cluster.metadata.image import (
     METADATA_VERSION,
     RESERVED_IDS_MAX,
@@ -49,12 +51,15 @@ def register_broker(state: ControllerState, command: RegisterBroker) -> Controll
         records: list[MetadataRecord] = [record]
     else:
         record = _record(registration, state.next_offset())
-        if _left_cleanly(registration, existing) or not state.elr_enabled:
-            records = [*remove_broker(state, registration.broker_id), record]
-        else:
-            records = [*remove_unclean(state, registration.broker_id), record]
+        clean = _left_cleanly(registration, existing) or not state.elr_enabled
+        removal = Removal.INACTIVE if clean else Removal.UNCLEAN
+        drain = drained_first(state, registration.broker_id, removal)
+        if drain is not None:
+            return drain
+        records = [*remove_broker(state, registration.broker_id, removal), record]
     session = Session(record.broker_epoch, command.at_ms)
-    soft = (partial(state.sessions.__setitem__, registration.broker_id, session),)
+    begin = partial(state.sessions.__setitem__, registration.broker_id, session)
+    soft = (begin, released(state, registration.broker_id))
     return ControllerResult(record.broker_epoch, tuple(records), soft=soft)
 
 

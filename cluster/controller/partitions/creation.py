@@ -88,6 +88,7 @@ def _additional_partitions(state: ControllerState, requested: NewPartitions) -> 
             first_partition=present,
             partitions=additional,
             replication_factor=replication_factor,
+            draining=state.draining,
         )
     else:
         if len(requested.assignments) != additional:
@@ -100,6 +101,6 @@ def _additional_partitions(state: ControllerState, requested: NewPartitions) -> 
         for replicas in placements:
             placement.check_manual(state.image, replicas, replication_factor)
     return topic.topic_id, [
-        new_partition(state, topic.topic_id, index, replicas, placement.active_replicas(state.image, index, replicas))
+        new_partition(state, topic.topic_id, index, replicas, placement.active_replicas(state, index, replicas))
         for index, replicas in enumerate(placements, present)
     ]

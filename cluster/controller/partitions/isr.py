@@ -116,7 +116,7 @@ def _refused(
         return ErrorCode.INVALID_REQUEST
     if requested.partition_epoch < partition.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
-    return _bad_isr(requested, partition) or _ineligible_member(state, requested)
+    return _bad_isr(requested, partition) or _ineligible_member(state, requested, partition)
 
 
 def _bad_isr(requested: PartitionIsr, partition: PartitionImage) -> ErrorCode | None:
@@ -130,10 +130,12 @@ def _bad_isr(requested: PartitionIsr, partition: PartitionImage) -> ErrorCode | 
     return None
 
 
-def _ineligible_member(state: ControllerState, requested: PartitionIsr) -> ErrorCode | None:
+def _ineligible_member(state: ControllerState, requested: PartitionIsr, partition: PartitionImage) -> ErrorCode | None:
     """Refuse a member that is inactive, or whose incarnation is not the one that caught up: it may lack records."""
     for broker_id, epoch in requested.isr:
         broker = state.image.brokers.get(broker_id)
         if broker is None or not broker.is_active or epoch not in {EPOCH_NOT_KNOWN, broker.epoch}:
+            return ErrorCode.INELIGIBLE_REPLICA
+        if broker_id in state.draining and broker_id not in partition.isr:
             return ErrorCode.INELIGIBLE_REPLICA
     return None

@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING
 from odradek.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
+    from odradek.cluster.controller.state import ControllerState
     from odradek.cluster.metadata.image import BrokerImage, MetadataImage
     from odradek.cluster.randomness import Randomness
 
 
 def place(
-    image: MetadataImage, rng: Randomness, *, first_partition: int, partitions: int, replication_factor: int
+    image: MetadataImage,
+    rng: Randomness,
+    *,
+    first_partition: int,
+    partitions: int,
+    replication_factor: int,
+    draining: Container[int] = (),
 ) -> list[tuple[int, ...]]:
     """Return the replicas of each new partition, the preferred leader first.
 
@@ -26,10 +33,12 @@ def place(
 
     Active brokers form a ring in which neighbors have different racks where possible. The leader of partition p is p
     places after a random broker. Its followers are the next brokers of the ring, shifted further with each round, so
-    that all brokers share the load of a failed one. Raise Refusal(INVALID_REPLICATION_FACTOR) with Kafka's message.
+    that all brokers share the load of a failed one. Brokers in `draining` count as inactive.
+
+    Raise Refusal(INVALID_REPLICATION_FACTOR) with Kafka's message.
     """
     brokers = [image.brokers[broker_id] for broker_id in sorted(image.brokers)]
-    active = _rack_ring([broker for broker in brokers if broker.is_active])
+    active = _rack_ring([broker for broker in brokers if broker.is_active and broker.broker_id not in draining])
     reason = None
     if replication_factor > len(brokers):
         reason = (
@@ -41,7 +50,7 @@ def place(
     if reason is not None:
         text = f"Unable to replicate the partition {replication_factor} time(s): {reason}"
         raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, text)
-    inactive = _rack_ring([broker for broker in brokers if not broker.is_active])
+    inactive = _rack_ring([broker for broker in brokers if not broker.is_active or broker.broker_id in draining])
     start = rng.randrange(len(active))
     rows = []
     for number in range(first_partition, first_partition + partitions):
@@ -98,9 +107,9 @@ def check_manual(image: MetadataImage, replicas: Sequence[int], replication_fact
         )
 
 
-def active_replicas(image: MetadataImage, partition: int, replicas: Sequence[int]) -> tuple[int, ...]:
+def active_replicas(state: ControllerState, partition: int, replicas: Sequence[int]) -> tuple[int, ...]:
     """Return the first ISR of a new partition. Raise Refusal(INVALID_REPLICA_ASSIGNMENT) if it would be empty."""
-    isr = tuple(broker_id for broker_id in replicas if image.brokers[broker_id].is_active)
+    isr = tuple(broker_id for broker_id in replicas if state.is_active(broker_id))
     if not isr:
         raise _bad(
             f"All brokers specified in the manual partition assignment for partition {partition} are fenced or in"

@@ -99,7 +99,7 @@ def _create_topic(state: ControllerState, topic: NewTopic) -> tuple[CreatedTopic
     records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     records += topic_config_records(topic.name, configs)
     for index, replicas in enumerate(placements):
-        isr = placement.active_replicas(state.image, index, replicas)
+        isr = placement.active_replicas(state, index, replicas)
         records.append(new_partition(state, topic_id, index, replicas, isr))
     created = CreatedTopic(
         topic.name,
@@ -152,6 +152,7 @@ def _automatic(state: ControllerState, topic: NewTopic) -> list[tuple[int, ...]]
         replication_factor=(
             state.configs.default_replication_factor if replication_factor == USE_DEFAULT else replication_factor
         ),
+        draining=state.draining,
     )
 
 

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final
 
 import odradek.broker.partition.waiters
+import odradek.cluster.controller.sweeps
 import odradek.coordinator.txn.markers
 import odradek.coordinator.txn.service
 import odradek.storage.segment.segment
@@ -23,6 +24,7 @@ OWNERS: Final[Mapping[str, Any]] = {
     "GROWTH_ENTRIES_MAX": odradek.broker.partition.waiters,
     "MARKERS_PER_REQUEST_MAX": odradek.coordinator.txn.markers,
     "RECENT_BYTES_MAX": odradek.storage.segment.segment,
+    "CHANGES_PER_SLICE": odradek.cluster.controller.sweeps,
 }
 CHOICES: Final[Mapping[str, tuple[int, ...]]] = {
     "SEALED_INDEXES_LOADED_MAX": (1, 2, 32),
@@ -38,6 +40,10 @@ With 0 or less than two batches, followers are served from the file, which may b
 """
 
 
+CONTROLLER_SLICES: Final = (1, 3)
+"""Partitions that one decision of the controller about a broker changes."""
+
+
 def generate_limits(rng: Random) -> dict[str, int]:
     """Return small limits in half of the runs; else an empty mapping (the product's limits)."""
     generated = {name: rng.choice(choices) for name, choices in CHOICES.items()}
@@ -51,6 +57,15 @@ def generate_log_tail(rng: Random) -> dict[str, int]:
     """
     generated = rng.choice(TAILS)
     return {"RECENT_BYTES_MAX": generated} if rng.random() < 0.5 else {}
+
+
+def generate_controller_slices(rng: Random) -> dict[str, int]:
+    """Return few changes per slice of the controller in half of the runs; else an empty mapping.
+
+    It uses a generator of its own, as `generate_log_tail`.
+    """
+    generated = rng.choice(CONTROLLER_SLICES)
+    return {"CHANGES_PER_SLICE": generated} if rng.random() < 0.5 else {}
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 
 from tests.sim.faults.fault import ADD, END, FRAME_KINDS, INIT, PRODUCE, Fault, soon_enough
-from tests.sim.faults.small_limits import generate_limits, generate_log_tail
+from tests.sim.faults.small_limits import generate_controller_slices, generate_limits, generate_log_tail
 from tests.sim.options.cluster_options import generate_cluster
 from tests.sim.options.compaction_options import CompactionOptions, generate_compaction
 from tests.sim.options.group_options import GroupOptions, generate_groups
@@ -128,6 +128,7 @@ def generate_options(
     generate_compaction(options)
     generate_hostile(options, wanted=hostile, shared=shared_listener)
     options.limits |= generate_log_tail(Random(seed * 49_979_687 + 3))
+    options.limits |= generate_controller_slices(Random(seed * 49_979_687 + 7))
     return options
 
 

@@ -1,0 +1,18 @@
+"""Position of a pass over all partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The next partition of a pass: number `partition` in topic number `topic` of `topics`."""
+
+    topics: tuple[UUID, ...]
+    topic: int = 0
+    partition: int = 0

@@ -86,10 +86,10 @@ def classic_member(value: ConsumerGroupMemberMetadataValue) -> ClassicMember | N
     metadata = value.classic_member_metadata
     if metadata is None:
         return None
-    return ClassicMember(
-        metadata.session_timeout_ms,
-        tuple((protocol.name, bytes(protocol.metadata)) for protocol in metadata.supported_protocols),
-    )
+    protocols: dict[str, bytes] = {}
+    for protocol in metadata.supported_protocols:  # a record of a hostile client can name one twice
+        protocols.setdefault(protocol.name, bytes(protocol.metadata))
+    return ClassicMember(metadata.session_timeout_ms, tuple(protocols.items()))
 
 
 def member_tombstone(group_id: str, member_id: str) -> ShardRecord:

@@ -179,7 +179,7 @@ def mutate(data: bytes, rng: Random) -> bytes:
     for _ in range(rng.randint(1, 3)):
         at = 2 * rng.randrange(len(files) // 2)
         kind = rng.randrange(10)
-        if kind == 0 and len(files) > 2:
+        if kind == 0 and len(files) > 3:
             del files[at : at + 2]
         elif kind == 1:
             files[at] = damaged(files[at], rng)

@@ -26,6 +26,7 @@ from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.messages.topics import USE_DEFAULT, CreatedTopic, NewTopic
+from odradek.cluster.controller.partitions.creation import PARTITIONS_PER_CALL_MAX, too_many_partitions
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.messages.create_topics import (
@@ -41,6 +42,9 @@ STRICT_QUOTA_MIN_VERSION: Final = 6
 
 
 async def handle(context: QuorumRequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    # The controller has the same limit. It would receive a copy of all assignments first.
+    if sum(len(topic.assignments) for topic in request.topics) > PARTITIONS_PER_CALL_MAX:
+        raise too_many_partitions()
     refused = _refused(context, request)
     mutations = context.node.quotas.controller_mutations(
         context, strict=context.api_version >= STRICT_QUOTA_MIN_VERSION

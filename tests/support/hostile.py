@@ -166,7 +166,7 @@ class Repertoire:
             body = body[:position] + rng.randbytes(rng.randrange(1, 9)) + body[position + 1 :]
         else:
             body = rng.randbytes(rng.randrange(200))
-        return Attack(DAMAGED, api.name, _frame(api, version, body), requests=1, waits=api.name in WAITING)
+        return Attack(DAMAGED, api.name, _frame(api, version, body), requests=1, waits=_waits(api))
 
     def _huge(self) -> Attack:
         while True:
@@ -178,12 +178,12 @@ class Repertoire:
         size = self.rng.randint(*self.sizes.array_bytes)
         array = huge(api.request, version, path, size, elements_max=self.sizes.elements_max, client_id=CLIENT_ID)
         what = f"{api.name}.{array.path}, {array.count} elements"
-        return Attack(HUGE, what, array.frame, requests=1, waits=api.name in WAITING)
+        return Attack(HUGE, what, array.frame, requests=1, waits=_waits(api))
 
     def _extreme(self) -> Attack:
         api, version = self._any_api(excluded=ON_OTHERS)
         body = encodable(api.request, version, self.rng)
-        return Attack(EXTREME, api.name, _frame(api, version, body), requests=1, waits=api.name in WAITING)
+        return Attack(EXTREME, api.name, _frame(api, version, body), requests=1, waits=_waits(api))
 
     # ---- requests of brokers ----------------------------------------------------------------------------------------
 
@@ -364,6 +364,11 @@ def _several(kind: str, what: str, requests: list[tuple[Message, int]]) -> Attac
 def _produce(topic: str, batch: bytes, *, partition: int = 0) -> Message:
     data = produce.TopicProduceData(topic, partition_data=[produce.PartitionProduceData(partition, batch)])
     return produce.ProduceRequest(None, 1, 1_000, [data])
+
+
+def _waits(api: AnyApi) -> bool:
+    """Return True if a request may say how long its response may take: the controller may be down for that time."""
+    return api.name in WAITING or "timeout_ms" in api.request.__dataclass_fields__
 
 
 def _random_name(rng: Random) -> str:

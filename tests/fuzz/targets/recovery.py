@@ -100,7 +100,9 @@ def write_files(directory: Path, files: list[bytes]) -> list[bytes]:
 
 
 def state_of(log: PartitionLog) -> tuple[int, int, list[tuple[int, int]]]:
-    return log.log_start_offset, log.log_end_offset, log.epochs.entries()
+    """Return the offsets and the epochs with records. A recovery derives no epoch that starts at the log end."""
+    epochs = [(epoch, start) for epoch, start in log.epochs.entries() if start < log.log_end_offset]
+    return log.log_start_offset, log.log_end_offset, epochs
 
 
 def batches_of(log: PartitionLog) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@
     subject u32                                                        PING_REQUEST: the node to ping
     subject u32 | incarnation u64 | counter u32                        ACK: the node that has acknowledged
     count u8 | count * (node u32 | incarnation u64 | counter u32 | state u8)   gossip
-    tag, 16 bytes                                                      BLAKE2b of all bytes before it
+    tag, 16 bytes                                                      start of the HMAC-SHA-256 of all bytes before it
 
 Integers are big endian. The process increases `number` with each datagram. The key of the tag is derived from the
 cluster id and the cluster secret. Without a secret, the tag keeps out datagrams of other clusters and invalid
@@ -19,7 +19,7 @@ import hmac
 import struct
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Final, TypeAlias
 
 from odradek.cluster.membership.transitions import State
@@ -28,6 +28,8 @@ VERSION: Final = 3
 DATAGRAM_BYTES_MAX: Final = 1_400
 """Maximum bytes of a datagram. It fits into one Ethernet frame, so IP does not fragment it."""
 TAG_BYTES: Final = 16
+PURPOSE: Final = b"odradek-members"
+"""Start of the input of each tag. The key has no other use."""
 UNKNOWN_INCARNATION: Final = 0
 """The incarnation of a node that has not registered as a broker."""
 
@@ -139,16 +141,12 @@ class Codec:
     """Encode and decode the datagrams of one cluster."""
 
     def __init__(self, cluster_id: str, secret_key: bytes = b"", *accepted_keys: bytes) -> None:
-        """`secret_key`: a key of at most 64 bytes, derived from the cluster secret; empty without a secret.
+        """`secret_key`: a key derived from the cluster secret; empty without a secret.
 
         Datagrams with `accepted_keys` are accepted, too.
         """
         self._keyed = tuple(
-            blake2b(
-                key=blake2b(cluster_id.encode(), key=key, digest_size=32).digest(),
-                digest_size=TAG_BYTES,
-                person=b"odradek-members",
-            )
+            hmac.new(hmac.digest(key, cluster_id.encode(), sha256), PURPOSE, sha256)
             for key in (secret_key, *accepted_keys)
         )
 
@@ -197,10 +195,11 @@ class Codec:
         return _tag_of(self._keyed[0], body)
 
 
-def _tag_of(keyed: blake2b, body: bytes) -> bytes:
+def _tag_of(keyed: hmac.HMAC, body: bytes) -> bytes:
+    """Return the first TAG_BYTES bytes of the HMAC-SHA-256 (RFC 2104, section 5: truncated output)."""
     digest = keyed.copy()
     digest.update(body)
-    return digest.digest()
+    return digest.digest()[:TAG_BYTES]
 
 
 def _parse(body: bytes) -> Datagram:

@@ -62,6 +62,16 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The connection is closed.",
         ),
         Limit(
+            "broker.dispatch.request_limits.OPERATOR_MARKERS_BYTES_MAX",
+            "bytes per request",
+            "The connection is closed.",
+        ),
+        Limit(
+            "broker.quorum.forwarding.FORWARDING_MS_MAX",
+            "milliseconds per request to the controller",
+            "The client receives REQUEST_TIMED_OUT.",
+        ),
+        Limit(
             "broker.dispatch.large_requests.IMMEDIATE_CHARGE_BYTES_MAX",
             "bytes per request",
             "The request is decoded in slices. One such request is decoded at a time; small requests do not wait.",

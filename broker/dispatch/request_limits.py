@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek.broker.config.properties import Config
-from odradek.broker.requests.listener import UNAUTHENTICATED
+from odradek.broker.requests.listener import BROKER, UNAUTHENTICATED
 from odradek.protocol.messages.alter_configs import AlterConfigsRequest
 from odradek.protocol.messages.alter_partition import AlterPartitionRequest
 from odradek.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -66,6 +66,10 @@ LARGE_FRAME_APIS: Final = frozenset(
 )
 """APIs with records or from brokers: socket.request.max.bytes limits their frames, not odradek.request.max.bytes."""
 
+OPERATOR_MARKERS_BYTES_MAX: Final = 128 * 1024
+"""Maximum bytes of a WriteTxnMarkers request on a listener for clients alone. Such a request may have 100 partitions;
+with the longest names of topics and client id they take 58 KiB."""
+
 SASL_APIS: Final = frozenset((SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY))
 """APIs for connections that have not authenticated. sasl.server.max.receive.size limits their frames."""
 
@@ -82,6 +86,8 @@ def frame_bytes_max(config: Config, roles: Sequence[str], api_key: int) -> int:
     """Return the maximum size of a request with this API key, in bytes. `roles`: those of its connection now."""
     if api_key in SASL_APIS or all(role == UNAUTHENTICATED for role in roles):
         return min(config.sasl_server_max_receive_size, config.socket_request_max_bytes)
+    if api_key == WriteTxnMarkersRequest.API_KEY and BROKER not in roles:
+        return min(OPERATOR_MARKERS_BYTES_MAX, config.socket_request_max_bytes)
     if api_key in LARGE_FRAME_APIS:
         return config.socket_request_max_bytes
     return min(config.odradek_request_max_bytes, config.socket_request_max_bytes)

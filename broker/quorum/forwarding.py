@@ -22,6 +22,9 @@ from odradek.protocol.schema import Buffer, Message
 ENVELOPE_VERSION: Final = 0
 RETRY_BACKOFF_MS: Final = 50
 """Milliseconds between two attempts to find the active controller."""
+FORWARDING_MS_MAX: Final = 60_000
+"""Maximum milliseconds to wait for a controller, whatever time limit the client sets. Kafka has the same limit. All
+clients share one connection to the controller, so one of them must not block it for days."""
 GRACE_MS: Final = 1_000
 """Milliseconds to wait for a response beyond the time limit of the request, for its way through the network."""
 
@@ -42,7 +45,8 @@ class Forwarding:
 
         A response with the error NOT_CONTROLLER goes to the client, which sends its request again.
         """
-        limit_ms = max(getattr(request, "timeout_ms", 0), self._request_timeout_ms) + GRACE_MS
+        client_ms = min(getattr(request, "timeout_ms", 0), FORWARDING_MS_MAX)
+        limit_ms = max(client_ms, self._request_timeout_ms) + GRACE_MS
         name = f"{principal.kind}:{principal.name}".encode()
         return self._send_with_retries(request, version, client_id, name, _packed(client_host), limit_ms)
 

@@ -209,7 +209,11 @@ async def await_coordinator(client: RawClient, name: str) -> None:
 @pytest.fixture(scope="module")
 def both(kafka_broker: KafkaBroker) -> Iterator[tuple[str, str]]:
     """Start Odradek with one listener for clients and brokers, without authentication: brokers send `verify`."""
-    shared = {"inter.broker.listener.name": "PLAINTEXT", "cluster.secret.file": ""}
+    shared = {
+        "inter.broker.listener.name": "PLAINTEXT",
+        "cluster.secret.file": "",
+        "odradek.inter.broker.authentication": "none",
+    }
     with LocalCluster(settings=SETTINGS | shared) as cluster:
         addresses = (cluster.bootstrap, kafka_broker.bootstrap)
         for address in addresses:

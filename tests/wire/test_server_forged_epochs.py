@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 VOTERS: Final = (1, 2, 3)
 INT32_MAX: Final = 2**31 - 1
-SHARED_LISTENER: Final = {"inter.broker.listener.name": "PLAINTEXT", "cluster.secret.file": ""}
+SHARED_LISTENER: Final = {
+    "inter.broker.listener.name": "PLAINTEXT",
+    "cluster.secret.file": "",
+    "odradek.inter.broker.authentication": "none",
+}
 """One listener without authentication serves clients, brokers and voters, as by default in a broker."""
 EPOCH_MAX: Final = 10_000
 """Far more epochs than the elections of this test."""

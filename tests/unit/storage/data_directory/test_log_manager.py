@@ -124,19 +124,20 @@ async def test_transaction_with_a_compacted_marker_is_not_reopened_by_a_crash(di
     await manager.checkpoint_high_watermarks()
     old = (tmp_path / checkpoint.HIGH_WATERMARKS).read_bytes()
     append(log, marker(7, commit=False))
-    append(log, produced(7, 1))
+    append(log, produced(7, 1, transactional=True))
+    append(log, marker(7, commit=True))
     log.roll(NOW_MS)
     for passes in range(3):
         log.cleaned_to = None
         await clean(log, now_ms=NOW_MS + passes)
-    assert [header.base_offset for header in headers(log)] == [2]
+    assert [header.base_offset for header in headers(log)] == [2, 3]
     await manager.checkpoint_cleaned()
     await manager.checkpoint_recovery_points()
     manager.close(clean=False)
     (tmp_path / checkpoint.HIGH_WATERMARKS).write_bytes(old)
     reopened = opened(disk, tmp_path).get("t", 0)
     assert reopened is not None
-    assert (reopened.high_watermark, reopened.last_stable_offset) == (3, 3)
+    assert (reopened.high_watermark, reopened.last_stable_offset) == (4, 4)
     assert reopened.producers.ongoing_transactions() == []
 
 

@@ -94,6 +94,7 @@ async def test_starting_node_serves_votes_delays_clients_and_can_be_stopped(tmp_
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.quorum.voters": voters,
         "odradek.cluster.id": CLUSTER_ID,
+        "odradek.inter.broker.authentication": "none",
     }
     arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     with subprocess.Popen(

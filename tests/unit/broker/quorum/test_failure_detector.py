@@ -220,6 +220,7 @@ async def test_killed_broker_is_fenced_before_its_session_times_out(tmp_path: Pa
         "log.dirs": tmp_path / "node-3",
         "controller.quorum.voters": nodes.voters,
         "odradek.cluster.id": "kVp1Jq8tQ4mB2cW7xYz0Ag",
+        "odradek.inter.broker.authentication": "none",
         **nodes.settings,
     }
     arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]

@@ -51,6 +51,7 @@ def run(data: bytes) -> int:
     options = options_of(settings)
     root = fresh_directory()
     disk = OsDisk()
+    log_settings = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
         directory = Path(root, "t-0")
@@ -70,6 +71,7 @@ def run(data: bytes) -> int:
             again.close(clean=False)
             assert second == (state, found), f"the second recovery changes {(state, found)} to {second}"
     finally:
+        structlog.configure(**log_settings)
         disk.close()
         shutil.rmtree(root)
     return 0

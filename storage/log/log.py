@@ -483,7 +483,6 @@ class PartitionLog:
                 self.producers,
                 self.local.snapshots,
                 self.segments,
-                self.config,
                 Replay(self.log_start_offset, self.high_watermark, end, at_clean_start=False, now_ms=now_ms),
             )
             self._truncated_to(end)

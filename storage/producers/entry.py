@@ -71,7 +71,10 @@ class ProducerEntry:
     transaction_first_offset: int | None = None
     batches: list[CachedBatch] = field(default_factory=list)
     seen_ms: int = field(default=0, compare=False)
-    """Time of the last append or duplicate by the clock of this broker, in ms. It is not in snapshots."""
+    """Time of the last append or duplicate by the clock of this broker, in ms. It is not in snapshots.
+
+    An entry that is loaded from a snapshot has the time of the load.
+    """
     client: Client | None = field(default=None, compare=False)
     """Client that has added the producer to the leader. None on a follower and after a restart: logs do not have it."""
 
@@ -126,8 +129,13 @@ class ProducerEntry:
         self.transaction_first_offset = update.transaction_first_offset
 
     def expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Return True if producer.id.expiration.ms has passed since the last batch, and no transaction is open."""
-        return self.transaction_first_offset is None and now_ms - self.last_timestamp >= expiration_ms
+        """Return True if producer.id.expiration.ms has passed since `seen_ms`, and no transaction is open.
+
+        Kafka compares the timestamp of the last batch, which the client sets. A producer that sends records from two
+        days ago, such as a copy of another topic, is then unknown after each check and each restart, and its retries
+        are appended twice.
+        """
+        return self.transaction_first_offset is None and now_ms - self.seen_ms >= expiration_ms
 
 
 @dataclass(slots=True)

@@ -457,13 +457,15 @@ class ProducerState:
         self._unreplicated.clear()
         self.end_offset = end_offset
 
-    def load(self, entries: Iterable[ProducerEntry], end_offset: int, *, now_ms: int, expiration_ms: int) -> None:
-        """Replace the state by the entries of a snapshot at `end_offset`, except expired ones."""
+    def load(self, entries: Iterable[ProducerEntry], end_offset: int, *, now_ms: int) -> None:
+        """Replace the state by the entries of a snapshot at `end_offset`.
+
+        Their idle time begins at `now_ms`: a snapshot has no time at which the broker last heard of a producer.
+        """
         self.clear(end_offset)
         for entry in entries:
-            if not entry.expired(now_ms, expiration_ms):
-                entry.seen_ms = now_ms
-                self.entries[entry.producer_id] = entry
+            entry.seen_ms = now_ms
+            self.entries[entry.producer_id] = entry
         opened = [
             (entry.transaction_first_offset, entry.producer_id)
             for entry in self.entries.values()

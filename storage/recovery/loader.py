@@ -172,6 +172,5 @@ class _Loader:
             loaded.producers,
             loaded.snapshots,
             loaded.segments,
-            self._config,
             Replay(loaded.log_start_offset, options.high_watermark, end_offset, at_clean_start, options.now_ms),
         )

@@ -15,7 +15,6 @@ from odradek.storage.producers.state import AppendPlan
 
 if TYPE_CHECKING:
     from odradek.protocol.batch import BatchHeader
-    from odradek.storage.config import LogConfig
     from odradek.storage.producers.entry import EndMarker
     from odradek.storage.producers.snapshot import SnapshotFiles
     from odradek.storage.producers.state import ProducerState
@@ -39,9 +38,7 @@ class Replay:
     now_ms: int
 
 
-def replay_producers(
-    state: ProducerState, snapshots: SnapshotFiles, segments: Segments, config: LogConfig, replay: Replay
-) -> None:
+def replay_producers(state: ProducerState, snapshots: SnapshotFiles, segments: Segments, replay: Replay) -> None:
     """Set `state` to the producer state at `replay.end_offset`.
 
     A snapshot does not record which transactions ended above the high watermark and are still unstable. Kafka loads the
@@ -63,7 +60,7 @@ def replay_producers(
         snapshot = snapshots.load_newest(end)
     if snapshot is not None:
         offset, entries = snapshot
-        state.load(entries, offset, now_ms=replay.now_ms, expiration_ms=config.producer_id_expiration_ms)
+        state.load(entries, offset, now_ms=replay.now_ms)
     elif replay.at_clean_start and not had_snapshot:
         # A clean shutdown writes a snapshot whenever the log is not empty. Without one, the log is empty, or a broker
         # without producer state wrote its batches: they have no producer ids.

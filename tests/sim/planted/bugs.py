@@ -115,7 +115,7 @@ def _refuse_retried_marker(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _no_rebuild(original: Callable[..., Any]) -> Callable[..., Any]:
-    def replay_producers(state: Any, snapshots: Any, segments: Any, config: Any, replay: Any) -> None:
+    def replay_producers(state: Any, snapshots: Any, segments: Any, replay: Any) -> None:
         state.clear(replay.end_offset)
 
     return replay_producers

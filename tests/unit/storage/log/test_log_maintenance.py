@@ -214,6 +214,25 @@ def test_idle_producer_without_open_transaction_expires(disk: FaultyDisk, tmp_pa
     assert append(log, produced(1, 5)).first_offset == 2, "an expired producer is unknown: any sequence is accepted"
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_producer_of_old_timestamps_is_known_after_a_restart(disk: FaultyDisk, tmp_path: Path, *, clean: bool) -> None:
+    """KIP-98: a producer that copies old records keeps their timestamps, and its retries must be found."""
+    log = open_log(disk, str(tmp_path))
+    batch_of_old_records = produced(1, 0, timestamp=NOW_MS - 2 * DAY_MS)
+    assert append(log, batch_of_old_records).first_offset == 0
+    assert log.expire_producers(NOW_MS + DAY_MS - 1) == 0
+    log.close(clean=clean)
+    reopened = open_log(disk, str(tmp_path))
+    assert append(reopened, batch_of_old_records).first_offset == 0, "a retry gets the offset of the first attempt"
+    assert reopened.log_end_offset == 1
+
+
+def test_producer_of_future_timestamps_expires(disk: FaultyDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path))
+    append(log, produced(1, 0, timestamp=NOW_MS + DAY_MS // 24))
+    assert log.expire_producers(NOW_MS + DAY_MS) == 1
+
+
 @pytest.mark.parametrize("codec", CODECS)
 async def test_timestamp_look_up_finds_a_record_within_a_batch(
     disk: FaultyDisk, tmp_path: Path, codec: Compression

@@ -211,6 +211,8 @@ def test_verification_keeps_the_lowest_sequence() -> None:
 
 
 def test_producer_with_an_open_transaction_does_not_expire() -> None:
-    assert entry().expired(1000 + 50, 50)
-    assert not entry().expired(1000 + 49, 50)
+    idle = entry()
+    idle.seen_ms = 2000
+    assert idle.expired(2000 + 50, 50)
+    assert not idle.expired(2000 + 49, 50)
     assert not entry(opened=1).expired(10**12, 50)

@@ -281,7 +281,7 @@ def test_idle_time_begins_when_a_snapshot_is_loaded(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 1)
     before, state = ProducerState(), ProducerState()
     append(before, 1, now_ms=5)
-    state.load(before.entries.values(), 1, now_ms=NOW_MS, expiration_ms=1_000)
+    state.load(before.entries.values(), 1, now_ms=NOW_MS)
     with pytest.raises(Refusal):
         append(state, 2, now_ms=NOW_MS + EVICTION_IDLE_MS_MIN - 1)
     append(state, 2, now_ms=NOW_MS + EVICTION_IDLE_MS_MIN)

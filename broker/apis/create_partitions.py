@@ -9,6 +9,8 @@ Behavior:
 Errors:
 * Per topic: TOPIC_AUTHORIZATION_FAILED, THROTTLING_QUOTA_EXCEEDED, INVALID_REQUEST for a topic that the request names
   more than once, and INVALID_PARTITIONS if `count` is not above the current number.
+* INVALID_PARTITIONS for the topics of coordinators, such as `__consumer_offsets`: their number of partitions determines
+  the coordinator of each id. Kafka adds the partitions, and existing groups and transactions lose their state.
 
 Version notes:
 * v2 is flexible. v3 knows THROTTLING_QUOTA_EXCEEDED; clients of earlier versions are throttled afterwards (KIP-599).

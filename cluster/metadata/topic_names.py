@@ -6,6 +6,10 @@ from typing import Final
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 INTERNAL_TOPICS: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
+"""Topics of coordinators.
+
+The hash of an id and the number of partitions select the coordinator of the id, and the partition of its state.
+"""
 NAME_LENGTH_MAX: Final = 249
 _NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{NAME_LENGTH_MAX}}}")
 

@@ -9,6 +9,7 @@ from odradek.cluster.controller.messages.topics import NewPartitions, TopicResul
 from odradek.cluster.controller.partitions import placement
 from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.records import MetadataRecord, PartitionRecord
+from odradek.cluster.metadata.topic_names import is_internal
 from odradek.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
@@ -78,6 +79,13 @@ def _additional_partitions(state: ControllerState, requested: NewPartitions) -> 
             ErrorCode.INVALID_PARTITIONS,
             f"The topic {requested.name} currently has {present} partition(s);"
             f" {requested.count} would not be an increase.",
+        )
+    if is_internal(requested.name):
+        # Kafka adds them. Then brokers move ids to other partitions, without the state of the ids.
+        raise Refusal(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {requested.name} must keep its {present} partition(s): the coordinators of existing ids would"
+            " change, and their state would be lost.",
         )
     additional = requested.count - present
     replication_factor = len(topic.partitions[0].replicas)

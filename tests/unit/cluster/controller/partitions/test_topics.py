@@ -9,6 +9,7 @@ import pytest
 from odradek.cluster.controller.commands import CreatePartitions, CreateTopics, DeleteTopics, FenceBroker
 from odradek.cluster.controller.messages.topics import CreatedTopic, NewPartitions, NewTopic, TopicName, TopicResult
 from odradek.cluster.metadata.image import DIRECTORY_UNASSIGNED, RESOURCE_BROKER
+from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.primitives import ZERO_UUID
 from tests.support.raft_memory import ControllerRig
@@ -247,6 +248,19 @@ def test_invalid_create_partitions_is_refused(change: NewPartitions, error: str,
     before = len(rig.log)
     result = grow(rig, change)
     assert (result.error.name, result.message) == (error, message)
+    assert len(rig.log) == before
+
+
+@pytest.mark.parametrize("topic", INTERNAL_TOPICS)
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_topics_of_coordinators_keep_their_number_of_partitions(topic: str, *, validate_only: bool) -> None:
+    rig = ControllerRig().with_brokers(1)
+    create(rig, NewTopic(topic, 2, 1))
+    before = len(rig.log)
+    result = grow(rig, NewPartitions(topic, 3), validate_only=validate_only)
+    assert result.error is ErrorCode.INVALID_PARTITIONS
+    assert result.message is not None
+    assert result.message.startswith(f"The topic {topic} must keep its 2 partition(s)")
     assert len(rig.log) == before
 
 

@@ -9,7 +9,6 @@ from odradek.broker.config.topics import TopicSettings
 from odradek.broker.coordinators.image_ports import CoordinatorTopic, ImageFeatures, ImageTopics
 from odradek.broker.coordinators.marker_writer import MarkerWriter
 from odradek.broker.coordinators.shard_loader import STANDBY_INTERVAL_MS, CoordinatorShards
-from odradek.broker.partition.background_jobs import repeat
 from odradek.broker.partition.registry import Partitions
 from odradek.broker.process.env import Env
 from odradek.cluster.metadata.cache import MetadataCache
@@ -18,6 +17,7 @@ from odradek.cluster.metadata.image import MetadataImage
 from odradek.coordinator.group.commands import DeletedTopic
 from odradek.coordinator.group.service import GroupCoordinator
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS
+from odradek.runtime.repeated_tasks import repeat
 from odradek.runtime.tasks import Spawn
 
 BASE_SEQUENCE: Final = 0
@@ -64,9 +64,8 @@ class Groups:
         )
         partitions.listen(CONSUMER_OFFSETS, shards)
         markers.apply_with(CONSUMER_OFFSETS, self.coordinator.mark)
-        spawn(
-            repeat(shards.update_standby, STANDBY_INTERVAL_MS, STANDBY_INTERVAL_MS), "update standby caches of groups"
-        )
+        name = "update standby caches of groups"
+        spawn(repeat(shards.update_standby, STANDBY_INTERVAL_MS, STANDBY_INTERVAL_MS, spawn, name), name)
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Apply changes of topics to the groups. Call it after `Partitions.on_metadata`."""

@@ -15,6 +15,7 @@ from odradek.broker.quota.shortest_first import ShortestFirst
 from odradek.protocol.batch import NO_SEQUENCE
 from odradek.runtime.clock import Clock
 from odradek.runtime.log_port import ShardLog
+from odradek.runtime.repeated_tasks import report
 from odradek.runtime.tasks import Spawn
 
 CONCURRENT_LOADS_MAX: Final = 2
@@ -93,4 +94,7 @@ class CoordinatorShards:
         }
         for partition, standby in list(self._standby.items()):  # An election during an await removes entries.
             if partition.follows:
-                await standby.catch_up(read_bytes=self._load_bytes)
+                try:
+                    await standby.catch_up(read_bytes=self._load_bytes)
+                except Exception as error:  # noqa: BLE001  it is reported
+                    report(error, self._spawn, f"update standby cache of {partition.topic}-{partition.index}")

@@ -11,7 +11,6 @@ from odradek.broker.coordinators.marker_writer import COMMIT_MS_MAX, MarkerWrite
 from odradek.broker.coordinators.remote_txn_coordinator import RESPONSE_MS_MAX, Coordinators
 from odradek.broker.coordinators.shard_loader import STANDBY_INTERVAL_MS, CoordinatorShards
 from odradek.broker.coordinators.txn_verification import TransactionVerifier
-from odradek.broker.partition.background_jobs import repeat
 from odradek.broker.partition.registry import Partitions
 from odradek.broker.quorum.controller_client import ControllerClient
 from odradek.broker.quorum.peers import Peers
@@ -24,6 +23,7 @@ from odradek.coordinator.txn.service import TransactionCoordinator
 from odradek.coordinator.txn.state import Partitions as TopicPartitions
 from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.runtime.clock import Clock
+from odradek.runtime.repeated_tasks import repeat
 from odradek.runtime.tasks import Spawn
 
 MARKER_RESPONSE_MS: Final = 5 * COMMIT_MS_MAX
@@ -89,10 +89,8 @@ class Transactions:
         load_bytes = config.transaction_state_log_load_buffer_size
         shards = CoordinatorShards(TRANSACTION_STATE, self.coordinator, partitions, spawn, clock, load_bytes=load_bytes)
         partitions.listen(TRANSACTION_STATE, shards)
-        spawn(
-            repeat(shards.update_standby, STANDBY_INTERVAL_MS, STANDBY_INTERVAL_MS),
-            "update standby caches of transactions",
-        )
+        name = "update standby caches of transactions"
+        spawn(repeat(shards.update_standby, STANDBY_INTERVAL_MS, STANDBY_INTERVAL_MS, spawn, name), name)
         producer_ids.prefetch()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:

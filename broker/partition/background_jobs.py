@@ -17,6 +17,7 @@ from odradek.broker.partition.compaction_job import CompactionJob
 from odradek.broker.partition.partition import Partition, log_postponed
 from odradek.broker.partition.registry import Partitions
 from odradek.runtime.clock import Clock
+from odradek.runtime.repeated_tasks import Work, keep_running, repeat, report
 from odradek.runtime.tasks import Tasks
 from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.port import ResourcesExhausted
@@ -72,15 +73,15 @@ class BackgroundJobs:
         # value.
         self._every("lagging replicas", max(config.replica_lag_time_max_ms // 2, 1), self.check_replica_lag)
         if config.log_cleaner_enable:
-            self._tasks.spawn(self._compaction.run(), "job: compaction")
+            name = "job: compaction"
+            self._tasks.spawn(keep_running(self._compaction.run, self._tasks.spawn, name), name)
         self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
 
-    def _every(
-        self, name: str, interval_ms: int, job: Callable[[], Awaitable[None]], initial_ms: int | None = None
-    ) -> None:
+    def _every(self, name: str, interval_ms: int, job: Work, initial_ms: int | None = None) -> None:
         if 0 < interval_ms <= INTERVAL_MS_MAX:
             first_ms = interval_ms if initial_ms is None else initial_ms
-            self._tasks.spawn(repeat(job, first_ms, interval_ms), f"job: {name}")
+            name = f"job: {name}"
+            self._tasks.spawn(repeat(job, first_ms, interval_ms, self._tasks.spawn, name), name)
 
     async def delete_expired(self) -> None:
         """Apply retention by time and by size to each partition."""
@@ -104,11 +105,8 @@ class BackgroundJobs:
 
     async def expire_producers(self) -> None:
         """Remove the producer ids that have not written for producer.id.expiration.ms."""
-        now_ms = self._clock.wall_ms()
         for partition in self._partitions:
-            if partition.online:
-                partition.log.expire_producers(now_ms)
-            await asyncio.sleep(0)
+            await self._guarded(partition, self._expire_producers)
 
     async def flush_by_time(self) -> None:
         """Flush the logs that have had unflushed records for flush.ms or longer."""
@@ -125,7 +123,10 @@ class BackgroundJobs:
                 await self._guarded(partition, _flush)
 
     async def _guarded(self, partition: Partition, work: Callable[[Partition], Awaitable[None]]) -> None:
-        """Run `work` on an online partition. A disk error takes only that partition offline, and the job continues."""
+        """Run `work` on an online partition. A disk error takes only that partition offline, and the job continues.
+
+        An unexpected exception is reported, and the job continues with the next partition.
+        """
         if not partition.online:
             return
         try:
@@ -134,9 +135,11 @@ class BackgroundJobs:
             log_postponed("background job", partition.topic, partition.index, error)
         except OSError as error:
             partition.take_offline(error)
+        except Exception as error:  # noqa: BLE001  it is reported
+            report(error, self._tasks.spawn, f"background job of {partition.topic}-{partition.index}")
         await asyncio.sleep(0)
 
-    def _checkpoint(self, work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    def _checkpoint(self, work: Callable[[], Awaitable[None]]) -> Work:
         """Return a job that runs `work` and logs a disk error instead of raising it: the next run tries again."""
 
         async def checkpoint() -> None:
@@ -149,6 +152,9 @@ class BackgroundJobs:
 
     async def _remove_deleted(self) -> None:
         await self._logs.remove_deleted(self._clock.wall_ms())
+
+    async def _expire_producers(self, partition: Partition) -> None:
+        partition.log.expire_producers(self._clock.wall_ms())
 
     async def _delete_expired(self, partition: Partition) -> None:
         apply_retention(partition, self._clock.wall_ms())
@@ -178,11 +184,3 @@ def apply_retention(partition: Partition, now_ms: int) -> None:
 
 async def _flush(partition: Partition) -> None:
     await partition.log.flush()
-
-
-async def repeat(job: Callable[[], Awaitable[None]], first_ms: int, interval_ms: int) -> None:
-    """Run `job` after `first_ms`, then repeatedly, `interval_ms` after the end of each run."""
-    await asyncio.sleep(first_ms / 1_000)
-    while True:
-        await job()
-        await asyncio.sleep(interval_ms / 1_000)

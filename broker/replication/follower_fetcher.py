@@ -28,6 +28,7 @@ from odradek.protocol.messages.fetch import FetchResponse, PartitionData
 from odradek.protocol.schema import Buffer
 from odradek.protocol.special_values import NO_LEADER_EPOCH
 from odradek.runtime.clock import Clock
+from odradek.runtime.repeated_tasks import report
 from odradek.runtime.tasks import Spawn
 from odradek.storage.log.empty_markers import TransactionCompactedAway
 
@@ -149,7 +150,9 @@ class ReplicaFetcher:
     # ---- fetches ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Fetch until `close`, with a pause after each failure."""
+        """Fetch until `close`, with a pause after each failure. It can run again after an unexpected exception."""
+        self._in_flight = self._expiring = False
+        self._session.lost()
         while not self._closed:
             await self._flush_due()
             self._pause_throttled()
@@ -214,7 +217,12 @@ class ReplicaFetcher:
                 followed = self._session.followed.get((topic_id, data.partition_index))
                 if followed is None:
                     continue
-                size += self._apply(followed, data)
+                try:
+                    size += self._apply(followed, data)
+                except Exception as error:  # noqa: BLE001  it is reported
+                    self._report(followed, error)
+                    if followed.fetch_state.state is State.FETCHING:
+                        self._retry_later(followed)
                 count += 1
                 if size >= SLICE_BYTES or count >= SLICE_PARTITIONS:
                     size = count = 0
@@ -340,13 +348,21 @@ class ReplicaFetcher:
         followed.fetch_state.step(Event.PAUSE_ENDED)
         self._start(followed)
 
+    def _report(self, followed: Followed, error: Exception) -> None:
+        partition = followed.partition
+        report(error, self._spawn, f"replicate {partition.topic}-{partition.index}")
+
     def _truncate(self, followed: Followed, work: Coroutine[Any, Any, Event]) -> None:
         partition = followed.partition
         self._spawn(self._truncated(followed, work), f"truncate {partition.topic}-{partition.index}")
 
     async def _truncated(self, followed: Followed, work: Coroutine[Any, Any, Event]) -> None:
         """Await a truncation, and continue with the fetch state that follows from its event."""
-        event = await work
+        try:
+            event = await work
+        except Exception as error:  # noqa: BLE001  it is reported
+            self._report(followed, error)
+            event = Event.RETRIABLE_ERROR
         if not self.is_current(followed):
             return
         if event is Event.RETRIABLE_ERROR:

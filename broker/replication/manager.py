@@ -18,6 +18,7 @@ from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.replication.leader import PendingIsrChange
 from odradek.protocol.special_values import NO_LEADER
 from odradek.runtime.clock import Clock
+from odradek.runtime.repeated_tasks import keep_running
 from odradek.runtime.tasks import Spawn
 from odradek.storage.data_directory.log_manager import LogManager
 
@@ -124,7 +125,8 @@ class ReplicationManager:
                 self._settings,
                 self._throttles,
             )
-            self._spawn(fetcher.run(), f"fetch from {leader}")
+            name = f"fetch from {leader}"
+            self._spawn(keep_running(fetcher.run, self._spawn, name), name)
         return fetcher
 
     # ---- metadata ---------------------------------------------------------------------------------------------------

@@ -77,6 +77,24 @@ async def test_idle_producers_expire_after_producer_id_expiration_ms(tmp_path: P
     assert bench.rig.partition().log.producers.active() == []
 
 
+async def test_unexpected_exception_of_one_partition_does_not_end_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, LogConfig(producer_id_expiration_ms=1_000))
+    for index in range(2):
+        bench.append(index, producer_id=5, epoch=0, sequence=0)
+    monkeypatch.setattr(bench.rig.partition("t", 0).log.producers, "expire", _fail)
+    bench.rig.clock.now_ms += 1_000
+    await bench.jobs.expire_producers()
+    assert bench.rig.partition("t", 1).log.producers.active() == []
+    await asyncio.sleep(0)
+    assert [(name, str(error)) for name, error in bench.failures] == [("background job of t-0", "unforeseen")]
+
+
+def _fail(*_arguments: object) -> int:
+    raise ValueError("unforeseen")
+
+
 async def test_records_are_flushed_after_flush_ms(tmp_path: Path) -> None:
     bench = Bench(tmp_path, LogConfig(flush_ms=1_000))
     bench.append()
@@ -140,7 +158,7 @@ async def test_each_job_starts_with_its_own_interval(tmp_path: Path, monkeypatch
     bench = Bench(tmp_path, None, *assignments)
     started: list[tuple[int, int]] = []
 
-    async def record_start(job: Callable[[], Any], first_ms: int, interval_ms: int) -> None:
+    async def record_start(job: Callable[[], Any], first_ms: int, interval_ms: int, *_task: object) -> None:
         started.append((first_ms, interval_ms))
 
     monkeypatch.setattr(jobs, "repeat", record_start)

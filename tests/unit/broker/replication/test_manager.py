@@ -12,6 +12,7 @@ from odradek.broker.fetch.sessions import INITIAL_EPOCH
 from odradek.broker.partition.partition import Partition
 from odradek.broker.quorum.peers import Channel
 from odradek.broker.replication.follower_fetcher import FETCH_VERSION
+from odradek.broker.replication.follower_session import FollowerSession
 from odradek.broker.replication.leader_fetch import LINGER_ROUNDS, WATERMARKS_EVERY_MS, Gathering
 from odradek.broker.replication.leader_sessions import ReplicaSlot
 from odradek.cluster.metadata.records import RemoveTopicRecord
@@ -357,3 +358,43 @@ async def test_deleted_partition_ends_its_log_start_check(brokers: Brokers) -> N
     await lose_log_prefix(brokers, trusted=False)
     brokers.play(RemoveTopicRecord(topic_id=TOPIC_ID))
     assert (bool(brokers[2].log_start_checks), brokers[2].log_start_check_count) == (False, 1)
+
+
+async def test_unexpected_exception_pauses_only_its_partition(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers.topic(2)
+    broken = brokers[2].partition("t", 0)
+    replicate = Partition.replicate
+    failures: list[ValueError] = []
+
+    def fail_twice(partition: Partition, *arguments: Any, **named: Any) -> bool:
+        if partition is broken and len(failures) < 2:
+            failures.append(ValueError("unforeseen"))
+            raise failures[-1]
+        return replicate(partition, *arguments, **named)
+
+    monkeypatch.setattr(Partition, "replicate", fail_twice)
+    brokers[1].append(b"a", index=0)
+    brokers[1].append(b"b", index=1)
+    await brokers.until(lambda: brokers[1].committed(0) == brokers[1].committed(1) == 1)
+    reported = [task.exception() for task in brokers[2].tasks if task.done() and not task.cancelled()]
+    assert [error for error in reported if error is not None] == failures
+    assert len(failures) == 2
+
+
+async def test_fetcher_goes_on_after_an_unexpected_exception(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers.topic()
+    next_request = FollowerSession.next_request
+    failures: list[ValueError] = []
+
+    def fail_once(session: FollowerSession, *arguments: Any) -> Any:
+        if not failures:
+            failures.append(ValueError("unforeseen"))
+            raise failures[-1]
+        return next_request(session, *arguments)
+
+    monkeypatch.setattr(FollowerSession, "next_request", fail_once)
+    brokers[1].append(b"a")
+    await brokers.until(lambda: brokers[1].committed() == 1)
+    assert len(failures) == 1

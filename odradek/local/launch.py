@@ -245,6 +245,15 @@ def launch(
     return processes
 
 
+def refuse_running(directory: ClusterDirectory, state: ClusterState) -> None:
+    """Raise BrokerFailed if brokers of the directory run that another process has started."""
+    for node_id, identity in state.alive().items():
+        raise BrokerFailed(
+            f"{directory.path} is in use: broker {node_id} (pid {identity.pid}) runs; choose another directory, or "
+            f"stop its brokers with: odradek down --dir {directory.path}"
+        )
+
+
 def refuse_stopping(directory: ClusterDirectory, state: ClusterState, node_ids: Collection[int]) -> None:
     """Raise BrokerFailed if a previous process of these brokers was stopped by a command and has not ended yet."""
     for node_id, identity in state.alive_stopping().items():

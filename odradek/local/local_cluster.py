@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from odradek.local.directory import DEFAULT_HOST, ClusterDirectory, ClusterState
-from odradek.local.launch import StartOptions, launch, make_plan, mark_stopped, require_supported_platform
+from odradek.local.launch import (
+    StartOptions,
+    launch,
+    make_plan,
+    mark_stopped,
+    refuse_running,
+    refuse_stopping,
+    require_supported_platform,
+)
 from odradek.local.plan import BROKERS_MAX, Plan
 from odradek.local.processes import STOP_TIMEOUT_S, BrokerNotRunning, BrokerProcess, Lifeline
 from odradek.local.readiness import await_serving
@@ -42,7 +50,8 @@ class LocalCluster:
 
     Args:
         brokers: Number of brokers. Their node ids are 1, 2, ...
-        directory: Directory for configuration, data and logs. None selects a temporary one, which `close` removes.
+        directory: Directory for configuration, data and logs. None selects a temporary one, which `close` removes. No
+            other process may run brokers of the directory.
         host: Address that the brokers listen on.
         port: Port of the first broker; the other brokers have the next ports. 0 selects free ports.
         settings: Properties of all brokers, by Kafka's names.
@@ -93,7 +102,8 @@ class LocalCluster:
         """Start one broker, or all that do not run, and wait until a transaction can commit.
 
         A broker becomes ready only while a majority of the voters runs. If a majority is down, start all brokers with
-        one call. Raise BrokerFailed if a broker does not start; the message has the reason.
+        one call. Raise BrokerFailed if a broker does not start, or if brokers of the directory run that another process
+        has started; the message has the reason.
         """
         requested = self.node_ids if node_id is None else [node_id]
         try:
@@ -109,6 +119,7 @@ class LocalCluster:
             if self._lifeline is None:
                 self._lifeline = Lifeline()
             if self._plan is None:
+                until_ready.enter_context(self.directory.exclusive_start())
                 until_ready.enter_context(self._make_plan())
             state = self.directory.read_state()
             assert state is not None
@@ -125,6 +136,9 @@ class LocalCluster:
 
     def _make_plan(self) -> ReservedPorts:
         last = self.directory.read_state()
+        if last is not None:
+            refuse_running(self.directory, last)
+            refuse_stopping(self.directory, last, last.plan.node_ids)
         self._plan, reserved = make_plan(self.directory, last, self._options)
         self.directory.write_state(ClusterState(self._plan, formed=last.formed if last else []))
         return reserved

@@ -12,6 +12,7 @@ import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakSet
 
 from odradek import run_module
 from odradek.private_files import make_private_directory, open_private
@@ -118,15 +119,39 @@ def still_runs(node_id: int, identity: ProcessId) -> str:
     )
 
 
+_lifelines: WeakSet[Lifeline] = WeakSet()
+
+
 class Lifeline:
-    """A pipe with this process as its only writer. Its readers see the end of the pipe when this process terminates."""
+    """A pipe with this process as its only writer. Its readers see the end of the pipe when this process terminates.
+
+    A child by `os.fork`, as `multiprocessing` creates, closes its copy of the writing end: otherwise a child that
+    outlives this process would keep the brokers alive.
+    """
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()
+        self._owner = os.getpid()
+        _lifelines.add(self)
 
     def close(self) -> None:
+        """Close both ends. In a forked child, do nothing: its copies are closed since the fork."""
+        if os.getpid() == self._owner:
+            _lifelines.discard(self)
+            self._close()
+
+    def _close(self) -> None:
         os.close(self._writer)
         os.close(self.reader)
+
+
+def _close_in_child() -> None:
+    for lifeline in list(_lifelines):
+        lifeline._close()
+    _lifelines.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 @dataclass(frozen=True)

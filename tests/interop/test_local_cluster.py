@@ -281,6 +281,16 @@ def test_local_cluster_refuses_an_invalid_number_of_brokers(tmp_path: Path) -> N
         LocalCluster(brokers=3, directory=tmp_path).start()
 
 
+def test_local_cluster_refuses_a_directory_whose_brokers_run(tmp_path: Path) -> None:
+    with LocalCluster(brokers=1, directory=tmp_path) as cluster:
+        before = cluster.directory.read_state()
+        for attempt in range(2):
+            with pytest.raises(BrokerFailed, match=rf"broker 1 \(pid {cluster.pid(1)}\) runs.*odradek down"):
+                LocalCluster(brokers=1, directory=tmp_path).start(1 if attempt else None)
+        assert cluster.directory.read_state() == before
+        commit(cluster.bootstrap, "t", b"0")
+
+
 @contextmanager
 def detached_again(directory: Path) -> Iterator[str]:
     """Start the brokers of a directory with the ports and settings in it, and stop them."""

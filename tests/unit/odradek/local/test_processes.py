@@ -3,9 +3,11 @@
 import fcntl
 import os
 import resource
+import select
 import subprocess
 import sys
 
+from odradek import run_module
 from odradek.local.processes import has_ended
 
 HIGH_DESCRIPTOR = 1_500
@@ -27,3 +29,40 @@ def test_end_of_a_process_is_detected_with_a_high_descriptor() -> None:
         os.close(descriptor)
         os.close(opened)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+FORKED_PROCESS = """
+import os, subprocess
+from odradek.local.processes import Lifeline
+
+lifeline = Lifeline()
+subprocess.Popen(["cat"], stdin=lifeline.reader)
+if os.fork() == 0:
+    os.close(1)
+    os.read(0, 1)
+    os._exit(0)
+print("forked", flush=True)
+os.read(0, 1)
+"""
+
+
+def test_lifeline_ends_with_its_process_although_a_forked_child_lives() -> None:
+    """`cat` stands for a broker: it ends with its standard input."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORKED_PROCESS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=run_module.environment(),
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"forked\n"
+        process.kill()
+        readable, _, _ = select.select([process.stdout], [], [], 30)
+        assert readable, "cat still runs and keeps its standard output open"
+        assert process.stdout.read() == b""
+    finally:
+        process.stdin.close()  # the forked child ends
+        process.stdout.close()
+        process.wait()

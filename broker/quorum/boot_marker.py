@@ -6,12 +6,10 @@ boot still holds all records that it acknowledged, as after a clean shutdown.
 """
 
 import json
-from typing import Final
 
 from odradek.protocol.special_values import UNKNOWN_BROKER_EPOCH
 from odradek.storage.disk.port import Disk
-
-FILE_NAME: Final = "odradek.boot"
+from odradek.storage.files import names
 
 
 class BootMarker:
@@ -20,7 +18,7 @@ class BootMarker:
     def __init__(self, disk: Disk, log_dir: str, boot_id: str) -> None:
         """`boot_id` changes whenever the machine may have lost written bytes that were not flushed."""
         self._disk = disk
-        self._path = f"{log_dir}/{FILE_NAME}"
+        self._path = f"{log_dir}/{names.BOOT_MARKER}"
         self._boot_id = boot_id
         self._removed = False
         self.recorded = False

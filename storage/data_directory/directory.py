@@ -11,7 +11,7 @@ import structlog
 from odradek.broker_interface import META_PROPERTIES
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.storage.disk.port import LOCK_FILE
-from odradek.storage.files import checkpoint
+from odradek.storage.files import checkpoint, names
 from odradek.storage.files.checkpoint import CorruptCheckpoint, MetaProperties
 
 if TYPE_CHECKING:
@@ -104,6 +104,21 @@ class DataDirectory:
         if cluster_id is not None and meta.cluster_id != cluster_id:
             raise UnusableDirectory(errno.EINVAL, f"belongs to cluster {meta.cluster_id}, not {cluster_id}", path)
         return meta
+
+    def note_loss(self, reason: str) -> None:
+        """Let this run and the next ones count as runs after an unclean shutdown: a log has lost records.
+
+        The call blocks. It is durable when this function returns, so the caller can truncate the log afterwards. Raise
+        OSError if a disk operation fails.
+        """
+        _logger.error(
+            "log has lost records",
+            reason=reason,
+            remedy="unless the machine has failed, check the disk; another replica replaces the lost records",
+        )
+        self.previous_broker_epoch = -1
+        self._disk.remove(self.path_of(names.BOOT_MARKER))
+        self._disk.sync_directory_now(self.path)
 
     def mark_clean_shutdown(self, broker_epoch: int) -> None:
         """Write the clean-shutdown marker. The call blocks. Raise OSError if a disk operation fails."""

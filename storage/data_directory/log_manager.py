@@ -89,6 +89,8 @@ class LogManager:
             options = offsets.open_options(
                 key, now_ms=now_ms, clean=self.directory.clean_start, refuse_loss=key[0] in refuse_loss
             )
+            if key[0] not in FLUSHED_TOPICS:
+                options = replace(options, on_loss=self.directory.note_loss)
             try:
                 self._logs[key] = self._open(path, key, self._read_topic_id(path), config, options)
             except ResourcesExhausted:

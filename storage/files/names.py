@@ -33,6 +33,8 @@ GAPS_MARK = "odradek.gaps"
 """
 TRUNCATION_MARK = "odradek.truncation"
 """Empty file in a partition directory: the log was truncated, and the truncation may not be durable."""
+BOOT_MARKER = "odradek.boot"
+"""File in the data directory: boot id of the machine and broker epoch of the run (decision 0061)."""
 DELETED_DIRECTORY_SUFFIX = "-delete"
 STRAY_DIRECTORY_SUFFIX = "-stray"
 

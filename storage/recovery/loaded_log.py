@@ -9,6 +9,8 @@ from odradek.storage.files.leader_epochs import LeaderEpochs
 from odradek.storage.producers.state import ProducerState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from odradek.protocol.batch import BatchHeader
     from odradek.storage.disk.port import Disk
     from odradek.storage.files.truncation_mark import TruncationMark
@@ -31,6 +33,8 @@ class OpenOptions:
     """True if the previous shutdown wrote the clean-shutdown marker."""
     durable_end: int = 0
     """All records below this offset were durable. If one is missing, the disk is damaged."""
+    on_loss: Callable[[str], None] | None = None
+    """Called with a reason before the log is truncated at damage that a killed process does not cause."""
 
 
 @dataclass(slots=True)

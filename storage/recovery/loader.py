@@ -90,6 +90,7 @@ class _Loader:
             self._replay(recovered_from, at_clean_start=False)
             self._recovery.recover_from(recovered_from)
         self._recovery.refuse_loss("the log ends there")
+        self._recovery.note_loss_below_high_watermark()
         if loaded.log_end_offset < loaded.log_start_offset:
             self._reset_to_log_start()
         loaded.log_start_offset = max(loaded.log_start_offset, loaded.segments.first.base_offset)

@@ -14,7 +14,7 @@ import structlog
 
 from odradek.protocol.batch import verify_crc
 from odradek.protocol.errors import Refusal
-from odradek.storage.batches.scan import Scan
+from odradek.storage.batches.scan import Scan, contains_batch
 from odradek.storage.batches.validation import read_marker
 from odradek.storage.files import names
 from odradek.storage.recovery.producer_replay import apply_batch
@@ -51,6 +51,7 @@ class Recovery:
         for segment in loaded.segments.from_offset(base_offset):
             if segment.base_offset != loaded.log_end_offset and not self._gap_allowed(segment):
                 self.refuse_loss(f"the next segment begins at {segment.base_offset}")
+                self._note_loss(f"the log ends at offset {loaded.log_end_offset}, before segment {segment.base_offset}")
                 self._remove_from(segment.base_offset)
                 break
             loaded.producers.end_offset = loaded.log_end_offset = segment.base_offset
@@ -69,6 +70,26 @@ class Recovery:
                 f"the log is damaged at offset {log_end} ({reason}); records up to offset {durable_end} were durable"
             )
             raise OSError(errno.EIO, message, self._directory)
+
+    def note_loss_below_high_watermark(self) -> None:
+        """Report the loss of committed records: the log ends below its checkpointed high watermark."""
+        log_end, high_watermark = self._loaded.log_end_offset, self._options.high_watermark
+        if log_end < high_watermark:
+            self._note_loss(f"the log ends at offset {log_end}; records up to offset {high_watermark} were committed")
+
+    def _note_loss(self, reason: str) -> None:
+        if self._options.on_loss is not None:
+            self._options.on_loss(f"{self._directory}: {reason}")
+
+    def _is_torn_tail(self, segment: Segment, scan: Scan) -> bool:
+        """Return True if the process can have ended during the write of the bytes at `scan.position`.
+
+        Then they are the start of one batch, at the end of the last segment. After a clean shutdown, no batch is
+        incomplete.
+        """
+        if self._options.clean or segment is not self._loaded.segments.active or not scan.incomplete:
+            return False
+        return not contains_batch(segment.file, scan.position, segment.size, self._loaded.log_end_offset)
 
     def _gap_allowed(self, segment: Segment) -> bool:
         """Return True if offsets may be missing before the segment.
@@ -104,6 +125,8 @@ class Recovery:
         intact = scan.position == segment.size
         if not intact:
             self.refuse_loss(f"byte {scan.position} of {segment.path(names.LOG_SUFFIX)}: {scan.defect}")
+            if not self._is_torn_tail(segment, scan):
+                self._note_loss(f"byte {scan.position} of {segment.path(names.LOG_SUFFIX)}: {scan.defect}")
             _logger.warning(
                 "log truncated at the first damaged batch",
                 path=segment.path(names.LOG_SUFFIX),

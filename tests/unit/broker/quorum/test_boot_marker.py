@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.quorum.boot_marker import FILE_NAME, BootMarker
+from odradek.broker.quorum.boot_marker import BootMarker
 from odradek.storage.disk.os_disk import OsDisk
+from odradek.storage.files import names
 
 
 def marker(path: Path, boot: str = "a boot") -> BootMarker:
@@ -33,7 +34,7 @@ def test_broker_epoch_is_unknown_after_removal_of_the_marker(tmp_path: Path) -> 
     "content", [b"", b"{", b"[]", b'{"bootId": "a boot"}', b'{"bootId": "a boot", "brokerEpoch": "x"}', b"\xff"]
 )
 def test_broker_epoch_is_unknown_if_the_marker_is_malformed(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE_NAME).write_bytes(content)
+    (tmp_path / names.BOOT_MARKER).write_bytes(content)
     assert marker(tmp_path).previous_broker_epoch() == -1
 
 

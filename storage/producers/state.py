@@ -460,7 +460,7 @@ class ProducerState:
     def load(self, entries: Iterable[ProducerEntry], end_offset: int, *, now_ms: int) -> None:
         """Replace the state by the entries of a snapshot at `end_offset`.
 
-        Their idle time begins at `now_ms`: a snapshot has no time at which the broker last heard of a producer.
+        Their idle time begins at `now_ms`: a snapshot has no time of the last contact with a producer.
         """
         self.clear(end_offset)
         for entry in entries:

@@ -46,7 +46,7 @@ os.read(0, 1)
 """
 
 
-def test_lifeline_ends_with_its_process_although_a_forked_child_lives() -> None:
+def test_lifeline_ends_with_its_process_although_a_forked_child_runs() -> None:
     """`cat` stands for a broker: it ends with its standard input."""
     process = subprocess.Popen(
         [sys.executable, "-c", FORKED_PROCESS],

@@ -55,7 +55,7 @@ def flip(position: int) -> Callable[[bytearray], None]:
     return damage
 
 
-def cut(end: int) -> Callable[[bytearray], None]:
+def shortened(end: int) -> Callable[[bytearray], None]:
     def damage(content: bytearray) -> None:
         del content[end:]
 
@@ -90,7 +90,7 @@ def test_damaged_log_does_not_count_as_complete(
 
 
 def test_torn_tail_counts_as_complete(disk: FaultyDisk, tmp_path: Path) -> None:
-    manager = damaged(disk, tmp_path, cut(-20), clean=False)
+    manager = damaged(disk, tmp_path, shortened(-20), clean=False)
     log = manager.get("t", 0)
     assert log is not None
     assert log.log_end_offset == BATCHES - 1
@@ -98,13 +98,13 @@ def test_torn_tail_counts_as_complete(disk: FaultyDisk, tmp_path: Path) -> None:
 
 
 def test_log_that_ends_below_its_high_watermark_does_not_count_as_complete(disk: FaultyDisk, tmp_path: Path) -> None:
-    damaged(disk, tmp_path, cut(-20), clean=False, high_watermark=BATCHES)
+    damaged(disk, tmp_path, shortened(-20), clean=False, high_watermark=BATCHES)
     assert not (tmp_path / names.BOOT_MARKER).exists()
 
 
 def test_damage_after_a_clean_shutdown_is_no_clean_start_of_the_broker(disk: FaultyDisk, tmp_path: Path) -> None:
     """The index does not fit the shorter log, so recovery runs."""
-    manager = damaged(disk, tmp_path, cut(500), clean=True)
+    manager = damaged(disk, tmp_path, shortened(500), clean=True)
     assert manager.directory.clean_start
     assert manager.directory.previous_broker_epoch == -1
 

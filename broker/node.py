@@ -24,7 +24,7 @@ from odradek.broker.config.authentication import serves_all_nodes
 from odradek.broker.config.properties import Config
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.contexts import BrokerRequestContext, NodeContext, QuorumRequestContext
-from odradek.broker.dispatch.dispatcher import Dispatcher, Unexpected, log_unexpected
+from odradek.broker.dispatch.dispatcher import Dispatcher
 from odradek.broker.dispatch.large_requests import LargeRequests
 from odradek.broker.dispatch.request_metrics import api_metrics
 from odradek.broker.dispatch.table import API_TABLE, EARLY_TABLE
@@ -34,6 +34,7 @@ from odradek.broker.network.listeners import Acceptor, CannotListenError
 from odradek.broker.network.server_state import ServerState
 from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.process.env import Env
+from odradek.broker.process.unexpected import Unexpected, UnexpectedExceptions, log_unexpected
 from odradek.broker.quorum.failure_detector import CannotBindError, FailureDetector
 from odradek.broker.quorum.peer_addresses import PeerAddresses
 from odradek.broker.quota.byte_budget import ByteBudget
@@ -90,7 +91,7 @@ class Node:
         self.config = config
         self.env = env
         self._on_fatal = on_fatal
-        self._on_unexpected = on_unexpected or log_unexpected
+        self._on_unexpected = UnexpectedExceptions(on_unexpected or log_unexpected)
         self._leader_term = leader_term
         self._secret = secret
         self._fatal: str | None = None
@@ -227,7 +228,7 @@ class Node:
         from odradek.broker.metrics.scrape import server_samples
 
         metrics = self._metrics = MetricsEndpoint(self.tasks)
-        metrics.sources.append(partial(server_samples, shared, self._request_metrics, metrics.lag))
+        metrics.sources.append(partial(server_samples, shared, self._request_metrics, metrics.lag, self._on_unexpected))
         await metrics.open(host, port)
 
     def _load_logs(self) -> None:

@@ -4,7 +4,7 @@ The dispatcher uses the rows of the API table. It contains nothing about sockets
 """
 
 from asyncio import sleep
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from inspect import isawaitable
@@ -16,6 +16,7 @@ from odradek.broker.contexts import BrokerContext, NodeContext, QuorumContext, Q
 from odradek.broker.dispatch.large_requests import IMMEDIATE_CHARGE_BYTES_MAX, LargeRequests
 from odradek.broker.dispatch.request_limits import charge_bytes_max
 from odradek.broker.dispatch.request_metrics import ApiMetrics
+from odradek.broker.process.unexpected import Unexpected
 from odradek.broker.quorum.forwarding import Forwarding
 from odradek.broker.requests.api import AnyApi, Embedded, Ordered, Routing
 from odradek.broker.requests.context import RequestContext
@@ -50,9 +51,6 @@ class Call:
     decoding: SlicedDecoding[Any] | None = None
     """Decoding of a large request, which `Dispatcher.handle` runs."""
 
-
-Unexpected = Callable[[str, BaseException], None]
-"""Receives an exception that is a bug, and where it was raised: the name of an API or of a task."""
 
 Contexts = tuple[NodeContext, QuorumContext] | tuple[NodeContext, QuorumContext, BrokerContext]
 
@@ -346,8 +344,3 @@ def _splitting(call: Call) -> Splitting | None:
     """Return how the request of `call` is split; None if it is handled in one piece."""
     splitting = call.api.splitting(call.context.api_version)
     return splitting if splitting is not None and splitting.is_large(call.request) else None
-
-
-def log_unexpected(where: str, exception: BaseException) -> None:
-    """Log an exception that is a bug: its traceback, and `where` (an API or a task) it was raised."""
-    _logger.error("unexpected exception in a request handler", where=where, exc_info=exception)

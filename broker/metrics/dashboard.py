@@ -24,6 +24,7 @@ PANELS: Final[tuple[tuple[str, str, dict[str, str]], ...]] = (
         {"{{request}}": _QUANTILE.format(by="request", name=f"{_NET}_totaltime_seconds")},
     ),
     ("Event loop lag, maximum", "s", {"{{instance}}": "odradek_event_loop_lag_max_seconds"}),
+    ("Unexpected exceptions", "short", {"{{instance}}": "increase(odradek_unexpected_exceptions_total[$__range])"}),
     ("Bytes in", "Bps", {"{{topic}}": _RATE.format(by="topic", name=f"{_TOPIC}_bytesin_total")}),
     ("Bytes out", "Bps", {"{{topic}}": _RATE.format(by="topic", name=f"{_TOPIC}_bytesout_total")}),
     ("Records in", "cps", {"{{topic}}": _RATE.format(by="topic", name=f"{_TOPIC}_messagesin_total")}),

@@ -51,6 +51,7 @@ _ROWS: Final = (
     Family("odradek_byte_budget_used_bytes", _G, (), "Bytes of requests and responses in memory. queued.max.request.bytes bounds them."),
     Family("odradek_event_loop_lag_seconds", _H, (), "Delay of the event loop, measured ten times a second. It replaces Kafka's RequestHandlerAvgIdlePercent and RequestQueueTimeMs."),
     Family("odradek_event_loop_lag_max_seconds", _G, (), "Maximum delay of the event loop since the last scrape."),
+    Family("odradek_unexpected_exceptions_total", _C, (), "Exceptions that are bugs, of request handlers and of background work. The log has the traceback of each. Background work goes on after a pause."),
     # Topics
     Family("kafka_server_brokertopicmetrics_bytesin_total", _C, _TOPIC, "Bytes of record batches that this broker appended as the leader.", f"{_TOPICS}BytesInPerSec,topic="),
     Family("kafka_server_brokertopicmetrics_messagesin_total", _C, _TOPIC, "Records that this broker appended as the leader.", f"{_TOPICS}MessagesInPerSec,topic="),

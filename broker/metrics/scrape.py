@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from odradek.broker.network.server_state import ServerState
     from odradek.broker.partition.partition import Partition
     from odradek.broker.partition.registry import Partitions
+    from odradek.broker.process.unexpected import UnexpectedExceptions
     from odradek.broker.quorum.failure_detector import FailureDetector
     from odradek.coordinator.group.core import GroupShard
     from odradek.coordinator.group.service import GroupCoordinator
@@ -115,15 +116,19 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
 
 
 async def server_samples(
-    shared: "ServerState[Connection]", metrics: "Mapping[int, ApiMetrics]", lag: "LoopLag"
+    shared: "ServerState[Connection]",
+    metrics: "Mapping[int, ApiMetrics]",
+    lag: "LoopLag",
+    unexpected: "UnexpectedExceptions",
 ) -> AsyncIterator[Sample]:
-    """Yield the samples of requests, connections and the event loop."""
+    """Yield the samples of requests, connections, the event loop and the process."""
     for sample in _requests(metrics):
         yield sample
     yield "kafka_server_socketservermetrics_connection_count", (), len(shared.connections)
     yield "odradek_byte_budget_used_bytes", (), shared.budget.used_bytes
     yield "odradek_event_loop_lag_seconds", (), lag.times
     yield "odradek_event_loop_lag_max_seconds", (), lag.take_max() / US_PER_S
+    yield "odradek_unexpected_exceptions_total", (), unexpected.count
 
 
 async def broker_samples(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.chaos.journal import MergedJournals
 
-TRACEBACK = """2026-01-01T00:00:00Z [error] unexpected exception in a request handler where=Vote
+TRACEBACK = """2026-01-01T00:00:00Z [error] unexpected exception where=Vote
 Traceback (most recent call last):
   File "x.py", line 1, in <module>
 """

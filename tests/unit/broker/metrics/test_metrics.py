@@ -132,6 +132,25 @@ def rows_of(text: str) -> dict[str, float]:
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
 
 
+async def test_unexpected_exception_of_background_work_is_counted(tmp_path: Path) -> None:
+    async def fail() -> None:
+        raise LookupError("a bug")
+
+    unexpected: list[str] = []
+    nodes = NodeCluster(tmp_path, 1, odradek_metrics_listener="127.0.0.1:0")
+    try:
+        await nodes.start()
+        node = nodes.nodes[1]
+        node._on_unexpected._report = lambda where, _exception: unexpected.append(where)
+        with pytest.raises(LookupError):
+            await node.tasks.spawn(fail(), "retention")
+        _, text = await get(node.metrics_port)
+        assert rows_of(text)["odradek_unexpected_exceptions_total"] == 1
+        assert unexpected == ["retention"]
+    finally:
+        await nodes.stop()
+
+
 async def test_scrape_returns_the_requests_records_and_roles_of_a_node(tmp_path: Path) -> None:
     nodes = NodeCluster(tmp_path, 1, odradek_metrics_listener="127.0.0.1:0")
     try:

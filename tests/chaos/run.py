@@ -32,6 +32,7 @@ from tests.chaos.fleet import (
 )
 from tests.chaos.hostile import HostileClient, unexpected_lines
 from tests.chaos.journal import now, read
+from tests.chaos.open_transactions import open_transactions
 from tests.chaos.plan import BURST_SECONDS, Burst, generate
 from tests.chaos.process_guard import ProcessGuard
 from tests.chaos.segment_archive import SegmentArchive
@@ -228,7 +229,7 @@ class Run:
         if self.hostile is not None:
             await asyncio.to_thread(self.hostile.stop)  # its records for the coordinators would end at any time
         internal_topics = [TRANSACTION_STATE, CONSUMER_OFFSETS]
-        self.is_settled = not await self._add_delays(self._wait_until_settled, [*TOPICS.all, *internal_topics])
+        self.is_settled = not await self._add_delays(self._wait_until_ended, [*TOPICS.all, *internal_topics])
         await self._add_delays(self._fetch_offsets)
         await self._add_delays(fleet.stop, readers)
         self.report_progress("final reads")
@@ -295,8 +296,22 @@ class Run:
                 failures.append(f"OffsetFetch of group {group} failed: {failure}")
         return failures
 
+    def _wait_until_ended(self, topics: list[str]) -> list[str]:
+        """Wait until no coordinator has an open transaction, and then as `_wait_until_settled`.
+
+        All clients have stopped, so each open transaction is ended by its coordinator, at its time-out. Return the rest
+        after SETTLE_SECONDS.
+        """
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while (transactions := open_transactions(bootstrap(self.system.ports))) and time.monotonic() < deadline:
+            time.sleep(TICK_SECONDS)
+        return [*transactions, *self._wait_until_settled(topics)]
+
     def _wait_until_settled(self, topics: list[str]) -> list[str]:
-        """Wait until all replicas are in sync and no transaction is open. Return the rest after SETTLE_SECONDS."""
+        """Wait until all replicas are in sync and no partition has an open transaction.
+
+        Return the rest after SETTLE_SECONDS.
+        """
         admin = self._admin()
         deadline = time.monotonic() + SETTLE_SECONDS
         unsettled = ["the cluster has not responded"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from odradek.protocol.batch import HEADER_BYTES, MAGIC, MAGIC_AT, BatchHeader, read_header, verify_crc
+from odradek.protocol.batch import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, MAGIC_AT, BatchHeader, read_header, verify_crc
 from odradek.protocol.errors import Malformed
 
 if TYPE_CHECKING:
@@ -97,3 +98,18 @@ def _is_batch(file: File, begin: int, end: int) -> bool:
     if header.size > min(end - begin, BATCH_BYTES_MAX):
         return False
     return verify_crc(file.read(begin, header.size), 0, header)
+
+
+def is_whole_batch(file: File, start: int, end: int) -> bool:
+    """Return True if the bytes [start, end) of a log file are one batch whose length field is damaged.
+
+    The checksum does not cover the length. It fits all bytes up to `end`, so the batch was written completely.
+    """
+    if not HEADER_BYTES <= end - start <= BATCH_BYTES_MAX:
+        return False
+    content = file.read(start, end - start)
+    try:
+        header = read_header(content)
+    except Malformed:
+        return False
+    return verify_crc(content, 0, replace(header, batch_length=end - start - LENGTH_OVERHEAD))

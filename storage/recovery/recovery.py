@@ -14,7 +14,7 @@ import structlog
 
 from odradek.protocol.batch import verify_crc
 from odradek.protocol.errors import Refusal
-from odradek.storage.batches.scan import Scan, contains_batch
+from odradek.storage.batches.scan import Scan, contains_batch, is_whole_batch
 from odradek.storage.batches.validation import read_marker
 from odradek.storage.files import names
 from odradek.storage.recovery.producer_replay import apply_batch
@@ -89,7 +89,10 @@ class Recovery:
         """
         if self._options.clean or segment is not self._loaded.segments.active or not scan.incomplete:
             return False
-        return not contains_batch(segment.file, scan.position, segment.size, self._loaded.log_end_offset)
+        start, end = scan.position, segment.size
+        if is_whole_batch(segment.file, start, end):
+            return False
+        return not contains_batch(segment.file, start, end, self._loaded.log_end_offset)
 
     def _gap_allowed(self, segment: Segment) -> bool:
         """Return True if offsets may be missing before the segment.

@@ -62,6 +62,12 @@ def shortened(end: int) -> Callable[[bytearray], None]:
     return damage
 
 
+def lengthen_last(content: bytearray) -> None:
+    """Flip a bit in the length of the last batch, so that it seems to end after the file."""
+    last = len(content) - len(content) // BATCHES  # all batches have the same size
+    content[last + 9] ^= 0x01
+
+
 def damaged(disk: FaultyDisk, root: Path, damage: Callable[[bytearray], None], **run: bool | int) -> LogManager:
     path = written(disk, root, **run)  # type: ignore[arg-type]
     content = bytearray(path.read_bytes())
@@ -77,6 +83,7 @@ def damaged(disk: FaultyDisk, root: Path, damage: Callable[[bytearray], None], *
         (flip(9), "the length of the first batch, which then exceeds the file"),
         (flip(-1), "the last batch, which is complete"),
         (flip(16), "the magic of the first batch"),
+        (lengthen_last, "the length of the last batch, which is complete"),
     ],
 )
 def test_damaged_log_does_not_count_as_complete(

@@ -70,6 +70,10 @@ BANNED_PATTERNS: Final = tuple(
     (re.compile(rf"(?<![\w`./-])(?:{pattern})(?![\w`/-])", re.IGNORECASE), instead)
     for pattern, instead in BANNED.items()
 )
+ANY_BANNED: Final = re.compile(
+    rf"(?<![\w`./-])(?:{'|'.join(f'(?:{pattern})' for pattern in BANNED)})(?![\w`/-])", re.IGNORECASE
+)
+"""Matches if one of BANNED_PATTERNS does. One search of each text instead of one per pattern."""
 BANNED_OPENINGS: Final = frozenset(
     [
         "who",
@@ -220,15 +224,19 @@ def sentences(text: str) -> Iterator[str]:
 # ---- texts of a Python file -----------------------------------------------------------------------------------------
 
 
-def texts_of_python(source: str) -> Iterator[Text]:
-    tree = ast.parse(source)
+def nodes_of(source: str) -> Sequence[ast.AST]:
+    return list(ast.walk(ast.parse(source)))
+
+
+def texts_of_python(source: str, nodes: Sequence[ast.AST]) -> Iterator[Text]:
+    """Texts of a Python file; `nodes` are all nodes of its tree."""
     yield from _comments(source)
-    docstrings = {id(node): node for node in _docstring_nodes(tree)}
+    docstrings = {id(node): node for node in _docstring_nodes(nodes)}
     for constant in docstrings.values():
         yield Text("docstring", constant.lineno, str(constant.value))
-    events, errors = _events_and_errors(tree)
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    for node in ast.walk(tree):
+    events, errors = _events_and_errors(nodes)
+    inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes:
         if id(node) in docstrings or id(node) in inside:
             continue
         text = _literal(node)
@@ -261,9 +269,9 @@ def _comments(source: str) -> Iterator[Text]:
         yield Text("comment", start, " ".join(parts))
 
 
-def _docstring_nodes(tree: ast.Module) -> Iterator[ast.Constant]:
+def _docstring_nodes(nodes: Sequence[ast.AST]) -> Iterator[ast.Constant]:
     """Docstrings of modules, classes and functions, and the strings behind assignments that document them."""
-    for node in ast.walk(tree):
+    for node in nodes:
         body = getattr(node, "body", None)
         if not isinstance(body, list):
             continue
@@ -276,10 +284,10 @@ def _docstring_nodes(tree: ast.Module) -> Iterator[ast.Constant]:
                 yield statement.value
 
 
-def _events_and_errors(tree: ast.Module) -> tuple[set[int], set[int]]:
+def _events_and_errors(nodes: Sequence[ast.AST]) -> tuple[set[int], set[int]]:
     events: set[int] = set()
     errors: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOG_METHODS:
             events.update(id(argument) for argument in node.args[:1])
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
@@ -295,9 +303,9 @@ def _literal(node: ast.AST) -> str | None:
     return None
 
 
-def identifiers(source: str) -> Iterator[tuple[int, str]]:
+def identifiers(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
     """Names that a file defines: classes, functions, arguments, attributes and variables."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.lineno, node.name
         elif isinstance(node, ast.arg):
@@ -313,6 +321,8 @@ def identifiers(source: str) -> Iterator[tuple[int, str]]:
 
 def banned_words(text: str) -> Iterator[str]:
     plain = ALLOWED_PHRASES.sub(" ", text)
+    if not ANY_BANNED.search(plain):
+        return
     for pattern, instead in BANNED_PATTERNS:
         found = pattern.search(plain)
         if found:
@@ -336,10 +346,11 @@ def findings_of_text(text: Text) -> Iterator[str]:
 
 
 def findings_of_python(path: str, source: str) -> Iterator[Finding]:
-    for text in texts_of_python(source):
+    nodes = nodes_of(source)
+    for text in texts_of_python(source, nodes):
         for what in findings_of_text(text):
             yield Finding(path, text.line, what)
-    for line, name in identifiers(source):
+    for line, name in identifiers(nodes):
         parts = {part.lower() for part in WORD_PARTS.findall(name)}
         for word in sorted(parts & BANNED_IDENTIFIERS):
             yield Finding(path, line, f"identifier {name}: '{word}' is not a term of the glossary")

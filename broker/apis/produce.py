@@ -2,6 +2,8 @@
 
 Behavior:
 * Each partition has one batch, which is checked and appended unchanged. An invalid batch fails its partition only.
+* If a request names a partition more than once, its last batch counts, and the response has one result for it. Kafka
+  does the same. It also appends the last valid batch if another one has an invalid format, and responds with the error.
 * Stage one, in the order of the connection's requests: checks, verification of the transaction, append. Stage two: the
   wait for the acknowledgment.
 * acks=all (-1) waits for the high watermark. acks=1 waits for the leader: for its append, or for its flush if
@@ -44,7 +46,12 @@ from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.internal_appends import check_client_append
 from odradek.broker.coordinators.txn_verification import Outcome, TransactionalBatch, produce_terms
 from odradek.broker.fetch.leader_hint import leader_hint
-from odradek.broker.fetch.produce_checks import is_transactional, producer_of, single_batch
+from odradek.broker.fetch.produce_checks import (
+    is_transactional,
+    keep_last_batches,
+    producer_of,
+    single_batch,
+)
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.waiters import CommitCallback, CommitWait
 from odradek.broker.requests.api import Api, Ordered, split_by
@@ -135,6 +142,10 @@ def handle(context: BrokerRequestContext, request: ProduceRequest) -> Result:
     transactional = any(is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data)
     if transactional and not _may_transact(context, request.transactional_id):
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    topics = request.topic_data
+    if len(topics) > 1 or (topics and len(topics[0].partition_data) > 1):
+        for _ in keep_last_batches(request):
+            pass
     produce = _Produce(context, request.acks, request.timeout_ms, ProduceResponse(), [])
     for topic in request.topic_data:
         _check_topic(produce, topic)
@@ -411,5 +422,6 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     splitting=split_by(("topic_data", "partition_data"), ("responses", "partition_responses")),
+    combine=keep_last_batches,
     acl="WRITE on each topic; WRITE on the transactional id for transactional batches",
 )

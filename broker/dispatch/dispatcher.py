@@ -199,6 +199,9 @@ class Dispatcher:
     async def _in_parts(self, call: Call, splitting: Splitting, work: LargeWork) -> Any:
         """Handle a large request in parts, and return the joined response. An exception concerns only its part."""
         call.context.encode_in_slices = True
+        if call.api.combine is not None:
+            for _ in call.api.combine(call.request):
+                await work.turn()
         joined = JoinedResponse(splitting, call.api.response)
         for part, shared in splitting.parts(call.request):
             await work.turn()

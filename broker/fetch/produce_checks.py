@@ -1,10 +1,17 @@
-"""Check the records of a Produce request: exactly one batch, in a format that the version of Produce permits."""
+"""Check the records of a Produce request: exactly one batch, in a format that the version of Produce permits.
 
+A request that names a partition more than once keeps one batch for it.
+"""
+
+from collections.abc import Iterator
 from typing import Final
+from uuid import UUID
 
+from odradek.broker.requests.splitting import ELEMENTS_PER_PART
 from odradek.protocol.batch import HEADER_BYTES, read_header
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.schema import Buffer
 
 MAGIC_POSITION: Final = 16
@@ -85,3 +92,31 @@ def producer_of(records: Buffer) -> tuple[int, int, int]:
     except Malformed as error:
         raise Refusal(ErrorCode.CORRUPT_MESSAGE) from error
     return header.producer_id, header.producer_epoch, header.base_sequence
+
+
+def keep_last_batches(request: ProduceRequest) -> Iterator[None]:
+    """Leave one batch per partition in `request`: the last one, at the position of the first one.
+
+    Entries of one topic become one entry. Yield after each ELEMENTS_PER_PART elements.
+    """
+    topics: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
+    entries: list[TopicProduceData] = []
+    count = 0
+    for topic in request.topic_data:
+        key = (topic.name, topic.topic_id)
+        batches = topics.get(key)
+        if batches is None:
+            batches = topics[key] = {}
+            entries.append(topic)
+        for data in topic.partition_data:
+            batches[data.index] = data
+            count += 1
+            if count >= ELEMENTS_PER_PART:
+                count = 0
+                yield
+        count += 1
+    for count, (topic, batches) in enumerate(zip(entries, topics.values(), strict=True), 1):
+        topic.partition_data = list(batches.values())
+        if not count % ELEMENTS_PER_PART:
+            yield
+    request.topic_data = entries

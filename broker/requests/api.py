@@ -15,7 +15,7 @@ A handler may raise `Refusal` before it has changed any state. The dispatcher th
 after `error_map` has translated the error code for the version of the request.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Generic, TypeVar
@@ -121,6 +121,11 @@ class Api(Generic[C, Q, R]):
     parts_charge_bytes_min: int = ELEMENT_CHARGE_BYTES_MIN * ELEMENTS_PER_PART
     """Minimum charge of a request that can have more than one part. Smaller requests, such as nearly all Produce
     requests, are not examined.
+    """
+    combine: Callable[[Q], Iterator[None]] | None = None
+    """Combine elements of a large request that name the same thing, before the request is split.
+
+    The generator changes the request. It yields when the event loop has to run other work.
     """
     acl: str = ""
     gaps: tuple[str, ...] = ()

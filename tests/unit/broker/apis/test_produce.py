@@ -111,14 +111,14 @@ async def test_each_invalid_partition_is_refused_with_its_own_error(tmp_path: Pa
         ("t", 6, batch(b"x", producer_id=3, epoch=0, sequence=-1), E.INVALID_RECORD),
         ("t", 7, build_batch([(None, b"late", NOW_MS + 7_200_000, ())]), E.INVALID_TIMESTAMP),
         ("t", 8, good, E.UNKNOWN_TOPIC_OR_PARTITION),
+        ("t", 9, good, E.UNKNOWN_TOPIC_OR_PARTITION),
         ("nothing", 0, good, E.UNKNOWN_TOPIC_OR_PARTITION),
-        ("t", 0, good, E.NONE),
     ]
     produce_request = request(*((topic, index, data) for topic, index, data, _ in rows), transactional_id="id")
     response = await send(rig, produce_request)
     assert errors(response) == [error for *_, error in rows]
-    assert [partition.base_offset for partition in partition_responses(response)] == [0, *[-1] * 9, 1]
-    assert [rig.partition("t", index).log.log_end_offset for index in range(8)] == [2, 0, 0, 0, 0, 0, 0, 0]
+    assert [partition.base_offset for partition in partition_responses(response)] == [0, *[-1] * 10]
+    assert [rig.partition("t", index).log.log_end_offset for index in range(8)] == [1, 0, 0, 0, 0, 0, 0, 0]
     assert partition_responses(response)[7].error_message is not None
     assert partition_responses(response)[7].log_start_offset == 0
     assert partition_responses(response)[4].log_start_offset == -1
@@ -240,7 +240,7 @@ async def test_duplicate_batch_gets_the_first_offset_and_is_not_written_again(tm
     gap = await send(rig, request(("t", 0, batch(b"x", producer_id=7, epoch=0, sequence=9))))
     assert errors(gap) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
     stale = batch(b"x", producer_id=7, epoch=1, sequence=0), batch(b"y", producer_id=7, epoch=0, sequence=3)
-    assert errors(await send(rig, request(*(("t", 0, data) for data in stale)))) == [E.NONE, E.INVALID_PRODUCER_EPOCH]
+    assert [errors(await send(rig, request(("t", 0, data)))) for data in stale] == [[E.NONE], [E.INVALID_PRODUCER_EPOCH]]
 
 
 async def test_produce_by_topic_id_from_v13(tmp_path: Path) -> None:
@@ -415,3 +415,23 @@ async def test_log_append_time_is_in_the_response(tmp_path: Path) -> None:
     rig = Rig(tmp_path, config=replace(LogConfig(), message_timestamp_type="LogAppendTime"))
     rig.topic("t")
     assert partition_responses(await send(rig, request(("t", 0, batch()))))[0].log_append_time_ms == NOW_MS
+
+
+async def test_partition_named_twice_gets_its_last_batch_and_one_result(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t", 2)
+    first, last, other = batch(b"a"), batch(b"b", b"c"), batch(b"d")
+    response = await send(rig, request(("t", 0, first), ("t", 1, other), ("t", 0, last)))
+    assert [(topic.name, [each.index for each in topic.partition_responses]) for topic in response.responses] == [
+        ("t", [0, 1])
+    ]
+    assert errors(response) == [E.NONE, E.NONE]
+    assert [data[21:] for data in stored(rig, 0)] == [last[21:]]
+    assert [data[21:] for data in stored(rig, 1)] == [other[21:]]
+
+
+async def test_invalid_last_batch_refuses_the_partition(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    assert errors(await send(rig, request(("t", 0, batch(b"a")), ("t", 0, None)))) == [E.INVALID_RECORD]
+    assert stored(rig) == []

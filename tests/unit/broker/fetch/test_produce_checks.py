@@ -1,9 +1,11 @@
 import pytest
 
-from odradek.broker.fetch.produce_checks import is_transactional, producer_of, single_batch
+from odradek.broker.fetch.produce_checks import is_transactional, keep_last_batches, producer_of, single_batch
+from odradek.broker.requests.splitting import ELEMENTS_PER_PART
 from odradek.protocol.batch import build_batch
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 RECORDS = [(b"k", b"v", 1_700_000_000_000, ())]
 BATCH = build_batch(RECORDS, producer_id=7, producer_epoch=3, base_sequence=11, transactional=True)
@@ -69,3 +71,17 @@ def test_producer_of_reads_the_batch_header() -> None:
     with pytest.raises(Refusal) as caught:
         producer_of(with_byte(BATCH, 16, 1))
     assert caught.value.error is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("topics", [1, 3 * ELEMENTS_PER_PART])
+def test_last_batches_of_a_large_request_are_found_in_slices(topics: int) -> None:
+    """A request in parts could otherwise append both batches: they can be in different parts."""
+    count = 3 * ELEMENTS_PER_PART
+    rows = [(f"t-{number % topics}", number, bytes([turn])) for turn in range(2) for number in range(count)]
+    request = ProduceRequest(
+        topic_data=[TopicProduceData(name, partition_data=[PartitionProduceData(i, data)]) for name, i, data in rows]
+    )
+    turns = sum(1 for _ in keep_last_batches(request))
+    assert turns >= 2 * count // ELEMENTS_PER_PART
+    assert len(request.topic_data) == topics
+    assert [data.records for topic in request.topic_data for data in topic.partition_data] == [b"\x01"] * count

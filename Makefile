@@ -96,6 +96,10 @@ bench: setup ## Benchmark against Apache Kafka on this machine, in alternating r
 floods: setup ## Memory of a broker after floods of joins, producer ids, offsets and sessions
 	@$(BIN)/python -m benchmarks.floods $(ARGS)
 
+.PHONY: growth
+growth: setup ## Three brokers with 1,000 to 10,000 partitions: latency, callbacks, stop, start, gaps; ARGS='1000 --kafka'
+	@$(BIN)/python -m benchmarks.growth $(ARGS)
+
 .PHONY: dist
 dist: setup ## Build sdist and wheel, check them, and use the wheel in a new environment
 	@$(BIN)/python -m tests.dist

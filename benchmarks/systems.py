@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol, Self
 
 from odradek import LocalCluster
+from odradek.local.processes import STOP_TIMEOUT_S
 from tests.support.kafka_broker import KafkaBroker, Usage, process_usage
 from tests.support.kafka_cluster import KafkaCluster
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
 BROKERS = 3
@@ -38,6 +42,12 @@ class ClusterSystem(System, Protocol):
     def kill(self, node_id: int) -> None: ...
 
     def start_node(self, node_id: int) -> None: ...
+
+    def stop_brokers(self) -> None:
+        """Stop all brokers in parallel with a controlled shutdown. The data stays."""
+
+    def kill_brokers(self) -> None:
+        """Kill all brokers with SIGKILL. The data stays."""
 
 
 class Kafka:
@@ -70,8 +80,9 @@ class Odradek:
 
     name = "Odradek"
 
-    def __init__(self, brokers: int = 1) -> None:
-        self._cluster = LocalCluster(brokers)
+    def __init__(self, brokers: int = 1, stop_timeout_s: float = STOP_TIMEOUT_S) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="odradek-bench-")
+        self._cluster = LocalCluster(brokers, directory=self._directory.name, stop_timeout_s=stop_timeout_s)
 
     @property
     def bootstrap(self) -> str:
@@ -85,6 +96,7 @@ class Odradek:
 
     def stop(self) -> None:
         self._cluster.close()
+        self._directory.cleanup()
 
     def usage(self) -> Usage:
         running = [node_id for node_id in self._cluster.node_ids if self._cluster.is_running(node_id)]
@@ -96,6 +108,12 @@ class Odradek:
 
     def start_node(self, node_id: int) -> None:
         self._cluster.start(node_id)
+
+    def stop_brokers(self) -> None:
+        in_parallel(self._cluster.stop, self._cluster.node_ids)
+
+    def kill_brokers(self) -> None:
+        in_parallel(self._cluster.kill, self._cluster.node_ids)
 
 
 class KafkaThree:
@@ -127,6 +145,18 @@ class KafkaThree:
 
     def start_node(self, node_id: int) -> None:
         self._cluster.start_node(node_id)
+
+    def stop_brokers(self) -> None:
+        in_parallel(self._cluster.stop, self._cluster.brokers)
+
+    def kill_brokers(self) -> None:
+        in_parallel(self._cluster.kill, self._cluster.brokers)
+
+
+def in_parallel(act: Callable[[int], object], node_ids: Iterable[int]) -> None:
+    """Call `act` for all brokers at the same time: a controlled shutdown needs a majority of the voters."""
+    with ThreadPoolExecutor(BROKERS) as pool:
+        list(pool.map(act, node_ids))
 
 
 class Running:

@@ -1,0 +1,202 @@
+"""``make growth``: measure three brokers with more and more partitions.
+
+Each number of partitions has a new cluster with replication factor 3. The figures are:
+
+* The latency of another client while the partitions are created, and while each of them receives its first record.
+* The longest callback of a broker, in CPU time.
+* The duration of a clean stop, and the time to the first acknowledgment after the next start.
+* The same after kill -9 of all brokers, and the gap in the acknowledgments after kill -9 of one.
+* The balance of leaders.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from benchmarks.failover import METADATA_SECONDS, await_in_sync, kill_leader
+from benchmarks.measured_broker import VARIABLE, Callback, read_callbacks
+from benchmarks.pulse import PulseProducer, Pulses, foreign_load, pulsing
+from benchmarks.systems import BROKERS, ClusterSystem, KafkaThree, Odradek, Running
+from benchmarks.workloads import CLIENT_TIMEOUT_S, create_topic
+from odradek import run_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SIZES = (1_000, 5_000, 10_000)
+TOPIC_PARTITIONS = 1_000
+"""Partitions per topic that one CreateTopics request creates."""
+PULSE_TOPIC = "pulse"
+BASELINE_S = 5.0
+AFTER_S = 3.0
+"""Seconds for which pulses continue after the response to the creation: brokers then still start replication."""
+STOP_TIMEOUT_S = 180.0
+CALLBACKS_SHOWN = 5
+MEASURED_BROKER = Path(__file__).resolve().parent / "measured_broker.py"
+
+Figures = dict[str, float]
+
+
+class Run:
+    """Measurements of one system with one number of partitions."""
+
+    def __init__(self, system: ClusterSystem, partitions: int, callbacks: Path) -> None:
+        self._system = system
+        self._partitions = partitions
+        self._callbacks = callbacks
+        self.figures: Figures = {}
+        self.longest: dict[str, list[Callback]] = {}
+
+    def measure(self) -> None:
+        self._system.start()
+        create_topic(self._system.bootstrap, PULSE_TOPIC, 1, replicas=BROKERS)
+        self._producer = PulseProducer(self._system.bootstrap, PULSE_TOPIC)
+        self._producer.send_one()
+        with foreign_load(BROKERS), pulsing(self._producer) as pulses:
+            time.sleep(BASELINE_S)
+        self._note_pulses("foreign load", pulses)
+        self._phase("create", self._create)
+        await_in_sync(self._system.bootstrap)
+        self._phase("first records", self._fill)
+        self._note_leaders("created")
+        self._restart("clean stop", self._system.stop_brokers)
+        self._restart("kill -9 of all", self._system.kill_brokers)
+        with self._recording("kill -9 of one"):
+            self.figures["kill -9 of one: gap s"] = kill_leader(self._system, PULSE_TOPIC).gap_s
+        self._note_leaders("kill -9 of one")
+
+    def _phase(self, name: str, work: Callable[[], None]) -> None:
+        with self._recording(name), pulsing(self._producer) as pulses:
+            began, used = time.perf_counter(), self._system.usage().cpu_seconds
+            work()
+            self.figures[f"{name}: s"] = time.perf_counter() - began
+            time.sleep(AFTER_S)
+            self.figures[f"{name}: CPU s"] = self._system.usage().cpu_seconds - used
+        self._note_pulses(name, pulses)
+
+    def _create(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self._system.bootstrap, "log_level": 0})
+        topics = [
+            NewTopic(f"growth-{first}", min(TOPIC_PARTITIONS, self._partitions - first), BROKERS)
+            for first in range(0, self._partitions, TOPIC_PARTITIONS)
+        ]
+        for future in admin.create_topics(topics, request_timeout=CLIENT_TIMEOUT_S).values():
+            future.result(CLIENT_TIMEOUT_S)
+
+    def _fill(self) -> None:
+        """Send one record to each partition."""
+        producer = Producer({"bootstrap.servers": self._system.bootstrap, "acks": "all", "log_level": 0})
+        for partition in range(self._partitions):
+            first = partition - partition % TOPIC_PARTITIONS
+            producer.produce(f"growth-{first}", b"x", partition=partition - first)
+        if producer.flush(CLIENT_TIMEOUT_S):
+            raise RuntimeError(f"not all first records were acknowledged in {CLIENT_TIMEOUT_S:.0f} s")
+
+    def _restart(self, name: str, end: Callable[[], None]) -> None:
+        """End all brokers, start them, and measure until a record is acknowledged."""
+        with self._recording(name):
+            began = time.perf_counter()
+            end()
+            self.figures[f"{name}: s"] = time.perf_counter() - began
+        began = time.perf_counter()
+        starting = threading.Thread(target=self._system.start)
+        starting.start()
+        self._producer.send_one()
+        self.figures[f"{name}: first acknowledgment s"] = time.perf_counter() - began
+        starting.join()
+        self.figures[f"{name}: CPU s of the start"] = self._system.usage().cpu_seconds
+        self._note_leaders(name)
+        await_in_sync(self._system.bootstrap)
+
+    @contextmanager
+    def _recording(self, name: str) -> Iterator[None]:
+        """Note the longest callbacks of the brokers that run at the begin of the block. A start is not measured."""
+        since, files = time.monotonic(), list(self._callbacks.iterdir())
+        yield
+        longest = read_callbacks(files, since)
+        self.longest[name] = longest[:CALLBACKS_SHOWN]
+        if longest:
+            self.figures[f"{name}: longest callback ms"] = longest[0].cpu_ms
+
+    def _note_pulses(self, name: str, pulses: Pulses) -> None:
+        self.figures[f"{name}: worst pulse ms"] = pulses.worst_ms
+        self.figures[f"{name}: p50 pulse ms"] = pulses.p50_ms
+        if (baseline := self.figures.get("foreign load: worst pulse ms")) and name != "foreign load":
+            self.figures[f"{name}: worst pulse / foreign load"] = pulses.worst_ms / baseline
+
+    def _note_leaders(self, name: str) -> None:
+        """Note the leaders of the most loaded broker, relative to an equal share."""
+        admin = AdminClient({"bootstrap.servers": self._system.bootstrap, "log_level": 0})
+        topics = admin.list_topics(timeout=METADATA_SECONDS).topics.values()
+        leaders = Counter(partition.leader for topic in topics for partition in topic.partitions.values())
+        self.figures[f"{name}: most leaders / equal share"] = max(leaders.values()) * BROKERS / leaders.total()
+
+
+def run(system: type[ClusterSystem], partitions: int) -> Run:
+    """Measure a new cluster."""
+    with tempfile.TemporaryDirectory(prefix="odradek-growth-") as callbacks:
+        os.environ[VARIABLE] = callbacks
+        cluster = Odradek(BROKERS, STOP_TIMEOUT_S) if system is Odradek else system()
+        measured = Run(cluster, partitions, Path(callbacks))
+        with Running(cluster):
+            measured.measure()
+        return measured
+
+
+def measured_command(module: str, *arguments: str) -> list[str]:
+    """Return the command line of a broker whose callbacks are measured (`odradek.run_module.command`)."""
+    return [sys.executable, "-P", str(MEASURED_BROKER), module, *arguments]
+
+
+def table(runs: dict[str, Figures]) -> str:
+    """Render one row per figure, one column per run."""
+    names = list(dict.fromkeys(name for figures in runs.values() for name in figures))
+    lines = ["| figure | " + " | ".join(runs) + " |", "|---" * (len(runs) + 1) + "|"]
+    for name in names:
+        values = [f"{figures[name]:.2f}" if name in figures else "" for figures in runs.values()]
+        lines.append(f"| {name} | " + " | ".join(values) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="make growth", description=__doc__, epilog="Example: make growth ARGS='1000 10000 --kafka'"
+    )
+    parser.add_argument("sizes", nargs="*", type=int, default=SIZES, help="numbers of partitions (1000 5000 10000)")
+    parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka, too")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    options = parser.parse_args()
+    run_module.command = measured_command
+    systems: list[type[ClusterSystem]] = [Odradek, KafkaThree] if options.kafka else [Odradek]
+    runs: dict[str, Figures] = {}
+    for size in options.sizes:
+        for system in systems:
+            name = f"{system.name} {size:,}"
+            print(f"{name} ...", file=sys.stderr)
+            measured = run(system, size)
+            runs[name] = measured.figures
+            for phase, longest in measured.longest.items():
+                print(f"{name}, {phase}:", file=sys.stderr)
+                print(*(f"  {one.cpu_ms:7.1f} ms {one.name}" for one in longest), sep="\n", file=sys.stderr)
+    print(table(runs))
+    if options.json:
+        options.json.write_text(json.dumps(runs, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""Measurement of long callbacks, and the table of `make growth`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import TYPE_CHECKING
+
+from benchmarks.growth import table
+from benchmarks.measured_broker import RECORD_NS, VARIABLE, MeasuredLoop, read_callbacks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def work() -> None:
+    """Use more CPU time than RECORD_NS."""
+    end_ns = time.thread_time_ns() + RECORD_NS
+    while time.thread_time_ns() <= end_ns:
+        pass
+
+
+class Busy(asyncio.DatagramProtocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        work()
+        transport.close()
+
+
+async def busy() -> None:
+    work()
+    await asyncio.sleep(0)
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    loop.call_soon(work)
+    loop.call_later(0, done.set_result, None)
+    await done
+    await loop.create_datagram_endpoint(Busy, local_addr=("127.0.0.1", 0))
+
+
+def test_long_callbacks_are_recorded_with_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+        runner.run(busy())
+    assert [file.name for file in tmp_path.iterdir()] == [str(os.getpid())]
+    found = read_callbacks(tmp_path.iterdir(), 0)
+    names = {one.name.partition(":")[0] for one in found}
+    assert {"busy", "work", "Busy.connection_made"} <= names
+    assert all(one.cpu_ms >= RECORD_NS / 1_000_000 for one in found)
+    assert not read_callbacks(tmp_path.iterdir(), time.monotonic())
+
+
+def test_the_table_has_a_column_per_run_and_a_row_per_figure() -> None:
+    rows = table({"Odradek 1,000": {"gap s": 1.0}, "Odradek 5,000": {"gap s": 2.0, "stop s": 3.0}}).splitlines()
+    assert rows[0] == "| figure | Odradek 1,000 | Odradek 5,000 |"
+    assert rows[2:] == ["| gap s | 1.00 | 2.00 |", "| stop s |  | 3.00 |"]

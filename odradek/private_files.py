@@ -37,20 +37,21 @@ def _create_private(path: str, flags: int) -> int:
 def restrict(path: str) -> int:
     """Remove the permissions of other users from a directory and its content. Return the number of changed entries.
 
-    The content of a directory is restricted before the directory. So a restricted directory has restricted content, and
-    is not searched. Entries of other users and symbolic links stay unchanged, and directories with the sticky bit,
-    which users share.
+    The content of a directory is restricted before the directory. So a restricted directory below `path` has restricted
+    content, and is not searched. `path` itself is always searched, because an operator can have restricted it alone.
+    Entries of other users and symbolic links stay unchanged, and directories with the sticky bit, which users share.
     """
-    return _restrict(Path(path).resolve())
+    return _restrict(Path(path).resolve(), search=True)
 
 
-def _restrict(path: Path) -> int:
+def _restrict(path: Path, *, search: bool = False) -> int:
     try:
         status = path.lstat()
-        if stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX or not status.st_mode & OTHERS_BITS:
+        is_open = bool(status.st_mode & OTHERS_BITS)
+        if stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX or not (is_open or search):
             return 0
         changed = sum(_restrict(entry) for entry in path.iterdir()) if stat.S_ISDIR(status.st_mode) else 0
-        if status.st_uid == os.geteuid():
+        if is_open and status.st_uid == os.geteuid():
             path.chmod(stat.S_IMODE(status.st_mode) & ~OTHERS_BITS)
             changed += 1
     except (FileNotFoundError, PermissionError):

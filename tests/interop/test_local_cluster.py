@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import tarfile
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +14,7 @@ from odradek import BrokerFailed, LocalCluster
 from odradek.local.directory import ClusterDirectory
 from odradek.local.launch import metrics_port
 from odradek.local.processes import ProcessId
+from tests.support import earlier_cluster
 from tests.support.command_line import ODRADEK, TIMEOUT_S, odradek, without_progress
 from tests.support.local_clusters import (
     await_ended,
@@ -30,11 +29,11 @@ from tests.support.ports import free_port, one_taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.interop
 
 BROKERS = 3
-EARLIER_DIRECTORY = Path(__file__).parent / "data" / "cluster-with-single-listener.tar.gz"
 
 
 def test_up_starts_three_brokers_and_reuses_data_and_ports(tmp_path: Path) -> None:
@@ -303,12 +302,8 @@ def detached_again(directory: Path) -> Iterator[str]:
 
 
 def of_earlier_version(directory: Path, ports: list[int]) -> None:
-    """Unpack the stored directory of a version with one listener per broker, with these client ports.
-
-    Three brokers wrote it, with the records a and b in a transaction of the topic `kept`, and stopped.
-    """
-    with tarfile.open(EARLIER_DIRECTORY) as stored:
-        stored.extractall(directory, filter="data")
+    """Unpack the stored directory of a version with one listener per broker, with these client ports."""
+    earlier_cluster.unpack(directory)
     state = directory / "cluster.json"
     values = json.loads(state.read_text())
     assert not {"inter_broker", "has_secret"} & values["plan"].keys()
@@ -326,7 +321,7 @@ def test_up_separates_the_listeners_of_an_earlier_directory_and_keeps_ports_and_
         started = odradek("up", "--detach", "--dir", str(tmp_path))
         try:
             assert started.stdout == f"ready {bootstrap}\n", started.stderr
-            commit(bootstrap, "kept", value)
+            commit(bootstrap, earlier_cluster.TOPIC, value)
             state = ClusterDirectory(tmp_path).read_state()
             assert state is not None
             assert sorted(state.plan.inter_broker) == [1, 2, 3]
@@ -336,10 +331,11 @@ def test_up_separates_the_listeners_of_an_earlier_directory_and_keeps_ports_and_
                 assert "listener serves clients and brokers" not in log
                 assert "brokers do not authenticate to each other" not in log
             assert (tmp_path / "cluster.secret").stat().st_mode & 0o777 == 0o600
+            assert [path for path in (tmp_path, *tmp_path.rglob("*")) if path.stat().st_mode & 0o077] == []
         finally:
             odradek("down", "--dir", str(tmp_path))
     with detached_again(tmp_path):
-        assert read(bootstrap, "kept", 4) == [b"a", b"b", b"c", b"d"]
+        earlier_cluster.verify(bootstrap, b"c", b"d")
 
 
 def test_rolling_restart_keeps_the_single_listener_of_an_earlier_version(tmp_path: Path) -> None:

@@ -70,6 +70,18 @@ def test_restriction_follows_no_symbolic_link_in_the_directory(tmp_path: Path) -
     assert stat.S_IMODE(root.stat().st_mode) == 0o700
 
 
+def test_content_of_a_directory_that_is_restricted_alone_is_restricted(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    (root / "t-0").mkdir(parents=True)
+    for path in (root / "meta.properties", root / "t-0" / "log"):
+        path.write_text("records")
+        path.chmod(0o644)
+    (root / "t-0").chmod(0o755)
+    root.chmod(0o700)
+    assert restrict(str(root)) == 3
+    assert modes(root) == {"d700", "-600"}
+
+
 def test_local_cluster_directory_is_for_its_user_only(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path / "cluster")
     plan = Plan("AAAAAAAAAAAAAAAAAAAAAQ", "127.0.0.1", {1: 9092})

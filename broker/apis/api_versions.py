@@ -29,7 +29,7 @@ from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api
-from odradek.broker.requests.listener import CONTROLLER
+from odradek.broker.requests.listener import CLIENT, CONTROLLER
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import (
@@ -114,4 +114,5 @@ API: Final = Api(
     response=ApiVersionsResponse,
     handle=handle,
     refuse=refuse,
+    listeners=(CLIENT, CONTROLLER),
 )

@@ -20,8 +20,11 @@ from odradek.broker.requests.api import AnyApi
 LIST_HEADING: Final = re.compile(r"^(Behavior:|Errors:|Version notes:)\n", re.MULTILINE)
 PATH: Final = Path(__file__).resolve().parents[2] / "docs" / "apis.md"
 LEFT_OUT: Final[dict[str, tuple[str, ...]]] = {
-    "authentication (SASL) is not supported": ("SaslHandshake", "SaslAuthenticate"),
-    "delegation tokens and SCRAM credentials need authentication": (
+    "clients do not authenticate; both are served on listeners for brokers and controllers, for nodes of the cluster": (
+        "SaslHandshake",
+        "SaslAuthenticate",
+    ),
+    "delegation tokens and SCRAM credentials need authentication of clients": (
         "CreateDelegationToken",
         "RenewDelegationToken",
         "ExpireDelegationToken",
@@ -52,8 +55,25 @@ LEFT_OUT: Final[dict[str, tuple[str, ...]]] = {
 }
 """APIs that Apache Kafka 4.4.0 announces to clients and this broker does not, by reason.
 
-tests/interop/test_api_versions.py compares the list with a Kafka broker.
+tests/interop/test_api_versions.py compares this and the following lists with a Kafka broker.
 """
+NODE_APIS_LEFT_OUT: Final[dict[str, str]] = {
+    "AssignReplicasToDirs": "a node has exactly one log directory",
+    "BrokerHeartbeat v2": "it has cordoned log directories (KIP-1066), and a node has exactly one log directory",
+    "UpdateRaftVoter": "`controller.quorum.voters` configures the voters of the metadata log",
+}
+"""APIs and versions that Apache Kafka 4.4.0 serves only on listeners for controllers, and this broker does not."""
+FEATURES_LEFT_OUT: Final[dict[str, tuple[int, int, str]]] = {
+    "kraft.version": (1, 1, "`controller.quorum.voters` configures the voters of the metadata log"),
+    "metadata.version": (
+        7,
+        29,
+        "no directory of Odradek has such a level ([0070](decisions/0070-levels-of-metadata-version.md))",
+    ),
+    "share.version": (0, 2, "share groups (KIP-932) are not supported"),
+    "streams.version": (0, 1, "streams groups (KIP-1071) are not supported"),
+}
+"""Lowest and highest feature level that Apache Kafka 4.4.0 supports and this broker does not, and the reason."""
 
 _HEAD: Final = """# APIs
 
@@ -67,6 +87,27 @@ fields (KIP-482).
 |---|---|---|---|
 """
 
+_NOT_SUPPORTED: Final = """
+## APIs that are not supported
+
+Apache Kafka 4.4.0 announces these APIs in addition. It announces all other APIs in the same versions.
+
+| API | reason |
+|---|---|
+{apis}
+Apache Kafka 4.4.0 serves these APIs and versions between its nodes in addition:
+
+| API | reason |
+|---|---|
+{node_apis}
+## Feature levels that are not supported
+
+Apache Kafka 4.4.0 supports these levels in addition. It supports all other levels of the same features.
+
+| feature | levels | reason |
+|---|---|---|
+{features}"""
+
 
 def render(table: Sequence[AnyApi]) -> str:
     """Return the document for the APIs of `table`."""
@@ -77,9 +118,13 @@ def render(table: Sequence[AnyApi]) -> str:
 
 
 def _not_supported() -> str:
-    rows = "".join(f"| {', '.join(names)} | {reason} |\n" for reason, names in LEFT_OUT.items())
-    head = "Apache Kafka 4.4.0 announces these APIs in addition. It announces all other APIs in the same versions."
-    return f"\n## APIs that are not supported\n\n{head}\n\n| API | reason |\n|---|---|\n{rows}"
+    apis = "".join(f"| {', '.join(names)} | {reason} |\n" for reason, names in LEFT_OUT.items())
+    node_apis = "".join(f"| {name} | {reason} |\n" for name, reason in NODE_APIS_LEFT_OUT.items())
+    features = "".join(
+        f"| {name} | {low if low == high else f'{low} to {high}'} | {reason} |\n"
+        for name, (low, high, reason) in FEATURES_LEFT_OUT.items()
+    )
+    return _NOT_SUPPORTED.format(apis=apis, node_apis=node_apis, features=features)
 
 
 def versions(api: AnyApi) -> str:

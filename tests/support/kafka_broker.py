@@ -96,6 +96,11 @@ class KafkaBroker:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def controller_bootstrap(self) -> str:
+        """Address of the listener for controllers."""
+        return f"127.0.0.1:{self._controller_port}"
+
+    @property
     def data_directory(self) -> Path:
         return self.directory / "data"
 

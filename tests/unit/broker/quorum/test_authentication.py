@@ -11,7 +11,9 @@ import pytest
 import structlog
 
 from odradek.broker.config.properties import Config
+from odradek.broker.dispatch.table import API_TABLE
 from odradek.broker.network.limits import LOG_LINES_PER_SECOND
+from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import Principal
 from odradek.cluster.membership.messages import Codec, Ping, Rejected
 from odradek.protocol.errors import ErrorCode
@@ -107,6 +109,38 @@ async def test_listener_for_brokers_serves_only_authenticated_connections(tmp_pa
         with pytest.raises(ConnectionLost):
             await client.call(SaslHandshakeRequest(MECHANISM), 1)
         assert (await nodes.call(1, MetadataRequest(topics=[]), 12)).brokers
+    finally:
+        await nodes.stop()
+
+
+async def test_listener_for_controllers_serves_nodes_and_lists_their_apis(tmp_path: Path) -> None:
+    nodes, inter_broker = separate(tmp_path, 3)
+    controllers = free_ports(3)
+    nodes.settings |= {
+        "controller.listener.names": "CONTROLLERS",
+        "controller.quorum.voters": ",".join(
+            f"{node_id}@127.0.0.1:{port}" for node_id, port in enumerate(controllers, 1)
+        ),
+    }
+    try:
+        made = {}
+        for node_id in nodes.ids:
+            ports = {
+                "PLAINTEXT": nodes.port(node_id),
+                "INTERNAL": inter_broker[node_id - 1],
+                "CONTROLLERS": controllers[node_id - 1],
+            }
+            listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
+            made[node_id] = nodes.make(node_id, secret=secret(), listeners=listeners)
+        await nodes.start_made(made, ())
+        await nodes.create("t", [1, 2, 3])
+        assert await nodes.produce("t", b"v") is ErrorCode.NONE
+        client = await RawClient.connect("127.0.0.1", controllers[0])
+        await log_in(client, secret())
+        response = await client.call(ApiVersionsRequest("test", "1"), 4)
+        served = {api.key for api in API_TABLE if CONTROLLER in api.listeners}
+        assert {row.api_key for row in response.api_keys} == served
+        client.close()
     finally:
         await nodes.stop()
 

@@ -95,7 +95,10 @@ class Registration:
         return self.lifecycle.broker_epoch
 
     async def register(self) -> None:
-        """Return when this broker is registered and unfenced. Raise OSError if the boot marker cannot be written."""
+        """Return when the metadata of this broker has it registered and unfenced.
+
+        Raise OSError if the boot marker cannot be written.
+        """
         self.lifecycle.start()
         await self.lifecycle.wait_unfenced()
         self.log_start_checks.begin(self._logs, self._node.metadata.image, self._node.node_id, trusted=self._trusted)

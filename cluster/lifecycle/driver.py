@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from odradek.cluster.controller.messages.brokers import ControllerRegistration
     from odradek.cluster.metadata.cache import MetadataCache
+    from odradek.cluster.metadata.image import MetadataImage
     from odradek.runtime.tasks import Tasks
 
 RETRIABLE: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.REQUEST_TIMED_OUT)
@@ -105,7 +106,6 @@ class BrokerLifecycle:
         self._stop_requested = False
         self._fence_requested = False
         self._failure: BaseException | None = None
-        self._unfenced = AsyncEvent()
         self._ended = AsyncEvent()
         self._pause = Pause()
         self._last_notice_s = 0.0
@@ -120,8 +120,16 @@ class BrokerLifecycle:
         self._tasks.spawn(self._run(), self._name)
 
     async def wait_unfenced(self) -> None:
-        """Wait until the controller lets this broker lead."""
-        await self._unfenced.wait()
+        """Wait until the metadata of this broker has its registration, unfenced.
+
+        The response to a heartbeat does not show that: the record can arrive later, and until then this broker would
+        omit itself from its Metadata responses.
+        """
+        await self._metadata.wait_until(self._is_unfenced)
+
+    def _is_unfenced(self, image: MetadataImage) -> bool:
+        broker = image.brokers.get(self._registration.broker_id)
+        return broker is not None and broker.epoch == self.broker_epoch and not broker.fenced
 
     def want_fence(self, reason: str) -> None:
         """Request to be fenced, until this node restarts: it cannot serve its partitions, and other brokers can."""
@@ -166,9 +174,7 @@ class BrokerLifecycle:
 
     def _on_event(self, event: Event) -> None:
         """Log and signal what the event has changed."""
-        if self._state is State.ACTIVE and event is Event.ACTIVE_RESPONSE:
-            self._unfenced.set()
-        elif self._state is State.DRAINING and event is not Event.NO_RESPONSE:
+        if self._state is State.DRAINING and event is not Event.NO_RESPONSE:
             self._no_response_since_s = None
         elif self._state is State.REGISTERING and event is Event.UNKNOWN_REGISTRATION:
             _logger.warning("broker registration unknown to the controller", epoch=self.broker_epoch)
@@ -192,7 +198,7 @@ class BrokerLifecycle:
         self.broker_epoch = epoch
         self._on_registered(epoch)
         # A broker without its own registration in its metadata is not caught up. A heartbeat before that is useless.
-        await self._metadata.wait_for(epoch)
+        await self._metadata.wait_until(lambda image: image.offset >= epoch)
         return Event.REGISTERED
 
     def _registration_failed(self, error: Refusal | OSError) -> Event:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from odradek.cluster.raft.messages import EpochEnd
 
 MetadataSubscriber: TypeAlias = "Callable[[MetadataDelta, MetadataImage], None]"
+Condition: TypeAlias = "Callable[[MetadataImage], bool]"
 
 
 class SnapshotLoad:
@@ -54,7 +55,7 @@ class MetadataCache:
         self.image = EMPTY_IMAGE
         self._delta = MetadataDelta(EMPTY_IMAGE)
         self._subscribers: list[MetadataSubscriber] = []
-        self._waiting: list[tuple[int, Future[None]]] = []
+        self._waiting: list[tuple[Condition, Future[None]]] = []
 
     def subscribe(self, subscriber: MetadataSubscriber) -> None:
         """Call `subscriber` after each later change. It must not raise: other subscribers depend on the change, too."""
@@ -69,13 +70,12 @@ class MetadataCache:
         if subscriber in self._subscribers:
             self._subscribers.remove(subscriber)
 
-    async def wait_for(self, offset: int) -> MetadataImage:
-        """Wait until the image contains `offset`, and return it."""
-        if self.image.offset < offset:
+    async def wait_until(self, condition: Condition) -> None:
+        """Wait until `condition` holds for a published image. It must not raise, and is called for each image."""
+        if not condition(self.image):
             future: Future[None] = get_running_loop().create_future()
-            self._waiting.append((offset, future))
+            self._waiting.append((condition, future))
             await future
-        return self.image
 
     def on_committed(self, batches: Sequence[LogBatch]) -> None:
         """Replay committed batches, in the order of the log, and publish the resulting image.
@@ -104,8 +104,11 @@ class MetadataCache:
         self._delta = MetadataDelta(image)
         for subscriber in tuple(self._subscribers):
             subscriber(delta, image)
-        due = [future for offset, future in self._waiting if offset <= self.image.offset]
-        self._waiting = [(offset, future) for offset, future in self._waiting if offset > self.image.offset]
-        for future in due:
-            if not future.done():
+        waiting, self._waiting = self._waiting, []
+        for condition, future in waiting:
+            if future.done():  # the caller of `wait_until` was cancelled
+                continue
+            if condition(image):
                 future.set_result(None)
+            else:
+                self._waiting.append((condition, future))

@@ -12,6 +12,7 @@ import pytest
 from odradek.broker.dispatch.table import API_TABLE
 from odradek.broker.node import CannotStartError
 from odradek.broker.requests.listener import CLIENT
+from odradek.broker.topics.metadata_view import MetadataView
 from odradek.protocol.connection import parse_request
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
@@ -39,6 +40,17 @@ async def cluster(directory: Path, count: int = 3, **settings: object) -> AsyncI
 def vote(cluster_id: str = CLUSTER_ID, epoch: int = 0) -> VoteRequest:
     partition = RequestPartitionData(replica_id=2, replica_epoch=epoch, pre_vote=True)
     return VoteRequest(cluster_id, 1, [RequestTopicData("__cluster_metadata", [partition])])
+
+
+async def test_started_node_has_itself_in_its_metadata(tmp_path: Path) -> None:
+    """Its first Metadata response would have no broker otherwise, and librdkafka would wait for one indefinitely."""
+    nodes = NodeCluster(tmp_path, 2, voters=1)
+    try:
+        await nodes.start()
+        view = MetadataView(nodes.nodes[2].metadata.image, "PLAINTEXT")
+        assert view.endpoint(2) is not None
+    finally:
+        await nodes.stop()
 
 
 async def test_every_node_knows_all_brokers_and_one_controller(tmp_path: Path) -> None:

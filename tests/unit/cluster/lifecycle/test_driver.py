@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from odradek.cluster.controller.brokers.active import UNFENCE
 from odradek.cluster.controller.messages.brokers import (
     BrokerHeartbeat,
     BrokerRegistration,
@@ -16,7 +17,14 @@ from odradek.cluster.controller.messages.brokers import (
 )
 from odradek.cluster.lifecycle.driver import BrokerLifecycle, LifecycleConfig
 from odradek.cluster.metadata.cache import MetadataCache
-from odradek.cluster.metadata.records import BrokerEndpoint, NoOpRecord, RegisterBrokerRecord, encode_record
+from odradek.cluster.metadata.records import (
+    BrokerEndpoint,
+    BrokerRegistrationChangeRecord,
+    MetadataRecord,
+    NoOpRecord,
+    RegisterBrokerRecord,
+    encode_record,
+)
 from odradek.cluster.raft.batches import LogBatch
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.tasks import Tasks
@@ -48,6 +56,8 @@ class ScriptedController:
         self.without_quorum = False
         self.registered = 0
         self.heartbeat_allowed: asyncio.Event | None = None
+        self.publishes_unfence = True
+        """True if the unfence record of this broker is in its metadata before the response to its heartbeat."""
         self.failures: list[BaseException] = []
         self.failed = asyncio.Event()
         self.metadata = MetadataCache()
@@ -80,11 +90,13 @@ class ScriptedController:
             raise error("the controller is not there")
         if error is not ErrorCode.NONE:
             raise Refusal(error)
-        first = self.registered * (EPOCH + 1)
+        epoch = self.registered * (EPOCH + 1) + EPOCH
         self.registered += 1
-        batch = LogBatch(first, first + EPOCH, 1, ((None, encode_record(NoOpRecord())),) * (EPOCH + 1))
-        asyncio.get_running_loop().call_soon(self.metadata.on_committed, [batch])
-        return first + EPOCH
+        missing = epoch - self.metadata.image.offset - 1
+        records: list[MetadataRecord] = [NoOpRecord() for _ in range(missing)]
+        records.append(RegisterBrokerRecord(broker_id=1, broker_epoch=epoch, fenced=True))
+        asyncio.get_running_loop().call_soon(publish, self, *records)
+        return epoch
 
     async def register_controller(self, registration: ControllerRegistration) -> None:
         self.controllers.append(registration)
@@ -98,7 +110,20 @@ class ScriptedController:
         reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if isinstance(reply, ErrorCode):
             raise Refusal(reply)
+        if not reply.is_fenced and self.publishes_unfence:
+            unfence(self, self.lifecycle.broker_epoch)
         return reply
+
+
+def publish(script: ScriptedController, *records: MetadataRecord) -> None:
+    """Publish one committed batch of records in the metadata of the broker."""
+    first = script.metadata.image.offset + 1
+    encoded = tuple((None, encode_record(record)) for record in records)
+    script.metadata.on_committed([LogBatch(first, first + len(records) - 1, 1, encoded)])
+
+
+def unfence(script: ScriptedController, epoch: int) -> None:
+    publish(script, BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=epoch, fenced=UNFENCE))
 
 
 async def test_registration_is_repeated_and_heartbeats_wait_for_the_registration_record() -> None:
@@ -113,6 +138,41 @@ async def test_registration_is_repeated_and_heartbeats_wait_for_the_registration
     await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
     assert script.lifecycle.broker_epoch == EPOCH
     assert [heartbeat.metadata_offset for heartbeat in script.heartbeats] == [EPOCH, EPOCH]
+    await script.tasks.cancel_all()
+
+
+async def test_broker_waits_until_its_own_metadata_has_it_unfenced() -> None:
+    """A broker that serves clients earlier can respond to Metadata without any broker.
+
+    1. The controller commits the record that unfences this broker, and responds to its heartbeat.
+    2. This broker has not fetched that record yet. In its metadata, all brokers are fenced.
+    3. librdkafka receives a Metadata response without brokers. It sends no further one for that lookup.
+    """
+    script = ScriptedController([ErrorCode.NONE], [ACTIVE])
+    script.publishes_unfence = False
+    unfenced = asyncio.ensure_future(script.lifecycle.wait_unfenced())
+    while not script.heartbeats:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    add_broker(script, 2, fenced=False)
+    await asyncio.sleep(0)
+    assert not unfenced.done()
+    unfence(script, EPOCH)
+    await asyncio.wait_for(unfenced, 10)
+    await script.tasks.cancel_all()
+
+
+async def test_previous_registration_of_the_broker_does_not_count_as_unfenced() -> None:
+    script = ScriptedController([ErrorCode.NOT_CONTROLLER, ErrorCode.NONE], [ACTIVE])
+    script.publishes_unfence = False
+    publish(script, RegisterBrokerRecord(broker_id=1, broker_epoch=0, fenced=False))
+    unfenced = asyncio.ensure_future(script.lifecycle.wait_unfenced())
+    while not script.heartbeats:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not unfenced.done()
+    unfence(script, EPOCH)
+    await asyncio.wait_for(unfenced, 10)
     await script.tasks.cancel_all()
 
 
@@ -133,9 +193,7 @@ async def test_shutdown_ends_when_the_controller_permits_it() -> None:
 
 def add_broker(script: ScriptedController, broker_id: int, *, fenced: bool) -> None:
     """Publish the registration of another broker."""
-    other = RegisterBrokerRecord(broker_id=broker_id, fenced=fenced)
-    offset = script.metadata.image.offset + 1
-    script.metadata.on_committed([LogBatch(offset, offset, 1, ((None, encode_record(other)),))])
+    publish(script, RegisterBrokerRecord(broker_id=broker_id, fenced=fenced))
 
 
 async def test_shutdown_continues_with_a_controller_elected_meanwhile() -> None:
@@ -186,7 +244,7 @@ async def test_stale_broker_epoch_leads_to_a_new_registration(error: ErrorCode) 
 async def test_id_in_use_stops_the_node_and_names_the_remedy() -> None:
     script = ScriptedController([ErrorCode.DUPLICATE_BROKER_REGISTRATION], [ACTIVE])
     other = RegisterBrokerRecord(broker_id=1, end_points=[BrokerEndpoint(name="P", host="h2", port=9092)])
-    script.metadata.on_committed([LogBatch(0, 0, 1, ((None, encode_record(other)),))])
+    publish(script, other)
     await asyncio.wait_for(script.failed.wait(), 10)
     assert [str(error) for error in script.failures] == [
         "node.id 1 is in use by a running broker at h2:9092; every node needs an id of its own"

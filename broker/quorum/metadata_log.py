@@ -33,9 +33,7 @@ def metadata_log_config(config: Config) -> LogConfig:
 def open_metadata_log(logs: LogManager, config: Config, env: Env, voters: Sequence[int]) -> RaftStorage:
     """Return this node's replica, created if it does not exist. The caller opens it. Raise OSError."""
     log = logs.create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, metadata_log_config(config), env.clock.wall_ms())
-    return PartitionRaftStorage(
-        logs, log, env.disk, voters, env.clock, sole_voter=is_sole_voter(config.node_id, voters)
-    )
+    return PartitionRaftStorage(logs, log, voters, env.clock, sole_voter=is_sole_voter(config.node_id, voters))
 
 
 def follow_metadata(

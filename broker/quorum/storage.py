@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
     from odradek.runtime.clock import Clock
     from odradek.storage.data_directory.log_manager import LogManager
-    from odradek.storage.disk.port import Disk
     from odradek.storage.log.log import PartitionLog
 
 RECOVERY_READ_BYTES: Final = 1024 * 1024
@@ -46,7 +45,7 @@ class PartitionRaftStorage:
     """
 
     def __init__(
-        self, logs: LogManager, log: PartitionLog, disk: Disk, voters: Sequence[int], clock: Clock, *, sole_voter: bool
+        self, logs: LogManager, log: PartitionLog, voters: Sequence[int], clock: Clock, *, sole_voter: bool
     ) -> None:
         """Open nothing; `open` does.
 
@@ -55,12 +54,13 @@ class PartitionRaftStorage:
         """
         self._logs = logs
         self._log = log
-        self._disk = disk
+        self._disk = log.disk
+        """Disk with a thread of its own, so that votes and commits do not wait for operations of other logs."""
         self._path = f"{log.directory}/{FILE_NAME}"
         self._voters = tuple(voters)
         self._clock = clock
         self._sole_voter = sole_voter
-        self._snapshots = SnapshotFiles(disk, log.directory)
+        self._snapshots = SnapshotFiles(logs.disk, log.directory)
 
     # ---- start ------------------------------------------------------------------------------------------------------
 

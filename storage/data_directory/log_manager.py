@@ -48,6 +48,8 @@ class LogManager:
 
     def __init__(self, disk: Disk, log_dir: str, default_config: LogConfig) -> None:
         self.disk = disk
+        self._raft_disk = disk.with_own_thread()
+        """Disk of the logs of FLUSHED_TOPICS. Flushes and reads of other logs do not delay their flushes."""
         self.directory = DataDirectory(disk, log_dir)
         self._default_config = default_config
         self._logs: dict[TopicPartition, PartitionLog] = {}
@@ -122,7 +124,8 @@ class LogManager:
     def _open(
         self, path: str, key: TopicPartition, topic_id: uuid.UUID, config: LogConfig, options: OpenOptions
     ) -> PartitionLog:
-        return PartitionLog.open(self.disk, path, config, options, topic=key[0], partition=key[1], topic_id=topic_id)
+        disk = self._raft_disk if key[0] in FLUSHED_TOPICS else self.disk
+        return PartitionLog.open(disk, path, config, options, topic=key[0], partition=key[1], topic_id=topic_id)
 
     def _read_topic_id(self, directory: str) -> uuid.UUID:
         path = f"{directory}/{checkpoint.PARTITION_METADATA}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import errno
 import fcntl
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,13 +23,15 @@ from odradek.storage.disk.write_back_file import UnsyncedBytes, WriteBackFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Self
 
     from odradek.protocol.schema import Buffer
 
 T = TypeVar("T")
 
 IO_THREADS_MAX = 4
-"""Threads per disk for cold reads, syncs and compression. Further operations wait in a queue."""
+"""Threads per disk for cold reads, syncs and compression, without those of its views. Further operations wait in a
+queue."""
 BUFFERS_PER_CALL_MAX = 1024  # IOV_MAX of Linux
 RESOURCE_WAIT_S = 10.0
 """Maximum seconds that an `async` function waits for a free descriptor or for memory."""
@@ -35,15 +39,22 @@ RESOURCE_RETRY_S = 0.1
 """Seconds between two attempts of that wait."""
 
 
+@dataclass(slots=True)
+class OpenFiles:
+    """Number of open files of a disk, with those of its views."""
+
+    count: int = 0
+
+
 class OsFile:
     """Open file. The object counts the size of the file, so an append needs one system call."""
 
     def __init__(self, descriptor: int, disk: OsDisk) -> None:
         self._descriptor = descriptor
-        self._disk = disk
         self._pool = disk.pool
         self._read_buffers = disk.read_buffers
-        disk.open_files += 1
+        self._opened = disk.opened
+        self._opened.count += 1
         self._size = os.fstat(descriptor).st_size
         self._thread_operations = 0
         """Operations of this file that run in threads now."""
@@ -141,7 +152,7 @@ class OsFile:
         """Close the descriptor when no thread uses it. Otherwise another file could get its number meanwhile."""
         if self._closed and self._thread_operations == 0:
             os.close(self._descriptor)
-            self._disk.open_files -= 1
+            self._opened.count -= 1
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         self._check_open()
@@ -193,12 +204,24 @@ class OsDisk:
 
     def __init__(self, *, hold_unsynced: bool = False, reserved_descriptors: int = 0) -> None:
         self.pool = ThreadPoolExecutor(IO_THREADS_MAX, thread_name_prefix="disk")
+        self._pools = [self.pool]
+        """The pools of this disk and of all its views."""
         self.read_buffers = ReadBuffers()
-        self.open_files = 0
-        """Files that are open now, without those that a function opens and closes."""
+        self.opened = OpenFiles()
         self._reserve = DescriptorReserve(reserved_descriptors, lambda: os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         self._hold_unsynced = hold_unsynced
         self._unsynced: dict[tuple[int, int], UnsyncedBytes] = {}
+
+    @property
+    def open_files(self) -> int:
+        """Files that are open now, without those that a function opens and closes."""
+        return self.opened.count
+
+    def with_own_thread(self) -> Self:
+        view = copy.copy(self)  # shares everything but the pool
+        view.pool = ThreadPoolExecutor(1, thread_name_prefix="disk-own")
+        self._pools.append(view.pool)
+        return view
 
     def check_resources(self) -> None:
         self._reserve.check()
@@ -309,8 +332,9 @@ class OsDisk:
         return status.f_bavail * status.f_frsize
 
     def close(self) -> None:
-        """Wait for the end of all operations in threads, and stop the threads."""
-        self.pool.shutdown(wait=True)
+        """Wait for the end of all operations in threads, also of views, and stop the threads."""
+        for pool in self._pools:
+            pool.shutdown(wait=True)
         self._reserve.close()
 
     async def in_thread(self, work: Callable[[], T]) -> T:

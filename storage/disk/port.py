@@ -18,6 +18,12 @@ Durability
   content, never a mixture.
 * A failed `write` may have written any part of its bytes. `size` includes the bytes that are known to be written.
 
+Threads
+-------
+Operations in threads share a small pool per disk, and wait in its queue while all its threads are busy. A slow disk
+needs 100 ms and more per flush. The log of Raft has a view with a thread of its own (`Disk.with_own_thread`), so that
+neither a vote nor a commit of metadata waits for flushes and reads of other logs.
+
 Which functions block
 ---------------------
 A *blocking* function waits for the disk in the calling thread. The event loop must not call it while the broker serves
@@ -192,6 +198,12 @@ class Disk(Protocol):
         """Run `work` in a thread and return its result.
 
         It must not access shared state. Compaction runs codecs this way.
+        """
+
+    def with_own_thread(self) -> Disk:
+        """Return a view of this disk whose operations, also those of files that it opens, use one thread of their own.
+
+        The operations of the view do not wait for a thread that other operations of the disk occupy.
         """
 
     def lock_directory(self, path: str) -> Lock:

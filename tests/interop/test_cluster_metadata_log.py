@@ -43,7 +43,7 @@ def open_log(directory: Path) -> tuple[LogManager, PartitionLog]:
 async def run_controller(directory: Path, incarnation: int, topics: list[NewTopic]) -> MetadataImage:
     """Start a controller on `directory`, change the metadata, and end without a clean shutdown."""
     logs, log = open_log(directory)
-    storage = PartitionRaftStorage(logs, log, logs.disk, [1], SystemClock(), sole_voter=True)
+    storage = PartitionRaftStorage(logs, log, [1], SystemClock(), sole_voter=True)
     node = ControllerNode(storage, incarnation)
     await node.start()
     service = node.service

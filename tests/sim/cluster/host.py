@@ -332,6 +332,11 @@ class Machine:
         disk.on_fault = on_fault
         disk.may_fail = partial(self.cluster.disk_may_fail, self)
 
+    def occupy_disk_threads(self, seconds: float) -> None:
+        """Let slow operations occupy all shared threads of the disk."""
+        if self.disk is not None:
+            self.disk.threads.occupy_all(seconds)
+
     def disarm(self) -> None:
         if self.disk is not None:
             self.disk.faults.clear()

@@ -8,10 +8,12 @@ import asyncio
 import posixpath
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from odradek.protocol.schema import Buffer
-from odradek.storage.disk.port import RESOURCE_ERRORS, DirectoryLocked, ResourcesExhausted
+from odradek.storage.disk.os_disk import IO_THREADS_MAX
+from odradek.storage.disk.port import RESOURCE_ERRORS, DirectoryLocked, Disk, ResourcesExhausted
+from tests.sim.environment.io_threads import IoThreads, OwnThreadDisk
 from tests.sim.environment.medium import Directory, Inode, Medium, Operation
 
 if TYPE_CHECKING:
@@ -84,6 +86,8 @@ class SimDisk:
         self.rng = rng
         self.name = name
         self.latency = latency
+        self.threads = IoThreads(loop, IO_THREADS_MAX)
+        """Threads of all operations except those of views (`with_own_thread`)."""
         self.faults: list[DiskFault] = []
         self.detached = False
         self.watchers: list[DiskWatcher] = []
@@ -138,10 +142,14 @@ class SimDisk:
                 self.loop.trace.add(self.loop.steps, self.loop.time(), "disk-fault", operation, path, fault.errno)
                 raise OSError(fault.errno, "simulated fault", path)
 
-    async def wait(self, seconds: float) -> None:
+    def with_own_thread(self) -> Disk:
+        return cast("Disk", OwnThreadDisk(self))
+
+    async def wait(self, seconds: float, threads: IoThreads) -> None:
+        """Wait for the end of an operation that needs one of the threads for `seconds`."""
         future: asyncio.Future[None] = self.loop.create_future()
         self._pending[future] = None
-        timer = self.loop.call_later(seconds, _complete, future)
+        timer = self.loop.call_later(threads.occupy(seconds), _complete, future)
         try:
             await future
         finally:
@@ -162,6 +170,9 @@ class SimDisk:
         self.fault("resources", "")
 
     def open(self, path: str, *, create: bool) -> "SimFile":
+        return self.open_with(self.threads, path, create=create)
+
+    def open_with(self, threads: IoThreads, path: str, *, create: bool) -> "SimFile":
         self.check()
         self.fault("open", path)
         entry = self.medium.entry(path)
@@ -176,7 +187,7 @@ class SimDisk:
             directory.change((name, entry))
             if self.crashes_here():
                 raise Detached(EIO, "the node is dead", path)
-        return SimFile(self, path, entry)
+        return SimFile(self, path, entry, threads)
 
     def exists(self, path: str) -> bool:
         self.check()
@@ -241,12 +252,15 @@ class SimDisk:
             raise Detached(EIO, "the node is dead", old)
 
     async def sync_directory(self, path: str) -> None:
+        await self.sync_directory_with(self.threads, path)
+
+    async def sync_directory_with(self, threads: IoThreads, path: str) -> None:
         self.changing("syncdir", path)
         if self.crashes_here():
             raise Detached(EIO, "the node is dead", path)
         directory = self.medium.directory(path)
         pending, settled = len(directory.pending), directory.settled
-        await self.wait(self.sync_seconds())
+        await self.wait(self.sync_seconds(), threads)
         directory.make_durable(max(0, pending - (directory.settled - settled)))
 
     def sync_directory_now(self, path: str) -> None:
@@ -255,7 +269,7 @@ class SimDisk:
 
     async def remove_tree(self, path: str) -> None:
         self.changing("rmtree", path)
-        await self.wait(self.sync_seconds())
+        await self.wait(self.sync_seconds(), self.threads)
         if self.medium.entry(path) is not None:
             directory, name = self.medium.parent(path)
             directory.change((name, None))
@@ -278,13 +292,16 @@ class SimDisk:
         directory.make_durable()
 
     async def replace_file(self, path: str, data: bytes) -> None:
+        await self.replace_file_with(self.threads, path, data)
+
+    async def replace_file_with(self, threads: IoThreads, path: str, data: bytes) -> None:
         self.check()
-        await self.wait(self.sync_seconds())
+        await self.wait(self.sync_seconds(), threads)
         self.replace_file_now(path, data)
 
     async def in_thread(self, work: "Callable[[], T]") -> T:
         self.check()
-        await self.wait(self.rng.random() * self.latency.cold_read_seconds_max)
+        await self.wait(self.rng.random() * self.latency.cold_read_seconds_max, self.threads)
         return work()
 
     def lock_directory(self, path: str) -> SimLock:
@@ -311,8 +328,9 @@ def _complete(future: asyncio.Future[None]) -> None:
 class SimFile:
     """In-memory implementation of `odradek.storage.disk.port.File`."""
 
-    def __init__(self, disk: SimDisk, path: str, inode: Inode) -> None:
+    def __init__(self, disk: SimDisk, path: str, inode: Inode, threads: IoThreads) -> None:
         self._disk = disk
+        self._threads = threads
         self._path = path
         self._inode = inode
         self._failed = False
@@ -368,7 +386,7 @@ class SimFile:
 
     async def read_cold(self, offset: int, size: int) -> Buffer:
         self._check()
-        await self._disk.wait(self._disk.rng.random() * self._disk.latency.cold_read_seconds_max)
+        await self._disk.wait(self._disk.rng.random() * self._disk.latency.cold_read_seconds_max, self._threads)
         return bytes(self._inode.live[offset : offset + size])
 
     async def sync(self) -> None:
@@ -377,7 +395,7 @@ class SimFile:
         mark, size = inode.mark(), self.size
         disk.changing("sync", self._path, mark)
         self._sync_fault(mark)
-        await disk.wait(disk.sync_seconds())
+        await disk.wait(disk.sync_seconds(), self._threads)
         if self._failed:
             raise OSError(EIO, "the file failed before", self._path)
         inode.make_durable(mark)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.environment.disk import DiskFault
 from tests.sim.environment.network import FrameFault
-from tests.sim.faults.fault import FRAME_KINDS, Fault
+from tests.sim.faults.fault import FRAME_KINDS, SLOW_THREADS, Fault
 from tests.sim.options.group_options import GROUP_COORDINATOR
 from tests.sim.world import CONSUMER_OFFSETS, TOPIC, TRANSACTION_STATE
 
@@ -51,6 +51,9 @@ class BrokerFaults:
             loop.stall(machine.name, fault.seconds)
         elif fault.kind == "clock":
             machine.clock.jump(fault.number)
+        elif fault.kind == SLOW_THREADS:
+            self._disturbed(fault.seconds)
+            machine.occupy_disk_threads(fault.seconds)
         elif fault.kind in {"disk_write", "disk_sync"}:
             operation = fault.kind.removeprefix("disk_")
             topic = TOPIC if fault.target == "data" else TRANSACTION_STATE

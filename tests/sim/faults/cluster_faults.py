@@ -11,7 +11,7 @@ from tests.sim.cluster.admin import Admin
 from tests.sim.environment.disk import DiskFault
 from tests.sim.environment.links import CLIENTS
 from tests.sim.environment.network import BROKERS, FrameFault
-from tests.sim.faults.fault import CONTROLLER, COORDINATOR, FRAME_KINDS, LEADER, Fault
+from tests.sim.faults.fault import CONTROLLER, COORDINATOR, FRAME_KINDS, LEADER, SLOW_THREADS, Fault
 from tests.sim.options.group_options import GROUP_COORDINATOR
 from tests.sim.world import CONSUMER_OFFSETS, TOPIC, TRANSACTION_STATE
 
@@ -52,6 +52,7 @@ class ClusterFaults:
             "reset": self._reset,
             "clock": self._clock,
             "disk_write": self._disk_write,
+            SLOW_THREADS: self._slow_threads,
             "move_leader": self._move_leader,
             "reassign": self._reassign,
             "delete_topic": self._delete_topic,
@@ -223,6 +224,10 @@ class ClusterFaults:
         topic = TOPIC if fault.target == LEADER else TRANSACTION_STATE
         self._disturbed(fault.seconds)
         machine.disk_fault(DiskFault("write", f"/{topic}-", EIO), restart_after=fault.seconds)
+
+    def _slow_threads(self, fault: Fault, machine: "Machine") -> None:
+        self._disturbed(fault.seconds)
+        machine.occupy_disk_threads(fault.seconds)
 
     # administration
 

@@ -7,9 +7,20 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from tests.sim.faults.fault import ADD, END, FRAME_KINDS, INIT, PRODUCE, Fault, soon_enough
+from tests.sim.faults.fault import (
+    ADD,
+    END,
+    FRAME_KINDS,
+    INIT,
+    PRODUCE,
+    ROLES,
+    SLOW_THREADS,
+    Fault,
+    in_order,
+    soon_enough,
+)
 from tests.sim.faults.small_limits import generate_controller_slices, generate_limits, generate_log_tail
-from tests.sim.options.cluster_options import generate_cluster
+from tests.sim.options.cluster_options import OPERATIONS_EXPECTED, generate_cluster
 from tests.sim.options.compaction_options import CompactionOptions, generate_compaction
 from tests.sim.options.group_options import GroupOptions, generate_groups
 from tests.sim.options.hostile_options import HostileOptions, generate_hostile
@@ -25,6 +36,8 @@ FAULTS_CERTAIN: Final = 5
 """Number of faults that are due within OPERATIONS_CERTAIN."""
 OPERATIONS_MIN: Final = 500
 TRANSACTIONS_MIN: Final = 104
+SLOW_THREADS_PROBABILITY: Final = 0.2
+"""Part of the runs in which slow operations occupy the shared threads of a disk."""
 OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST = 32_755, 32_765
 BROKERS: Final = ((1, 3, 5), (35, 45, 20))
 """Sizes of clusters and their weights."""
@@ -127,9 +140,29 @@ def generate_options(
     generate_groups(options, wanted=groups)
     generate_compaction(options)
     generate_hostile(options, wanted=hostile, shared=shared_listener)
+    options.faults = in_order([*options.faults, *_generate_slow_threads(options)])
     options.limits |= generate_log_tail(Random(seed * 49_979_687 + 3))
     options.limits |= generate_controller_slices(Random(seed * 49_979_687 + 7))
     return options
+
+
+def _generate_slow_threads(options: Options) -> list[Fault]:
+    """Return faults of kind SLOW_THREADS. They have a generator of their own, so that other generated values stay."""
+    rng = Random(options.seed * 49_979_687 + 11)
+    if rng.random() >= SLOW_THREADS_PROBABILITY:
+        return []
+    below = FAULTS_BELOW if options.brokers == 1 else OPERATIONS_EXPECTED
+    return [
+        Fault(
+            SLOW_THREADS,
+            rng.randrange(20, below),
+            rng.randrange(400),
+            seconds=rng.choice((0.3, 1.0, 4.0)) * (0.2 + rng.random()),
+            target=rng.choice(ROLES),
+            number=rng.randrange(64),
+        )
+        for _ in range(rng.randint(1, 3))
+    ]
 
 
 def _generate_single(seed: int, durability: str | None) -> Options:

@@ -222,6 +222,25 @@ def test_sync_covers_only_earlier_writes(world: World) -> None:
     assert (bytes(inode.durable), bytes(inode.live)) == (b"before", b"beforeafter")
 
 
+def test_operations_share_a_bounded_pool_of_threads(world: World) -> None:
+    disk = world.disk()
+    disk.make_directory("/data")
+    shared, own = open_file(disk, "/data/a"), disk.with_own_thread().open("/data/b", create=True)
+    disk.threads.occupy_all(5.0)
+
+    async def sync_both() -> tuple[float, float]:
+        began = world.loop.time()
+        waiting = asyncio.ensure_future(shared.sync())
+        await own.sync()
+        own_ended = world.loop.time()
+        await waiting
+        return own_ended - began, world.loop.time() - began
+
+    own_seconds, shared_seconds = world.run(sync_both)
+    assert own_seconds < 1.0
+    assert shared_seconds >= 5.0
+
+
 def test_bits_flip_only_in_files_that_one_replica_can_rebuild(world: World) -> None:
     disk = world.disk()
     disk.make_directory("/data/t-0")

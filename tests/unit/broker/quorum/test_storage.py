@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from odradek.cluster.raft.messages import EpochEnd, HardState, Standing
 from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager
-from odradek.storage.disk.os_disk import OsDisk
+from odradek.storage.disk.os_disk import IO_THREADS_MAX, OsDisk
 from odradek.storage.disk.port import ResourcesExhausted
 from tests.support.data_rig import FailingDisk
 from tests.support.raft_memory import CLUSTER_ID
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from odradek.storage.disk.port import Disk
 
 ATTEMPTS = 20
+GUARD_S = 20
 CONFIG = replace(LogConfig(), retention_ms=-1, retention_bytes=-1)
 
 
@@ -45,9 +47,7 @@ class Replica:
         self.logs.load_all(0, refuse_loss=(CLUSTER_METADATA,) if sole_voter else ())
         self.log = self.logs.create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, CONFIG, 0)
         voters = [1] if sole_voter else [1, 2, 3]
-        self.storage = PartitionRaftStorage(
-            self.logs, self.log, self.logs.disk, voters, SystemClock(), sole_voter=sole_voter
-        )
+        self.storage = PartitionRaftStorage(self.logs, self.log, voters, SystemClock(), sole_voter=sole_voter)
 
     @property
     def folder(self) -> Path:
@@ -98,6 +98,22 @@ async def test_log_and_hard_state_are_unchanged_after_a_restart(tmp_path: Path) 
     assert await again.open()
     assert (again.log_start_offset, again.log_end_offset, list(again.epochs())) == (0, 5, [(1, 0), (4, 3)])
     assert again.load_hard_state() == state
+
+
+async def test_votes_and_commits_do_not_wait_for_the_threads_of_other_logs(tmp_path: Path) -> None:
+    disk, slow_flushes = OsDisk(), threading.Event()
+    replica = Replica(tmp_path, disk=disk)
+    assert await replica.storage.open()
+    flushes = [asyncio.ensure_future(disk.in_thread(slow_flushes.wait)) for _ in range(2 * IO_THREADS_MAX)]
+    try:
+        async with asyncio.timeout(GUARD_S):
+            await replica.storage.save_hard_state(HardState(4, 2, -1, Standing.NEW))
+            await replica.append(3)
+        assert not any(flush.done() for flush in flushes)
+    finally:
+        slow_flushes.set()
+    await asyncio.gather(*flushes)
+    disk.close()
 
 
 async def test_unfinished_snapshot_is_removed_at_the_start(tmp_path: Path) -> None:

@@ -129,6 +129,14 @@ class BalanceLeaders:
 
 
 @dataclass(frozen=True, slots=True)
+class ElectPreferred:
+    """Move leaders to a broker that joined the ISRs of partitions that prefer it, from `cursor` on. None: from all."""
+
+    broker_id: int
+    cursor: Cursor | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ElectUnclean:
     """Elect leaders in topics whose `unclean.leader.election.enable` was set after they had lost them."""
 
@@ -206,6 +214,7 @@ Command: TypeAlias = (
     | AlterClientQuotas
     | ElectLeaders
     | BalanceLeaders
+    | ElectPreferred
     | ElectUnclean
     | ElectOnline
     | DrainBroker

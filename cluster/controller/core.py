@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.cluster.controller import commands, leaders, producer_ids, sweeps
+from odradek.cluster.controller import commands, leaders, preferred, producer_ids, sweeps
 from odradek.cluster.controller.brokers import active as brokers
 from odradek.cluster.controller.brokers import heartbeats, registration
 from odradek.cluster.controller.partitions import creation as partitions
@@ -51,6 +51,7 @@ DECIDE: Final[Mapping[type[commands.Command], Callable[[ControllerState, Any], C
     commands.AlterClientQuotas: client_quotas.alter_client_quotas,
     commands.ElectLeaders: leaders.elect_leaders,
     commands.BalanceLeaders: leaders.balance_leaders,
+    commands.ElectPreferred: preferred.elect_preferred,
     commands.ElectUnclean: leaders.elect_unclean,
     commands.ElectOnline: sweeps.elect_online,
     commands.DrainBroker: sweeps.drain_broker,
@@ -126,7 +127,7 @@ class Controller:
         if any(leaders.partitions_with(self.state, lambda partition: not partition.has_leader)):
             # The former controller may have failed during a pass over these partitions.
             timers = (*timers, elect_online_now(self.state))
-        return Loaded(timers)
+        return Loaded((*timers, *preferred.elections_after_load(self.state)))
 
     def append_refusal(self, error: ErrorCode) -> ErrorCode:
         return ErrorCode.NOT_CONTROLLER if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else error

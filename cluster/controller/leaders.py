@@ -148,11 +148,15 @@ def changes_of(
     removal: Removal | None = None,
     broker_id: int = NO_BROKER,
     added: int = NO_BROKER,
+    election: Election | None = None,
 ) -> list[MetadataRecord]:
-    """Return the elections of these partitions that follow from the removal of `broker_id`, or from `added`."""
+    """Return the elections of these partitions that follow from the removal of `broker_id`, or from `added`.
+
+    `election` None: unclean if the topic allows it.
+    """
     if removal is Removal.UNCLEAN:
         return _changes(state, partitions, unclean_shutdown=broker_id)
-    return _changes(state, partitions, removed=broker_id, added=added)
+    return _changes(state, partitions, removed=broker_id, added=added, election=election)
 
 
 def lost_replicas(state: ControllerState, broker_id: int) -> Notice | None:
@@ -188,6 +192,7 @@ def _changes(
     removed: int = NO_BROKER,
     added: int = NO_BROKER,
     unclean_shutdown: int = NO_BROKER,
+    election: Election | None = None,
 ) -> list[MetadataRecord]:
     records: list[MetadataRecord] = []
     shared: dict[str, TopicRules] = {}
@@ -195,7 +200,12 @@ def _changes(
         rules = shared.get(topic.name)
         if rules is None:
             rules = shared[topic.name] = topic_rules(
-                state, topic.name, removed=removed, added=added, unclean_shutdown=unclean_shutdown
+                state,
+                topic.name,
+                election=election,
+                removed=removed,
+                added=added,
+                unclean_shutdown=unclean_shutdown,
             )
         isr = tuple(broker_id for broker_id in partition.isr if broker_id not in {removed, unclean_shutdown})
         target = partition if isr == partition.isr else replace(partition, isr=isr)
@@ -282,7 +292,7 @@ def balance_leaders(state: ControllerState, command: BalanceLeaders) -> Controll
                 records.append(record)
             if len(records) > ELECTIONS_PER_JOB_MAX:
                 return ControllerResult(None, tuple(records[:ELECTIONS_PER_JOB_MAX]), more=True)
-    return ControllerResult(None, tuple(records))
+    return ControllerResult(None, tuple(records), soft=(state.preferred_elections.clear,))
 
 
 def elect_unclean(state: ControllerState, command: ElectUnclean) -> ControllerResult[None]:

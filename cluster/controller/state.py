@@ -5,6 +5,7 @@ The log holds the hard state; sessions are soft and start anew.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import UUID
@@ -101,6 +102,8 @@ class ControllerState:
 
     They count as inactive in elections. Soft state.
     """
+    preferred_elections: Counter[int] = field(default_factory=Counter)
+    """Elections of preferred leaders per broker since the last periodic check (`preferred`). Soft state."""
     shutdown_offsets: dict[int, int] = field(default_factory=dict)
     collision_keys: dict[str, str] = field(default_factory=dict)
     """Name of the topic with each collision key. It follows from the image, and saves a pass over all topics."""

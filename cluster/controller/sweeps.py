@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.cluster.controller.commands import DrainBroker, ElectOnline, ReleaseBroker
+from odradek.cluster.controller.commands import DrainBroker, ElectOnline, ElectPreferred, ReleaseBroker
 from odradek.cluster.controller.cursor import Cursor
 from odradek.cluster.controller.leaders import changes_of, is_affected
 from odradek.cluster.controller.state import ControllerResult
@@ -54,9 +54,9 @@ def drained_first(state: ControllerState, broker_id: int, removal: Removal) -> C
     affected = (each for topic in state.image.topics.values() for each in topic.partitions.values() if matches(each))
     if next(islice(affected, CHANGES_PER_SLICE, None), None) is None:
         return None
-    command = DrainBroker(broker_id, removal, _start(state))
+    command = DrainBroker(broker_id, removal, start(state))
     begin = partial(state.draining.__setitem__, broker_id, False)
-    return ControllerResult(retry, timers=(_now(_key(broker_id), command),), soft=(begin,))
+    return ControllerResult(retry, timers=(now_timer(_key(broker_id), command),), soft=(begin,))
 
 
 def released(state: ControllerState, broker_id: int) -> SoftChange:
@@ -67,11 +67,11 @@ def released(state: ControllerState, broker_id: int) -> SoftChange:
 def drain_broker(state: ControllerState, command: DrainBroker) -> ControllerResult[None]:
     """Move some leaders and ISR memberships away from a broker. At the end, wake the commands that wait for it."""
     broker_id, removal = command.broker_id, command.removal
-    found, cursor = _visit(state, command.cursor, is_affected(state, broker_id, removal))
+    found, cursor = visit(state, command.cursor, is_affected(state, broker_id, removal))
     records = changes_of(state, found, removal=removal, broker_id=broker_id)
     if cursor is not None:
         following = replace(command, cursor=cursor)
-        return ControllerResult(None, tuple(records), timers=(_now(_key(broker_id), following),))
+        return ControllerResult(None, tuple(records), timers=(now_timer(_key(broker_id), following),))
     # The broker counts as inactive until a command has removed it. Otherwise:
     # 1. The drain has ended, and the command that waits is decided when the last slice is committed.
     # 2. Meanwhile, the broker is elected again for partitions that no other broker can lead.
@@ -93,26 +93,26 @@ def first_elections(state: ControllerState, added: int) -> tuple[list[MetadataRe
 
     Return the elections of one slice, and the timer of a pass over the partitions that remain.
     """
-    found, remaining = _visit(state, _start(state), lambda partition: not partition.has_leader)
-    timers = () if remaining is None else (_now(ELECT_ONLINE, ElectOnline(remaining)),)
+    found, remaining = visit(state, start(state), lambda partition: not partition.has_leader)
+    timers = () if remaining is None else (now_timer(ELECT_ONLINE, ElectOnline(remaining)),)
     return changes_of(state, found, added=added), timers
 
 
 def elect_online(state: ControllerState, command: ElectOnline) -> ControllerResult[None]:
     """Elect active brokers for some of the partitions without a leader."""
-    cursor = command.cursor or _start(state)
-    found, following = _visit(state, cursor, lambda partition: not partition.has_leader)
+    cursor = command.cursor or start(state)
+    found, following = visit(state, cursor, lambda partition: not partition.has_leader)
     records = changes_of(state, found)
-    timers = () if following is None else (_now(ELECT_ONLINE, ElectOnline(following)),)
+    timers = () if following is None else (now_timer(ELECT_ONLINE, ElectOnline(following)),)
     return ControllerResult(None, tuple(records), timers=timers)
 
 
 def elect_online_now(state: ControllerState) -> Timer:
     """Return a timer that starts a pass over the partitions without a leader. It replaces one that is under way."""
-    return _now(ELECT_ONLINE, ElectOnline(_start(state)))
+    return now_timer(ELECT_ONLINE, ElectOnline(start(state)))
 
 
-def _visit(
+def visit(
     state: ControllerState, cursor: Cursor, matches: Callable[[PartitionImage], bool]
 ) -> tuple[list[tuple[TopicImage, PartitionImage]], Cursor | None]:
     """Return the next partitions that match, and the cursor after them; None at the end of the pass."""
@@ -133,7 +133,7 @@ def _visit(
     return found, None
 
 
-def _start(state: ControllerState) -> Cursor:
+def start(state: ControllerState) -> Cursor:
     """Return the start of a pass over the topics that exist now."""
     return Cursor(tuple(state.image.topics_by_id))
 
@@ -142,5 +142,5 @@ def _key(broker_id: int) -> tuple[str, int]:
     return "drain", broker_id
 
 
-def _now(key: object, command: DrainBroker | ElectOnline) -> Timer:
+def now_timer(key: object, command: DrainBroker | ElectOnline | ElectPreferred) -> Timer:
     return Timer(key, command=command, delay_ms=0)

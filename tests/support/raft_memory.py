@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.cluster.controller.commands import Bootstrap, RegisterBroker, ReleaseBroker, UnfenceBroker
+from odradek.cluster.controller.commands import Bootstrap, ElectPreferred, RegisterBroker, ReleaseBroker, UnfenceBroker
 from odradek.cluster.controller.core import Controller
 from odradek.cluster.controller.messages.brokers import BrokerRegistration
 from odradek.cluster.controller.messages.topics import ConfigValue
@@ -223,7 +223,7 @@ class ControllerRig:
         self.due: dict[Any, Command] = {}
         """Commands of timers without delay, by key."""
         self.later: dict[Any, Command] = {}
-        """Commands of the other timers that end a drain."""
+        """Commands of the timers that end a drain, or elect the preferred leaders of a broker."""
 
     def do(self, command: Command) -> Any:
         """Decide the command, and return its reply. If it waits for a drain, do the slices of the drain first."""
@@ -256,7 +256,7 @@ class ControllerRig:
         for timer in decision.timers:
             self.due.pop(timer.key, None)
             self.later.pop(timer.key, None)
-            if isinstance(timer.command, ReleaseBroker):
+            if isinstance(timer.command, ReleaseBroker | ElectPreferred) and timer.delay_ms:
                 self.later[timer.key] = timer.command
             elif timer.delay_ms == 0:
                 self.due[timer.key] = timer.command

@@ -9,6 +9,7 @@ from odradek.cluster.controller.brokers.active import check_broker_epoch
 from odradek.cluster.controller.election import next_change
 from odradek.cluster.controller.leaders import holds_replica, rules_for
 from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
+from odradek.cluster.controller.preferred import elections_after_joins, joins_as_preferred
 from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.image import RECOVERED, RECOVERING, PartitionImage, TopicImage
 from odradek.cluster.metadata.partition_change import changed_partition
@@ -31,6 +32,7 @@ def alter_partition(state: ControllerState, command: AlterPartition) -> Controll
     check_broker_epoch(state, command.broker_id, command.broker_epoch)
     results: list[AlteredPartition] = []
     records: list[MetadataRecord] = []
+    joined: list[int] = []
     changed: dict[tuple[UUID, int], PartitionImage] = {}
     for requested in command.partitions:
         topic = state.image.topic_by_id(requested.topic_id)
@@ -46,9 +48,11 @@ def alter_partition(state: ControllerState, command: AlterPartition) -> Controll
             )
             continue
         after = _alter(state, topic, partition, requested, records)
+        if joins_as_preferred(partition, after):
+            joined.append(after.replicas[0])
         changed[key] = after
         results.append(_result(requested, command.broker_id, after))
-    return ControllerResult(tuple(results), tuple(records))
+    return ControllerResult(tuple(results), tuple(records), timers=elections_after_joins(state, joined))
 
 
 def _alter(

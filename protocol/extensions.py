@@ -24,9 +24,14 @@ In a DescribeTransactions request: one `EXPIRED_ID` per transactional id, in the
 of a DescribeProducers request: the `EXPIRED_PRODUCER` entries of its only partition. In a response: the broker has
 removed what it describes without an error; for producers, their number (`COUNT`).
 """
+LISTED_PARTITIONS_TAG: Final = 10_004
+"""Tag of the partitions of `__transaction_state` whose transactions a ListTransactions response lists: one
+`PARTITION` each. It is in the response if it is in the request, without content.
+"""
 IDLE: Final = Struct(">q")
 COUNT: Final = Struct(">i")
 EXPIRED_ID: Final = Struct(">qh")
 """Producer id and producer epoch."""
+PARTITION: Final = Struct(">i")
 EXPIRED_PRODUCER: Final = Struct(">qhi")
 """Producer id, producer epoch and last sequence number."""

@@ -21,8 +21,10 @@ from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART
 from odradek.cluster.authorizer import AclOperation, ResourceType
+from odradek.coordinator.txn.service import TransactionListing
 from odradek.coordinator.txn.state import STATE_BY_NAME, Transaction
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.extensions import LISTED_PARTITIONS_TAG, PARTITION
 from odradek.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -49,9 +51,10 @@ async def _list(
     context: BrokerRequestContext, request: ListTransactionsRequest, matches: Matches
 ) -> ListTransactionsResponse:
     producer_ids, states = dict.fromkeys(request.producer_id_filters), dict.fromkeys(request.state_filters)
+    listing = await context.broker.transactions.list_transactions()
     matching = [
         described.transaction
-        for described in await context.broker.transactions.list_transactions()
+        for described in listing.transactions
         if _matches_filters(described.transaction, producer_ids, states)
         and _exceeds_duration(described.transaction, request.duration_filter, context.now_ms)
         and matches(described.transaction.transactional_id)
@@ -70,7 +73,14 @@ async def _list(
             for txn in matching
             if txn.transactional_id in visible
         ],
+        unknown_tagged_fields=_listed_partitions(request, listing),
     )
+
+
+def _listed_partitions(request: ListTransactionsRequest, listing: TransactionListing) -> tuple[tuple[int, bytes], ...]:
+    if LISTED_PARTITIONS_TAG not in dict(request.unknown_tagged_fields):
+        return ()
+    return ((LISTED_PARTITIONS_TAG, b"".join(map(PARTITION.pack, listing.shards))),)
 
 
 def _matches_filters(txn: Transaction, producer_ids: Mapping[int, None], states: Mapping[str, None]) -> bool:

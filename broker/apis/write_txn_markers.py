@@ -18,7 +18,8 @@ Errors:
   NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
   UNKNOWN_LEADER_EPOCH if the coordinator epoch is above those of all transaction coordinators that this broker knows.
 * On a listener for clients alone: CLUSTER_AUTHORIZATION_FAILED for COMMIT, INVALID_TXN_STATE if the transaction is not
-  hanging, COORDINATOR_NOT_AVAILABLE if a coordinator does not respond, INVALID_REQUEST for more than 100 partitions.
+  hanging, COORDINATOR_NOT_AVAILABLE if a coordinator does not respond or does not list a partition that it leads,
+  INVALID_REQUEST for more than 100 partitions.
 
 Version notes:
 * v0 was removed in Kafka 4.0. v1 is flexible. v2 has the transaction version, which decides how the producer epoch is

@@ -13,6 +13,7 @@ from odradek.broker.quorum.peers import Channel, Peers
 from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition
 from odradek.coordinator.txn.service import TransactionCoordinator
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.extensions import LISTED_PARTITIONS_TAG, PARTITION
 from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
@@ -53,35 +54,44 @@ class TransactionSearch:
     async def partitions_of(self, producer_ids: Sequence[int]) -> KnownPartitions:
         """Return the partitions of the transactions of these producers.
 
-        Raise Refusal(COORDINATOR_NOT_AVAILABLE) if a coordinator does not respond, or changes during the search.
+        Raise Refusal(COORDINATOR_NOT_AVAILABLE) if a coordinator does not respond, does not list a partition of
+        `__transaction_state` that it leads, or changes during the search. A coordinator does not list a partition whose
+        shard has failed, or whose leadership it has not applied yet.
         """
         leaders = tuple(self._leaders())
         if any(leader < 0 for leader in leaders):
             raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         known: KnownPartitions = {producer_id: {} for producer_id in producer_ids}
         for broker_id in sorted(dict.fromkeys(leaders)):
-            if broker_id == self._node_id:
-                await self._add_local(known)
-            else:
-                await self._add_remote(broker_id, known)
+            is_local = broker_id == self._node_id
+            listed = dict.fromkeys(await (self._add_local(known) if is_local else self._add_remote(broker_id, known)))
+            if any(leader == broker_id and shard not in listed for shard, leader in enumerate(leaders)):
+                raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if tuple(self._leaders()) != leaders:
             raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return known
 
-    async def _add_local(self, known: KnownPartitions) -> None:
-        for described in await self._local.list_transactions():
+    async def _add_local(self, known: KnownPartitions) -> Sequence[int]:
+        """Add the transactions of this broker. Return the partitions of `__transaction_state` that it lists."""
+        listing = await self._local.list_transactions()
+        for described in listing.transactions:
             if described.transaction.producer_id in known:
                 known[described.transaction.producer_id].update(described.partitions)
+        return listing.shards
 
-    async def _add_remote(self, broker_id: int, known: KnownPartitions) -> None:
-        listed: ListTransactionsResponse = await self._request(
-            broker_id, ListTransactionsRequest(producer_id_filters=list(known))
+    async def _add_remote(self, broker_id: int, known: KnownPartitions) -> Sequence[int]:
+        """Like `_add_local`, for another broker. It lists no partition if it has an earlier version of Odradek."""
+        request = ListTransactionsRequest(
+            producer_id_filters=list(known), unknown_tagged_fields=((LISTED_PARTITIONS_TAG, b""),)
         )
+        listed: ListTransactionsResponse = await self._request(broker_id, request)
         if listed.error_code:
             raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         names = [state.transactional_id for state in listed.transaction_states]
+        data = dict(listed.unknown_tagged_fields).get(LISTED_PARTITIONS_TAG, b"")
+        shards = [shard for (shard,) in PARTITION.iter_unpack(data)]
         if not names:
-            return
+            return shards
         described: DescribeTransactionsResponse = await self._request(broker_id, DescribeTransactionsRequest(names))
         for state in described.transaction_states:
             if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
@@ -94,6 +104,7 @@ class TransactionSearch:
                         TopicPartition(topic.topic, index) for topic in state.topics for index in topic.partitions
                     )
                 )
+        return shards
 
     async def _request(self, broker_id: int, request: ListTransactionsRequest | DescribeTransactionsRequest) -> Any:
         response = self._peers.request(broker_id, Channel.TRANSACTIONS, request, version=0, timeout_ms=self._timeout_ms)
@@ -118,7 +129,7 @@ class HangingTransactions:
         * CLUSTER_AUTHORIZATION_FAILED: the marker is a COMMIT.
         * INVALID_TXN_STATE: the producer has no open transaction in the partition, or a coordinator knows it.
         * INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: an epoch is not the one that this leader knows.
-        * COORDINATOR_NOT_AVAILABLE: a coordinator did not respond, so that it may know the transaction.
+        * COORDINATOR_NOT_AVAILABLE: a coordinator did not list all its transactions, so that it may know this one.
 
         Raise Refusal(INVALID_REQUEST) for more than PARTITIONS_MAX partitions, and Refusal(COORDINATOR_NOT_AVAILABLE)
         while SEARCHES_MAX other requests search the coordinators.

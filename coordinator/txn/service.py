@@ -55,6 +55,15 @@ class TransactionDescription:
     """Client that has created the id; None if it is not known."""
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """All transactions of the shards that a coordinator has loaded."""
+
+    shards: tuple[int, ...]
+    """Shards that are listed. One that has failed, or whose leadership is not applied yet, is missing."""
+    transactions: tuple[TransactionDescription, ...]
+
+
 class TransactionCoordinator:
     """Transaction coordinator of one broker.
 
@@ -227,13 +236,16 @@ class TransactionCoordinator:
         txn = await self._submit(_checked(transactional_id), c.Describe(transactional_id))
         return self._described(self._led_for(transactional_id), txn)
 
-    async def list_transactions(self) -> list[TransactionDescription]:
+    async def list_transactions(self) -> TransactionListing:
         """Return all transactions of this coordinator.
 
         Raise Refusal(COORDINATOR_LOAD_IN_PROGRESS) if a shard is loading.
         """
         listed = await self._shards.submit_to_all(c.ListAll(), timeout_ms=self._config.request_timeout_ms)
-        return [self._described(led, txn) for led, transactions in listed for txn in transactions]
+        return TransactionListing(
+            tuple(led.shard for led, _ in listed),
+            tuple(self._described(led, txn) for led, transactions in listed for txn in transactions),
+        )
 
     def expire_id(self, transactional_id: str, producer_id: int, producer_epoch: int) -> "Future[None]":
         """Remove a transactional id without an open transaction, if its producer has this identity."""

@@ -240,7 +240,10 @@ async def test_duplicate_batch_gets_the_first_offset_and_is_not_written_again(tm
     gap = await send(rig, request(("t", 0, batch(b"x", producer_id=7, epoch=0, sequence=9))))
     assert errors(gap) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
     stale = batch(b"x", producer_id=7, epoch=1, sequence=0), batch(b"y", producer_id=7, epoch=0, sequence=3)
-    assert [errors(await send(rig, request(("t", 0, data)))) for data in stale] == [[E.NONE], [E.INVALID_PRODUCER_EPOCH]]
+    assert [errors(await send(rig, request(("t", 0, data)))) for data in stale] == [
+        [E.NONE],
+        [E.INVALID_PRODUCER_EPOCH],
+    ]
 
 
 async def test_produce_by_topic_id_from_v13(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ from odradek.protocol.extensions import (
     EXPIRE_TAG,
     EXPIRED_ID,
     IDLE,
+    LISTED_PARTITIONS_TAG,
+    PARTITION,
 )
 from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -39,7 +41,7 @@ from odradek.protocol.messages.end_txn import EndTxnRequest
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
 from tests.support.broker_context import Deny, context, image, services_of, topic
-from tests.support.coordinator_rig import CoordinatorRig
+from tests.support.coordinator_rig import SHARD, CoordinatorRig
 from tests.support.txn_rig import ID, NOW_MS, T0, T1
 
 if TYPE_CHECKING:
@@ -386,6 +388,14 @@ async def test_list_transactions_applies_its_filters(version: int, filters: dict
     ]
     assert listed == ([(ID, producer_id, "Ongoing")] if is_listed else [])
     assert response.unknown_state_filters == [name for name in filters.get("state_filters", []) if name == "Nonsense"]
+
+
+async def test_list_transactions_names_the_listed_partitions_on_request() -> None:
+    rig = await CoordinatorRig().ready()
+    for fields in ((), ((LISTED_PARTITIONS_TAG, b""),)):
+        response = await call(rig, 0, ListTransactionsRequest(unknown_tagged_fields=fields))
+        listed = dict(response.unknown_tagged_fields)
+        assert listed == ({LISTED_PARTITIONS_TAG: PARTITION.pack(SHARD)} if fields else {})
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=x)", r"(a)\1", "x{1,1001}", "((a{100}){100}){100}"])

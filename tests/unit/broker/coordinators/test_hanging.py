@@ -13,7 +13,9 @@ from odradek.broker.coordinators.hanging import PARTITIONS_MAX, SEARCHES_MAX, Ha
 from odradek.broker.quorum.peers import Channel
 from odradek.broker.requests.listener import CLIENT
 from odradek.coordinator.txn.ports import Marker, TopicPartition
+from odradek.coordinator.txn.service import TransactionListing
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.extensions import LISTED_PARTITIONS_TAG, PARTITION
 from odradek.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -45,12 +47,14 @@ class LocalCoordinator:
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[TopicPartition, ...]] = {}
+        self.shards: tuple[int, ...] = (0, 2)
 
-    async def list_transactions(self) -> list[Any]:
-        return [
+    async def list_transactions(self) -> TransactionListing:
+        transactions: list[Any] = [
             SimpleNamespace(transaction=SimpleNamespace(producer_id=producer_id), partitions=dict.fromkeys(partitions))
             for producer_id, partitions in self.known.items()
         ]
+        return TransactionListing(self.shards, tuple(transactions))
 
 
 class RemoteCoordinator:
@@ -58,6 +62,7 @@ class RemoteCoordinator:
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[TopicPartition, ...]] = {}
+        self.shards: tuple[int, ...] | None = (1,)
         self.listing_error = E.NONE
         self.describing_error = E.NONE
         self.failure: OSError | None = None
@@ -78,7 +83,13 @@ class RemoteCoordinator:
         if isinstance(request, ListTransactionsRequest):
             found = [one for one in request.producer_id_filters if one in self.known]
             states = [TransactionState(f"id-{one}", one, "Ongoing") for one in found]
-            return ListTransactionsResponse(error_code=self.listing_error, transaction_states=states)
+            assert request.unknown_tagged_fields == ((LISTED_PARTITIONS_TAG, b""),)
+            shards = None if self.shards is None else b"".join(map(PARTITION.pack, self.shards))
+            return ListTransactionsResponse(
+                error_code=self.listing_error,
+                transaction_states=states,
+                unknown_tagged_fields=() if shards is None else ((LISTED_PARTITIONS_TAG, shards),),
+            )
         assert isinstance(request, DescribeTransactionsRequest)
         described = []
         for name in request.transactional_ids:
@@ -195,6 +206,18 @@ async def test_abort_is_refused_while_a_coordinator_may_know_the_transaction(tmp
     assert rig.is_open
     rig.remote.describing_error = E.TRANSACTIONAL_ID_NOT_FOUND
     assert await rig.abort_or_refusal() is E.NONE
+
+
+@pytest.mark.parametrize("remote", [(), (0, 2), None], ids=["no shard", "other shards", "earlier version"])
+async def test_abort_is_refused_if_a_coordinator_does_not_list_a_shard_that_it_leads(
+    tmp_path: Path, remote: tuple[int, ...] | None
+) -> None:
+    rig = HangingRig(tmp_path)
+    rig.remote.shards = remote
+    assert await rig.abort_or_refusal() is E.COORDINATOR_NOT_AVAILABLE
+    rig.remote.shards, rig.local.shards = (1,), (0,)
+    assert await rig.abort_or_refusal() is E.COORDINATOR_NOT_AVAILABLE
+    assert rig.is_open
 
 
 async def waiting_search(rig: HangingRig, requests: int) -> "tuple[list[asyncio.Task[ErrorCode]], list[Any]]":

@@ -100,7 +100,7 @@ async def test_ids_of_other_coordinators_and_loading_shards_are_refused() -> Non
     may_load.set()
     await loading
     assert rig.coordinator.init_producer_id("a", 1_000).result() == (0, 0)
-    assert len(await rig.coordinator.list_transactions()) == 1
+    assert len((await rig.coordinator.list_transactions()).transactions) == 1
 
 
 async def test_shard_resigned_before_its_load_begins_is_not_loaded() -> None:
@@ -322,7 +322,7 @@ async def test_unreadable_record_blocks_its_id_alone_until_a_readable_record_rep
     assert [report.rpartition("; ")[2] for report in reports] == [f"id {ID} is blocked", "its key is unreadable"]
     assert refused(lambda: rig.coordinator.init_producer_id(ID, 1_000)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert rig.coordinator.init_producer_id(other, 1_000).result().producer_epoch == 1
-    listed = await rig.coordinator.list_transactions()
+    listed = (await rig.coordinator.list_transactions()).transactions
     assert [described.transaction.transactional_id for described in listed] == [other]
     log.append([to_record(transaction(S.EMPTY, epoch=8), 2)], NOW_MS)
     await rig.coordinator.on_leadership(SHARD, 2, log.successor())
@@ -357,7 +357,8 @@ async def test_describe_and_list_return_the_state_of_the_transaction() -> None:
         NOW_MS + 60_000,
     )
     assert (list(described.partitions), described.shard, described.coordinator_epoch) == ([T0, T1], SHARD, 0)
-    assert [entry.transaction.transactional_id for entry in await rig.coordinator.list_transactions()] == [ID]
+    listing = await rig.coordinator.list_transactions()
+    assert [entry.transaction.transactional_id for entry in listing.transactions] == [ID]
     with pytest.raises(Refusal) as refusal:
         await rig.coordinator.describe("transactional-id")
     assert refusal.value.error is ErrorCode.NOT_COORDINATOR
@@ -374,7 +375,9 @@ async def test_list_leaves_out_a_shard_that_resigns_meanwhile() -> None:
     await settle()
     assert not listing.done()
     rig.coordinator.on_resignation(SHARD, 1)
-    assert [entry.transaction.transactional_id for entry in await listing] == ["a"]
+    listed = await listing
+    assert [entry.transaction.transactional_id for entry in listed.transactions] == ["a"]
+    assert listed.shards == (47,)
     assert refused(lambda: uncommitted) is ErrorCode.NOT_COORDINATOR
 
 

@@ -17,6 +17,7 @@ from odradek.storage.data_directory.directory import DataDirectory
 from odradek.storage.disk.port import ResourcesExhausted
 from odradek.storage.files import checkpoint, names
 from odradek.storage.files.checkpoint import CorruptCheckpoint
+from odradek.storage.files.shared_run import SharedRun
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.recovery.loaded_log import OpenOptions
 
@@ -57,6 +58,7 @@ class LogManager:
         self._deleted_and_stray = DeletedAndStrayDirectories(disk, self.directory)
         self._checkpoints = Checkpoints(disk, self.directory, self._logs)
         self._durable_at_stop: dict[TopicPartition, int] = {}
+        self._syncs_of_deletions = SharedRun(self._sync_deletions)
 
     # ---- start ------------------------------------------------------------------------------------------------------
 
@@ -203,8 +205,8 @@ class LogManager:
     def delete(self, topic: str, partition: int) -> Coroutine[Any, Any, None]:
         """Close the log, remove it from the manager, and rename its directory, all before this function returns.
 
-        The returned coroutine makes the deletion durable. It raises OSError if a disk operation fails or has failed
-        before. `remove_deleted` removes the files.
+        The returned coroutine makes the deletion durable, together with all other deletions at the time. It raises
+        OSError if a disk operation fails or has failed before. `remove_deleted` removes the files.
         """
         partition_log = self._logs.get((topic, partition))
         failure: OSError | None = None
@@ -231,6 +233,9 @@ class LogManager:
     async def _deleted_durably(self, failure: OSError | None) -> None:
         if failure is not None:
             raise failure
+        await self._syncs_of_deletions.run()
+
+    async def _sync_deletions(self) -> None:
         await self.disk.sync_directory(self.directory.path)
         await self.remove_stale_entries()
 

@@ -7,13 +7,13 @@ have, and `LogManager` removes the entry of a deleted log before it creates anot
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import structlog
 
 from odradek.storage.files import checkpoint
 from odradek.storage.files.checkpoint import CorruptCheckpoint
+from odradek.storage.files.shared_run import SharedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
@@ -53,11 +53,7 @@ class OffsetCheckpoint:
         """Entries of writes that are running or failed. The file may have any of them."""
         self._kept: dict[TopicPartition, int] = {}
         """Entries of logs that could not be opened."""
-        self._requested = 0
-        """Number of calls of `write`."""
-        self._written = 0
-        """Number of calls of `write` whose offsets are in the last completed write."""
-        self._running: asyncio.Future[None] | None = None
+        self._writes = SharedRun(self._write)
 
     def read(self) -> dict[TopicPartition, int]:
         """Return the entries like `read_offsets`. The call blocks. Raise OSError if a disk operation fails."""
@@ -105,19 +101,10 @@ class OffsetCheckpoint:
         Raises:
             OSError: A disk operation fails.
         """
-        self._requested += 1
-        request = self._requested
-        while self._running is not None:
-            await asyncio.shield(self._running)
-            if self._written >= request:
-                return
-        done = self._running = asyncio.get_running_loop().create_future()
-        included, offsets = self._requested, self._kept | self._current()
+        await self._writes.run()
+
+    async def _write(self) -> None:
+        offsets = self._kept | self._current()
         self._uncertain |= offsets
-        try:
-            await self._disk.replace_file(self._path, checkpoint.encode_offsets(offsets))
-            self._entries, self._uncertain = offsets, {}
-            self._written = included
-        finally:
-            self._running = None
-            done.set_result(None)
+        await self._disk.replace_file(self._path, checkpoint.encode_offsets(offsets))
+        self._entries, self._uncertain = offsets, {}

@@ -24,6 +24,9 @@ class FaultyDisk(OsDisk):
         super().__init__()
         self.cold = False
         self.synced: list[str] = []
+        """Paths of all files and directories that were synced."""
+        self.opened: list[str] = []
+        self.listed: list[str] = []
         self._refused: list[tuple[str, str, int]] = []
 
     def refuse(self, operation: str, suffix: str = "", reason: int = errno.EIO) -> None:
@@ -44,7 +47,16 @@ class FaultyDisk(OsDisk):
 
     def open(self, path: str, *, create: bool) -> File:
         self.check("open", path)
+        self.opened.append(path)
         return FaultyFile(self, path, super().open(path, create=create))
+
+    def list(self, directory: str) -> list[str]:
+        self.listed.append(directory)
+        return super().list(directory)
+
+    def read_file(self, path: str) -> bytes:
+        self.opened.append(path)
+        return super().read_file(path)
 
     def rename(self, old: str, new: str) -> None:
         self.check("rename", old)
@@ -53,14 +65,17 @@ class FaultyDisk(OsDisk):
     def replace_file_now(self, path: str, data: bytes) -> None:
         self.check("replace_file_now", path)
         super().replace_file_now(path, data)
+        self.synced.append(path)
 
     async def sync_directory(self, path: str) -> None:
         self.check("sync_directory", path)
         await super().sync_directory(path)
+        self.synced.append(path)
 
     def sync_directory_now(self, path: str) -> None:
         self.check("sync_directory", path)
         super().sync_directory_now(path)
+        self.synced.append(path)
 
 
 class FaultyFile:
@@ -95,6 +110,7 @@ class FaultyFile:
     def sync_now(self) -> None:
         self._disk.check("sync", self._path)
         self._file.sync_now()
+        self._disk.synced.append(self._path)
 
     def truncate(self, size: int) -> None:
         self._file.truncate(size)

@@ -102,6 +102,17 @@ async def test_recreated_topic_starts_empty_after_a_deletion(disk: CountingDisk,
     await deletion
 
 
+async def test_deletions_at_the_same_time_share_their_syncs(disk: CountingDisk, tmp_path: Path) -> None:
+    manager = opened(disk, tmp_path)
+    await create_checkpointed_logs(manager, partitions=20)
+    disk.replaced.clear()
+    disk.synced.clear()
+    await asyncio.gather(*(manager.delete("t", index) for index in range(20)))
+    assert entries(tmp_path) == [{}, {}, {}]
+    assert disk.synced.count(str(tmp_path)) == 2
+    assert max(disk.replaced.count(name) for name in FILES) <= 2
+
+
 async def test_recreated_topic_starts_empty_after_a_deletion_before_a_kill(disk: CountingDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     await create_checkpointed_logs(manager)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -15,11 +16,11 @@ from odradek.storage.data_directory.checkpoints import Checkpoints
 from odradek.storage.data_directory.deleted_and_stray import DeletedAndStrayDirectories
 from odradek.storage.data_directory.directory import DataDirectory
 from odradek.storage.disk.port import ResourcesExhausted
-from odradek.storage.files import checkpoint, names
-from odradek.storage.files.checkpoint import CorruptCheckpoint
+from odradek.storage.files import names
 from odradek.storage.files.shared_run import SharedRun
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.recovery.loaded_log import OpenOptions
+from odradek.storage.recovery.loader import read_topic_id
 
 if TYPE_CHECKING:
     import uuid
@@ -96,7 +97,7 @@ class LogManager:
             if key[0] not in FLUSHED_TOPICS:
                 options = replace(options, on_loss=self.directory.note_loss)
             try:
-                self._logs[key] = self._open(path, key, self._read_topic_id(path), config, options)
+                self._logs[key] = self._open(path, key, None, config, options)
             except ResourcesExhausted:
                 raise
             except OSError as error:
@@ -124,21 +125,10 @@ class LogManager:
         return _allowing_gaps(self._default_config) if topic in COMPACTED_TOPICS else self._default_config
 
     def _open(
-        self, path: str, key: TopicPartition, topic_id: uuid.UUID, config: LogConfig, options: OpenOptions
+        self, path: str, key: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig, options: OpenOptions
     ) -> PartitionLog:
         disk = self._raft_disk if key[0] in FLUSHED_TOPICS else self.disk
         return PartitionLog.open(disk, path, config, options, topic=key[0], partition=key[1], topic_id=topic_id)
-
-    def _read_topic_id(self, directory: str) -> uuid.UUID:
-        path = f"{directory}/{checkpoint.PARTITION_METADATA}"
-        if not self.disk.exists(path):
-            return ZERO_UUID
-        try:
-            return checkpoint.decode_partition_metadata(self.disk.read_file(path))
-        except CorruptCheckpoint as error:
-            # `create` writes the topic id from the metadata.
-            _logger.warning("damaged topic id ignored", path=path, reason=str(error))
-            return ZERO_UUID
 
     # ---- logs -------------------------------------------------------------------------------------------------------
 
@@ -197,7 +187,7 @@ class LogManager:
     def _delete_leftover(self, path: str, topic: str, partition: int, topic_id: uuid.UUID) -> None:
         """Rename the directory of another topic id that a failed deletion left. A new log must not use its files."""
         if self.disk.is_directory(path):
-            leftover_id = self._read_topic_id(path)
+            leftover_id = read_topic_id(self.disk, path)
             if leftover_id not in {ZERO_UUID, topic_id}:
                 delay_ms = self._default_config.file_delete_delay_ms
                 self._deleted_and_stray.delete(path, topic, partition, leftover_id, delay_ms=delay_ms)
@@ -322,14 +312,12 @@ class LogManager:
         start then recovers the logs.
         """
         all_clean = clean and not self._open_errors
-        for partition_log in self:
-            try:
-                partition_log.close(clean=clean)
-            except OSError as error:
-                path = partition_log.directory
-                _logger.error("log not closed cleanly", path=path, reason=str(error))  # noqa: TRY400  # as above
-                all_clean = False
-            all_clean = all_clean and not partition_log.failed
+        logs = list(self._logs.values())
+        failures = self.disk.run_all_now([partial(log.close, clean=clean) for log in logs])
+        for partition_log, error in zip(logs, failures, strict=True):
+            if error is not None:
+                _logger.error("log not closed cleanly", path=partition_log.directory, reason=str(error))
+            all_clean = all_clean and error is None and not partition_log.failed
         try:
             if all_clean and self.directory.claimed:
                 self._checkpoints.write_now()

@@ -10,8 +10,8 @@ import fcntl
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.invariants.storage import FILE_WITHOUT_HOLES
@@ -22,7 +22,7 @@ from odradek.storage.disk.read_buffers import ReadBuffers
 from odradek.storage.disk.write_back_file import UnsyncedBytes, WriteBackFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Self
 
     from odradek.protocol.schema import Buffer
@@ -32,6 +32,10 @@ T = TypeVar("T")
 IO_THREADS_MAX = 4
 """Threads per disk for cold reads, syncs and compression, without those of its views. Further operations wait in a
 queue."""
+SYNC_THREADS_MAX = 16
+"""Threads for the syncs of a clean shutdown. Syncs that wait at the same time share one commit of the journal."""
+READ_BYTES = 64 * 1024
+"""Bytes per system call when a small file is read."""
 BUFFERS_PER_CALL_MAX = 1024  # IOV_MAX of Linux
 RESOURCE_WAIT_S = 10.0
 """Maximum seconds that an `async` function waits for a free descriptor or for memory."""
@@ -39,11 +43,17 @@ RESOURCE_RETRY_S = 0.1
 """Seconds between two attempts of that wait."""
 
 
-@dataclass(slots=True)
 class OpenFiles:
-    """Number of open files of a disk, with those of its views."""
+    """Number of open files of a disk, with those of its views. Files are opened and closed in threads, too."""
 
-    count: int = 0
+    def __init__(self) -> None:
+        self.count = 0
+        self._lock = Lock()
+
+    def add(self, change: int) -> None:
+        """Add `change` to the number."""
+        with self._lock:
+            self.count += change
 
 
 class OsFile:
@@ -54,7 +64,7 @@ class OsFile:
         self._pool = disk.pool
         self._read_buffers = disk.read_buffers
         self._opened = disk.opened
-        self._opened.count += 1
+        self._opened.add(1)
         self._size = os.fstat(descriptor).st_size
         self._thread_operations = 0
         """Operations of this file that run in threads now."""
@@ -152,7 +162,7 @@ class OsFile:
         """Close the descriptor when no thread uses it. Otherwise another file could get its number meanwhile."""
         if self._closed and self._thread_operations == 0:
             os.close(self._descriptor)
-            self._opened.count -= 1
+            self._opened.add(-1)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         self._check_open()
@@ -244,10 +254,10 @@ class OsDisk:
         return descriptor
 
     def exists(self, path: str) -> bool:
-        return Path(path).exists()
+        return os.path.exists(path)
 
     def is_directory(self, path: str) -> bool:
-        return Path(path).is_dir()
+        return os.path.isdir(path)
 
     def list(self, directory: str) -> list[str]:
         with self._reserve.run(lambda: os.scandir(directory)) as entries:
@@ -261,17 +271,18 @@ class OsDisk:
 
     def remove(self, path: str) -> None:
         self._forget(path)
-        Path(path).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
     def rename(self, old: str, new: str) -> None:
         self._forget(new)
-        Path(old).rename(new)
+        os.rename(old, new)
 
     def _forget(self, path: str) -> None:
         """Drop the unsynced bytes of a file that loses its name. Open file objects keep them."""
         if self._hold_unsynced:
             with contextlib.suppress(FileNotFoundError):
-                self._unsynced.pop(_identity(Path(path).stat()), None)
+                self._unsynced.pop(_identity(os.stat(path)), None)
 
     def _forget_tree(self, path: str) -> None:
         for entry in Path(path).rglob("*"):
@@ -289,6 +300,8 @@ class OsDisk:
         await self._repeated(lambda: _remove_tree(path))
 
     def read_file(self, path: str) -> bytes:
+        if not self._hold_unsynced:
+            return self._reserve.run(lambda: _read_file(path))
         file = self.open(path, create=False)
         try:
             return bytes(file.read(0, file.size))
@@ -310,6 +323,20 @@ class OsDisk:
                 return await self.in_thread(lambda: self._reserve.run(work))
             await asyncio.sleep(RESOURCE_RETRY_S)
         return await self.in_thread(lambda: self._reserve.run(work))
+
+    def run_all_now(self, works: Sequence[Callable[[], None]]) -> Sequence[OSError | None]:
+        failures: list[OSError | None] = [None] * len(works)
+        remaining = iter(enumerate(works))
+
+        def run_remaining() -> None:
+            for number, work in remaining:
+                failures[number] = _failure_of(work)
+
+        threads = min(SYNC_THREADS_MAX, len(works))
+        with ThreadPoolExecutor(max(threads, 1), thread_name_prefix="sync") as pool:
+            for job in [pool.submit(run_remaining) for _ in range(threads)]:
+                job.result()
+        return failures
 
     def lock_directory(self, path: str) -> OsLock:
         lock_path = f"{path}/{LOCK_FILE}"
@@ -341,8 +368,27 @@ class OsDisk:
         return await asyncio.get_running_loop().run_in_executor(self.pool, work)
 
 
+def _failure_of(work: Callable[[], None]) -> OSError | None:
+    try:
+        work()
+    except OSError as error:
+        return error
+    return None
+
+
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
+
+
+def _read_file(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pieces = [os.read(descriptor, READ_BYTES)]
+        while len(pieces[-1]) == READ_BYTES:
+            pieces.append(os.read(descriptor, READ_BYTES))
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    finally:
+        os.close(descriptor)
 
 
 def _sync_directory(path: str) -> None:
@@ -370,9 +416,10 @@ def _replace_file(path: str, data: bytes) -> None:
             view = view[os.write(descriptor, view) :]
         os.fsync(descriptor)
     except OSError:
-        Path(temporary).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
     finally:
         os.close(descriptor)
-    Path(temporary).rename(path)
-    _sync_directory(str(Path(path).parent))
+    os.rename(temporary, path)
+    _sync_directory(os.path.dirname(path) or ".")

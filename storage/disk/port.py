@@ -42,8 +42,8 @@ requests.
 | `Disk.remove_tree`, `Disk.replace_file`, `Disk.in_thread`   |                                                        |
 | `File.read`, `File.sync_now`, `Disk.read_file`,             | no, they block: for start-up, recovery, shutdown, and  |
 | `Disk.replace_file_now`, `Disk.lock_directory`,             | command-line tools                                     |
-| `Disk.restrict_access`                                      |                                                        |
-| `Disk.sync_directory_now`                                   |                                                        |
+| `Disk.restrict_access`, `Disk.sync_directory_now`,          |                                                        |
+| `Disk.run_all_now`                                          |                                                        |
 
 Files are not memory-mapped: access to a truncated or failing file would terminate the process with SIGBUS
 (docs/decisions/0003-no-mmap.md).
@@ -55,7 +55,7 @@ import errno
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from odradek.protocol.schema import Buffer
 
@@ -193,6 +193,12 @@ class Disk(Protocol):
 
     async def replace_file(self, path: str, data: bytes) -> None:
         """Replace a small file atomically, as `replace_file_now` does, in a thread."""
+
+    def run_all_now(self, works: Sequence[Callable[[], None]]) -> Sequence[OSError | None]:
+        """Run all functions in parallel threads, and return the OSError that each has raised. The call blocks.
+
+        The functions must not access shared state. A clean shutdown syncs the logs this way.
+        """
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread and return its result.

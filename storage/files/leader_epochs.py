@@ -14,16 +14,30 @@ UNDEFINED_OFFSET = -1
 
 
 class LeaderEpochs:
-    """Content of `leader-epoch-checkpoint`. Each change sets `dirty`; the code that writes the file clears it."""
+    """Content of `leader-epoch-checkpoint`."""
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self.latest = UNDEFINED_EPOCH
         """Largest epoch; UNDEFINED_EPOCH if there is none."""
+        self.changed_from: int | None = None
+        """Lowest start offset of the entries that differ from the file; None if there is none.
+
+        Each change lowers it. The code that writes the file sets it to None.
+        """
         for epoch, start in entries or []:
             self.assign(epoch, start)
-        self.dirty = False
+        self.changed_from = None
+
+    @property
+    def dirty(self) -> bool:
+        """True if the file lacks a change."""
+        return self.changed_from is not None
+
+    def note_changed(self, start_offset: int) -> None:
+        """Note that entries from `start_offset` on differ from the file."""
+        self.changed_from = start_offset if self.changed_from is None else min(self.changed_from, start_offset)
 
     def entries(self) -> list[tuple[int, int]]:
         """Return (epoch, start offset) in ascending order."""
@@ -40,13 +54,13 @@ class LeaderEpochs:
         if self._epochs and epoch == self._epochs[-1] and start_offset >= self._starts[-1]:
             return
         keep = min(bisect_left(self._epochs, epoch), bisect_left(self._starts, start_offset))
+        self.note_changed(min([start_offset, *self._starts[keep : keep + 1]]))
         del self._epochs[keep:], self._starts[keep:]
         if self._epochs and not (epoch > self._epochs[-1] and start_offset > self._starts[-1]):
             raise LEADER_EPOCH_ORDER.violated(epoch=epoch, start_offset=start_offset, entries=self.entries()[-5:])
         self._epochs.append(epoch)
         self._starts.append(start_offset)
         self.latest = epoch
-        self.dirty = True
 
     def epoch_for(self, offset: int) -> int:
         """Return the epoch of `offset`; UNDEFINED_EPOCH if it is below the first start offset."""
@@ -72,9 +86,9 @@ class LeaderEpochs:
         """Remove epochs that start at or above `end_offset`."""
         keep = bisect_left(self._starts, end_offset)
         if keep < len(self._starts):
+            self.note_changed(self._starts[keep])
             del self._epochs[keep:], self._starts[keep:]
             self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
-            self.dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Remove epochs that end at or below `start_offset`, and move the start of the epoch that covers it there."""
@@ -84,11 +98,12 @@ class LeaderEpochs:
             self._starts[0] = start_offset
             if len(self._starts) > 1 and self._starts[1] <= start_offset:
                 raise LEADER_EPOCH_ORDER.violated(start_offset=start_offset, entries=self.entries()[:5])
-            self.dirty = True
+            self.note_changed(0)
 
     def clear(self) -> None:
         """Remove all epochs."""
-        self.dirty = self.dirty or bool(self._epochs)
+        if self._epochs:
+            self.note_changed(0)
         self._epochs.clear()
         self._starts.clear()
         self.latest = UNDEFINED_EPOCH

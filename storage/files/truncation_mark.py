@@ -28,18 +28,21 @@ if TYPE_CHECKING:
 class TruncationMark:
     """Truncation mark in the partition directory of one log."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, *, present: bool) -> None:
+        """`present` is True if the directory has the file."""
         self._disk = disk
+        self._present = present
         self._directory = directory
         self._path = f"{directory}/{names.TRUNCATION_MARK}"
 
     def set(self) -> None:
         """Create the mark. The caller truncates the log afterwards. Raise OSError if a disk operation fails."""
+        self._present = True
         self._disk.open(self._path, create=True).close()
 
     def is_set(self) -> bool:
         """Return True if a truncation of the log may not be durable."""
-        return self._disk.exists(self._path)
+        return self._present
 
     async def sync(self, active: File) -> None:
         """Make the truncation durable. `active` is the log file of the active segment. The mark stays.
@@ -59,3 +62,4 @@ class TruncationMark:
     def remove(self) -> None:
         """Remove the mark. The caller has completed `sync`, and has not truncated the log again since."""
         self._disk.remove(self._path)
+        self._present = False

@@ -9,10 +9,8 @@ from odradek.storage.files import checkpoint
 
 if TYPE_CHECKING:
     from odradek.storage.disk.port import Disk
-    from odradek.storage.files.leader_epochs import LeaderEpochs
     from odradek.storage.log.partition_directory import PartitionDirectory
-    from odradek.storage.producers.snapshot import SnapshotFiles
-    from odradek.storage.segment.segments import Segments
+    from odradek.storage.recovery.loaded_log import LoadedLog
 
 
 class Flusher:
@@ -27,18 +25,20 @@ class Flusher:
         self,
         disk: Disk,
         directory: PartitionDirectory,
-        segments: Segments,
-        snapshots: SnapshotFiles,
-        epochs: LeaderEpochs,
-        flushed_offset: int,
+        loaded: LoadedLog,
     ) -> None:
-        self.flushed_offset = flushed_offset
-        self._sealed_from = segments.base_below(flushed_offset)
+        self.flushed_offset = loaded.flushed_offset
+        self._sealed_from = loaded.segments.base_below(loaded.flushed_offset)
+        self._complete_end = loaded.log_end_offset if loaded.intact else None
+        """Log end at which all files were durable, the index files of the active segment and a snapshot included.
+
+        None if the log was truncated since, or never was in that state.
+        """
         self._disk = disk
         self._directory = directory
-        self._segments = segments
-        self._snapshots = snapshots
-        self._epochs = epochs
+        self._segments = loaded.segments
+        self._snapshots = loaded.snapshots
+        self._epochs = loaded.epochs
         self._epochs_path = f"{directory.path}/{checkpoint.LEADER_EPOCHS}"
         self._abandoned = 0  # number of calls of `abandon`
         self._running: asyncio.Future[None] | None = None
@@ -49,6 +49,20 @@ class Flusher:
         if self._sealed_from == self._segments.active.base_offset:
             return self.flushed_offset
         return min(self.flushed_offset, self._sealed_from)
+
+    def is_complete(self, end_offset: int) -> bool:
+        """Return True if the log ends at `end_offset` and all its files are as a clean shutdown leaves them.
+
+        An epoch that starts at the log end may be missing from `leader-epoch-checkpoint`. It has no record, and the
+        next leader of the partition gets a higher epoch.
+        """
+        changed_from = self._epochs.changed_from
+        return (
+            self._complete_end == end_offset
+            and (changed_from is None or changed_from >= end_offset)
+            and self._directory.durable
+            and not self._snapshots.unsynced
+        )
 
     async def flush(self, end_offset: int) -> None:
         """Make all batches below `end_offset` durable. Return early if the log is truncated or closed.
@@ -87,12 +101,12 @@ class Flusher:
 
     async def _write_epochs(self) -> None:
         if self._epochs.dirty:
-            self._epochs.dirty = False
+            changed_from, self._epochs.changed_from = self._epochs.changed_from or 0, None
             try:
                 content = checkpoint.encode_leader_epochs(self._epochs.entries())
                 await self._disk.replace_file(self._epochs_path, content)
             except BaseException:
-                self._epochs.dirty = True
+                self._epochs.note_changed(changed_from)
                 raise
 
     def flush_now(self, end_offset: int) -> None:
@@ -101,11 +115,15 @@ class Flusher:
             segment.sync_now()
         self._snapshots.sync_now()
         self._directory.sync_metadata_now()
-        # This call syncs the partition directory as well: without their names the files are lost. The name of the
-        # directory becomes durable when the clean-shutdown marker is written beside it.
-        self._disk.replace_file_now(self._epochs_path, checkpoint.encode_leader_epochs(self._epochs.entries()))
-        self._epochs.dirty = self._directory.names_changed = False
-        self.flushed_offset = end_offset
+        # Both calls sync the partition directory: without their names the files are lost. The name of the directory
+        # becomes durable when the clean-shutdown marker is written beside it.
+        if self._epochs.dirty:
+            self._disk.replace_file_now(self._epochs_path, checkpoint.encode_leader_epochs(self._epochs.entries()))
+        else:
+            self._disk.sync_directory_now(self._directory.path)
+        self._epochs.changed_from = None
+        self._directory.names_changed = False
+        self.flushed_offset = self._complete_end = end_offset
         self._sealed_from = self._segments.active.base_offset
 
     def abandon(self) -> None:
@@ -115,5 +133,6 @@ class Flusher:
     def lower_to(self, end_offset: int) -> None:
         """Count nothing from `end_offset` on as durable: the log is truncated there."""
         self.abandon()
+        self._complete_end = None
         self.flushed_offset = min(self.flushed_offset, end_offset)
         self._sealed_from = min(self._sealed_from, self._segments.base_below(end_offset))

@@ -52,10 +52,8 @@ class LocalLog:
         """True while the active segment exceeds its limits, because no descriptor or memory is left for a roll."""
         self.truncation = Truncation(loaded.truncation_mark)
         self._removed = RemovedSegments(disk, loaded.snapshots)
-        self._files = PartitionDirectory(disk, directory, gaps_noted=loaded.gaps_noted)
-        self._flusher = Flusher(
-            disk, self._files, loaded.segments, loaded.snapshots, loaded.epochs, flushed_offset=loaded.flushed_offset
-        )
+        self._files = PartitionDirectory(disk, directory, loaded)
+        self._flusher = Flusher(disk, self._files, loaded)
 
     @contextmanager
     def failing_on_error(self, *, can_repeat: bool = False) -> Iterator[None]:
@@ -214,6 +212,7 @@ class LocalLog:
     def remove_first(self, count: int) -> None:
         """Remove the first `count` segments from the log. Raise OSError if a disk operation fails."""
         self._removed.add(self.segments.remove_first(count))
+        self._files.names_changed = True
 
     def remove_deleted(self, now_ms: int, delay_ms: int) -> int:
         """Remove the files of segments that left the log at least `delay_ms` ago. Return the number of files.
@@ -288,13 +287,26 @@ class LocalLog:
 
     # ---- close ------------------------------------------------------------------------------------------------------
 
+    def is_complete(self, end_offset: int) -> bool:
+        """Return True if a clean shutdown of the log, which ends at `end_offset`, has nothing to write.
+
+        Either all files are durable, or the log never had a record. A power failure can remove the files of such a log,
+        and the next start creates them again.
+        """
+        return self._flusher.is_complete(end_offset) or (end_offset == 0 and self.truncation.count == 0)
+
     def flush_and_close(self, end_offset: int, producers: Iterable[ProducerEntry]) -> None:
         """Write a snapshot of `producers` at the log end, make all files durable and close them. Wait for the disk.
+
+        A log whose files are durable already is closed without a disk operation, and so is a log that never had a
+        record.
 
         Raises:
             OSError: A disk operation fails. The files are closed.
         """
         try:
+            if self.is_complete(end_offset):
+                return
             with self.failing_on_error():
                 self.truncation.sync_now()
             self.segments.active.seal()

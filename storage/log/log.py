@@ -73,14 +73,13 @@ class PartitionLog:
         *,
         topic: str,
         partition: int,
-        topic_id: uuid.UUID,
     ) -> None:
         self.disk = disk
         self.directory = directory
         self.config = config
         self.topic = topic
         self.partition = partition
-        self.topic_id = topic_id
+        self.topic_id = loaded.topic_id
         self.local = LocalLog(disk, directory, loaded)
         self.segments = loaded.segments
         self.producers = loaded.producers
@@ -105,17 +104,18 @@ class PartitionLog:
         *,
         topic: str,
         partition: int,
-        topic_id: uuid.UUID,
+        topic_id: uuid.UUID | None = None,
     ) -> Self:
-        """Create the log, or open and recover it. Wait for the disk.
+        """Create the log, or open and recover it. Wait for the disk. Without `topic_id`, the log keeps the one it has.
 
         Raises:
             OSError: A disk operation fails, or records below `options.durable_end` are lost.
         """
         loaded = load(disk, directory, config, options)
-        log = cls(disk, directory, config, loaded, topic=topic, partition=partition, topic_id=topic_id)
+        log = cls(disk, directory, config, loaded, topic=topic, partition=partition)
         log.cleaned_to = options.cleaned_to
-        log.set_topic_id(topic_id)
+        if topic_id is not None:
+            log.set_topic_id(topic_id)
         log.update_high_watermark(options.high_watermark)
         return log
 

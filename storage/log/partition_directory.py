@@ -11,31 +11,37 @@ if TYPE_CHECKING:
     import uuid
 
     from odradek.storage.disk.port import Disk
+    from odradek.storage.recovery.loaded_log import LoadedLog
 
 
 class PartitionDirectory:
     """Directory of a partition: `partition.metadata`, the marker file for gaps, and the names of all files."""
 
-    def __init__(self, disk: Disk, path: str, *, gaps_noted: bool) -> None:
+    def __init__(self, disk: Disk, path: str, loaded: LoadedLog) -> None:
         self.path = path
-        self.names_changed = True
+        self.names_changed = not loaded.intact
         """True if a file was created or renamed since the directory was synced."""
         self._disk = disk
-        self._gaps_noted = gaps_noted
+        self._gaps_noted = loaded.gaps_noted
+        self._topic_id = loaded.topic_id
         self._metadata_path = f"{path}/{checkpoint.PARTITION_METADATA}"
         self._metadata_unsynced = False
 
     def write_topic_id(self, topic_id: uuid.UUID) -> None:
         """Write `partition.metadata` unless it has the topic id. The next flush makes it durable."""
-        if topic_id == ZERO_UUID:
+        if topic_id in {ZERO_UUID, self._topic_id}:
             return
-        content = checkpoint.encode_partition_metadata(topic_id)
-        if not self._disk.exists(self._metadata_path) or self._disk.read_file(self._metadata_path) != content:
-            file = self._disk.open(self._metadata_path, create=True)
-            file.truncate(0)
-            file.write(0, content)
-            file.close()
-            self._metadata_unsynced = True
+        file = self._disk.open(self._metadata_path, create=True)
+        file.truncate(0)
+        file.write(0, checkpoint.encode_partition_metadata(topic_id))
+        file.close()
+        self._topic_id = topic_id
+        self._metadata_unsynced = self.names_changed = True
+
+    @property
+    def durable(self) -> bool:
+        """True if `partition.metadata` and the names of all files are durable."""
+        return not (self._metadata_unsynced or self.names_changed)
 
     def note_gaps(self) -> None:
         """Create the marker file for gaps: offsets may be missing between batches, so recovery accepts gaps.

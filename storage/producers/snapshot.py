@@ -91,10 +91,11 @@ def _entry(
 class SnapshotFiles:
     """The `.snapshot` files of a log. A file holds the state before the offset in its name."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, present: Iterable[str]) -> None:
+        """`present` has the names of all files in the directory."""
         self._disk = disk
         self._directory = directory
-        parsed = [names.parse_offset_file(name) for name in disk.list(directory)]
+        parsed = [names.parse_offset_file(name) for name in present if name.endswith(names.SNAPSHOT_SUFFIX)]
         self.offsets = sorted(entry[0] for entry in parsed if entry is not None and entry[1] == names.SNAPSHOT_SUFFIX)
         self._unsynced: list[int] = []
 
@@ -160,6 +161,11 @@ class SnapshotFiles:
         newest = self.offsets[-1] if self.offsets and self.offsets[-1] > segment_bases[-1] else None
         for offset in [offset for offset in self.offsets if offset not in segment_bases and offset != newest]:
             self.remove(offset)
+
+    @property
+    def unsynced(self) -> bool:
+        """True if a snapshot is not durable."""
+        return bool(self._unsynced)
 
     async def sync(self) -> None:
         """Make all snapshots durable. Raise OSError if a disk operation fails."""

@@ -9,6 +9,7 @@ from odradek.storage.files.leader_epochs import LeaderEpochs
 from odradek.storage.producers.state import ProducerState
 
 if TYPE_CHECKING:
+    import uuid
     from collections.abc import Callable
 
     from odradek.protocol.batch import BatchHeader
@@ -46,9 +47,13 @@ class LoadedLog:
     snapshots: SnapshotFiles
     truncation_mark: TruncationMark
     gaps_noted: bool
+    topic_id: uuid.UUID
+    """Topic id in `partition.metadata`; ZERO_UUID if the file is missing or damaged."""
     log_start_offset: int
     log_end_offset: int
     flushed_offset: int = 0
+    intact: bool = False
+    """True if all files are durable as the clean shutdown left them, and this start has changed none of them."""
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     producers: ProducerState = field(default_factory=ProducerState)
 

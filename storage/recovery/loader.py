@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from odradek.protocol.primitives import ZERO_UUID
 from odradek.storage.batches.scan import Scan
 from odradek.storage.files import checkpoint, names
+from odradek.storage.files.checkpoint import CorruptCheckpoint
 from odradek.storage.files.leader_epochs import LeaderEpochs
 from odradek.storage.files.truncation_mark import TruncationMark
 from odradek.storage.producers.snapshot import SnapshotFiles
@@ -25,6 +27,9 @@ from odradek.storage.segment.segment import Segment
 from odradek.storage.segment.segments import Segments
 
 if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Collection, Sequence
+
     from odradek.storage.config import LogConfig
     from odradek.storage.disk.port import Disk
 
@@ -37,28 +42,54 @@ def load(disk: Disk, directory: str, config: LogConfig, options: OpenOptions) ->
     Raises:
         OSError: A disk operation fails, or records below `options.durable_end` are lost.
     """
-    disk.make_directory(directory)
-    sweep(disk, directory)
-    gaps_noted = disk.exists(f"{directory}/{names.GAPS_MARK}")
+    found = _list(disk, directory)
+    present = sweep(disk, directory, found)
     log_start_offset = max(0, options.log_start_offset)
-    segments = _open_segments(disk, directory, log_start_offset, options.now_ms)
-    snapshots = SnapshotFiles(disk, directory)
+    segments = _open_segments(disk, directory, present, log_start_offset, options.now_ms)
+    snapshots = SnapshotFiles(disk, directory, present)
     snapshots.remove_strays([segment.base_offset for segment in segments])
     loaded = LoadedLog(
         disk,
         segments,
         snapshots,
-        TruncationMark(disk, directory),
-        gaps_noted,
+        TruncationMark(disk, directory, present=names.TRUNCATION_MARK in present),
+        names.GAPS_MARK in present,
+        read_topic_id(disk, directory) if checkpoint.PARTITION_METADATA in present else ZERO_UUID,
         log_start_offset,
         log_end_offset=segments.active.base_offset,
+        intact=options.clean and present == found and segments.first.offset_index is None,
     )
-    _Loader(loaded, directory, config, options).load()
+    _Loader(loaded, directory, config, options, frozenset(present)).load()
     return loaded
 
 
-def _open_segments(disk: Disk, directory: str, log_start_offset: int, now_ms: int) -> Segments:
-    parsed = [names.parse_offset_file(name) for name in disk.list(directory)]
+def _list(disk: Disk, directory: str) -> list[str]:
+    try:
+        return disk.list(directory)
+    except FileNotFoundError:
+        disk.make_directory(directory)
+        return []
+
+
+def read_topic_id(disk: Disk, directory: str) -> uuid.UUID:
+    """Return the topic id in `partition.metadata` of a log; ZERO_UUID if the file is missing or damaged.
+
+    Raises:
+        OSError: A disk operation fails.
+    """
+    path = f"{directory}/{checkpoint.PARTITION_METADATA}"
+    try:
+        return checkpoint.decode_partition_metadata(disk.read_file(path))
+    except FileNotFoundError:
+        return ZERO_UUID
+    except CorruptCheckpoint as error:
+        # `LogManager.create` writes the topic id from the metadata.
+        _logger.warning("damaged topic id ignored", path=path, reason=str(error))
+        return ZERO_UUID
+
+
+def _open_segments(disk: Disk, directory: str, present: Sequence[str], log_start_offset: int, now_ms: int) -> Segments:
+    parsed = [names.parse_offset_file(name) for name in present]
     bases = sorted(entry[0] for entry in parsed if entry is not None and entry[1] == names.LOG_SUFFIX)
     segments = Segments()
     for base in bases:
@@ -71,7 +102,11 @@ def _open_segments(disk: Disk, directory: str, log_start_offset: int, now_ms: in
 class _Loader:
     """Complete a `LoadedLog` whose segments are open."""
 
-    def __init__(self, loaded: LoadedLog, directory: str, config: LogConfig, options: OpenOptions) -> None:
+    def __init__(
+        self, loaded: LoadedLog, directory: str, config: LogConfig, options: OpenOptions, present: Collection[str]
+    ) -> None:
+        """`present` has the names of all files in the directory."""
+        self._present = present
         self._loaded = loaded
         self._directory = directory
         self._config = config
@@ -104,7 +139,9 @@ class _Loader:
         # An epoch that starts at the log end stays: its leader was elected and has not appended a record.
         loaded.epochs.truncate_from_end(loaded.log_end_offset + 1)
         loaded.epochs.truncate_from_start(loaded.log_start_offset)
+        loaded.intact = loaded.intact and recovered_from is None and epochs_intact and not loaded.snapshots.unsynced
         if loaded.truncation_mark.is_set():
+            loaded.intact = False
             loaded.truncation_mark.sync_now(loaded.segments.active.file)
 
     def _read_epochs(self) -> bool:
@@ -114,11 +151,11 @@ class _Loader:
         """
         loaded = self._loaded
         path = f"{self._directory}/{checkpoint.LEADER_EPOCHS}"
-        if not loaded.disk.exists(path):
+        if checkpoint.LEADER_EPOCHS not in self._present:
             return loaded.segments.active.size == 0 and len(loaded.segments) == 1
         try:
             loaded.epochs = LeaderEpochs(checkpoint.decode_leader_epochs(loaded.disk.read_file(path)))
-        except checkpoint.CorruptCheckpoint as error:
+        except CorruptCheckpoint as error:
             _logger.warning("damaged leader epoch checkpoint rebuilt", path=path, reason=str(error))
             return False
         return True
@@ -128,7 +165,7 @@ class _Loader:
         for segment in self._loaded.segments:
             for _, header, _ in Scan(segment.file, 0, segment.size):
                 self._loaded.note_epoch(header)
-        self._loaded.epochs.dirty = True
+        self._loaded.epochs.note_changed(0)
 
     def _first_damaged(self) -> int | None:
         """Return the position in the list of the first segment to recover; None if no segment needs it."""
@@ -141,9 +178,9 @@ class _Loader:
                 return number
             try:
                 if segment is segments.active:
-                    self._loaded.log_end_offset = segment.open_active()
+                    self._loaded.log_end_offset = segment.open_active(self._present)
                 else:
-                    segment.open_sealed(segments.at(number + 1).base_offset)
+                    segment.open_sealed(segments.at(number + 1).base_offset, self._present)
             except CorruptIndex as error:
                 _logger.warning("segment recovery required", path=segment.path(names.LOG_SUFFIX), reason=str(error))
                 return number

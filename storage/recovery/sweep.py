@@ -10,12 +10,15 @@ from odradek.storage.files import names
 if TYPE_CHECKING:
     from odradek.storage.disk.port import Disk
 
+_INCOMPLETE_SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
 METADATA_SNAPSHOT = ".checkpoint"
 """Part of the names of metadata snapshots (KIP-630). The quorum's storage manages them, deleted ones included."""
 
 
-def sweep(disk: Disk, directory: str) -> None:
-    """Remove deleted and `.cleaned` files, complete replacements of segments, and remove indexes without a log file.
+def sweep(disk: Disk, directory: str, present: list[str]) -> list[str]:
+    """Clean up the directory with the files `present`, and return the names of the files that it has then.
+
+    Remove deleted and `.cleaned` files, complete replacements of segments, and remove indexes without a log file.
 
     Kafka renames `.cleaned` files to `.swap` from the highest offset down. So a `.swap` file is complete only if there
     is no `.cleaned` file at or below its offset. It replaces the segments whose offsets are in its range.
@@ -23,7 +26,17 @@ def sweep(disk: Disk, directory: str) -> None:
     Raises:
         OSError: A disk operation fails.
     """
-    present = [name for name in disk.list(directory) if METADATA_SNAPSHOT not in name]
+    if any(name.endswith(_INCOMPLETE_SUFFIXES) for name in present):
+        _remove_incomplete(disk, directory, [name for name in present if METADATA_SNAPSHOT not in name])
+        _complete_swaps(disk, directory)
+        present = disk.list(directory)
+    orphans = _orphan_indexes(present)
+    for name in orphans:
+        disk.remove(f"{directory}/{name}")
+    return [name for name in present if name not in orphans]
+
+
+def _remove_incomplete(disk: Disk, directory: str, present: list[str]) -> None:
     cleaned = [base for base, _ in _with_suffix(present, names.CLEANED_SUFFIX)]
     for name in present:
         incomplete_swap = (
@@ -31,8 +44,6 @@ def sweep(disk: Disk, directory: str) -> None:
         )
         if name.endswith((names.DELETED_SUFFIX, names.CLEANED_SUFFIX)) or incomplete_swap:
             disk.remove(f"{directory}/{name}")
-    _complete_swaps(disk, directory)
-    _remove_orphan_indexes(disk, directory)
 
 
 def _complete_swaps(disk: Disk, directory: str) -> None:
@@ -51,12 +62,10 @@ def _complete_swaps(disk: Disk, directory: str) -> None:
         disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(names.SWAP_SUFFIX)}")
 
 
-def _remove_orphan_indexes(disk: Disk, directory: str) -> None:
-    parsed = [(name, names.parse_offset_file(name)) for name in disk.list(directory)]
-    logs = [entry[0] for _, entry in parsed if entry and entry[1] == names.LOG_SUFFIX]
-    for name, entry in parsed:
-        if entry and entry[1] in names.SEGMENT_SUFFIXES and entry[0] not in logs:
-            disk.remove(f"{directory}/{name}")
+def _orphan_indexes(present: list[str]) -> list[str]:
+    parsed = [(name, entry) for name in present if (entry := names.parse_offset_file(name))]
+    logs = {entry[0] for _, entry in parsed if entry[1] == names.LOG_SUFFIX}
+    return [name for name, entry in parsed if entry[1] in names.SEGMENT_SUFFIXES and entry[0] not in logs]
 
 
 def _end_offset(disk: Disk, path: str) -> int:

@@ -23,7 +23,7 @@ from odradek.storage.segment.index import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from odradek.protocol.batch import BatchHeader
     from odradek.protocol.schema import Buffer
@@ -250,14 +250,16 @@ class Segment:
 
     # ---- open -------------------------------------------------------------------------------------------------------
 
-    def open_sealed(self, next_base_offset: int) -> None:
+    def open_sealed(self, next_base_offset: int, present: Collection[str]) -> None:
         """Check the last entries of the index files of a sealed segment. `load_indexes` reads the rest when needed.
+
+        `present` has the names of all files in the directory.
 
         Raises:
             CorruptIndex: An index file is missing or cannot belong to the log file, or has an entry for an offset in
                 the next segment.
         """
-        offsets, times = self._read_index_files(whole=False)
+        offsets, times = self._read_index_files(present, whole=False)
         if offsets and int.from_bytes(offsets[-4:], "big") >= self.size:
             raise CorruptIndex("the offset index points past the end of the log file")
         for index in (OffsetIndex(self.base_offset, offsets), TimeIndex(self.base_offset, times)):
@@ -266,13 +268,16 @@ class Segment:
                     f"index entry for offset {index.last_offset} in the next segment, {next_base_offset}"
                 )
 
-    def open_active(self) -> int:
+    def open_active(self, present: Collection[str]) -> int:
         """Load the indexes of the active segment, and scan from the last index entry. Return the log end offset.
+
+        `present` has the names of all files in the directory. An empty log file needs no index files: a clean shutdown
+        writes none for a log without records.
 
         Raises:
             CorruptIndex: An index file is missing or cannot belong to the log file, or the scan finds a damaged batch.
         """
-        self.load_indexes(*self._read_index_files(whole=True))
+        self.load_indexes(*self._read_index_files(present, whole=True))
         assert self.offset_index is not None
         scan = Scan(self.file, self.offset_index.last_position, self.size)
         end_offset = self.base_offset
@@ -291,29 +296,35 @@ class Segment:
         self._read_first_timestamp()
         return end_offset
 
-    def _read_index_files(self, *, whole: bool) -> tuple[bytes, bytes]:
+    def _read_index_files(self, present: Collection[str], *, whole: bool) -> tuple[bytes, bytes]:
         """Load the transaction index and the largest timestamp.
 
         Return the content of the offset and the time index file; their last entries if not `whole`.
         """
-        txn_path = self.path(names.TXN_INDEX_SUFFIX)
-        if self._disk.exists(txn_path):
-            self.txn_index = TxnIndex(self.base_offset, self._disk.read_file(txn_path))
-        offsets = self._read_index_file(names.OFFSET_INDEX_SUFFIX, OFFSET_ENTRY_BYTES, whole=whole)
-        times = self._read_index_file(names.TIME_INDEX_SUFFIX, TIME_ENTRY_BYTES, whole=whole)
+        if names.offset_file(self.base_offset, names.TXN_INDEX_SUFFIX) in present:
+            self.txn_index = TxnIndex(self.base_offset, self._disk.read_file(self.path(names.TXN_INDEX_SUFFIX)))
+        offsets = self._read_index_file(names.OFFSET_INDEX_SUFFIX, OFFSET_ENTRY_BYTES, present, whole=whole)
+        times = self._read_index_file(names.TIME_INDEX_SUFFIX, TIME_ENTRY_BYTES, present, whole=whole)
         newest = TimeIndex(self.base_offset, times[-TIME_ENTRY_BYTES:])
         self.max_timestamp, self.offset_of_max_timestamp = newest.last_timestamp, newest.last_offset
         return offsets, times
 
-    def _read_index_file(self, suffix: str, entry_bytes: int, *, whole: bool) -> bytes:
+    def _read_index_file(self, suffix: str, entry_bytes: int, present: Collection[str], *, whole: bool) -> bytes:
         path = self.path(suffix)
-        if not self._disk.exists(path):
+        if names.offset_file(self.base_offset, suffix) not in present:
+            if whole and self.size == 0:
+                return b""
             raise CorruptIndex(f"{path} is missing")
+        if whole:
+            content = self._disk.read_file(path)
+            if len(content) % entry_bytes:
+                raise CorruptIndex(f"{path} has {len(content)} bytes, not a multiple of {entry_bytes}")
+            return content
         file = self._disk.open(path, create=False)
         try:
             if file.size % entry_bytes:
                 raise CorruptIndex(f"{path} has {file.size} bytes, not a multiple of {entry_bytes}")
-            start = 0 if whole else max(0, file.size - entry_bytes)
+            start = max(0, file.size - entry_bytes)
             return bytes(file.read(start, file.size - start))
         finally:
             file.close()

@@ -25,8 +25,8 @@ class FaultyDisk(OsDisk):
         self.cold = False
         self.synced: list[str] = []
         """Paths of all files and directories that were synced."""
-        self.opened: list[str] = []
-        self.listed: list[str] = []
+        self.opened_paths: list[str] = []
+        self.listed_paths: list[str] = []
         self._refused: list[tuple[str, str, int]] = []
 
     def refuse(self, operation: str, suffix: str = "", reason: int = errno.EIO) -> None:
@@ -47,15 +47,15 @@ class FaultyDisk(OsDisk):
 
     def open(self, path: str, *, create: bool) -> File:
         self.check("open", path)
-        self.opened.append(path)
+        self.opened_paths.append(path)
         return FaultyFile(self, path, super().open(path, create=create))
 
     def list(self, directory: str) -> list[str]:
-        self.listed.append(directory)
+        self.listed_paths.append(directory)
         return super().list(directory)
 
     def read_file(self, path: str) -> bytes:
-        self.opened.append(path)
+        self.opened_paths.append(path)
         return super().read_file(path)
 
     def rename(self, old: str, new: str) -> None:

@@ -17,7 +17,7 @@ from tests.sim.environment.io_threads import IoThreads, OwnThreadDisk
 from tests.sim.environment.medium import Directory, Inode, Medium, Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tests.sim.environment.loop import SimLoop
 
@@ -299,6 +299,9 @@ class SimDisk:
         await self.wait(self.sync_seconds(), threads)
         self.replace_file_now(path, data)
 
+    def run_all_now(self, works: "Sequence[Callable[[], None]]") -> "Sequence[OSError | None]":
+        return [_failure_of(work) for work in works]
+
     async def in_thread(self, work: "Callable[[], T]") -> T:
         self.check()
         await self.wait(self.rng.random() * self.latency.cold_read_seconds_max, self.threads)
@@ -318,6 +321,14 @@ class SimDisk:
     def free_bytes(self, path: str) -> int:
         self.check()
         return FREE_BYTES
+
+
+def _failure_of(work: "Callable[[], None]") -> OSError | None:
+    try:
+        work()
+    except OSError as error:
+        return error
+    return None
 
 
 def _complete(future: asyncio.Future[None]) -> None:

@@ -49,23 +49,23 @@ def test_snapshot_with_any_flipped_bit_is_corrupt(at: int) -> None:
 
 
 def test_damaged_snapshot_is_replaced_by_the_previous_one(tmp_path: Path) -> None:
-    files = SnapshotFiles(OsDisk(), str(tmp_path))
+    files = SnapshotFiles(OsDisk(), str(tmp_path), OsDisk().list(str(tmp_path)))
     files.take([ENTRY], 10)
     files.take([OPEN], 20)
     files.take([MARKERS_ONLY], 20)  # taken already
     files.sync_now()
     assert files.load_newest(99) == (20, [OPEN])
     (tmp_path / f"{20:020d}.snapshot").write_bytes(b"damaged")
-    reopened = SnapshotFiles(OsDisk(), str(tmp_path))
+    reopened = SnapshotFiles(OsDisk(), str(tmp_path), OsDisk().list(str(tmp_path)))
     assert reopened.load_newest(99) == (10, [ENTRY])
     assert reopened.offsets == [10]
     assert reopened.load_newest(9) is None
 
 
 def test_stray_snapshots_are_removed_except_the_one_of_the_last_shutdown(tmp_path: Path) -> None:
-    files = SnapshotFiles(OsDisk(), str(tmp_path))
+    files = SnapshotFiles(OsDisk(), str(tmp_path), OsDisk().list(str(tmp_path)))
     for offset in (5, 10, 15, 30, 35):
         files.take([], offset)
     files.remove_strays([0, 10, 20])
     assert files.offsets == [10, 35]
-    assert SnapshotFiles(OsDisk(), str(tmp_path)).offsets == [10, 35]
+    assert SnapshotFiles(OsDisk(), str(tmp_path), OsDisk().list(str(tmp_path))).offsets == [10, 35]

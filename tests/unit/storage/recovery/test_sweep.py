@@ -19,7 +19,7 @@ def swept(directory: Path, *files: str) -> list[str]:
         path = directory / file
         if not path.exists():
             path.write_bytes(b"")
-    sweep(OsDisk(), str(directory))
+    sweep(OsDisk(), str(directory), OsDisk().list(str(directory)))
     return sorted(path.name for path in directory.iterdir())
 
 

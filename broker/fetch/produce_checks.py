@@ -4,8 +4,7 @@ A request that names a partition more than once keeps one batch for it.
 """
 
 from collections.abc import Iterator
-from typing import Final
-from uuid import UUID
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART
 from odradek.protocol.batch import HEADER_BYTES, read_header
@@ -13,6 +12,9 @@ from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.schema import Buffer
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 MAGIC_POSITION: Final = 16
 """Position of the magic byte, in bytes from the start of a batch. It is the same in all formats

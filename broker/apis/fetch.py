@@ -460,6 +460,7 @@ API: Final = Api(
     response=FetchResponse,
     handle=handle,
     refuse=refuse,
+    long_poll=True,
     listeners=(CLIENT, BROKER, CONTROLLER),
     acl="READ on each topic; CLUSTER_ACTION for replicas",
 )
@@ -477,6 +478,7 @@ METADATA_API: Final = Api(
     response=FetchResponse,
     handle=_handle_in_quorum,
     refuse=refuse,
+    long_poll=API.long_poll,
     listeners=API.listeners,
     early=is_metadata_fetch,
 )

@@ -67,5 +67,6 @@ API: Final = Api(
     response=JoinGroupResponse,
     handle=handle,
     refuse=refuse,
+    long_poll=True,
     acl="READ on the group",
 )

@@ -52,5 +52,6 @@ API: Final = Api(
     response=SyncGroupResponse,
     handle=handle,
     refuse=refuse,
+    long_poll=True,
     acl="READ on the group",
 )

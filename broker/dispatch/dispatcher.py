@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _logger = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Call:
     """A request, with its context and the row of its API."""
 
@@ -50,6 +50,8 @@ class Call:
     began_us: int
     decoding: SlicedDecoding[Any] | None = None
     """Decoding of a large request, which `Dispatcher.handle` runs."""
+    forwarded: bool = False
+    """True if the active controller, which is another node, handles the request."""
 
 
 Contexts = tuple[NodeContext, QuorumContext] | tuple[NodeContext, QuorumContext, BrokerContext]
@@ -230,6 +232,7 @@ class Dispatcher:
     def _route(self, call: Call) -> Any:
         context, session = call.context, call.context.session
         if call.api.routing is Routing.CONTROLLER and not self._controller.is_active:
+            call.forwarded = True
             return self._forwarding.forward(
                 call.request, context.api_version, context.client_id, session.principal, session.client_host
             )

@@ -304,6 +304,7 @@ class Connection(BufferedProtocol):
             if not future.done():
                 if ordered:
                     self._step(HOLD)
+                self._server.waiting_requests.add(call, self._loop)
                 future.add_done_callback(partial(self._stage_one_done if ordered else self._stage_two_done, call))
                 return
             if self._intake is CLOSED:
@@ -313,6 +314,7 @@ class Connection(BufferedProtocol):
         self._respond(call, result)
 
     def _stage_one_done(self, call: Call, future: "Future[Any]") -> None:
+        self._server.waiting_requests.remove(call)
         self._step(RELEASE)
         if self._intake is CLOSED:
             close_unstarted_response(future)
@@ -321,6 +323,7 @@ class Connection(BufferedProtocol):
         self._serve()
 
     def _stage_two_done(self, call: Call, future: "Future[Any]") -> None:
+        self._server.waiting_requests.remove(call)
         if self._intake is CLOSED:
             close_unstarted_response(future)
             return

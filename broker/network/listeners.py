@@ -116,6 +116,7 @@ class Acceptor:
         if self._state is not None:
             for connection in [*self._state.early, *self._state.connections.values()]:
                 connection.close()
+            self._state.waiting_requests.close()
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()

@@ -9,6 +9,7 @@ import structlog
 from odradek.broker.config.properties import Config
 from odradek.broker.dispatch.dispatcher import Call, Dispatcher
 from odradek.broker.network.limits import ConnectionLimits, LogLimit
+from odradek.broker.network.waiting_requests import WaitingRequests
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.requests.listener import Listener
 from odradek.broker.requests.session import Session
@@ -52,6 +53,7 @@ class ServerState(Generic[C]):
     """The connections that were accepted before the node served requests. They are not read."""
     waiting: dict[C, Call] = field(default_factory=dict)
     """The connections whose next request waits until the broker is registered."""
+    waiting_requests: WaitingRequests = field(default_factory=WaitingRequests)
     _by_address: dict[str, dict[int, C]] = field(default_factory=dict)
     """The same connections by the address of their client."""
     _next_connection_id: int = 1

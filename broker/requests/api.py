@@ -116,6 +116,8 @@ class Api(Generic[C, Q, R]):
     wait.
     """
     routing: Routing = Routing.LOCAL
+    long_poll: bool = False
+    """True if a long wait is intended: for records, or for other members. It is not logged then."""
     splitting: Callable[[int], Splitting | None] = unsplit
     """Return how a large request of this version is split into parts, which are handled one after the other."""
     parts_charge_bytes_min: int = ELEMENT_CHARGE_BYTES_MIN * ELEMENTS_PER_PART

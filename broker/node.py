@@ -8,6 +8,7 @@ unchanged.
 from asyncio import CancelledError, Task, current_task
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from posixpath import dirname
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ from odradek.broker.network.listeners import Acceptor, CannotListenError
 from odradek.broker.network.server_state import ServerState
 from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.process.env import Env
+from odradek.broker.process.expiry_clock import ExpiryClock
 from odradek.broker.process.unexpected import Unexpected, UnexpectedExceptions, log_unexpected
 from odradek.broker.quorum.failure_detector import CannotBindError, FailureDetector
 from odradek.broker.quorum.peer_addresses import PeerAddresses
@@ -89,7 +91,8 @@ class Node:
         leader terms; the simulator passes one that delays commits. `secret` is the secret of the cluster.
         """
         self.config = config
-        self.env = env
+        self._expiry_clock = ExpiryClock(env.clock)
+        env = self.env = replace(env, clock=self._expiry_clock)
         self._on_fatal = on_fatal
         self._on_unexpected = UnexpectedExceptions(on_unexpected or log_unexpected)
         self._leader_term = leader_term
@@ -182,6 +185,7 @@ class Node:
             cluster_id=config.odradek_cluster_id,
             may_create_cluster=not self._voters or [voter.node_id for voter in self._voters] == [config.node_id],
         )
+        self._expiry_clock.restore(env.disk, config.log_dirs)
         self._undo.callback(self._close_logs, logs)
         self._undo.push_async_callback(self.tasks.cancel_all)
         # A new directory is durable only after a sync of its parent. Until then a power failure can remove it.
@@ -278,6 +282,7 @@ class Node:
             controller=quorum.controller,
             suspected_leaders=quorum.suspected_leaders,
             tasks=self.tasks,
+            on_clock=self._expiry_clock.received,
             secret=self._secret,
         )
         listener = next(known for known in self.listeners if known.name == self._inter_broker_listener)
@@ -314,6 +319,7 @@ class Node:
             on_failure=self._on_unexpected,
         )
         self._undo.callback(broker.stop)
+        self._expiry_clock.start(self.env.disk, self.config.log_dirs, self.tasks.spawn)
         return broker
 
     def _serve(self, node: NodeContext, registration: Registration) -> None:

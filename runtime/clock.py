@@ -12,6 +12,12 @@ class Clock(Protocol):
     def wall_ms(self) -> int:
         """Return wall-clock time in ms since 1970. It can jump. Persisted deadlines use it."""
 
+    def expiry_ms(self) -> int:
+        """Return the time in ms since 1970 by which age is measured before something is deleted.
+
+        It is at most the wall clock, and a jump of the wall clock does not move it (`odradek.runtime.expiry_time`).
+        """
+
     def monotonic_ms(self) -> int:
         """Return monotonic time in ms from an unspecified origin. All deadlines that are not persisted use it."""
 

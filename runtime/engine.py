@@ -41,6 +41,7 @@ from odradek.runtime.shard import (
     EffectHandler,
     EngineLimits,
     EngineState,
+    ExpiryCommand,
     FailureHandler,
     Loaded,
     Marker,
@@ -271,7 +272,8 @@ class Engine(Generic[C, R]):
         # 3. The command is decided on a state without those records, although its own records follow them.
         if self._changing:
             raise ENGINE_NOT_REENTERED.violated(engine=self.name, command=call.command)
-        now_ms = self._clock.wall_ms()
+        expires = isinstance(call.command, ExpiryCommand)
+        now_ms = self._clock.expiry_ms() if expires else self._clock.wall_ms()
         try:
             decision = self.shard.decide(call.command, now_ms)
         except Refusal as refusal:

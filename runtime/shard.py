@@ -76,6 +76,12 @@ class Timer:
     delay_ms: int | None = None
 
 
+class ExpiryCommand:
+    """Base of commands that delete state by its age. The engine decides them at `Clock.expiry_ms`, not at wall time."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class RetryAfter:
     """Result of `decide`: the command waits for `key`, and then the engine retries it.

@@ -30,6 +30,7 @@ from odradek.broker.partition.partition import Partition
 from odradek.protocol.errors import Malformed, Refusal
 from odradek.protocol.special_values import NO_LEADER_EPOCH
 from odradek.runtime.clock import Clock
+from odradek.runtime.expiry_time import CATCH_UP_FACTOR
 from odradek.runtime.log_port import ReplayVisitor
 from odradek.runtime.shard import Marker, ShardRecord
 
@@ -58,7 +59,10 @@ class StandbyCache:
         self._unreadable: int | None = None
         """Offset from which the log cannot be read. Another attempt would decompress the same batch again."""
         self._complete_ms = 0
-        """Wall-clock time up to which the cache is complete. Delete horizons use wall-clock time as well."""
+        """Monotonic time up to which the cache is complete.
+
+        Delete horizons use the expiry time, which advances at most twice as fast (CATCH_UP_FACTOR).
+        """
 
     def __len__(self) -> int:
         """Return the number of cached records."""
@@ -72,7 +76,7 @@ class StandbyCache:
         log = self.partition.log
         # A log is truncated below the high watermark only if more replicas failed than min.insync.replicas tolerates.
         fits = self._next <= log.log_end_offset and log.epochs.epoch_for(self._next - 1) == self._epoch
-        in_time = self._clock.wall_ms() - self._complete_ms <= log.config.delete_retention_ms // 2
+        in_time = self._clock.monotonic_ms() - self._complete_ms <= log.config.delete_retention_ms // CATCH_UP_FACTOR
         if self._next and not (fits and in_time):
             self._latest.clear()
             self._open.clear()
@@ -84,7 +88,7 @@ class StandbyCache:
         log = self.partition.log
         if log.config.delete_retention_ms < DELETE_RETENTION_MS_MIN:
             return
-        started_ms = self._clock.wall_ms()
+        started_ms = self._clock.monotonic_ms()
         start, end = max(self.cached_end(), log.log_start_offset), log.high_watermark
         if not self._next:
             self._complete_ms = started_ms

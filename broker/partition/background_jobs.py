@@ -1,8 +1,8 @@
 """Periodic jobs of a broker on its logs: retention, compaction, checkpoints, producer expiry, flushes by time.
 
 Each job is one task that sleeps for its interval and then does a bounded piece of work, so two runs of a job never
-overlap. Intervals use monotonic time. The age of records and producers uses wall-clock time, because timestamps in
-records do.
+overlap. Intervals use monotonic time. The age of records and producers uses the expiry time, which a jump of the wall
+clock does not move.
 """
 
 import asyncio
@@ -154,10 +154,10 @@ class BackgroundJobs:
         await self._logs.remove_deleted(self._clock.wall_ms())
 
     async def _expire_producers(self, partition: Partition) -> None:
-        partition.log.expire_producers(self._clock.wall_ms())
+        partition.log.expire_producers(self._clock.expiry_ms())
 
     async def _delete_expired(self, partition: Partition) -> None:
-        apply_retention(partition, self._clock.wall_ms())
+        apply_retention(partition, self._clock.expiry_ms())
 
 
 async def check_replica_lag(partitions: Iterable[Partition], clock: Clock) -> None:

@@ -77,14 +77,14 @@ class CompactionJob:
             except OSError as error:
                 _logger.warning("log not read for compaction", directory=log.directory, reason=str(error))
                 continue
-            plan = cleanable(log, self._clock.wall_ms())
+            plan = cleanable(log, self._clock.expiry_ms())
             if plan.due(log.config) and (best is None or plan.ratio > ratio):
                 best, ratio = partition, plan.ratio
         return best
 
     async def _clean(self, partition: Partition) -> bool:
         """Compact one log. Return True if the compaction completed."""
-        log, now_ms = partition.log, self._clock.wall_ms()
+        log, now_ms = partition.log, self._clock.expiry_ms()
         limits = CleanerLimits(
             self._current("log.cleaner.dedupe.buffer.size"),
             self._current("log.cleaner.io.buffer.load.factor"),

@@ -9,6 +9,10 @@ class SystemClock:
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
+    def expiry_ms(self) -> int:
+        """Return the wall-clock time. `ExpiryClock` of the node bounds it."""
+        return self.wall_ms()
+
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
 

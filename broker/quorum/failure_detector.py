@@ -88,6 +88,7 @@ class FailureDetector:
         controller: "ControllerService",
         suspected_leaders: SuspectedLeaders,
         tasks: "Tasks",
+        on_clock: Callable[[int, int], None],
         secret: "ClusterSecret | None" = None,
     ) -> None:
         self._node_id = config.node_id
@@ -125,6 +126,7 @@ class FailureDetector:
             address_of=self._address_of,
             probe_by_tcp=self._probe_by_tcp,
             on_change=self._on_change,
+            on_clock=on_clock,
             clock=env.clock,
             tasks=tasks,
         )

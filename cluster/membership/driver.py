@@ -71,12 +71,14 @@ class MembershipDriver:
         address_of: Callable[[int], HostPort | None],
         probe_by_tcp: Callable[[int], Awaitable[None]],
         on_change: Callable[[Change], None],
+        on_clock: Callable[[int, int], None] = lambda _node_id, _sent_ms: None,
         clock: Clock,
         tasks: Tasks,
     ) -> None:
         """Do not open the port yet.
 
         `probe_by_tcp(node id)` sends a request by TCP, and returns after the response, a refusal or a time-out.
+        `on_clock(node id, wall clock)` receives the send time of each datagram of a member.
         """
         self._core = core
         self._codec = codec
@@ -84,6 +86,7 @@ class MembershipDriver:
         self._address_of = address_of
         self._probe_by_tcp = probe_by_tcp
         self._on_change = on_change
+        self._on_clock = on_clock
         self._clock = clock
         self._tasks = tasks
         self.traffic = Traffic()
@@ -251,6 +254,7 @@ class MembershipDriver:
     def _compare_clocks(self, node_id: int, sent_ms: int) -> None:
         if self._address_of(node_id) is None:
             return
+        self._on_clock(node_id, sent_ms)
         ahead_ms = self._wall_clocks.received(node_id, sent_ms=sent_ms, now_ms=self._clock.wall_ms())
         if ahead_ms is None:
             return
@@ -262,7 +266,7 @@ class MembershipDriver:
             member=node_id,
             ahead_ms=ahead_ms,
             remedy=f"set this host's clock and that of node {node_id} by one time service (NTP): "
-            "time-outs of transactions and retention go by the clock of the broker that leads the partition",
+            "time-outs of transactions go by the clock of the broker that leads the partition",
         )
 
     async def _send(self, stream: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 AHEAD_MS_MAX: Final = 60_000
 """Difference in milliseconds that is reported.
 
-Transaction time-outs and retention are shorter where the clock is ahead.
+Transaction time-outs are shorter where the clock is ahead. Retention is not (`odradek.runtime.expiry_time`).
 """
 
 

@@ -10,7 +10,7 @@ from odradek.coordinator.txn.id_shares import IdShares
 from odradek.coordinator.txn.ports import Marker, TopicPartition, TxnConfig
 from odradek.coordinator.txn.state import Transaction
 from odradek.protocol.errors import ErrorCode, Refusal
-from odradek.runtime.shard import RetryAfter
+from odradek.runtime.shard import ExpiryCommand, RetryAfter
 
 TV2: Final = 2
 """Transaction version of clients whose producer epoch rises at each end of a transaction (KIP-890)."""
@@ -98,7 +98,7 @@ class CompleteTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpireIds:
+class ExpireIds(ExpiryCommand):
     """Write tombstones for those of the ids that are still expired."""
 
     transactional_ids: tuple[str, ...]
@@ -118,7 +118,7 @@ class SweepTimedOut:
 
 
 @dataclass(frozen=True, slots=True)
-class SweepExpired:
+class SweepExpired(ExpiryCommand):
     """Find transactional ids whose expiration time has passed."""
 
 

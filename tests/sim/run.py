@@ -26,6 +26,7 @@ from tests.sim.evidence.final_reads import read_everything
 from tests.sim.evidence.inspector import Inspector
 from tests.sim.evidence.run import Described, collect, count_reached
 from tests.sim.faults.epoch_overflow import rewrite_epochs
+from tests.sim.faults.fault import CLOCK_KINDS
 from tests.sim.faults.injector import FaultInjector
 from tests.sim.faults.small_limits import limited
 from tests.sim.groups import Groups
@@ -173,7 +174,7 @@ class Run:
         loop.network.log_in = login_of(options.seed)
         if options.compaction is not None:
             self.monitor.compaction.retention_ms = options.compaction.retention_ms
-        if not any(fault.kind == "clock" for fault in options.faults):
+        if not any(fault.kind in CLOCK_KINDS for fault in options.faults):
             clocks = {machine.number: machine.clock.wall_ms for machine in self.cluster.machines}
             self.monitor.compaction.clocks = clocks
         self.world = World(options, loop, rng, history, self.cluster, self.monitor)
@@ -363,7 +364,7 @@ class Run:
         patience = RESOLVE_SECONDS_MAX + sum(
             max(0, -fault.number, -fault.seconds * 1000) / 1000
             for fault in self.injector.injected
-            if fault.kind == "clock"
+            if fault.kind in CLOCK_KINDS
         )
         deadline = self.loop.time() + patience
         while self.loop.time() < deadline and self._unresolved():

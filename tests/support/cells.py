@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.engine import Engine
-from odradek.runtime.shard import Decision, EngineLimits, Loaded, Marker, RetryAfter, ShardRecord, Timer
+from odradek.runtime.shard import Decision, EngineLimits, ExpiryCommand, Loaded, Marker, RetryAfter, ShardRecord, Timer
 from tests.support.fake_shard_log import FakeClock, FakeShardLog
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ class Add:
 
 
 @dataclass(frozen=True)
+class Age(ExpiryCommand):
+    """Returns the time of its decision."""
+
+
+@dataclass(frozen=True)
 class Mark:
     """An effect."""
 
@@ -55,7 +60,9 @@ class Cells:
     committed: int = 0
     decided_on: list[int] = field(default_factory=list)
 
-    def decide(self, command: Put | Get | Add, now_ms: int) -> Decision[int] | RetryAfter:
+    def decide(self, command: Put | Get | Add | Age, now_ms: int) -> Decision[int] | RetryAfter:
+        if isinstance(command, Age):
+            return Decision(now_ms)
         if isinstance(command, Get):
             return Decision(self.values.get(command.key, 0))
         if isinstance(command, Add):
@@ -112,7 +119,7 @@ class Rig:
         self.failures: list[BaseException] = []
         self.dropped = 0
         self.cells = Cells()
-        self.engine: Engine[Put | Get | Add, int] = Engine(
+        self.engine: Engine[Put | Get | Add | Age, int] = Engine(
             self.cells,
             self.log,
             clock=self.clock,

@@ -29,6 +29,9 @@ class LoopClock:
     def wall_ms(self) -> int:
         return self.monotonic_ms() + 1_700_000_000_000
 
+    def expiry_ms(self) -> int:
+        return self.wall_ms()
+
     def monotonic_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1_000)
 

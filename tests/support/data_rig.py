@@ -56,6 +56,9 @@ class Clock:
     def wall_ms(self) -> int:
         return self.now_ms
 
+    def expiry_ms(self) -> int:
+        return self.wall_ms()
+
     def monotonic_ms(self) -> int:
         return self.now_ms
 

@@ -13,9 +13,14 @@ class FakeClock:
         self.now_ms = now_ms
         self.monotonic_offset_ms = 0
         """Added to `now_ms`: set it when the wall clock jumps."""
+        self.expiry_offset_ms = 0
+        """Added to `now_ms` for the expiry time."""
 
     def wall_ms(self) -> int:
         return self.now_ms
+
+    def expiry_ms(self) -> int:
+        return self.now_ms + self.expiry_offset_ms
 
     def monotonic_ms(self) -> int:
         return self.now_ms + self.monotonic_offset_ms

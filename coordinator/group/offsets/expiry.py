@@ -11,7 +11,7 @@ from typing import Final
 from odradek.coordinator.group.offset_store import NO_EXPIRE_MS, unpack
 from odradek.coordinator.group.offsets.records import Batch, tombstone
 from odradek.coordinator.group.state import Group, State
-from odradek.runtime.shard import Decision, Timer
+from odradek.runtime.shard import Decision, ExpiryCommand, Timer
 
 CHECKS_PER_SLICE_MAX: Final = 500
 """Maximum offsets and groups that one slice checks: a few milliseconds of the event loop."""
@@ -20,12 +20,12 @@ _SLICE: Final = "slice of the sweep for expired offsets"
 
 
 @dataclass(frozen=True, slots=True)
-class SweepOffsets:
+class SweepOffsets(ExpiryCommand):
     """Timer: start a sweep over all groups."""
 
 
 @dataclass(frozen=True, slots=True)
-class ExpireOffsets:
+class ExpireOffsets(ExpiryCommand):
     """Timer: continue the sweep at `group_ids[position]`, after the first `kept` offsets of that group."""
 
     group_ids: tuple[str, ...]

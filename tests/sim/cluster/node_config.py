@@ -67,6 +67,9 @@ def make_config(options: "Options", number: int, incarnation: int = 1) -> "Confi
             settings["group.max.size"] = options.groups.size_max
     if options.compaction is not None:
         settings |= _compaction_settings(options.compaction)
+    if options.retention_check_ms:
+        settings["log.retention.check.interval.ms"] = options.retention_check_ms
+        settings["log.initial.task.delay.ms"] = options.retention_check_ms
     if options.flush:
         settings["log.flush.interval.messages"] = 1
     if options.brokers > 1:

@@ -20,6 +20,10 @@ class SimClock:
     def wall_ms(self) -> int:
         return EPOCH_MS + self.offset_ms + int(self._loop.time() * 1000 * (1 + self.drift))
 
+    def expiry_ms(self) -> int:
+        """Return the wall-clock time. `ExpiryClock` of the node bounds it."""
+        return self.wall_ms()
+
     def monotonic_ms(self) -> int:
         return int(self._loop.time() * 1000)
 

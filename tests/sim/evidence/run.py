@@ -10,6 +10,7 @@ from tests.sim.checkers.replicas import end_of, read_watermarks
 from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.cluster.node_config import ROOT, WATERMARKS
 from tests.sim.evidence.groups import collect_groups
+from tests.sim.faults.fault import CLOCK_KINDS
 from tests.sim.history import END, FETCH, INIT, LIST, OK, PRODUCE, Operation, Partition
 from tests.sim.world import COMPACTED, TABLE, TOPIC, TRANSACTION_STATE
 
@@ -71,7 +72,7 @@ def collect(
         + world.cluster.downtime_ms
         + _delayed_ms(injector)
         + (LEADERLESS_MS if options.brokers > 1 else 0),
-        clock_jumped=any(fault.kind == "clock" for fault in injector.injected),
+        clock_jumped=any(fault.kind in CLOCK_KINDS for fault in injector.injected),
         described_producers=described.producers,
         # If transactional ids expire within the run, one may expire between the response and the end.
         described_transactions={} if options.ids_expire else described.transactions,

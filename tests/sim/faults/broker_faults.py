@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.environment.disk import DiskFault
 from tests.sim.environment.network import FrameFault
-from tests.sim.faults.fault import FRAME_KINDS, SLOW_THREADS, Fault
+from tests.sim.faults.fault import CLOCK_KINDS, FRAME_KINDS, SLOW_THREADS, Fault
 from tests.sim.options.group_options import GROUP_COORDINATOR
 from tests.sim.world import CONSUMER_OFFSETS, TOPIC, TRANSACTION_STATE
 
@@ -49,7 +49,7 @@ class BrokerFaults:
         elif fault.kind == "stall":
             self._disturbed(fault.seconds)
             loop.stall(machine.name, fault.seconds)
-        elif fault.kind == "clock":
+        elif fault.kind in CLOCK_KINDS:
             machine.clock.jump(fault.number)
         elif fault.kind == SLOW_THREADS:
             self._disturbed(fault.seconds)

@@ -9,6 +9,9 @@ PRODUCE, FETCH, INIT, ADD, END, MARKERS, ALTER_PARTITION = 0, 1, 22, 24, 26, 27,
 FRAME_KINDS: Final = ("lose_response", "hold_request", "replay_request", "tear_request", "tear_response")
 SLOW_THREADS: Final = "slow_threads"
 """Slow operations that occupy all shared threads of a disk for some time."""
+DAYS: Final = "clock_days"
+"""A jump of the wall clock of one broker beyond the retention of its logs."""
+CLOCK_KINDS: Final = frozenset({"clock", DAYS})
 LEADER, COORDINATOR, CONTROLLER, ANY = "leader", "coordinator", "controller", "any"
 ROLES: Final = (LEADER, COORDINATOR, CONTROLLER, ANY)
 

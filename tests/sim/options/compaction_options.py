@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from tests.sim.faults.fault import COORDINATOR, Fault, in_order
+from tests.sim.faults.fault import CLOCK_KINDS, COORDINATOR, Fault, in_order
 
 if TYPE_CHECKING:
     from tests.sim.options.run_options import Options
@@ -69,7 +69,7 @@ def generate_compaction(options: "Options") -> None:
     if rng.random() >= (PROBABILITY_OF_SINGLE if single else PROBABILITY_OF_CLUSTERS):
         return
     retention_ms = rng.choice((DAY_MS, *SHORT_RETENTION_MS) if single else (DAY_MS, RETENTION_OF_CLUSTERS_MS))
-    if any(fault.kind == "clock" for fault in options.faults):
+    if any(fault.kind in CLOCK_KINDS for fault in options.faults):
         retention_ms = DAY_MS  # a clock step of a minute on one host would pass any shorter retention
     options.compaction = CompactionOptions(
         segment_bytes=rng.choice((1500, 3000, 6000)),

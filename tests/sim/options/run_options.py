@@ -9,6 +9,7 @@ from typing import Final
 
 from tests.sim.faults.fault import (
     ADD,
+    DAYS,
     END,
     FRAME_KINDS,
     INIT,
@@ -38,6 +39,11 @@ OPERATIONS_MIN: Final = 500
 TRANSACTIONS_MIN: Final = 104
 SLOW_THREADS_PROBABILITY: Final = 0.2
 """Part of the runs in which slow operations occupy the shared threads of a disk."""
+DAYS_PROBABILITY: Final = 0.2
+"""Part of the runs in which wall clocks jump by DAYS_MS."""
+DAYS_MS: Final = 8 * 24 * 3600 * 1000
+"""A jump beyond all default times of retention and expiration, in milliseconds."""
+RETENTION_CHECK_MS: Final = 200
 OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST = 32_755, 32_765
 BROKERS: Final = ((1, 3, 5), (35, 45, 20))
 """Sizes of clusters and their weights."""
@@ -83,6 +89,8 @@ class Options:
     replica_lag_ms: int = 30_000
     snapshot_bytes: int = 20 << 20
     """metadata.log.max.record.bytes.between.snapshots: a new snapshot removes the log before the previous one."""
+    retention_check_ms: int = 0
+    """log.retention.check.interval.ms; 0: the default."""
     clock_drifts: tuple[float, ...] = ()
     leave_behind: str = ""
     """State of one broker after the faults: empty (running), `dead` (stopped), or `cut` (isolated)."""
@@ -137,6 +145,8 @@ def generate_options(
     options = _generate_single(seed, durability)
     if sampled > 1:
         generate_cluster(cluster_rng, options, sampled, pairs=pairs)
+    else:
+        _generate_days(options)
     generate_groups(options, wanted=groups)
     generate_compaction(options)
     generate_hostile(options, wanted=hostile, shared=shared_listener)
@@ -163,6 +173,23 @@ def _generate_slow_threads(options: Options) -> list[Fault]:
         )
         for _ in range(rng.randint(1, 3))
     ]
+
+
+def _generate_days(options: Options) -> None:
+    """Let the wall clock of the broker jump by days in part of the runs, with frequent checks of retention.
+
+    No record is that old. Clusters have no such jumps: a transaction that a coordinator begins 8 days ahead would not
+    exceed its time-out at the next coordinator.
+    """
+    rng = Random(options.seed * 49_979_687 + 13)
+    if rng.random() >= DAYS_PROBABILITY:
+        return
+    options.retention_check_ms = RETENTION_CHECK_MS
+    jumps = [
+        Fault(DAYS, rng.randrange(20, OPERATIONS_CERTAIN), rng.randrange(400), number=DAYS_MS)
+        for _ in range(rng.randint(1, 2))
+    ]
+    options.faults = in_order([*options.faults, *jumps])
 
 
 def _generate_single(seed: int, durability: str | None) -> Options:

@@ -24,6 +24,7 @@ import odradek.storage.recovery.sweep
 from odradek.broker.partition.flush import GroupFlush
 from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.partition.partition import Partition
+from odradek.broker.process.expiry_clock import ExpiryClock
 from odradek.broker.quorum.storage import PartitionRaftStorage
 from odradek.broker.requests.session import Session
 from odradek.cluster.raft.replica import Replica
@@ -121,6 +122,13 @@ def _no_rebuild(original: Callable[..., Any]) -> Callable[..., Any]:
     return replay_producers
 
 
+def _expiry_by_wall_clock(_original: Callable[..., Any]) -> Callable[..., Any]:
+    def expiry_ms(self: ExpiryClock) -> int:
+        return self.wall_ms()
+
+    return expiry_ms
+
+
 PLANTED: Final = (
     Planted("acknowledged before the flush", GroupFlush, "appended", _acknowledge_before_flush, durability=FLUSH),
     Planted("last stable offset one too high", PartitionLog, "refresh_stable_offset", _stable_offset_too_high),
@@ -128,6 +136,7 @@ PLANTED: Final = (
     Planted("marker sent before prepare is committed", Engine, "_park", _effects_before_commit),
     Planted("retried marker refused", ProducerUpdate, "_check_marker", _refuse_retried_marker),
     Planted("producer state not rebuilt", odradek.storage.recovery.loader, "replay_producers", _no_rebuild),
+    Planted("retention by the wall clock", ExpiryClock, "expiry_ms", _expiry_by_wall_clock),
     Planted(
         "truncation to the high watermark instead of by leader epoch",
         Partition,

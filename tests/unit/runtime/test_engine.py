@@ -7,7 +7,7 @@ import pytest
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.engine import TIMER_RETRY_MS
 from odradek.runtime.shard import EngineState
-from tests.support.cells import TIMEOUT_MS, Add, Mark, Put, Rig, refused
+from tests.support.cells import TIMEOUT_MS, Add, Age, Mark, Put, Rig, refused
 
 
 async def test_reply_is_given_on_return_if_nothing_is_uncommitted() -> None:
@@ -17,6 +17,12 @@ async def test_reply_is_given_on_return_if_nothing_is_uncommitted() -> None:
     assert future.result() == 1
     assert rig.effects == [Mark("a", 1)]
     assert rig.get("a").result() == 1
+
+
+async def test_command_that_deletes_by_age_is_decided_at_the_expiry_time() -> None:
+    rig = await Rig().loaded()
+    rig.clock.expiry_offset_ms = -5_000
+    assert rig.engine.submit(Age(), timeout_ms=TIMEOUT_MS).result() == rig.clock.wall_ms() - 5_000
 
 
 async def test_replies_effects_refusals_and_reads_wait_for_the_high_watermark_in_order() -> None:

@@ -8,6 +8,7 @@ import pytest
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.partition import background_jobs as jobs
 from odradek.broker.partition.background_jobs import BackgroundJobs
+from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Tasks
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager
@@ -17,7 +18,9 @@ from tests.support.data_rig import EIO, Rig, batch
 
 
 class Bench:
-    def __init__(self, folder: Path, config: LogConfig | None = None, *assignments: str) -> None:
+    def __init__(
+        self, folder: Path, config: LogConfig | None = None, *assignments: str, clock: Clock | None = None
+    ) -> None:
         self.rig = Rig(folder, *assignments, config=config)
         self.logs = LogManager(self.rig.disk, str(folder), LogConfig())
         self.rig.logs = self.logs  # type: ignore[assignment]  # the whole manager in place of the part
@@ -27,7 +30,7 @@ class Bench:
         self.tasks = Tasks(lambda name, error: self.failures.append((name, error)))
         rig = self.rig
         self.jobs = BackgroundJobs(
-            rig.config, rig.clock, rig.partitions, self.logs, self.tasks, TopicSettings(rig.config)
+            rig.config, clock or rig.clock, rig.partitions, self.logs, self.tasks, TopicSettings(rig.config)
         )
 
     def append(self, index: int = 0, **producer: Any) -> None:

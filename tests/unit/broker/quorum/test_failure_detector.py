@@ -73,6 +73,7 @@ class Rig:
             "raft": SimpleNamespace(suspect=lambda node_id: self.calls.append(("suspect", node_id))),
             "controller": self,
             "tasks": self.tasks,
+            "on_clock": lambda _node_id, _sent_ms: None,
         }
         env: Any = SimpleNamespace(rng=Random(1), clock=SystemClock())
         self.detector = FailureDetector(

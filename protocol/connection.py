@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.protocol.codec import decode_prefix
 from odradek.protocol.errors import Malformed
-from odradek.protocol.framing import SIZE, FrameReader
+from odradek.protocol.framing import SIZE, FrameReader, ReceiveBuffer
 from odradek.protocol.messages import APIS
 from odradek.protocol.messages.headers import RequestHeader
 
@@ -58,13 +58,23 @@ class ServerConnection:
 
     `request_bytes_max` is the maximum size of a request (socket.request.max.bytes). `set_request_bytes_max` can change
     it, for example after the client has authenticated. `limit_of_key` returns the maximum size by API key.
+    `receive_buffer` is shared with other connections. None creates one for this connection.
     """
 
     __slots__ = ("_done", "_frames", "_next_seq", "_next_to_send", "_out")
 
-    def __init__(self, *, request_bytes_max: int, limit_of_key: Callable[[int], int] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        request_bytes_max: int,
+        limit_of_key: Callable[[int], int] | None = None,
+        receive_buffer: ReceiveBuffer | None = None,
+    ) -> None:
         self._frames = FrameReader(
-            frame_bytes_max=request_bytes_max, frame_bytes_min=REQUEST_BYTES_MIN, limit_of_key=limit_of_key
+            frame_bytes_max=request_bytes_max,
+            frame_bytes_min=REQUEST_BYTES_MIN,
+            limit_of_key=limit_of_key,
+            shared=receive_buffer,
         )
         self._next_seq = 0
         self._next_to_send = 0
@@ -86,12 +96,20 @@ class ServerConnection:
         """Number of received bytes that `next_request` has not returned."""
         return self._frames.buffered
 
+    @property
+    def own_buffer_bytes(self) -> int:
+        """Size of the receive buffers that this connection alone uses. 0 if it has no incomplete or unread request."""
+        return self._frames.own_bytes
+
     def set_request_bytes_max(self, request_bytes_max: int) -> None:
         """Set the maximum request size. It applies to requests that begin after the call."""
         self._frames.set_frame_bytes_max(request_bytes_max)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer for the next bytes (asyncio.BufferedProtocol). It is never empty."""
+        """Return the buffer for the next bytes (asyncio.BufferedProtocol). It is never empty.
+
+        The caller reads into it before it calls a method of another connection with the same receive buffer.
+        """
         return self._frames.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -21,10 +21,12 @@ KEY: Final = Packer(">h")
 KEY_BYTES: Final = 2
 """Bytes of the API key, which begins a request."""
 RECEIVE_BUFFER_BYTES: Final = 32_768
-"""Size of the receive buffer of each connection, including idle ones.
-
-It can hold a producer's default batch of 16 KiB.
-"""
+"""Size of a receive buffer. It can hold a producer's default batch of 16 KiB."""
+OWN_BUFFER_BYTES_MIN: Final = 1_024
+"""Minimum size of the buffer of one connection for an incomplete frame. Most requests are smaller."""
+OWN_BUFFER_GROWTH: Final = 4
+"""Ratio of this buffer to the received bytes. With it, a hostile client can allocate at most four bytes per byte sent,
+beyond the minimum."""
 LARGE_FRAME_START_BYTES: Final = 65_536
 """Initial size of the separate buffer of a large frame, in bytes."""
 LARGE_FRAME_GROWTH: Final = 4
@@ -32,6 +34,38 @@ LARGE_FRAME_GROWTH: Final = 4
 
 With it, a hostile client can allocate at most four bytes per byte sent.
 """
+
+
+_NO_BYTES: Final = memoryview(b"")
+
+
+class ReceiveBuffer:
+    """Receive buffer that all connections of an event loop share, so that an idle connection needs none.
+
+    It has unread bytes of at most one connection, the one that read last:
+
+    1. Connection A reads a part of a frame.
+    2. Connection B reads. First, the unread bytes of A move to a buffer that A owns until the frame is complete.
+    """
+
+    __slots__ = ("_reader", "view")
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self._reader: FrameReader | None = None
+
+    def lend(self, reader: FrameReader) -> memoryview:
+        """Return the buffer for the next bytes of `reader`, which has no unread bytes."""
+        if self._reader is not reader:
+            if self._reader is not None:
+                self._reader.vacate()
+            self._reader = reader
+        return self.view
+
+    def release(self, reader: FrameReader) -> None:
+        """Forget that `reader` uses the buffer: its unread bytes are elsewhere, or none."""
+        if self._reader is reader:
+            self._reader = None
 
 
 class FrameReader:
@@ -49,21 +83,29 @@ class FrameReader:
         "_large",
         "_large_size",
         "_limit_of_key",
+        "_shared",
         "_start",
         "_view",
     )
 
     def __init__(
-        self, *, frame_bytes_max: int, frame_bytes_min: int, limit_of_key: Callable[[int], int] | None = None
+        self,
+        *,
+        frame_bytes_max: int,
+        frame_bytes_min: int,
+        limit_of_key: Callable[[int], int] | None = None,
+        shared: ReceiveBuffer | None = None,
     ) -> None:
         """`limit_of_key` returns the maximum size of a request with this API key, at most `frame_bytes_max`.
 
-        It applies to frames that do not fit the receive buffer; each request may have RECEIVE_BUFFER_BYTES.
+        It applies to frames that do not fit the receive buffer; each request may have RECEIVE_BUFFER_BYTES. Without
+        `shared`, the reader has a receive buffer of its own.
         """
         self._frame_bytes_max = frame_bytes_max
         self._frame_bytes_min = frame_bytes_min
         self._limit_of_key = limit_of_key
-        self._view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self._shared = ReceiveBuffer() if shared is None else shared
+        self._view = _NO_BYTES  # the shared buffer, or an own one for bytes that had to leave it
         self._start = 0  # unread bytes are _view[_start:_end]
         self._end = 0
         self._large: memoryview | None = None
@@ -85,12 +127,25 @@ class FrameReader:
         """Number of received bytes that `next_frame` has not returned."""
         return self._end - self._start + (self._filled if self._large is not None else 0)
 
+    @property
+    def own_bytes(self) -> int:
+        """Size of the buffers that this connection alone uses. 0 without an incomplete or unread frame."""
+        own = 0 if self._view is self._shared.view else len(self._view)
+        return own + (len(self._large) if self._large is not None else 0)
+
     def get_buffer(self) -> memoryview:
-        """Return the buffer for the next bytes. It is never empty, and valid until the next call of any method."""
+        """Return the buffer for the next bytes. It is never empty.
+
+        It is valid until the next call of any method, also of other readers with the same shared buffer: the caller
+        reads into it immediately.
+        """
         if self._large is not None and self._filled < self._large_size:
             if self._filled == len(self._large):
                 self._grow_large(self._large)
             return self._large[self._filled :]
+        if self._start == self._end:
+            self._view = self._shared.lend(self)
+            return self._view
         if self._end == len(self._view):
             self._compact_or_grow()
         return self._view[self._end :]
@@ -135,7 +190,7 @@ class FrameReader:
             raise Malformed(f"frame has {size} bytes, allowed are {self._frame_bytes_min} to {self._frame_bytes_max}")
         following = start + SIZE_BYTES + size
         if following > self._end:
-            if size + SIZE_BYTES > len(self._view) and self._is_within_limit_of_key(size):
+            if size + SIZE_BYTES > RECEIVE_BUFFER_BYTES and self._is_within_limit_of_key(size):
                 self._begin_large(size)
             return None
         frame = bytes(self._view[start + SIZE_BYTES : following])
@@ -146,9 +201,16 @@ class FrameReader:
 
     def close(self) -> None:
         """Release the buffers. No more bytes may follow."""
-        self._view = memoryview(b"")
         self._large = None
-        self._start = self._end = 0
+        self._empty()
+        self._shared.release(self)
+
+    def vacate(self) -> None:
+        """Move the unread bytes from the shared buffer to an own one."""
+        unread = self._end - self._start
+        if unread:
+            size = max(OWN_BUFFER_BYTES_MIN, min(OWN_BUFFER_GROWTH * unread, RECEIVE_BUFFER_BYTES))
+            self._move(memoryview(bytearray(size)))
 
     def _is_within_limit_of_key(self, size: int) -> bool:
         """Return False if the API key has not arrived. Raise Malformed if its frames must be smaller than `size`."""
@@ -176,17 +238,22 @@ class FrameReader:
         self._large = grown
 
     def _empty(self) -> None:
-        """Reset the receive buffer, which has no unread bytes. Replace it if it has grown."""
+        """Release the receive buffer, which has no unread bytes."""
         self._start = self._end = 0
-        if len(self._view) > RECEIVE_BUFFER_BYTES:
-            self._view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self._view = _NO_BYTES
 
     def _compact_or_grow(self) -> None:
         """Move the unread bytes to the front of the full receive buffer.
 
-        If all its bytes are unread, double its size.
+        If all its bytes are unread, move them to an own buffer of twice the size.
         """
+        if self._start:
+            self._move(self._view)
+            return
+        self._move(memoryview(bytearray(2 * len(self._view))))
+        self._shared.release(self)
+
+    def _move(self, target: memoryview) -> None:
         unread = self._end - self._start
-        target = self._view if self._start else memoryview(bytearray(2 * len(self._view)))
         target[:unread] = bytes(self._view[self._start : self._end])
         self._view, self._start, self._end = target, 0, unread

@@ -75,7 +75,9 @@ class Connection(BufferedProtocol):
         self._listener_of = listener_of
         self._in_flight_max = config.odradek_max_in_flight_requests
         self._core = ServerConnection(
-            request_bytes_max=config.socket_request_max_bytes, limit_of_key=self._frame_bytes_max
+            request_bytes_max=config.socket_request_max_bytes,
+            limit_of_key=self._frame_bytes_max,
+            receive_buffer=server.receive_buffer,
         )
         self._loop: AbstractEventLoop = get_running_loop()
         self._transport: Transport | None = None
@@ -152,6 +154,7 @@ class Connection(BufferedProtocol):
         self._serve()
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        # The transports of uvloop, asyncio and the simulator read into the buffer before any other callback runs.
         return self._core.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -13,6 +13,7 @@ from odradek.broker.network.waiting_requests import WaitingRequests
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.requests.listener import Listener
 from odradek.broker.requests.session import Session
+from odradek.protocol.framing import ReceiveBuffer
 from odradek.runtime.tasks import Tasks
 
 _logger = structlog.get_logger(__name__)
@@ -47,6 +48,8 @@ class ServerState(Generic[C]):
     """The dispatcher of the node's current phase; None until the node serves requests."""
     ready: bool = False
     """True once the broker is registered. Until then only early requests (`Api.early`) are served."""
+    receive_buffer: ReceiveBuffer = field(default_factory=ReceiveBuffer)
+    """Receive buffer of all connections of the node."""
     connections: dict[int, C] = field(default_factory=dict)
     """The connections that are admitted and not closed, by their id."""
     early: dict[C, None] = field(default_factory=dict)

@@ -137,9 +137,9 @@ class Node:
             self.logs = await self._open_directory()
             node = self._node_context()
             await self._bind()
-            self._load_logs()
             self.quorum = await self._join_quorum(node)
             self.failure_detector = await self._detect_failures(node)
+            await self.logs.load()
             registration = await self._register(node)
             self.broker = self._host_partitions(node, registration)
             self._serve(node, registration)
@@ -176,7 +176,7 @@ class Node:
     # ---- the steps of `start`, in order -----------------------------------------------------------------------------
 
     async def _open_directory(self) -> LogManager:
-        """Lock the data directory, and read its cluster id and node id."""
+        """Lock the data directory, read its cluster id and node id, and open the metadata log."""
         config, env = self.config, self.env
         logs = LogManager(env.disk, config.log_dirs, self.topic_settings.log_config({}))
         logs.directory.claim(
@@ -188,6 +188,8 @@ class Node:
         self._expiry_clock.restore(env.disk, config.log_dirs)
         self._undo.callback(self._close_logs, logs)
         self._undo.push_async_callback(self.tasks.cancel_all)
+        alone = [voter.node_id for voter in self._voters] in ([], [config.node_id])
+        logs.scan(env.clock.wall_ms(), refuse_loss=(CLUSTER_METADATA,) if alone else ())
         # A new directory is durable only after a sync of its parent. Until then a power failure can remove it.
         with suppress(PermissionError):  # another user owns the parent, so the directory is not new
             await env.disk.sync_directory(dirname(config.log_dirs.rstrip("/")) or ".")
@@ -229,16 +231,12 @@ class Node:
     async def _bind_metrics(self, shared: ServerState[Connection], host: str, port: int) -> None:
         # Imported here: a node without a metrics listener runs without the library prometheus_client.
         from odradek.broker.metrics.endpoint import Endpoint as MetricsEndpoint
-        from odradek.broker.metrics.scrape import server_samples
+        from odradek.broker.metrics.scrape import loading_samples, server_samples
 
         metrics = self._metrics = MetricsEndpoint(self.tasks)
         metrics.sources.append(partial(server_samples, shared, self._request_metrics, metrics.lag, self._on_unexpected))
+        metrics.sources.append(partial(loading_samples, self.logs))
         await metrics.open(host, port)
-
-    def _load_logs(self) -> None:
-        """Recover each log of the directory, including logs that the metadata does not assign to this broker."""
-        alone = [voter.node_id for voter in self._voters] in ([], [self.config.node_id])
-        self.logs.load_all(self.env.clock.wall_ms(), refuse_loss=(CLUSTER_METADATA,) if alone else ())
 
     async def _join_quorum(self, node: NodeContext) -> QuorumServer:
         """Take part in the metadata quorum, and serve the requests of other nodes for it."""
@@ -290,7 +288,10 @@ class Node:
         return detector
 
     async def _register(self, node: NodeContext) -> Registration:
-        """Register with the controller, and wait until this broker is unfenced."""
+        """Register with the controller, and wait until this broker is unfenced.
+
+        All logs are open: the registration states whether records were lost.
+        """
         registration = self._registration = Registration(
             node,
             self.env,

@@ -35,6 +35,7 @@ _TOPIC: Final = ("topic",)
 _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
 _CONTROLLER: Final = "kafka.controller:type=KafkaController,name="
 _REQUESTS: Final = "kafka.network:type=RequestMetrics,name="
+_LOGS: Final = "kafka.log:type=LogManager,name="
 _LOG: Final = "kafka.log:type=Log,name="
 _TOPICS: Final = "kafka.server:type=BrokerTopicMetrics,name="
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
@@ -69,6 +70,10 @@ _ROWS: Final = (
     Family("kafka_log_log_logstartoffset", _G, _PARTITION, "Log start offset: the first offset that can be read.", f"{_LOG}LogStartOffset,topic=,partition="),
     Family("kafka_log_log_logendoffset", _G, _PARTITION, "Log end offset: the offset of the next record.", f"{_LOG}LogEndOffset,topic=,partition="),
     Family("kafka_log_log_numlogsegments", _G, _PARTITION, "Number of segments of the log.", f"{_LOG}NumLogSegments,topic=,partition="),
+    # Recovery of logs at the start
+    Family("kafka_log_logmanager_remaininglogstorecover", _G, ("dir",), "Logs that the start of the node has not opened or recovered yet.", f"{_LOGS}remainingLogsToRecover,dir="),
+    Family("kafka_log_logmanager_remainingsegmentstorecover", _G, ("dir", "threadNum"), "Segments that a recovery thread still has to recover in its present log.", f"{_LOGS}remainingSegmentsToRecover,dir=,threadNum="),
+    Family("odradek_log_manager_logs_found", _G, ("dir",), "Logs that the start of the node has found in the data directory."),
     # The cluster, on the active controller
     Family("kafka_controller_kafkacontroller_activecontrollercount", _G, (), "1 on the active controller, 0 on the other nodes.", f"{_CONTROLLER}ActiveControllerCount"),
     Family("kafka_controller_kafkacontroller_offlinepartitionscount", _G, (), "Partitions without a leader. 0 on nodes that are not the active controller.", f"{_CONTROLLER}OfflinePartitionsCount"),

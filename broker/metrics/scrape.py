@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from odradek.coordinator.unreadable import UnreadableRecords
     from odradek.runtime.clock import Clock
     from odradek.runtime.engine import Engine
+    from odradek.storage.data_directory.log_manager import LogManager
 
 TOPICS_MAX: Final = 500
 """Maximum topics with rows per scrape: those with the most traffic. `OTHERS` is the sum of the remaining ones.
@@ -129,6 +130,15 @@ async def server_samples(
     yield "odradek_event_loop_lag_seconds", (), lag.times
     yield "odradek_event_loop_lag_max_seconds", (), lag.take_max() / US_PER_S
     yield "odradek_unexpected_exceptions_total", (), unexpected.count
+
+
+async def loading_samples(logs: "LogManager") -> AsyncIterator[Sample]:
+    """Yield the progress of the recovery of logs at the start of the node."""
+    loading, directory = logs.loading, logs.directory.path
+    yield "kafka_log_logmanager_remaininglogstorecover", (directory,), loading.remaining
+    for number, segments in enumerate(loading.remaining_segments):
+        yield "kafka_log_logmanager_remainingsegmentstorecover", (directory, str(number)), segments
+    yield "odradek_log_manager_logs_found", (directory,), loading.total
 
 
 async def broker_samples(

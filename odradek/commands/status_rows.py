@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from odradek.commands.rows import row_of, transaction_row
+from odradek.local.recovery import recovery_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,16 +60,18 @@ def broker_row(
     metadata: dict[str, Any] = next((row for row in values["brokers"] if row["node_id"] == node_id), {})
     running = node_id in state.alive()
     fenced = metadata.get("fenced") if running else None
+    metrics = state.plan.metrics_url(node_id) if running else None
+    recovery = recovery_of(metrics) if running and fenced is not False else None
     return {
         "node_id": node_id,
         "endpoint": state.plan.endpoint(node_id),
         "running": running,
         "fenced": fenced,
-        "state": "fenced" if fenced else "running" if running else down_state(state, node_id),
+        "state": str(recovery or ("fenced" if fenced else "running")) if running else down_state(state, node_id),
         "role": role(state, node_id, values),
         "rack": metadata.get("rack"),
         "leads": sum(row["leader"] == node_id for row in values["partitions"] or ()),
-        "metrics": state.plan.metrics_url(node_id) if running else None,
+        "metrics": metrics,
         "pid": state.running[node_id].pid if running else None,
         "log": str(cluster.log(node_id)),
     }

@@ -79,12 +79,17 @@ class Checkpoints:
         return CheckpointedOffsets(*(file.read() for file in self._all))
 
     def keep_entries(self, key: TopicPartition) -> None:
-        """Keep the entries of a log that could not be opened. The next start may be able to open the log."""
+        """Keep the entries of a log that is not open yet, or could not be opened: the next start may open the log."""
         for file in self._all:
             file.keep_entry(key)
 
-    def cap(self, log_ends: Mapping[TopicPartition, int]) -> None:
-        """Cap recovery points, high watermarks and cleaner offsets at the recovered log ends. The call blocks.
+    def release_entries(self, key: TopicPartition) -> None:
+        """Write the offsets of the log from now on, because it is open."""
+        for file in self._all:
+            file.release_entry(key)
+
+    async def cap(self, log_ends: Mapping[TopicPartition, int]) -> None:
+        """Cap recovery points, high watermarks and cleaner offsets at the recovered log ends.
 
         Otherwise an entry could cover records that are appended in place of lost records, and the next recovery would
         not check them.
@@ -93,7 +98,7 @@ class Checkpoints:
             OSError: A disk operation fails.
         """
         for file in (self.recovery_points, self.high_watermarks, self.cleaned):
-            file.cap(log_ends)
+            await file.cap(log_ends)
 
     def may_have_entry(self, key: TopicPartition) -> bool:
         """Return True if a checkpoint on the disk may have an entry for the partition."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from odradek.protocol.internal_topics import CLUSTER_METADATA, CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.storage.config import CLEANUP_COMPACT, LogConfig
 from odradek.storage.data_directory.checkpoints import Checkpoints
 from odradek.storage.data_directory.deleted_and_stray import DeletedAndStrayDirectories
 from odradek.storage.data_directory.directory import DataDirectory
+from odradek.storage.data_directory.loading import FLUSHED_TOPICS, Loading
 from odradek.storage.disk.port import ResourcesExhausted
 from odradek.storage.files import names
 from odradek.storage.files.shared_run import SharedRun
@@ -24,18 +21,13 @@ from odradek.storage.recovery.loader import read_topic_id
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Coroutine, Iterator, Sequence
 
+    from odradek.storage.config import LogConfig
     from odradek.storage.disk.port import Disk
     from odradek.storage.files.checkpoint import TopicPartition
 
 _logger = structlog.get_logger(__name__)
-
-COMPACTED_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE)
-"""Topics that brokers always compact."""
-FLUSHED_TOPICS = (CLUSTER_METADATA,)
-"""Topics that Raft writes. It commits only durable records, so a crash loses no record below their high watermark."""
-ConfigFor = Callable[[str], LogConfig]
-"""Returns the configuration of a topic."""
 
 
 class StaleCheckpoint(Exception):
@@ -59,58 +51,42 @@ class LogManager:
         self._deleted_and_stray = DeletedAndStrayDirectories(disk, self.directory)
         self._checkpoints = Checkpoints(disk, self.directory, self._logs)
         self._durable_at_stop: dict[TopicPartition, int] = {}
+        self.loading = Loading(
+            disk,
+            self.directory,
+            default_config,
+            self._checkpoints,
+            self._deleted_and_stray,
+            self._logs,
+            self._open_errors,
+        )
         self._syncs_of_deletions = SharedRun(self._sync_deletions)
 
     # ---- start ------------------------------------------------------------------------------------------------------
 
-    def load_all(
-        self, now_ms: int, config_for: ConfigFor | None = None, *, refuse_loss: Sequence[str] = FLUSHED_TOPICS
-    ) -> None:
-        """Open every log of the directory. After an unclean shutdown, recover it. The call blocks.
+    def scan(self, now_ms: int, *, refuse_loss: Sequence[str] = FLUSHED_TOPICS) -> None:
+        """Find the logs of the directory, and open the metadata log. After an unclean shutdown, recover it. It blocks.
 
         A log whose topic is in `refuse_loss` is not opened if it ends below its high watermark: no other node has the
         lost records. A log that cannot be opened is skipped; `create` raises its error.
 
         Raises:
-            ResourcesExhausted: The descriptors do not suffice for all logs.
-            OSError: The directory cannot be listed, or a checkpoint cannot be read or written.
+            ResourcesExhausted: No descriptor is left.
+            OSError: The directory cannot be listed, or a checkpoint cannot be read.
         """
-        offsets = self._checkpoints.read()
-        self._durable_at_stop = offsets.durable_ends()
-        for name in self.disk.list(self.directory.path):
-            path = self.directory.path_of(name)
-            if not self.disk.is_directory(path):
-                continue
-            if name.endswith(names.DELETED_DIRECTORY_SUFFIX):
-                self._deleted_and_stray.add_deleted(path, self._default_config.file_delete_delay_ms)
-                continue
-            key = names.parse_partition_directory(name)
-            if key is None:
-                _logger.warning("unknown directory ignored", path=path)
-                continue
-            config = (config_for or self._assumed_config)(key[0])
-            if key in offsets.cleaned:
-                config = _allowing_gaps(config)
-            options = offsets.open_options(
-                key, now_ms=now_ms, clean=self.directory.clean_start, refuse_loss=key[0] in refuse_loss
-            )
-            if key[0] not in FLUSHED_TOPICS:
-                options = replace(options, on_loss=self.directory.note_loss)
-            try:
-                self._logs[key] = self._open(path, key, None, config, options)
-            except ResourcesExhausted:
-                raise
-            except OSError as error:
-                _logger.error("log not opened", path=path, reason=str(error))  # noqa: TRY400  # the error names the cause
-                self._open_errors[key] = error
-                self._checkpoints.keep_entries(key)
-        # The entries of the metadata log stay: Raft compares them with the log end to detect and report a loss.
-        log_ends = {
-            key: partition_log.log_end_offset
-            for key, partition_log in self._logs.items()
-            if key[0] not in FLUSHED_TOPICS
-        }
-        self._checkpoints.cap(log_ends)
+        self._durable_at_stop = self.loading.scan(now_ms, refuse_loss).durable_ends()
+
+    async def load(self) -> None:
+        """Open all other logs in threads. After an unclean shutdown, recover them.
+
+        A log that cannot be opened is skipped; `create` raises its error. Before this call, `create` accepts only the
+        metadata log.
+
+        Raises:
+            ResourcesExhausted: The descriptors do not suffice for all logs.
+            OSError: A checkpoint cannot be written.
+        """
+        await self.loading.open_remaining()
 
     def durable_at_stop(self, topic: str, partition: int) -> int:
         """Return the offset below which the log was durable when this node stopped; 0 if it is not known.
@@ -119,10 +95,6 @@ class LogManager:
         log may end below that offset.
         """
         return self._durable_at_stop.get((topic, partition), 0)
-
-    def _assumed_config(self, topic: str) -> LogConfig:
-        """Return the configuration of a topic before the metadata is loaded. COMPACTED_TOPICS may have offset gaps."""
-        return _allowing_gaps(self._default_config) if topic in COMPACTED_TOPICS else self._default_config
 
     def _open(
         self, path: str, key: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig, options: OpenOptions
@@ -150,7 +122,7 @@ class LogManager:
         Raises:
             StaleCheckpoint: `remove_stale_entries` must run first.
             ResourcesExhausted: No descriptor or memory is left. Nothing was created.
-            OSError: A disk operation fails, or `load_all` could not open the log.
+            OSError: A disk operation fails, or `load` could not open the log.
             ValueError: `topic` is not a valid topic name.
         """
         key = topic, partition
@@ -308,10 +280,13 @@ class LogManager:
     def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
         """Close every log and release the lock of the directory. The call blocks.
 
-        The clean-shutdown marker is written only if every log was closed cleanly. Disk errors are logged; the next
+        The clean-shutdown marker is written only if every log was closed cleanly. If `load` was not complete, the logs
+        that are not open must be those of a clean shutdown. Disk errors are logged; the next
         start then recovers the logs.
         """
         all_clean = clean and not self._open_errors
+        if self.loading.remaining and not self.directory.clean_start:
+            all_clean = False  # the other logs are not recovered
         logs = list(self._logs.values())
         failures = self.disk.run_all_now([partial(log.close, clean=clean) for log in logs])
         for partition_log, error in zip(logs, failures, strict=True):
@@ -328,7 +303,3 @@ class LogManager:
         finally:
             self._logs.clear()
             self.directory.release()
-
-
-def _allowing_gaps(config: LogConfig) -> LogConfig:
-    return replace(config, cleanup_policy=(CLEANUP_COMPACT,))

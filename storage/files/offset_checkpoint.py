@@ -52,7 +52,7 @@ class OffsetCheckpoint:
         self._uncertain: dict[TopicPartition, int] = {}
         """Entries of writes that are running or failed. The file may have any of them."""
         self._kept: dict[TopicPartition, int] = {}
-        """Entries of logs that could not be opened."""
+        """Entries of logs that are not open yet, or could not be opened."""
         self._writes = SharedRun(self._write)
 
     def read(self) -> dict[TopicPartition, int]:
@@ -61,9 +61,13 @@ class OffsetCheckpoint:
         return self._entries
 
     def keep_entry(self, topic_partition: TopicPartition) -> None:
-        """Keep the entry of a log that could not be opened. The next start may be able to open the log."""
+        """Keep the entry of a log that is not open yet, or could not be opened: the next start may open the log."""
         if topic_partition in self._entries:
             self._kept[topic_partition] = self._entries[topic_partition]
+
+    def release_entry(self, topic_partition: TopicPartition) -> None:
+        """Write the offset of the log from now on, because it is open."""
+        self._kept.pop(topic_partition, None)
 
     def may_have_entry(self, topic_partition: TopicPartition) -> bool:
         """Return True if the file may have an entry for the partition after a crash."""
@@ -77,17 +81,19 @@ class OffsetCheckpoint:
             for key in entries
         )
 
-    def cap(self, log_ends: Mapping[TopicPartition, int]) -> None:
-        """Cap the entries of the file at the log ends. The call blocks. Raise OSError if a disk operation fails."""
-        capped = {key: min(offset, log_ends.get(key, offset)) for key, offset in self._entries.items()}
-        if capped != self._entries:
-            self._write_now(capped)
+    async def cap(self, log_ends: Mapping[TopicPartition, int]) -> None:
+        """Cap the entries of the file at the log ends. Raise OSError if a disk operation fails."""
+
+        async def write_capped() -> None:
+            capped = {key: min(offset, log_ends.get(key, offset)) for key, offset in self._entries.items()}
+            if capped != self._entries:
+                await self._replace(capped)
+
+        await self._writes.run_alone(write_capped)
 
     def write_now(self) -> None:
         """Write the present offset of each log. The call blocks. Raise OSError if a disk operation fails."""
-        self._write_now(self._kept | self._current())
-
-    def _write_now(self, offsets: dict[TopicPartition, int]) -> None:
+        offsets = self._kept | self._current()
         self._uncertain |= offsets
         self._disk.replace_file_now(self._path, checkpoint.encode_offsets(offsets))
         self._entries, self._uncertain = offsets, {}
@@ -104,7 +110,9 @@ class OffsetCheckpoint:
         await self._writes.run()
 
     async def _write(self) -> None:
-        offsets = self._kept | self._current()
+        await self._replace(self._kept | self._current())
+
+    async def _replace(self, offsets: dict[TopicPartition, int]) -> None:
         self._uncertain |= offsets
         await self._disk.replace_file(self._path, checkpoint.encode_offsets(offsets))
         self._entries, self._uncertain = offsets, {}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
 
 class SharedRun:
@@ -34,11 +35,23 @@ class SharedRun:
             await asyncio.shield(self._running)
             if self._completed >= request:
                 return
-        done = self._running = asyncio.get_running_loop().create_future()
         covered = self._requested
-        try:
+        with self._sole_run():
             await self._work()
             self._completed = covered
+
+    async def run_alone(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run other work while no run is active. Raise the exceptions of `work`."""
+        while self._running is not None:
+            await asyncio.shield(self._running)
+        with self._sole_run():
+            await work()
+
+    @contextmanager
+    def _sole_run(self) -> Iterator[None]:
+        done = self._running = asyncio.get_running_loop().create_future()
+        try:
+            yield
         finally:
             self._running = None
             done.set_result(None)

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from odradek.storage.segment.segments import Segments
 
 
+class RecoveryProgress:
+    """Progress of one thread that opens logs."""
+
+    def __init__(self) -> None:
+        self.remaining_segments = 0
+        """Segments that are still to be recovered in the log that is opened now."""
+
+
 @dataclass(frozen=True)
 class OpenOptions:
     """Checkpointed facts about a log from the data directory. `now_ms` is the wall-clock time of the start."""
@@ -36,6 +44,7 @@ class OpenOptions:
     """All records below this offset were durable. If one is missing, the disk is damaged."""
     on_loss: Callable[[str], None] | None = None
     """Called with a reason before the log is truncated at damage that a killed process does not cause."""
+    progress: RecoveryProgress = field(default_factory=RecoveryProgress)
 
 
 @dataclass(slots=True)

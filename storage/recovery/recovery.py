@@ -48,7 +48,9 @@ class Recovery:
         loaded = self._loaded
         loaded.epochs.truncate_from_end(base_offset)
         loaded.log_end_offset = base_offset
-        for segment in loaded.segments.from_offset(base_offset):
+        segments, progress = loaded.segments.from_offset(base_offset), self._options.progress
+        for number, segment in enumerate(segments):
+            progress.remaining_segments = len(segments) - number
             if segment.base_offset != loaded.log_end_offset and not self._gap_allowed(segment):
                 self.refuse_loss(f"the next segment begins at {segment.base_offset}")
                 self._note_loss(f"the log ends at offset {loaded.log_end_offset}, before segment {segment.base_offset}")
@@ -59,6 +61,7 @@ class Recovery:
             if not self._recover_segment(segment):
                 self._remove_from(segment.base_offset + 1)
                 break
+        progress.remaining_segments = 0
         loaded.producers.end_offset = loaded.log_end_offset
         self._take_snapshot()
 

@@ -24,6 +24,7 @@ from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.os_disk import OsDisk
 from tests.support.controller_node import ControllerNode
 from tests.support.jars import PREVIOUS
+from tests.support.logs import load_all
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.interop
 
 def open_log(directory: Path) -> tuple[LogManager, PartitionLog]:
     logs = LogManager(OsDisk(), str(directory), LogConfig())
-    logs.load_all(SystemClock().wall_ms())
+    load_all(logs, SystemClock().wall_ms())
     return logs, logs.create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, LogConfig(), SystemClock().wall_ms())
 
 

@@ -24,7 +24,7 @@ from tests.sim.environment.loop import SimLoop
 from tests.sim.environment.medium import Medium
 from tests.support.cleaning import fetched, latest, no_pause
 from tests.support.effort import run_machine
-from tests.support.logs import NOW_MS, TOPIC_ID, append, headers, marker, read
+from tests.support.logs import NOW_MS, TOPIC_ID, append, headers, load_all, marker, read
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -102,7 +102,7 @@ class Compacted(RuleBasedStateMachine):
     def start(self) -> None:
         """Load the log with the default configuration; the topic's configuration follows."""
         self.open()
-        self.logs.load_all(self.now_ms)
+        load_all(self.logs, self.now_ms, run=self.loop.run_until_complete)
         log = self.logs.get("t", 0)
         assert log is not None
         self.log = log

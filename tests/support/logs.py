@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from odradek.protocol.batch import Compression, build_batch, end_txn_marker, iter_batches
 from odradek.storage.config import LogConfig
+from odradek.storage.data_directory.loading import FLUSHED_TOPICS
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.log.reads import ColdRead
 from odradek.storage.producers.entry import Origin
 from odradek.storage.recovery.loaded_log import OpenOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
     from odradek.protocol.batch import BatchHeader
+    from odradek.storage.data_directory.log_manager import LogManager
     from odradek.storage.disk.port import Disk
     from odradek.storage.log.append import AppendInfo
 
@@ -98,3 +104,19 @@ def headers(log: PartitionLog, limit: int | None = None) -> list[BatchHeader]:
 
 
 CODECS = list(Compression)
+
+
+def load_all(
+    manager: LogManager,
+    now_ms: int = NOW_MS,
+    *,
+    refuse_loss: Sequence[str] = FLUSHED_TOPICS,
+    run: Callable[[Coroutine[Any, Any, None]], object] | None = None,
+) -> None:
+    """Open all logs of a directory. `run` runs a coroutine to its end; the default is a new event loop in a thread."""
+    manager.scan(now_ms, refuse_loss=refuse_loss)
+    if run is not None:
+        run(manager.load())
+        return
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, manager.load()).result()

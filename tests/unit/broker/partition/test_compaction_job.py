@@ -19,6 +19,7 @@ from odradek.storage.log.log import PartitionLog
 from odradek.storage.producers.entry import Origin
 from tests.support.cleaning import fetched, latest
 from tests.support.compaction_bench import COMPACTED, Bench
+from tests.support.logs import load_all
 
 
 async def test_dirty_logs_are_cleaned_and_their_cleaner_offsets_are_written(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ async def test_disk_error_during_the_swap_takes_the_partition_offline(tmp_path: 
     assert not bench.rig.partition("t", 0).online
     bench.disk.heal()
     reopened = LogManager(bench.disk, str(tmp_path), LogConfig())
-    reopened.load_all(bench.rig.clock.now_ms)
+    load_all(reopened, bench.rig.clock.now_ms)
     log = reopened.get("t", 0)
     assert log is not None
     log.update_high_watermark(log.log_end_offset)

@@ -25,6 +25,7 @@ from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.os_disk import IO_THREADS_MAX, OsDisk
 from odradek.storage.disk.port import ResourcesExhausted
 from tests.support.data_rig import FailingDisk
+from tests.support.logs import load_all
 from tests.support.raft_memory import CLUSTER_ID
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Replica:
         self.path, self.sole_voter = path, sole_voter
         self.logs = LogManager(disk or OsDisk(), str(path), CONFIG)
         self.logs.directory.claim(node_id=1, rng=random.Random(1), cluster_id=CLUSTER_ID)
-        self.logs.load_all(0, refuse_loss=(CLUSTER_METADATA,) if sole_voter else ())
+        load_all(self.logs, 0, refuse_loss=(CLUSTER_METADATA,) if sole_voter else ())
         self.log = self.logs.create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, CONFIG, 0)
         voters = [1] if sole_voter else [1, 2, 3]
         self.storage = PartitionRaftStorage(self.logs, self.log, voters, SystemClock(), sole_voter=sole_voter)

@@ -14,7 +14,7 @@ from tests.sim.environment.disk import DiskLatency, SimDisk
 from tests.sim.environment.loop import SimLoop
 from tests.sim.environment.medium import Medium
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.logs import NOW_MS, TOPIC_ID, append, batch, marker, produced
+from tests.support.logs import NOW_MS, TOPIC_ID, append, batch, load_all, marker, produced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,10 +35,10 @@ def disk() -> Iterator[FaultyDisk]:
     disk.close()
 
 
-def opened(disk: Disk, root: str, logs: int = LOGS) -> LogManager:
+def opened(disk: Disk, root: str, logs: int = LOGS, loop: SimLoop | None = None) -> LogManager:
     manager = LogManager(disk, root, CONFIG)
     manager.directory.claim(node_id=1, rng=random.Random(1))
-    manager.load_all(NOW_MS)
+    load_all(manager, run=None if loop is None else loop.run_until_complete)
     for index in range(logs):
         manager.create("t", index, TOPIC_ID, CONFIG, NOW_MS)
     return manager
@@ -134,7 +134,7 @@ def test_power_failure_after_a_clean_shutdown_loses_nothing(seed: int) -> None:
     expected: dict[int, tuple[int, list[int]]] = {}
     for _ in range(3):
         disk = SimDisk(medium, loop, random.Random(1), name="n", latency=DiskLatency(cold_probability=0.0))
-        manager = opened(disk, ROOT, 4)
+        manager = opened(disk, ROOT, 4, loop)
         assert {index: state(log_of(manager, index)) for index in expected} == expected
         for log in manager:
             change(log, rng, loop)
@@ -143,7 +143,8 @@ def test_power_failure_after_a_clean_shutdown_loses_nothing(seed: int) -> None:
         disk.detach()
         loop.run_until_complete(disk_synced(medium))
         medium.lose_power(rng)
-    manager = opened(SimDisk(medium, loop, random.Random(1), name="n", latency=DiskLatency()), ROOT, 4)
+    disk = SimDisk(medium, loop, random.Random(1), name="n", latency=DiskLatency())
+    manager = opened(disk, ROOT, 4, loop)
     assert manager.directory.previous_broker_epoch == 5
     assert {index: state(log_of(manager, index)) for index in expected} == expected
     loop.close()

@@ -18,7 +18,7 @@ from odradek.storage.disk.port import DirectoryLocked
 from odradek.storage.files import checkpoint
 from tests.support.cleaning import clean
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.logs import NOW_MS, TOPIC_ID, append, batch, headers, marker, produced
+from tests.support.logs import NOW_MS, TOPIC_ID, append, batch, headers, load_all, marker, produced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ def disk() -> Iterator[FaultyDisk]:
 def opened(disk: FaultyDisk, root: Path, *, node_id: int = 1) -> LogManager:
     manager = LogManager(disk, str(root), CONFIG)
     manager.directory.claim(node_id=node_id, rng=random.Random(1))
-    manager.load_all(NOW_MS)
+    load_all(manager, NOW_MS)
     return manager
 
 

@@ -11,7 +11,7 @@ from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.files import checkpoint, names
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.logs import NOW_MS, TOPIC_ID, append, batch
+from tests.support.logs import NOW_MS, TOPIC_ID, append, batch, load_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def disk() -> Iterator[FaultyDisk]:
 def opened(disk: FaultyDisk, root: Path) -> LogManager:
     manager = LogManager(disk, str(root), CONFIG)
     manager.directory.claim(node_id=1, rng=random.Random(1))
-    manager.load_all(NOW_MS)
+    load_all(manager, NOW_MS)
     return manager
 
 

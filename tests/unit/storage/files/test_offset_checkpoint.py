@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.storage.config import LogConfig
-from odradek.storage.data_directory.log_manager import FLUSHED_TOPICS, LogManager, StaleCheckpoint
+from odradek.storage.data_directory.loading import FLUSHED_TOPICS
+from odradek.storage.data_directory.log_manager import LogManager, StaleCheckpoint
 from odradek.storage.files import checkpoint
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.logs import NOW_MS, TOPIC_ID, append, batch
+from tests.support.logs import NOW_MS, TOPIC_ID, append, batch, load_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +57,7 @@ def disk() -> Iterator[CountingDisk]:
 def opened(disk: FaultyDisk, root: Path) -> LogManager:
     manager = LogManager(disk, str(root), CONFIG)
     manager.directory.claim(node_id=1, rng=random.Random(1))
-    manager.load_all(NOW_MS)
+    load_all(manager, NOW_MS)
     return manager
 
 
@@ -257,7 +258,7 @@ async def test_durable_end_of_a_raft_log_is_kept_until_it_is_reached_again(disk:
     for _ in range(2):
         reopened = LogManager(disk, str(tmp_path), CONFIG)
         reopened.directory.claim(node_id=1, rng=random.Random(1))
-        reopened.load_all(NOW_MS, refuse_loss=())
+        load_all(reopened, NOW_MS, refuse_loss=())
         assert reopened.durable_at_stop(topic, 0) == 8
         reopened.close(clean=False)
     shutil.rmtree(tmp_path / f"{topic}-0")

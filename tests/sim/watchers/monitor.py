@@ -99,9 +99,15 @@ class Monitor:
         return topic in {*self._topics, TRANSACTION_STATE, CONSUMER_OFFSETS, METADATA}
 
     def reload(self, number: int, medium: Medium) -> None:
-        """Read the logs of a host again from its disk."""
+        """Read the logs of a host again from its disk.
+
+        A crash within a write can leave whole batches that `HostLogs` was not notified of. The host holds them, too.
+        """
         if number in self.hosts:
             self.hosts[number].reload(medium)
+            for log in self.hosts[number].logs.values():
+                for placed in log.placed:
+                    self._holders.setdefault(id(placed.batch), {})[number] = None
 
     def lost_data(self, number: int, medium: Medium) -> None:
         """Handle lost data on a disk.

@@ -171,7 +171,7 @@ async def _run(config: Config, secret: ClusterSecret | None, options: argparse.N
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    disk = OsDisk(hold_unsynced=options.hold_unsynced, reserved_descriptors=RESERVED_DESCRIPTORS)
+    disk = OsDisk(hold_unsynced=options.hold_unsynced, reserved_descriptors=RESERVED_DESCRIPTORS, reserves_space=True)
     rng = random.SystemRandom()  # nonces must be unpredictable
     limit = OpenFileLimit(open_files_max, lambda: disk.open_files, backlog=config.socket_listen_backlog_size)
     env = Env(disk, SystemClock(), rng, _boot_id(rng, kept=not options.hold_unsynced), limit.connections_max)

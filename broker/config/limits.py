@@ -387,6 +387,16 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The connection is closed.",
         ),
         Limit(
+            "storage.disk.free_space.RESERVED_BYTES_MAX",
+            "bytes of the file system",
+            "Produce is refused with NOT_ENOUGH_REPLICAS, and the broker requests to be fenced.",
+        ),
+        Limit(
+            "storage.disk.free_space.RESERVED_DIVISOR",
+            "parts of the file system",
+            "As for RESERVED_BYTES_MAX, on a file system of less than 5 GiB.",
+        ),
+        Limit(
             "storage.disk.descriptors.RESERVED_DESCRIPTORS",
             "descriptors per broker",
             "A roll of a segment waits. New partitions wait, and clients receive NOT_LEADER_OR_FOLLOWER. An append to a"

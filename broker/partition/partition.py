@@ -33,7 +33,7 @@ from odradek.storage.producers.entry import Origin
 
 T = TypeVar("T")
 _logger = structlog.get_logger(__name__)
-NO_RESOURCES: Final = "the broker has no free file descriptor or no memory; retry later"
+NO_RESOURCES: Final = "the broker has no free file descriptor, memory or disk space; retry later"
 """Error message of a refusal that the client retries. The disk is intact, and the partition stays online."""
 
 

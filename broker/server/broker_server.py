@@ -15,6 +15,7 @@ from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.process.env import Env
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.replication.wiring import HostedPartitions, host_partitions
+from odradek.broker.server.disk_space import DiskSpace
 from odradek.broker.server.quorum_server import QuorumServer
 from odradek.broker.server.registration import Registration
 from odradek.broker.topics.auto_create import AutoTopicCreation
@@ -78,6 +79,7 @@ class BrokerServer:
         metadata.subscribe(groups.on_metadata)
         _warn_of_unassigned_logs(node, logs)
         BackgroundJobs(config, env.clock, self.partitions, logs, tasks, node.topic_settings).start()
+        DiskSpace(env.disk, config.log_dirs, registration.lifecycle).start(spawn)
         self.context = BrokerContext(
             apis=API_TABLE,
             budget=budget,

@@ -105,6 +105,7 @@ class BrokerLifecycle:
         self._state = State.REGISTERING
         self._stop_requested = False
         self._fence_requested = False
+        self._fenced_for_now = False
         self._failure: BaseException | None = None
         self._ended = AsyncEvent()
         self._pause = Pause()
@@ -137,6 +138,16 @@ class BrokerLifecycle:
             _logger.error("fencing requested", broker=self._registration.broker_id, reason=reason)
             self._fence_requested = True
             self._pause.interrupt()
+
+    def want_fence_for_now(self, wanted: bool) -> None:
+        """Request to be fenced while this node cannot serve its partitions, and to be unfenced afterwards."""
+        if wanted != self._fenced_for_now:
+            self._fenced_for_now = wanted
+            self._pause.interrupt()
+
+    @property
+    def _wants_fence(self) -> bool:
+        return self._fence_requested or self._fenced_for_now
 
     async def stop(self) -> None:
         """Leave after the leaders have moved.
@@ -251,7 +262,7 @@ class BrokerLifecycle:
             self._registration.broker_id,
             self.broker_epoch,
             self._metadata.image.offset,
-            want_fence=self._fence_requested,
+            want_fence=self._wants_fence,
             want_shut_down=leaving,
         )
         try:
@@ -263,7 +274,7 @@ class BrokerLifecycle:
             return Event.SHUT_DOWN_RESPONSE
         if not reply.is_fenced:
             return Event.ACTIVE_RESPONSE
-        return Event.FENCED_ON_REQUEST if self._fence_requested else Event.FENCED_RESPONSE
+        return Event.FENCED_ON_REQUEST if self._wants_fence else Event.FENCED_RESPONSE
 
     def _heartbeat_failed(self, error: Refusal | OSError, *, leaving: bool) -> Event:
         if isinstance(error, Refusal):

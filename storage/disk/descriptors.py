@@ -58,7 +58,7 @@ class DescriptorReserve:
         `opening` is repeated, so a failed call must have no effect.
 
         Raises:
-            ResourcesExhausted: Neither the system nor the reserve has a descriptor, or the kernel has no memory.
+            ResourcesExhausted: Neither the system nor the reserve has a descriptor, or memory or disk space is missing.
         """
         self.fill()
         while True:
@@ -67,8 +67,9 @@ class DescriptorReserve:
             except OSError as error:
                 if error.errno not in RESOURCE_ERRORS:
                     raise
-                if error.errno == errno.ENOMEM or not self._release():
-                    remedy = "" if error.errno == errno.ENOMEM else "; raise the limit of open files (ulimit -n)"
+                lacks_descriptors = error.errno in {errno.EMFILE, errno.ENFILE}
+                if not lacks_descriptors or not self._release():
+                    remedy = "" if not lacks_descriptors else "; raise the limit of open files (ulimit -n)"
                     raise ResourcesExhausted(error.errno, f"{error.strerror}{remedy}", error.filename) from error
 
     def _release(self) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.invariants.storage import FILE_WITHOUT_HOLES
 from odradek.private_files import FILE_MODE, make_private_directory, restrict
 from odradek.storage.disk.descriptors import DescriptorReserve
+from odradek.storage.disk.free_space import FreeSpace
 from odradek.storage.disk.port import LOCK_FILE, RESOURCE_ERRORS, DirectoryLocked, File, ResourcesExhausted
 from odradek.storage.disk.read_buffers import ReadBuffers
 from odradek.storage.disk.write_back_file import UnsyncedBytes, WriteBackFile
@@ -36,6 +37,7 @@ SYNC_THREADS_MAX = 16
 """Threads for the syncs of a clean shutdown. Syncs that wait at the same time share one commit of the journal."""
 READ_BYTES = 64 * 1024
 """Bytes per system call when a small file is read."""
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 BUFFERS_PER_CALL_MAX = 1024  # IOV_MAX of Linux
 RESOURCE_WAIT_S = 10.0
 """Maximum seconds that an `async` function waits for a free descriptor or for memory."""
@@ -64,6 +66,7 @@ class OsFile:
         self._pool = disk.pool
         self._read_buffers = disk.read_buffers
         self._opened = disk.opened
+        self._space = disk.space
         self._opened.add(1)
         self._size = os.fstat(descriptor).st_size
         self._thread_operations = 0
@@ -87,6 +90,8 @@ class OsFile:
                 self._size = max(self._size, offset + written)
                 self._write_rest(offset, b"".join(buffers), written)
         except OSError as error:
+            if error.errno in NO_SPACE:
+                self._space.refused()
             if error.errno in RESOURCE_ERRORS:
                 raise ResourcesExhausted(error.errno, error.strerror) from error
             raise
@@ -209,15 +214,20 @@ class OsDisk:
     With `hold_unsynced`, the process keeps written bytes in memory until they are synced. Then `kill -9` loses what a
     power failure would lose, which tests with real processes need. Changes of names take effect immediately.
 
-    `reserved_descriptors` is the size of the `DescriptorReserve`.
+    `reserved_descriptors` is the size of the `DescriptorReserve`. With `reserves_space`, data logs leave some space of
+    the file system free.
     """
 
-    def __init__(self, *, hold_unsynced: bool = False, reserved_descriptors: int = 0) -> None:
+    def __init__(
+        self, *, hold_unsynced: bool = False, reserved_descriptors: int = 0, reserves_space: bool = False
+    ) -> None:
         self.pool = ThreadPoolExecutor(IO_THREADS_MAX, thread_name_prefix="disk")
         self._pools = [self.pool]
         """The pools of this disk and of all its views."""
         self.read_buffers = ReadBuffers()
         self.opened = OpenFiles()
+        self.space = FreeSpace(_free_and_total, reserves=reserves_space)
+        self._may_use_reserve = False
         self._reserve = DescriptorReserve(reserved_descriptors, lambda: os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         self._hold_unsynced = hold_unsynced
         self._unsynced: dict[tuple[int, int], UnsyncedBytes] = {}
@@ -229,6 +239,7 @@ class OsDisk:
 
     def with_own_thread(self) -> Self:
         view = copy.copy(self)  # shares everything but the pool
+        view._may_use_reserve = True
         view.pool = ThreadPoolExecutor(1, thread_name_prefix="disk-own")
         self._pools.append(view.pool)
         return view
@@ -350,13 +361,18 @@ class OsDisk:
             raise DirectoryLocked(errno.EAGAIN, "the directory is in use by another process", path) from error
         return OsLock(descriptor)
 
+    def check_space(self, path: str, size: int) -> None:
+        if not self._may_use_reserve:
+            self.space.check(path, size)
+
+    def is_full(self, path: str) -> bool:
+        return self.space.is_full(path)
+
     def total_bytes(self, path: str) -> int:
-        status = os.statvfs(path)
-        return status.f_blocks * status.f_frsize
+        return _free_and_total(path)[1]
 
     def free_bytes(self, path: str) -> int:
-        status = os.statvfs(path)
-        return status.f_bavail * status.f_frsize
+        return _free_and_total(path)[0]
 
     def close(self) -> None:
         """Wait for the end of all operations in threads, also of views, and stop the threads."""
@@ -374,6 +390,11 @@ def _failure_of(work: Callable[[], None]) -> OSError | None:
     except OSError as error:
         return error
     return None
+
+
+def _free_and_total(path: str) -> tuple[int, int]:
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -62,17 +62,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-RESOURCE_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Error numbers of the kernel for too few file descriptors or too little memory."""
+RESOURCE_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT})
+"""Error numbers of the kernel for too few file descriptors, too little memory, or no space on the disk."""
 
 LOCK_FILE = ".lock"
 """Name of the lock file of a data directory, as in Kafka."""
 
 
 class ResourcesExhausted(OSError):
-    """No file descriptor or no memory was left for an operation, which had no effect. The disk is intact.
+    """No file descriptor, memory or disk space was left for an operation, which had no effect. The disk is intact.
 
-    The operation succeeds when descriptors or memory are free again.
+    The operation succeeds when they are free again.
     """
 
 
@@ -100,8 +100,9 @@ class File(Protocol):
         `offset` must be in [0, size], so a file never has holes. The caller may reuse the buffers afterwards.
 
         Raises:
-            OSError: No space, an I/O error, or an earlier failure of the file. Any part of the bytes may be written.
-                ResourcesExhausted: no memory; any part of the bytes may be written, and the file can be used further.
+            OSError: An I/O error, or an earlier failure of the file. Any part of the bytes may be written.
+                ResourcesExhausted: no memory or space; any part of the bytes may be written, and the file can be used
+                further.
         """
 
     def read(self, offset: int, size: int) -> Buffer:
@@ -220,6 +221,16 @@ class Disk(Protocol):
         Raises:
             DirectoryLocked: Another node holds the lock.
         """
+
+    def check_space(self, path: str, size: int) -> None:
+        """Raise ResourcesExhausted if the log in directory `path` must not grow by `size` bytes.
+
+        A reserve of the file system stays free for the metadata log, checkpoints and deletions. A view with a thread of
+        its own, which the metadata log uses, has no such limit.
+        """
+
+    def is_full(self, path: str) -> bool:
+        """Return True if logs below `path` must not grow, or if a write was refused since the last call."""
 
     def total_bytes(self, path: str) -> int:
         """Return the size of the file system of `path` in bytes."""

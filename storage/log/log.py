@@ -230,6 +230,7 @@ class PartitionLog:
         if not log_end_offset <= append.first_offset <= last_offset:
             raise self._violated(LOG_END_ADVANCES, first_offset=append.first_offset, last_offset=last_offset)
         try:
+            self.disk.check_space(self.directory, append.size)
             segment = self.local.append(append, self.config, log_end_offset, producers.entries, now_ms)
             self.log_end_offset = log_end_offset = last_offset + 1
             for header in append.headers:
@@ -241,7 +242,7 @@ class PartitionLog:
                     segment.index_if_aborted(completed, producers.stable_offset_after(completed))
                     producers.complete(completed)
         except ResourcesExhausted:
-            raise  # raised only by `local.append`, which has changed nothing
+            raise  # raised only by `check_space` and `local.append`, which have changed nothing
         except OSError:
             self.local.failed = True
             raise

@@ -23,6 +23,8 @@ class FaultyDisk(OsDisk):
     def __init__(self) -> None:
         super().__init__()
         self.cold = False
+        self.full = False
+        """True if data logs must not grow."""
         self.synced: list[str] = []
         """Paths of all files and directories that were synced."""
         self.opened_paths: list[str] = []
@@ -57,6 +59,13 @@ class FaultyDisk(OsDisk):
     def read_file(self, path: str) -> bytes:
         self.opened_paths.append(path)
         return super().read_file(path)
+
+    def check_space(self, path: str, size: int) -> None:
+        if self.full and not self._may_use_reserve:
+            raise ResourcesExhausted(errno.ENOSPC, strerror(errno.ENOSPC), path)
+
+    def is_full(self, path: str) -> bool:
+        return self.full
 
     def rename(self, old: str, new: str) -> None:
         self.check("rename", old)

@@ -70,13 +70,18 @@ def _next_state(state: ControllerState, broker: BrokerImage, beat: BrokerHeartbe
         if leads_any(state, broker.broker_id) or not _all_know_of_shutdown(state, broker, beat):
             return _Next.CONTROLLED_SHUTDOWN
         return _Next.SHUTDOWN_NOW
-    if beat.want_fence:
+    if beat.want_fence and (beat.want_shut_down or _another_is_active(state, broker)):
         return _Next.SHUTDOWN_NOW if beat.want_shut_down else _Next.FENCED
     if beat.want_shut_down:
         # A drained broker also waits until all brokers know the new leaders.
         leads = broker.broker_id in state.draining or leads_any(state, broker.broker_id)
         return _Next.CONTROLLED_SHUTDOWN if leads else _Next.SHUTDOWN_NOW
     return _Next.ACTIVE
+
+
+def _another_is_active(state: ControllerState, broker: BrokerImage) -> bool:
+    """Return True if another broker can serve. The last one is not fenced on request: it serves deletions."""
+    return any(state.is_active(broker_id) for broker_id in state.image.brokers if broker_id != broker.broker_id)
 
 
 def _all_know_of_shutdown(state: ControllerState, leaving: BrokerImage, beat: BrokerHeartbeat) -> bool:

@@ -88,6 +88,8 @@ class SimDisk:
         self.latency = latency
         self.threads = IoThreads(loop, IO_THREADS_MAX)
         """Threads of all operations except those of views (`with_own_thread`)."""
+        self.full = False
+        """True if data logs must not grow."""
         self.faults: list[DiskFault] = []
         self.detached = False
         self.watchers: list[DiskWatcher] = []
@@ -313,6 +315,15 @@ class SimDisk:
             raise DirectoryLocked(11, "the directory is in use", path)
         self._locks[path] = None
         return SimLock(self._locks, path)
+
+    def check_space(self, path: str, size: int) -> None:
+        self.check()
+        if self.full:
+            raise ResourcesExhausted(ENOSPC, "simulated full disk", path)
+
+    def is_full(self, path: str) -> bool:
+        self.check()
+        return self.full
 
     def total_bytes(self, path: str) -> int:
         self.check()

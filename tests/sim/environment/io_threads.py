@@ -44,6 +44,9 @@ class OwnThreadDisk:
     def open(self, path: str, *, create: bool) -> "SimFile":
         return self._disk.open_with(self._threads, path, create=create)
 
+    def check_space(self, path: str, size: int) -> None:
+        """Permit all appends: the metadata log may use the reserve."""
+
     async def sync_directory(self, path: str) -> None:
         await self._disk.sync_directory_with(self._threads, path)
 

@@ -1,6 +1,5 @@
 """Faults in a cluster of nodes: each is logged with its node and remedy, and no acknowledged record is lost."""
 
-import errno
 import shutil
 from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager
@@ -128,30 +127,46 @@ async def test_write_error_on_the_leader_moves_leadership_and_loses_no_record(tm
         await nodes.stop()
 
 
-async def test_full_disk_of_a_follower_removes_it_from_the_isr(tmp_path: Path) -> None:
+@pytest.mark.parametrize("node_id", [1, 3], ids=["leader", "follower"])
+async def test_broker_with_a_full_disk_is_fenced_until_it_has_space(tmp_path: Path, node_id: int) -> None:
     nodes = NodeCluster(tmp_path, 3)
     disk = FaultyDisk()
     try:
-        nodes.make(3, disk=disk)
-        await nodes.start_made({3: nodes.nodes[3]}, [1, 2])
+        nodes.make(node_id, disk=disk)
+        await nodes.start_made({node_id: nodes.nodes[node_id]}, [other for other in nodes.ids if other != node_id])
         await nodes.create("t", [1, 2, 3], min_insync_replicas="2")
         assert await nodes.produce("t", *VALUES) is ErrorCode.NONE
+        others = set(nodes.ids) - {node_id}
         with capture_logs() as logs:
-            disk.refuse("write", "t-0/00000000000000000000.log", errno.ENOSPC)
+            disk.full = True
+            await nodes.until(2, lambda image: image.brokers[node_id].fenced and set(_isr(image)) == others)
             assert await nodes.produce("t", b"goes on") is ErrorCode.NONE
-            await nodes.until(1, lambda image: image.brokers[3].fenced and set(_isr(image)) == {1, 2})
-        assert_fenced_with_remedy(logs, 3, tmp_path / "node-3")
-        assert any("No space left on device" in str(entry["reason"]) for entry in logs if "reason" in entry), logs
-        assert nodes.leader("t") == 1
-        # Remedy: free space and restart the node.
-        await stop(nodes, 3)
-        disk.heal()
-        await nodes.start([3])
-        await nodes.until_in_sync("t", [1, 2, 3])
-        assert log_file(nodes, 3).read_bytes() == log_file(nodes, 1).read_bytes()
+            disk.full = False
+            await nodes.until_in_sync("t", [1, 2, 3])
+        assert [entry["event"] for entry in logs if str(entry["event"]).startswith("disk ")] == [
+            "disk full, appends refused",
+            "disk has free space, appends accepted",
+        ]
         assert await nodes.values("t") == [*VALUES, b"goes on"]
     finally:
-        disk.heal()
+        await nodes.stop()
+
+
+async def test_last_broker_with_a_full_disk_refuses_records_and_serves_deletions(tmp_path: Path) -> None:
+    nodes = NodeCluster(tmp_path, 1)
+    disk = FaultyDisk()
+    try:
+        nodes.make(1, disk=disk)
+        await nodes.start_made({1: nodes.nodes[1]}, [])
+        await nodes.create("t", [1])
+        assert await nodes.produce("t", *VALUES) is ErrorCode.NONE
+        disk.full = True
+        assert await nodes.produce("t", b"refused") is ErrorCode.NOT_ENOUGH_REPLICAS
+        await nodes.create("u", [1])
+        disk.full = False
+        assert await nodes.produce("t", b"goes on") is ErrorCode.NONE
+        assert await nodes.values("t") == [*VALUES, b"goes on"]
+    finally:
         await nodes.stop()
 
 

@@ -29,7 +29,7 @@ async def test_append_without_memory_is_refused_and_succeeds_later(tmp_path: Pat
     with pytest.raises(Refusal) as caught:
         append(rig)
     assert (caught.value.error, rig.partition().leads) == (E.NOT_ENOUGH_REPLICAS, True)
-    assert "no free file descriptor or no memory" in str(caught.value.message)
+    assert "no free file descriptor, memory or disk space" in str(caught.value.message)
     rig.disk.failing.clear()
     assert append(rig) == 1
 

@@ -43,6 +43,20 @@ def bases(log: PartitionLog) -> list[int]:
     return [one.base_offset for one in log.segments]
 
 
+@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EDQUOT])
+def test_append_to_a_full_disk_is_refused_and_later_accepted(disk: FaultyDisk, root: str, reason: int) -> None:
+    log = open_log(disk, root, LogConfig())
+    append(log, produced(7, 0))
+    size = log.segments.active.file.size
+    disk.refuse("write", ".log", reason)
+    with pytest.raises(ResourcesExhausted):
+        append(log, produced(7, 1))
+    assert (log.log_end_offset, log.local.failed, log.segments.active.file.size) == (1, False, size)
+    disk.heal()
+    append(log, produced(7, 1))
+    assert log.log_end_offset == 2
+
+
 @pytest.mark.parametrize(
     ("operation", "suffix", "reason"),
     [

@@ -132,6 +132,15 @@ def test_heartbeat_unfences_a_broker_that_has_its_registration_record() -> None:
     assert not rig.core.state.image.brokers[1].fenced
 
 
+def test_last_active_broker_is_not_fenced_on_request() -> None:
+    rig = ControllerRig().with_brokers(1, 2)
+    fenced = []
+    for broker_id in (1, 2):
+        epoch = rig.core.state.image.brokers[broker_id].epoch
+        fenced.append(rig.do(Heartbeat(BrokerHeartbeat(broker_id, epoch, len(rig.log), want_fence=True), 0)).is_fenced)
+    assert fenced == [True, False]
+
+
 def test_heartbeat_of_an_unknown_broker_or_epoch_is_refused() -> None:
     rig = ControllerRig().with_brokers(1)
     assert refusal(rig, Heartbeat(BrokerHeartbeat(1, 999, 0), 0)) is ErrorCode.STALE_BROKER_EPOCH

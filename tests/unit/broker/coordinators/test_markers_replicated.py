@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition
+from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.config import LogConfig
 from odradek.storage.log.log import PartitionLog
@@ -133,3 +134,31 @@ async def test_replica_that_missed_a_compacted_marker_drops_its_records_of_the_t
     assert brokers[3].content() == brokers[1].content()
     assert follower.last_stable_offset == 3
     assert fetched(follower, committed=True) == []
+
+
+async def test_transaction_without_trace_on_the_leader_ends_with_the_next_one_of_its_producer(brokers: Brokers) -> None:
+    """Known limit, as in Apache Kafka (decision 0102): records, marker and producer are gone from the leader's log."""
+    leader, follower = (brokers[number].partition().log for number in (1, 3))
+    leader.update_config(replace(leader.config, delete_retention_ms=0))
+    follower.update_config(replace(follower.config, cleanup_policy=("compact",)))
+    write(brokers[1], 0)
+    await brokers.until(lambda: brokers[3].committed() == 1)
+    brokers.isolated[3] = None
+    brokers.fence(3, isr=[1, 2])
+    assert await write_marker(brokers, 1, marker(3, commit=False)) == [{T0: E.NONE}]
+    brokers[1].append(b"later")
+    await brokers.until(lambda: brokers[1].committed() == 3)
+    leader.roll(NOW_MS)
+    leader.producers.entries.clear()
+    for passes in range(3):
+        leader.cleaned_to = None
+        await clean(leader, now_ms=NOW_MS + passes)
+    assert [header.producer_id for header, _ in iter_batches(brokers[1].content())] == [-1]
+    await brokers.reconnect(3)
+    assert (leader.last_stable_offset, follower.last_stable_offset) == (3, 0)
+    write(brokers[1], 2)
+    assert await write_marker(brokers, 1, marker(3, epoch=3)) == [{T0: E.NONE}]
+    await brokers.until(lambda: brokers[3].committed() == 5)
+    assert [record.offset for record in fetched(leader, committed=True)] == [3]
+    assert [record.offset for record in fetched(follower, committed=True)] == [0, 3]
+    assert follower.last_stable_offset == 5

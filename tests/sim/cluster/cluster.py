@@ -10,6 +10,7 @@ from tests.sim.cluster.node_config import WATERMARKS
 from tests.sim.environment.clock import SimClock
 from tests.sim.environment.disk import Detached, DiskWatcher
 from tests.sim.environment.loop import SimLoop
+from tests.sim.history import Partition
 from tests.sim.options.run_options import KILL, Options
 from tests.sim.watchers.commit_delays import CommitDelays
 from tests.sim.world import PORT
@@ -36,6 +37,8 @@ class Cluster:
         for machine, drift in zip(self.machines, options.clock_drifts, strict=False):
             machine.clock.drift = drift
         self._suspects: dict[int, None] = {}
+        self._damaged: dict[int, None] = {}
+        """Suspects that lost records for another reason than a missing flush."""
 
     def count(self, name: str) -> None:
         self.counters[name] = self.counters.get(name, 0) + 1
@@ -86,6 +89,7 @@ class Cluster:
 
     def came_up(self, machine: Machine) -> None:
         if self.monitor is not None and machine.node is not None:
+            self.monitor.clear_losses()
             self.violations.extend(
                 self.monitor.differences(machine.number, machine.name, machine.node.broker.partitions)
             )
@@ -99,9 +103,17 @@ class Cluster:
             self.monitor.reload(machine.number, machine.medium)
 
     def lost_data(self, machine: Machine) -> None:
+        self.count("un-synced data lost")
+        self._note_loss(machine)
+
+    def log_damaged(self, machine: Machine) -> None:
+        self.count("log damaged")
+        self._damaged[machine.number] = None
+        self._note_loss(machine)
+
+    def _note_loss(self, machine: Machine) -> None:
         self._suspects[machine.number] = None
         machine.watermarks_at_loss = machine.medium.entry(WATERMARKS)
-        self.count("un-synced data lost")
         if self.monitor is not None:
             self.monitor.lost_data(machine.number, machine.medium)
         if self.options.lossy:
@@ -117,7 +129,7 @@ class Cluster:
         Two suspect machines together could lose records that were in sync, which is outside the guarantee.
         """
         options = self.options
-        allowed = options.brokers == 1 or options.flush or self._all_others_in_sync(machine)
+        allowed = options.brokers == 1 or self._others_keep_their_records(machine)
         if not allowed:
             self.count("loss withheld by the fault model")
         return allowed
@@ -132,31 +144,60 @@ class Cluster:
         options = self.options
         if options.brokers == 1:
             return options.durability != KILL
-        if options.flush:
-            return True
         if options.durability == KILL:
             return False
-        return self._all_others_in_sync(machine)
+        return self._others_keep_their_records(machine)
+
+    def may_be_damaged(self, machine: Machine) -> bool:
+        """Return True if a log of the machine may be damaged now.
+
+        The damaged broker registers as after an unclean shutdown, so it leaves ISRs and ELRs. Another complete replica
+        must be in the ISR or ELR of each of its partitions. That holds unless another broker lost its membership in the
+        same way and is not in sync again. With flushes, a power cut does not lose records, but the membership.
+        """
+        allowed = self._all_others_in_sync(machine)
+        if not allowed:
+            self.count("loss withheld by the fault model")
+        return allowed
+
+    def replicated_on(self, machine: Machine) -> list[Partition]:
+        """Return the partitions of topics that the machine and another one replicate."""
+        assert self.monitor is not None
+        states = self.monitor.metadata.partitions.items()
+        return [place for place, state in states if machine.number in state.replicas and len(state.replicas) > 1]
 
     def may_stay_away(self, machine: Machine) -> bool:
         """Return True if the machine may be removed permanently: no other machine may be suspect then."""
-        return self.options.flush or self._all_others_in_sync(machine)
+        return self._others_keep_their_records(machine)
+
+    def _others_keep_their_records(self, machine: Machine) -> bool:
+        """Return True if no other machine has lost records and is not in sync yet. A power cut after flushes loses
+        none.
+        """
+        in_sync = self._all_others_in_sync(machine)
+        return all(number == machine.number for number in self._damaged) if self.options.flush else in_sync
 
     def _all_others_in_sync(self, machine: Machine) -> bool:
         for number in list(self._suspects):
             if self._is_in_sync(number):
                 del self._suspects[number]
+                self._damaged.pop(number, None)
         return all(number == machine.number for number in self._suspects)
 
     def _is_in_sync(self, number: int) -> bool:
         monitor = self.monitor
         assert monitor is not None
         states = monitor.metadata.partitions.values()
+        return self.is_up(number) and all(number in state.isr for state in states if number in state.replicas)
+
+    def is_up(self, number: int) -> bool:
+        """Return True if the broker is registered, and its disk has failed no operation since its start.
+
+        The controller learns of a failed disk with a delay: until the broker restarts, its ISR membership proves
+        nothing.
+        """
         machine = self.machine(number)
-        # The controller learns of a failed disk with a delay: until the broker restarts, its ISR membership proves
-        # nothing.
-        disk_is_good = machine.up.is_set() and not machine.disk_failed
-        return disk_is_good and all(number in state.isr for state in states if number in state.replicas)
+        return machine.up.is_set() and not machine.disk_failed
 
     # findings
 

@@ -17,6 +17,7 @@ from tests.sim.cluster.node_config import ROOT, cluster_secret, make_config, sha
 from tests.sim.environment.clock import SimClock
 from tests.sim.environment.disk import DiskFault, DiskLatency, SimDisk
 from tests.sim.environment.medium import Medium, flip_rebuildable
+from tests.sim.faults.damage import damage_log
 from tests.sim.world import host_name
 from tests.support.delayed_commits import delayed_by
 
@@ -221,12 +222,19 @@ class Machine:
         self.cluster.downtime_ms += int((self.loop.time() - began) * 1000) + 1
 
     def crash(
-        self, *, power: bool, downtime: float, fail_again_at: int = 0, wipe: bool = False, silently: bool = False
+        self,
+        *,
+        power: bool,
+        downtime: float,
+        fail_again_at: int = 0,
+        wipe: bool = False,
+        silently: bool = False,
+        damage: bool = False,
     ) -> None:
         """End the process, or with `power` the machine, at this step; start it again after `downtime` seconds.
 
         `power` loses unflushed data, `wipe` all data. `fail_again_at` ends the next incarnation at that disk operation.
-        With `silently`, peers receive no reset.
+        With `silently`, peers receive no reset. With `damage`, a log is damaged if the fault model permits it.
         """
         name = self.name
         if not self.alive or self.disk is None:
@@ -249,6 +257,8 @@ class Machine:
             self.loop.trace.add(self.loop.steps, self.loop.time(), "bit-flip", flipped)
         if power or wipe:
             self._go_down(wipe=wipe)
+        elif damage:
+            self._damage_log()
         self._supervise(self._come_back(name, downtime), "supervisor")
 
     def _go_down(self, *, wipe: bool = False) -> None:
@@ -260,6 +270,14 @@ class Machine:
         self._cache_is_stale = False
         self.boots += 1
         self.cluster.lost_data(self)
+
+    def _damage_log(self) -> None:
+        if not self.cluster.may_be_damaged(self):
+            return
+        damaged = damage_log(self.medium, ROOT, self.cluster.replicated_on(self), self.rng)
+        if damaged is not None:
+            self.loop.trace.add(self.loop.steps, self.loop.time(), "damaged", damaged)
+            self.cluster.log_damaged(self)
 
     def _supervise(self, work: "asyncio._CoroutineLike[None]", actor: str) -> None:
         self._supervisors = [task for task in self._supervisors if not task.done()]

@@ -12,6 +12,7 @@ from tests.sim.environment.disk import DiskFault
 from tests.sim.environment.links import CLIENTS
 from tests.sim.environment.network import BROKERS, FrameFault
 from tests.sim.faults.fault import CONTROLLER, COORDINATOR, FRAME_KINDS, LEADER, SLOW_THREADS, Fault
+from tests.sim.options.damage_options import DAMAGE, EVERY_BROKER
 from tests.sim.options.group_options import GROUP_COORDINATOR
 from tests.sim.world import CONSUMER_OFFSETS, TOPIC, TRANSACTION_STATE
 
@@ -56,6 +57,7 @@ class ClusterFaults:
             "move_leader": self._move_leader,
             "reassign": self._reassign,
             "delete_topic": self._delete_topic,
+            DAMAGE: self._damage,
         }
 
     def inject(self, fault: Fault) -> None:
@@ -228,6 +230,18 @@ class ClusterFaults:
     def _slow_threads(self, fault: Fault, machine: "Machine") -> None:
         self._disturbed(fault.seconds)
         machine.occupy_disk_threads(fault.seconds)
+
+    def _damage(self, fault: Fault, machine: "Machine") -> None:
+        """Kill the process of the target, or those of all brokers, and damage a log of the target before it starts.
+
+        In a third of the cases, the process is killed again while it recovers.
+        """
+        if fault.other == EVERY_BROKER:
+            for other_machine in self.world.cluster.machines:
+                if other_machine is not machine:
+                    other_machine.crash(power=False, downtime=fault.seconds)
+        again = 1 + fault.number % 40 if fault.number % 3 == 0 else 0
+        machine.crash(power=False, downtime=fault.seconds, fail_again_at=again, damage=True)
 
     # administration
 

@@ -54,13 +54,16 @@ BETWEEN_BROKERS: Final = (MARKERS, MARKERS, ADD, FETCH, ALTER_PARTITION)
 FROM_CLIENTS: Final = (PRODUCE, PRODUCE, INIT, ADD, END, END)
 
 
-def generate_cluster(rng: Random, options: "Options", brokers: int, *, pairs: bool) -> None:
+def generate_cluster(
+    rng: Random, options: "Options", brokers: int, *, pairs: bool, durability: str | None = None
+) -> None:
     """Replace the options of one broker by those of several. With `pairs`, the faults include a dangerous pair."""
     options.brokers = brokers
     options.voters = 3 if brokers == 5 and rng.random() < 0.6 else brokers
     options.replication = rng.choices((3, 2), (85, 15))[0]
     options.min_in_sync = 2
-    options.durability = rng.choices((KILL, FLUSH, ONE_LOSES), (20, 20, 60))[0]
+    sampled = rng.choices((KILL, FLUSH, ONE_LOSES), (20, 20, 60))[0]
+    options.durability = sampled if durability is None else durability
     options.transaction_version = rng.choices((2, 1), (85, 15))[0]
     options.overflow = False
     options.partitions = rng.randint(2, 4)

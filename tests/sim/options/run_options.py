@@ -23,6 +23,7 @@ from tests.sim.faults.fault import (
 from tests.sim.faults.small_limits import generate_controller_slices, generate_limits, generate_log_tail
 from tests.sim.options.cluster_options import OPERATIONS_EXPECTED, generate_cluster
 from tests.sim.options.compaction_options import CompactionOptions, generate_compaction
+from tests.sim.options.damage_options import generate_damage
 from tests.sim.options.group_options import GroupOptions, generate_groups
 from tests.sim.options.hostile_options import HostileOptions, generate_hostile
 
@@ -134,22 +135,24 @@ def generate_options(
     groups: bool | None = None,
     hostile: bool | None = None,
     shared_listener: bool | None = None,
+    damage: bool | None = None,
 ) -> Options:
     """Return the options of a seed.
 
-    A test may fix the size, the durability of a single broker (and with it the kinds of faults), the use of groups, the
-    presence of a hostile client, and its use of the listener of the brokers.
+    A test may fix the size, the durability (and with it the kinds of faults), the use of groups, the
+    presence of a hostile client, its use of the listener of the brokers, and damage of logs.
     """
     cluster_rng = Random(seed * 104_729 + 5)
     sampled = cluster_rng.choices(*BROKERS)[0] if brokers is None else brokers
     options = _generate_single(seed, durability)
     if sampled > 1:
-        generate_cluster(cluster_rng, options, sampled, pairs=pairs)
+        generate_cluster(cluster_rng, options, sampled, pairs=pairs, durability=durability)
     else:
         _generate_days(options)
     generate_groups(options, wanted=groups)
     generate_compaction(options)
     generate_hostile(options, wanted=hostile, shared=shared_listener)
+    generate_damage(options, wanted=damage)
     options.faults = in_order([*options.faults, *_generate_slow_threads(options)])
     options.limits |= generate_log_tail(Random(seed * 49_979_687 + 3))
     options.limits |= generate_controller_slices(Random(seed * 49_979_687 + 7))

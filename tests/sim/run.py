@@ -168,9 +168,11 @@ class Run:
             brokers=options.brokers,
             voters=options.voters,
             min_in_sync=options.min_in_sync,
+            elections=True,
             note=lambda line: loop.trace.add(loop.steps, loop.time(), "agreed", line),
         )
         self.cluster.monitor = self.monitor
+        self.monitor.is_up = self.cluster.is_up
         loop.network.log_in = login_of(options.seed)
         if options.compaction is not None:
             self.monitor.compaction.retention_ms = options.compaction.retention_ms

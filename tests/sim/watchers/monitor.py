@@ -45,9 +45,13 @@ class Monitor:
         brokers: int = 1,
         voters: int = 1,
         min_in_sync: int = 1,
+        elections: bool = False,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Create a monitor. `note` receives one line per committed change of a partition."""
+        """Create a monitor. `note` receives one line per committed change of a partition.
+
+        With `elections`, the metadata log contains the election of each leader. Hand-written logs may have none.
+        """
         self.violations: list[str] = []
         self.counters: dict[str, int] = {}
         self.hosts: dict[int, HostLogs] = {}
@@ -70,7 +74,15 @@ class Monitor:
         self._holders: dict[int, dict[int, None]] = {}
         self._epochs: dict[tuple[Partition, int, int], int] = {}
         self._checked_leaders: dict[tuple[Partition, int], None] = {}
+        self._controllers: dict[int, int] = {}
+        """By epoch of the metadata log: the broker that wrote in it first."""
         self._data_lost: dict[int, None] = {}
+        self.is_up: Callable[[int], bool] = lambda _: False
+        """Returns True if the broker is registered and its disk has failed no operation since its start."""
+        self._deleted: dict[Partition, None] = {}
+        """Partitions of deleted topics: their leaders may write until they receive the deletion."""
+        self._flush = flush
+        self._elections = elections
         self._coordinators: dict[tuple[int, int], CoordinatorModel] = {}
         self._metadata = MetadataWatch(self.hosts, voters, self._on_change)
         self.groups = GroupWatch(self, clock)
@@ -119,6 +131,27 @@ class Monitor:
                 self._check_leader(place, number, state.leader_epoch)
         self._data_lost[number] = None
         self.reload(number, medium)
+
+    def clear_losses(self) -> None:
+        """Check all responses of a broker again that lost data, and is now in sync with all its partitions.
+
+        After the loss, its log may be shorter than the high watermark and the last stable offset of earlier responses,
+        which may still be in transit. Since it is in sync:
+
+        1. The log holds everything below the high watermark of its leader (the condition to join an ISR). Committed
+           offsets do not decrease, so it also holds everything below the offsets of all earlier responses.
+        2. An earlier last stable offset was not above the high watermark of its time. All markers below that are
+           committed, so the log has them, and the same transactions are complete.
+
+        The ISR is evidence only after the broker has registered again: before, it may contain the broker from the time
+        before the loss. `is_up` is True from the end of the registration.
+        """
+        for number in list(self._data_lost):
+            states = self.metadata.partitions.values()
+            in_sync = all(number in state.isr for state in states if number in state.replicas)
+            if in_sync and self.is_up(number):
+                del self._data_lost[number]
+                self.count("data loss repaired")
 
     def before_crash(self, number: int) -> None:
         for index in self.coordinator_indexes():
@@ -179,8 +212,9 @@ class Monitor:
         return model.up_to_date()
 
     def stable_bound(self, partition: Partition, number: int) -> int:
-        """Return the highest last stable offset that a response of that host may contain now, or -1 after data loss on
-        its disk.
+        """Return the highest last stable offset that a response of that host may contain now.
+
+        Return -1 after data loss on its disk, until it is in sync again (`clear_losses`).
         """
         if self._brokers > 1 and number in self._data_lost:
             return -1
@@ -198,7 +232,10 @@ class Monitor:
     # responses to clients
 
     def advertised(self, partition: Partition, number: int, high_watermark: int) -> None:
-        """I12: the high watermark in a response is at most the log end that every in-sync replica has reached."""
+        """I12: the high watermark in a response is at most the log end that every in-sync replica has reached.
+
+        A broker that lost data is not checked until it is in sync again (`clear_losses`).
+        """
         if self._brokers == 1 or number not in self.hosts:
             return
         log = self.hosts[number].last_log(partition)
@@ -233,6 +270,24 @@ class Monitor:
                 f"I12 {partition}: offset {offset} was acknowledged by broker {number} while {holders} held it, "
                 f"not {self._min_in_sync}"
             )
+        if self._flush and partition[0] != TABLE:
+            self._check_durable(number, partition, offset)
+
+    def _check_durable(self, number: int, partition: Partition, offset: int) -> None:
+        """I12: if each record is flushed, min.insync.replicas hosts have flushed an acknowledged record.
+
+        A host that lost data counts as one of them until it is in sync again.
+        """
+        durable = [
+            host
+            for host, logs in self.hosts.items()
+            if host in self._data_lost or (partition in logs.logs and logs.durable_end(partition) > offset)
+        ]
+        if len(durable) < self._min_in_sync:
+            self.violations.append(
+                f"I12 {partition}: offset {offset} was acknowledged by broker {number} while it was durable on "
+                f"{durable}, not on {self._min_in_sync} brokers"
+            )
 
     # appends
 
@@ -241,12 +296,14 @@ class Monitor:
         if partition[0] == METADATA:
             if is_new and self._brokers > 1:
                 self._check_epoch(host.number, partition, batch)
+                self._check_controller(host.number, batch.leader_epoch)
             return
         if not is_new:
             return
         if self._brokers > 1:
             self._check_epoch(host.number, partition, batch)
             self._check_leader(partition, host.number, batch.leader_epoch)
+            self._check_election(partition, host.number, batch.leader_epoch)
         if partition[0] in COORDINATED:
             try:
                 self._on_coordinator_batch(host, partition, batch)
@@ -286,6 +343,24 @@ class Monitor:
                 f"by broker {number}"
             )
 
+    def _check_controller(self, number: int, epoch: int) -> None:
+        """I12: one controller writes per epoch. A batch that no host had before is written by the controller."""
+        first = self._controllers.setdefault(epoch, number)
+        if first != number:
+            self.violations.append(f"I12 two controllers in one term: brokers {first} and {number} write in {epoch}")
+
+    def _check_election(self, partition: Partition, number: int, epoch: int) -> None:
+        """I12: a leader acts after its election is flushed on a majority of the voters.
+
+        Otherwise a power cut of some voters revokes the election, and its epoch can be given to another leader.
+        """
+        state = self.metadata.partitions.get(partition)
+        elected = -1 if state is None else state.leader_epoch
+        if self._elections and partition not in self._deleted and elected < epoch:
+            self.violations.append(
+                f"I12 {partition}: broker {number} leads in epoch {epoch} before its election is durable"
+            )
+
     def _on_truncated(self, host: HostLogs, partition: Partition, lost: int) -> None:
         if self._brokers > 1:
             self.count("metadata log truncated" if partition[0] == METADATA else "log truncated")
@@ -296,12 +371,15 @@ class Monitor:
         """Apply records of the metadata log after a flush on some voter."""
         terms = len(self.metadata.terms)
         self._metadata.refresh()
+        self.clear_losses()
         if terms and len(self.metadata.terms) > terms:
             self.count("controller election")
 
     def _on_change(self, change: Change) -> None:
         before, after, place = change.before, change.after, change.place
         self._note(f"{place[0]}-{place[1]} {after}")
+        if after is None:
+            self._deleted[place] = None
         if after is None or self._brokers == 1:
             return
         if before is not None:

@@ -11,7 +11,7 @@ from tests.sim.checkers.metadata_log import MetadataModel
 from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.checkers.replicas import check_replicas, read_watermarks
 from tests.sim.environment.loop import SimLoop
-from tests.sim.environment.medium import Medium
+from tests.sim.environment.medium import Directory, Inode, Medium
 from tests.sim.watchers.commit_delays import CommitDelays
 from tests.sim.watchers.markers import MarkerKey
 from tests.sim.watchers.metadata import MetadataWatch
@@ -142,12 +142,21 @@ def test_metadata_model_applies_topics_partitions_changes_and_deletions() -> Non
 class Watched:
     """Monitor of three hosts whose metadata logs are written by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, flush: bool = False, elections: bool = False) -> None:
         self.loop = SimLoop(Random(1))
         self.monitor = Monitor(
-            "/data", "ledger", CommitDelays(self.loop), lambda: 0, flush=False, brokers=3, voters=3, min_in_sync=2
+            "/data",
+            "ledger",
+            CommitDelays(self.loop),
+            lambda: 0,
+            flush=flush,
+            brokers=3,
+            voters=3,
+            min_in_sync=2,
+            elections=elections,
         )
-        self.hosts = {number: self.monitor.watcher(number, Medium()) for number in (1, 2, 3)}
+        self.media = {number: Medium() for number in (1, 2, 3)}
+        self.hosts = {number: self.monitor.watcher(number, medium) for number, medium in self.media.items()}
         self.sizes: dict[tuple[int, str], int] = {}
         self.loop.close()
 
@@ -259,6 +268,67 @@ def test_leader_without_committed_batch_is_reported_when_its_disk_is_lost() -> N
     watched.monitor.committed.setdefault(PLACE, CommittedLog()).extend(watched.hosts[2].log(PLACE), 1)
     watched.monitor.lost_data(1, Medium())
     assert "broker 1 leads in epoch 4 without offset 0" in watched.monitor.violations.pop()
+
+
+def test_checks_of_a_broker_begin_again_when_it_is_in_sync_after_a_loss() -> None:
+    watched = Watched()
+    monitor = watched.monitor
+    watched.commit_metadata(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    for number in (1, 2, 3):
+        watched.write(number, "ledger-0", data(0, b"a", epoch=4))
+    monitor.advertised(PLACE, 1, 1)
+    monitor.lost_data(3, Medium())
+    watched.write(1, "ledger-0", data(1, b"b", epoch=4))
+    watched.write(2, "ledger-0", data(1, b"b", epoch=4))
+    monitor.advertised(PLACE, 1, 2)
+    assert monitor.violations == [], "broker 3 has lost its data, and is not in sync yet"
+    monitor.on_metadata()
+    monitor.advertised(PLACE, 1, 2)
+    assert monitor.violations == [], "the ISR is from the time before the loss: broker 3 is not up"
+    monitor.is_up = lambda _: True
+    monitor.on_metadata()
+    watched.write(1, "ledger-0", data(2, b"c", epoch=4))
+    monitor.advertised(PLACE, 1, 3)
+    assert "broker 3 of the ISR holds 0 at most" in " ".join(monitor.violations)
+
+
+def test_second_controller_of_an_epoch_is_reported() -> None:
+    watched = Watched()
+    watched.commit_metadata(TOPIC_RECORD)
+    other = encode_batch([(None, partition_record(1, 1, 2, 3))], timestamp=1, base_offset=1, leader_epoch=1)
+    watched.write(2, "__cluster_metadata-0", other)
+    assert "I12 two controllers in one term: brokers 1 and 2" in watched.monitor.violations.pop()
+
+
+def test_leader_that_acts_before_its_election_is_durable_is_reported() -> None:
+    watched = Watched(elections=True)
+    watched.commit_metadata(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    watched.write(1, "ledger-0", data(0, b"a", epoch=4))
+    assert watched.monitor.violations == []
+    change = encode_batch([(None, change_record(2, 2, 3))], timestamp=1, base_offset=2, leader_epoch=1)
+    for number in (1, 2, 3):
+        watched.write(number, "__cluster_metadata-0", change, synced=False)
+    watched.write(2, "ledger-0", data(1, b"b", epoch=5))
+    assert "broker 2 leads in epoch 5 before its election is durable" in watched.monitor.violations.pop()
+
+
+def test_acknowledged_record_must_be_flushed_on_the_minimum_isr() -> None:
+    watched = Watched(flush=True)
+    watched.commit_metadata(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    raw = data(0, b"a", epoch=4)
+    for number in (1, 2):
+        directory = Directory()
+        root = Directory(live={"ledger-0": directory}, durable={"ledger-0": directory})
+        watched.media[number].root.change(("data", root))
+        file = Inode(live=bytearray(raw), durable=bytearray(raw) if number == 1 else bytearray())
+        directory.change(("00000000000000000000.log", file))
+        directory.make_durable()
+        watched.write(number, "ledger-0", raw)
+    watched.monitor.acknowledged(1, PLACE, 0, b"a")
+    assert "offset 0 was acknowledged by broker 1 while it was durable on [1]" in watched.monitor.violations.pop()
+    file.durable[:] = raw
+    watched.monitor.acknowledged(1, PLACE, 0, b"a")
+    assert watched.monitor.violations == []
 
 
 STATE_KEY = struct.pack(">hh", 0, 4) + b"bank"

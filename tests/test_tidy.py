@@ -60,7 +60,7 @@ BANNED_CALLS = {
 }
 BANNED_MODULE_FUNCTIONS = {"random": "take the node's random.Random"}
 ALLOWED_MODULE_FUNCTIONS = {"random.Random"}
-PLANTED_COLUMNS = ["bug", "brokers", "failing seed", "first finding"]
+PLANTED_COLUMNS = ["bug", "brokers", "failing seed", "checkers", "their first finding"]
 FIRST_CHECKED_COMMIT = "f4ce67d"
 """Subjects of the commits after this one follow CONTRIBUTING.md."""
 SUBJECT = re.compile(r"[a-z][a-z0-9 ,/._-]*: [a-z`_.].*")

@@ -14,7 +14,8 @@ import pytest
 
 from tests.sim.campaign import Campaign, explain, run_campaign, run_generated, run_range
 from tests.sim.options.run_options import generate_options
-from tests.sim.planted.bugs import PLANTED, SEEDS, TABLE, Planted, find_again, table_row
+from tests.sim.planted.bugs import PLANTED, SEEDS, TABLE, find_again, finding_of, table_row
+from tests.sim.planted.planted import Planted
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT_SEEDS = [(range(4), 1), (range(2), 3), (range(1000, 1001), 5)]
@@ -135,6 +136,6 @@ def test_planted_bug_is_found_with_the_listed_seed_and_finding(
     assert first_failure is not None, f"{bug.title}: not found in {len(SEEDS)} seeds"
     seed, result = first_failure
     with capsys.disabled():
-        print(f"\nplanted: {bug.title:<42} | found at seed {seed:>3} | {result.findings[0].splitlines()[0]:.90}")
+        print(f"\nplanted: {bug.title:<42} | found at seed {seed:>3} | {finding_of(bug, result) or '':.90}")
     row = table_row(bug, first_failure)
     assert row in TABLE.read_text().splitlines(), "python -m tests.sim.planted.bugs --write"

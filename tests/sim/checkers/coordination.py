@@ -37,7 +37,8 @@ def check_grammar(evidence: Evidence) -> Iterator[str]:
 def check_coordinator_log(evidence: Evidence) -> Iterator[str]:
     """I14: the states of each transactional id follow allowed transitions, and every decision is completed.
 
-    Epochs of a producer id never decrease.
+    Epochs of a producer id never decrease, and no record increases one by more than one: a client that repeats a
+    request knows only the next epoch.
     """
     owners: dict[int, str] = {}
     for index, entries in evidence.coordinators.items():
@@ -62,6 +63,11 @@ def check_coordinator_log(evidence: Evidence) -> Iterator[str]:
                 )
             if owners.setdefault(entry.producer_id, entry.transactional_id) != entry.transactional_id:
                 yield f"{where}: producer {entry.producer_id} belongs to {owners[entry.producer_id]}"
+            if entry.producer_epoch > epochs.get(entry.producer_id, entry.producer_epoch) + 1:
+                yield (
+                    f"{where}: the epoch of producer {entry.producer_id} increased by "
+                    f"{entry.producer_epoch - epochs[entry.producer_id]}"
+                )
             epochs[entry.producer_id] = entry.producer_epoch
             if before is not None and before.producer_id != entry.producer_id:
                 evidence.count("epoch overflow")

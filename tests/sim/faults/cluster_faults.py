@@ -236,12 +236,12 @@ class ClusterFaults:
 
         In a third of the cases, the process is killed again while it recovers.
         """
+        again = 1 + fault.number % 40 if fault.number % 3 == 0 else 0
+        machine.crash(power=False, downtime=fault.seconds, fail_again_at=again, damage=True)
         if fault.other == EVERY_BROKER:
             for other_machine in self.world.cluster.machines:
                 if other_machine is not machine:
                     other_machine.crash(power=False, downtime=fault.seconds)
-        again = 1 + fault.number % 40 if fault.number % 3 == 0 else 0
-        machine.crash(power=False, downtime=fault.seconds, fail_again_at=again, damage=True)
 
     # administration
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.storage.data_directory.checkpoints import Checkpoints
+from odradek.storage.data_directory.clean_shutdown import flush_logs
 from odradek.storage.data_directory.deleted_and_stray import DeletedAndStrayDirectories
 from odradek.storage.data_directory.directory import DataDirectory
 from odradek.storage.data_directory.loading import FLUSHED_TOPICS, Loading
@@ -288,11 +288,12 @@ class LogManager:
         if self.loading.remaining and not self.directory.clean_start:
             all_clean = False  # the other logs are not recovered
         logs = list(self._logs.values())
-        failures = self.disk.run_all_now([partial(log.close, clean=clean) for log in logs])
+        failures = flush_logs(self.disk, self.directory.path, logs) if clean else [None] * len(logs)
         for partition_log, error in zip(logs, failures, strict=True):
             if error is not None:
                 _logger.error("log not closed cleanly", path=partition_log.directory, reason=str(error))
             all_clean = all_clean and error is None and not partition_log.failed
+            partition_log.close(clean=False)
         try:
             if all_clean and self.directory.claimed:
                 self._checkpoints.write_now()

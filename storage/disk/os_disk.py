@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.invariants.storage import FILE_WITHOUT_HOLES
 from odradek.private_files import FILE_MODE, make_private_directory, restrict
 from odradek.storage.disk.descriptors import DescriptorReserve
+from odradek.storage.disk.file_system_sync import sync_file_system
 from odradek.storage.disk.free_space import FreeSpace
 from odradek.storage.disk.port import LOCK_FILE, RESOURCE_ERRORS, DirectoryLocked, File, ResourcesExhausted
 from odradek.storage.disk.read_buffers import ReadBuffers
@@ -200,12 +201,12 @@ class OsLock:
     """Lock of a data directory: a descriptor of its lock file."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
+        self.descriptor: int | None = descriptor
 
     def release(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
 
 
 class OsDisk:
@@ -229,6 +230,7 @@ class OsDisk:
         self.space = FreeSpace(_free_and_total, reserves=reserves_space)
         self._may_use_reserve = False
         self._reserve = DescriptorReserve(reserved_descriptors, lambda: os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        self._locks: dict[str, OsLock] = {}
         self._hold_unsynced = hold_unsynced
         self._unsynced: dict[tuple[int, int], UnsyncedBytes] = {}
 
@@ -335,6 +337,12 @@ class OsDisk:
             await asyncio.sleep(RESOURCE_RETRY_S)
         return await self.in_thread(lambda: self._reserve.run(work))
 
+    def sync_file_system_now(self, path: str) -> bool:
+        lock = self._locks.get(path)
+        if self._hold_unsynced or lock is None or lock.descriptor is None:
+            return False
+        return sync_file_system(lock.descriptor)
+
     def run_all_now(self, works: Sequence[Callable[[], None]]) -> Sequence[OSError | None]:
         failures: list[OSError | None] = [None] * len(works)
         remaining = iter(enumerate(works))
@@ -359,7 +367,8 @@ class OsDisk:
         except OSError as error:
             os.close(descriptor)
             raise DirectoryLocked(errno.EAGAIN, "the directory is in use by another process", path) from error
-        return OsLock(descriptor)
+        lock = self._locks[path] = OsLock(descriptor)
+        return lock
 
     def check_space(self, path: str, size: int) -> None:
         if not self._may_use_reserve:

@@ -43,7 +43,7 @@ requests.
 | `File.read`, `File.sync_now`, `Disk.read_file`,             | no, they block: for start-up, recovery, shutdown, and  |
 | `Disk.replace_file_now`, `Disk.lock_directory`,             | command-line tools                                     |
 | `Disk.restrict_access`, `Disk.sync_directory_now`,          |                                                        |
-| `Disk.run_all_now`                                          |                                                        |
+| `Disk.run_all_now`, `Disk.sync_file_system_now`             |                                                        |
 
 Files are not memory-mapped: access to a truncated or failing file would terminate the process with SIGBUS
 (docs/decisions/0003-no-mmap.md).
@@ -194,6 +194,15 @@ class Disk(Protocol):
 
     async def replace_file(self, path: str, data: bytes) -> None:
         """Replace a small file atomically, as `replace_file_now` does, in a thread."""
+
+    def sync_file_system_now(self, path: str) -> bool:
+        """Make all earlier changes of files and names on the file system of the directory `path` durable. It blocks.
+
+        Return False, and do nothing, if the system does not report all failed writes this way.
+
+        Raises:
+            OSError: Since the directory was locked, data of the file system was lost.
+        """
 
     def run_all_now(self, works: Sequence[Callable[[], None]]) -> Sequence[OSError | None]:
         """Run all functions in parallel threads, and return the OSError that each has raised. The call blocks.

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from odradek.storage.recovery.loaded_log import LoadedLog
 
 
+TEMPORARY_SUFFIX = ".tmp"
+"""Suffix of a file that is written before it replaces another one, as `Disk.replace_file` has it."""
+
+
 class Flusher:
     """Flush the files of a log, and track which offsets are durable.
 
@@ -40,6 +44,7 @@ class Flusher:
         self._snapshots = loaded.snapshots
         self._epochs = loaded.epochs
         self._epochs_path = f"{directory.path}/{checkpoint.LEADER_EPOCHS}"
+        self._epochs_aside = False
         self._abandoned = 0  # number of calls of `abandon`
         self._running: asyncio.Future[None] | None = None
 
@@ -109,22 +114,34 @@ class Flusher:
                 self._epochs.note_changed(changed_from)
                 raise
 
-    def flush_now(self, end_offset: int) -> None:
-        """Flush all files for a clean shutdown, with the indexes of the active segment. Wait for the disk."""
+    def write_epochs_aside(self) -> None:
+        """Write a changed `leader-epoch-checkpoint` under a temporary name, for a clean shutdown.
+
+        `install_epochs` gives it its name, after the caller has made the content durable.
+        """
+        if self._epochs.dirty:
+            self._epochs_aside = True
+            file = self._disk.open(f"{self._epochs_path}{TEMPORARY_SUFFIX}", create=True)
+            file.truncate(0)
+            file.write(0, checkpoint.encode_leader_epochs(self._epochs.entries()))
+            file.close()
+
+    def install_epochs(self) -> None:
+        """Give the file of `write_epochs_aside` its name."""
+        if self._epochs_aside:
+            self._epochs_aside = False
+            self._disk.rename(f"{self._epochs_path}{TEMPORARY_SUFFIX}", self._epochs_path)
+
+    def sync_files_now(self) -> None:
+        """Make the content of all files durable, with the indexes of the active segment. Wait for the disk."""
         for segment in self._segments.from_offset(min(self._sealed_from, self.flushed_offset)):
             segment.sync_now()
         self._snapshots.sync_now()
         self._directory.sync_metadata_now()
-        # Both calls sync the partition directory: without their names the files are lost. The name of the directory
-        # becomes durable when the clean-shutdown marker is written beside it.
-        if self._epochs.dirty:
-            self._disk.replace_file_now(self._epochs_path, checkpoint.encode_leader_epochs(self._epochs.entries()))
-        else:
-            self._disk.sync_directory_now(self._directory.path)
-        self._epochs.changed_from = None
-        self._directory.names_changed = False
-        self.flushed_offset = self._complete_end = end_offset
-        self._sealed_from = self._segments.active.base_offset
+        if self._epochs_aside:
+            file = self._disk.open(f"{self._epochs_path}{TEMPORARY_SUFFIX}", create=False)
+            file.sync_now()
+            file.close()
 
     def abandon(self) -> None:
         """End a flush under way, because the files will be closed or truncated."""

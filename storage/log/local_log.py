@@ -295,29 +295,43 @@ class LocalLog:
         """
         return self._flusher.is_complete(end_offset) or (end_offset == 0 and self.truncation.count == 0)
 
-    def flush_and_close(self, end_offset: int, producers: Iterable[ProducerEntry]) -> None:
-        """Write a snapshot of `producers` at the log end, make all files durable and close them. Wait for the disk.
+    def write_last(self, end_offset: int, producers: Iterable[ProducerEntry]) -> None:
+        """Write all that a clean shutdown leaves: indexes, a snapshot of `producers` at the log end, leader epochs.
 
-        A log whose files are durable already is closed without a disk operation, and so is a log that never had a
-        record.
+        The caller makes all files durable, calls `install_epochs`, and makes the directory durable.
 
         Raises:
-            OSError: A disk operation fails. The files are closed.
+            OSError: A disk operation fails; the log is then marked as failed.
         """
-        try:
-            if self.is_complete(end_offset):
-                return
-            with self.failing_on_error():
-                self.truncation.sync_now()
+        with self.failing_on_error():
+            self.truncation.sync_now()
             self.segments.active.seal()
             if end_offset > 0:
                 self.snapshots.take(producers, end_offset)
-            self._flusher.flush_now(end_offset)
-        finally:
-            self.close()
+            self._flusher.write_epochs_aside()
+
+    def install_epochs(self) -> None:
+        """Replace `leader-epoch-checkpoint` by the file of `write_last`. Raise OSError if a disk operation fails."""
+        with self.failing_on_error():
+            self._flusher.install_epochs()
+
+    def sync_now(self) -> None:
+        """Make all files durable after `write_last`. Wait for the disk.
+
+        The name of the directory becomes durable when the clean-shutdown marker is written beside it.
+
+        Raises:
+            OSError: A disk operation fails; the log is then marked as failed.
+        """
+        with self.failing_on_error():
+            self._flusher.sync_files_now()
+            self._flusher.install_epochs()
+            self.disk.sync_directory_now(self.directory)
 
     def close(self) -> None:
-        """Close all files, without a flush."""
+        """Close all files, without a flush. Idempotent."""
+        if self.closed:
+            return
         self.closed = True
         self.truncation.close()
         self._flusher.abandon()

@@ -522,15 +522,24 @@ class PartitionLog:
         """
         await self.local.sync_truncation()
 
+    @property
+    def closes_without_writes(self) -> bool:
+        """True if a clean shutdown of the log writes nothing (`LocalLog.is_complete`)."""
+        return self.closed or self.failed or self.local.is_complete(self.log_end_offset)
+
+    def write_last(self) -> None:
+        """Write all that a clean shutdown leaves (`LocalLog.write_last`). Raise OSError if a disk operation fails."""
+        self.local.write_last(self.log_end_offset, self.producers.entries.values())
+
     def close(self, *, clean: bool) -> None:
         """Close all files. With `clean`, first flush everything and write a producer snapshot; wait for the disk.
 
         Raises:
-            OSError: A disk operation fails.
+            OSError: A disk operation fails. The files are closed.
         """
-        if self.closed:
-            return
-        if clean and not self.failed:
-            self.local.flush_and_close(self.log_end_offset, self.producers.entries.values())
-        else:
+        try:
+            if clean and not self.closes_without_writes:
+                self.write_last()
+                self.local.sync_now()
+        finally:
             self.local.close()

@@ -25,6 +25,7 @@ class FaultyDisk(OsDisk):
         self.cold = False
         self.full = False
         """True if data logs must not grow."""
+        self.file_systems_synced: list[str] = []
         self.synced: list[str] = []
         """Paths of all files and directories that were synced."""
         self.opened_paths: list[str] = []
@@ -75,6 +76,11 @@ class FaultyDisk(OsDisk):
         self.check("replace_file_now", path)
         super().replace_file_now(path, data)
         self.synced.append(path)
+
+    def sync_file_system_now(self, path: str) -> bool:
+        self.check("sync_file_system", path)
+        self.file_systems_synced.append(path)
+        return super().sync_file_system_now(path)
 
     async def sync_directory(self, path: str) -> None:
         self.check("sync_directory", path)

@@ -301,6 +301,23 @@ class SimDisk:
         await self.wait(self.sync_seconds(), threads)
         self.replace_file_now(path, data)
 
+    def sync_file_system_now(self, path: str) -> bool:
+        self.changing("syncfs", path)
+        self.fault("sync", path)
+        self._sync_tree(path)
+        return True
+
+    def _sync_tree(self, path: str) -> None:
+        directory = self.medium.directory(path)
+        for name, entry in directory.live.items():
+            if isinstance(entry, Directory):
+                self._sync_tree(f"{path}/{name}")
+                continue
+            entry.make_durable(entry.mark())
+            for watcher in self.watchers:
+                watcher.on_synced(f"{path}/{name}", len(entry.live))
+        directory.make_durable()
+
     def run_all_now(self, works: "Sequence[Callable[[], None]]") -> "Sequence[OSError | None]":
         return [_failure_of(work) for work in works]
 

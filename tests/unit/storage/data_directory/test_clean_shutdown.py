@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.storage.config import LogConfig
+from odradek.storage.data_directory import clean_shutdown
+from odradek.storage.data_directory.clean_shutdown import FILE_SYSTEM_SYNC_LOGS_MIN
 from odradek.storage.data_directory.log_manager import LogManager
+from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.files import names
 from tests.sim.environment.disk import DiskLatency, SimDisk
 from tests.sim.environment.loop import SimLoop
@@ -127,11 +130,54 @@ def test_clean_start_lists_each_directory_once_and_opens_each_file_once(disk: Fa
     assert len(in_logs) == len(set(in_logs)) == 6 * LOGS
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_power_failure_after_a_clean_shutdown_loses_nothing(seed: int) -> None:
+async def test_many_changed_logs_share_two_syncs_of_the_file_system(disk: FaultyDisk, tmp_path: Path) -> None:
+    manager = opened(disk, str(tmp_path), FILE_SYSTEM_SYNC_LOGS_MIN)
+    for log in manager:
+        append(log, produced(7, 0))
+    disk.synced.clear()
+    manager.close(broker_epoch=5)
+    assert synced_logs(disk) == set()
+    assert disk.file_systems_synced == [str(tmp_path), str(tmp_path)]
+    manager = opened(disk, str(tmp_path), 0)
+    assert manager.directory.previous_broker_epoch == 5
+    assert {state(log) for log in manager} == {(1, (7,))}
+    assert {log.epochs.latest for log in manager} == {0}
+
+
+async def test_failed_sync_of_the_file_system_prevents_the_clean_shutdown_marker(
+    disk: FaultyDisk, tmp_path: Path
+) -> None:
+    manager = opened(disk, str(tmp_path), FILE_SYSTEM_SYNC_LOGS_MIN)
+    for log in manager:
+        append(log, batch(1))
+    disk.refuse("sync_file_system")
+    manager.close(broker_epoch=5)
+    disk.heal()
+    assert not opened(disk, str(tmp_path), 0).directory.clean_start
+
+
+async def test_logs_are_synced_one_by_one_without_a_sync_of_the_file_system(tmp_path: Path) -> None:
+    disk = OsDisk(hold_unsynced=True)  # it does not sync file systems
+    manager = opened(disk, str(tmp_path), FILE_SYSTEM_SYNC_LOGS_MIN)
+    for log in manager:
+        append(log, batch(1))
+    manager.close(broker_epoch=5)
+    disk.close()
+    manager = opened(OsDisk(), str(tmp_path), 0)
+    assert manager.directory.clean_start
+    assert {log.log_end_offset for log in manager} == {1}
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_power_failure_after_a_clean_shutdown_loses_nothing(
+    seed: int, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if together:
+        monkeypatch.setattr(clean_shutdown, "FILE_SYSTEM_SYNC_LOGS_MIN", 1)
     rng = random.Random(seed)
     loop, medium = SimLoop(random.Random(1)), Medium()
-    expected: dict[int, tuple[int, list[int]]] = {}
+    expected: dict[int, tuple[int, tuple[int, ...]]] = {}
     for _ in range(3):
         disk = SimDisk(medium, loop, random.Random(1), name="n", latency=DiskLatency(cold_probability=0.0))
         manager = opened(disk, ROOT, 4, loop)
@@ -155,8 +201,8 @@ async def disk_synced(medium: Medium) -> None:
     medium.directory("/").make_durable()
 
 
-def state(log: PartitionLog) -> tuple[int, list[int]]:
-    return log.log_end_offset, sorted(log.producers.entries)
+def state(log: PartitionLog) -> tuple[int, tuple[int, ...]]:
+    return log.log_end_offset, tuple(sorted(log.producers.entries))
 
 
 def change(log: PartitionLog, rng: random.Random, loop: SimLoop) -> None:

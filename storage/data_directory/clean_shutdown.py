@@ -1,0 +1,59 @@
+"""Make the logs of a data directory durable for a clean shutdown.
+
+Logs that have not changed since the last clean shutdown need no disk operation. The others write their last files, and
+all of them are synced: one by one in threads, or with a sync of the file system if they are many.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from odradek.storage.disk.port import Disk
+    from odradek.storage.log.log import PartitionLog
+
+FILE_SYSTEM_SYNC_LOGS_MIN = 64
+"""Minimum number of changed logs for a sync of the file system, which also writes the data of other processes.
+
+A log needs six syncs, so that 64 logs take about as long as one sync of the file system.
+"""
+
+
+def flush_logs(disk: Disk, directory: str, logs: Sequence[PartitionLog]) -> list[OSError | None]:
+    """Write and sync the last files of all logs. Return the error of each log. The call blocks.
+
+    The caller closes the logs. No log may be appended to any more.
+    """
+    changed = [log for log in logs if not log.closes_without_writes]
+    if len(changed) >= FILE_SYSTEM_SYNC_LOGS_MIN:
+        failures = _flush_together(disk, directory, changed)
+    else:
+        failures = _each(disk, changed, lambda log: log.close(clean=True))
+    by_log = {id(log): failure for log, failure in zip(changed, failures, strict=True)}
+    return [by_log.get(id(log)) for log in logs]
+
+
+def _each(disk: Disk, logs: Sequence[PartitionLog], work: Callable[[PartitionLog], None]) -> Sequence[OSError | None]:
+    return disk.run_all_now([partial(work, log) for log in logs])
+
+
+def _flush_together(disk: Disk, directory: str, logs: Sequence[PartitionLog]) -> Sequence[OSError | None]:
+    """Sync the file system after the files are written, and again after the leader epochs have their names.
+
+    The first sync must come before the renames: otherwise a power failure could leave an empty file under the name.
+    """
+    written = _each(disk, logs, lambda log: log.write_last())
+    ready = [log for log, failure in zip(logs, written, strict=True) if failure is None]
+    try:
+        if disk.sync_file_system_now(directory):
+            installed = _each(disk, ready, lambda log: log.local.install_epochs())
+            disk.sync_file_system_now(directory)
+        else:
+            installed = _each(disk, ready, lambda log: log.local.sync_now())
+    except OSError as error:
+        return [error] * len(logs)
+    later = iter(installed)
+    return [next(later) if failure is None else failure for failure in written]

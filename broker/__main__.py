@@ -152,6 +152,8 @@ def _secret(config: Config) -> ClusterSecret | None:
 
 
 async def _run(config: Config, secret: ClusterSecret | None, options: argparse.Namespace, open_files_max: int) -> int:
+    # A start with thousands of logs creates objects that stay, so that collections in it find nothing.
+    gc.set_threshold(COLLECT_AFTER_OBJECTS, COLLECT_OLDER_AFTER, COLLECT_OLDER_AFTER)
     log.bind_node(config.node_id)
     _logger.info("broker starting", version=__version__, commit=source_commit(), python=sys.version.split()[0])
     shared = shared_listener(parse_listeners(config))
@@ -184,7 +186,7 @@ async def _run(config: Config, secret: ClusterSecret | None, options: argparse.N
             await starting
         if starting.cancelled():
             return 0
-        _tune_garbage_collection()
+        _freeze_objects_of_start()
         addresses = ",".join(f"{listener.advertised_host}:{listener.advertised_port}" for listener in node.listeners)
         print(f"ready {addresses}", flush=True)  # noqa: T201  the line that the caller waits for
         reason = await end
@@ -219,11 +221,10 @@ def _allow_open_files() -> int:
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
-def _tune_garbage_collection() -> None:
+def _freeze_objects_of_start() -> None:
     """Exclude the objects of the start from later collections: they exist as long as the process."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(COLLECT_AFTER_OBJECTS, COLLECT_OLDER_AFTER, COLLECT_OLDER_AFTER)
 
 
 class _UntilEnd(asyncio.Protocol):

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _logger = structlog.get_logger(__name__)
 
 
+BATCHES_PER_COMMIT = 1_000
+"""Maximum batches that one plan of changes of the producer state covers. It bounds the memory of the plan."""
+
+
 @dataclass(frozen=True)
 class Replay:
     """Offsets that bound a replay of producer state.
@@ -68,6 +72,7 @@ def replay_producers(state: ProducerState, snapshots: SnapshotFiles, segments: S
             snapshots.take((), offset)
         state.end_offset = end
         return
+    applier = BatchApplier(state, replay.now_ms)
     # A snapshot ends between two batches, so a batch that is not in it begins at or above its offset.
     start = expected = state.end_offset
     tail = segments.from_offset(start)
@@ -75,6 +80,7 @@ def replay_producers(state: ProducerState, snapshots: SnapshotFiles, segments: S
         if max(segment.base_offset, start) >= end:
             break
         if segment.base_offset in due:
+            applier.commit()
             snapshots.take(state.entries.values(), segment.base_offset)
         index = segment.offset_index
         position = 0 if index is None else index.position_for(start)[0]
@@ -89,22 +95,44 @@ def replay_producers(state: ProducerState, snapshots: SnapshotFiles, segments: S
             if header.has_producer:
                 try:
                     marker = read_marker(batch, header) if header.is_control else None
-                    apply_batch(state, header, marker, None, replay.now_ms)
+                    applier.add(header, marker)
                 except Refusal as refusal:
                     _logger.warning("damaged control batch skipped", offset=header.base_offset, reason=refusal.message)
+    applier.commit()
     state.end_offset = end
     if end in due:
         snapshots.take(state.entries.values(), end)
 
 
-def apply_batch(
-    state: ProducerState, header: BatchHeader, marker: EndMarker | None, segment: Segment | None, now_ms: int
-) -> None:
-    """Apply a batch of the log to the producer state. If `segment` is given, add aborted transactions to its index."""
-    plan = AppendPlan(Origin.REPLICATION, now_ms)
-    state.plan(plan, header, header.base_offset, marker=marker)
-    state.commit(plan)
-    for completed in plan.completed:
-        if segment is not None:
-            segment.index_if_aborted(completed, state.stable_offset_after(completed))
-        state.complete(completed)
+class BatchApplier:
+    """Apply the batches of a log to its producer state, in their order, with one commit for many batches.
+
+    The caller calls `commit` before it uses the producer state.
+    """
+
+    def __init__(self, state: ProducerState, now_ms: int, segment: Segment | None = None) -> None:
+        """If `segment` is given, add aborted transactions to its index."""
+        self._state = state
+        self._now_ms = now_ms
+        self._segment = segment
+        self._plan = AppendPlan(Origin.REPLICATION, now_ms)
+        self._batches = 0
+
+    def add(self, header: BatchHeader, marker: EndMarker | None) -> None:
+        """Add a batch with a producer id. A control batch is committed with all batches before it.
+
+        So the last stable offset in an index entry is that just after the marker.
+        """
+        self._state.plan(self._plan, header, header.base_offset, marker=marker)
+        self._batches += 1
+        if header.is_control or self._batches == BATCHES_PER_COMMIT:
+            self.commit()
+
+    def commit(self) -> None:
+        """Apply all batches that were added."""
+        plan, self._plan, self._batches = self._plan, AppendPlan(Origin.REPLICATION, self._now_ms), 0
+        self._state.commit(plan)
+        for completed in plan.completed:
+            if self._segment is not None:
+                self._segment.index_if_aborted(completed, self._state.stable_offset_after(completed))
+            self._state.complete(completed)

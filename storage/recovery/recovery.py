@@ -17,7 +17,7 @@ from odradek.protocol.errors import Refusal
 from odradek.storage.batches.scan import Scan, contains_batch, is_whole_batch
 from odradek.storage.batches.validation import read_marker
 from odradek.storage.files import names
-from odradek.storage.recovery.producer_replay import apply_batch
+from odradek.storage.recovery.producer_replay import BatchApplier
 from odradek.storage.segment.index import RELATIVE_OFFSET_MAX
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ class Recovery:
         loaded = self._loaded
         segment.reset_indexes()
         scan = Scan(segment.file, 0, segment.size)
+        applier = BatchApplier(loaded.producers, self._options.now_ms, segment)
         for position, header, batch in scan:
             marker, defect = self._check(segment, header, batch)
             if defect:
@@ -126,8 +127,9 @@ class Recovery:
             segment.note_batch(header, position, self._config.index_interval_bytes)
             loaded.note_epoch(header)
             if header.has_producer:
-                apply_batch(loaded.producers, header, marker, segment, self._options.now_ms)
+                applier.add(header, marker)
             loaded.log_end_offset = header.last_offset + 1
+        applier.commit()
         intact = scan.position == segment.size
         if not intact:
             self.refuse_loss(f"byte {scan.position} of {segment.path(names.LOG_SUFFIX)}: {scan.defect}")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.storage.disk.os_disk import OsDisk
+from odradek.storage.producers.state import AppendPlan, ProducerState
+from odradek.storage.recovery import producer_replay
 from tests.support.logs import NOW_MS, append, batch, headers, marker, open_log, produced
 
 if TYPE_CHECKING:
@@ -77,4 +79,37 @@ def test_batch_with_an_offset_after_its_segment_does_not_hide_the_next_batches(t
     assert set(log.producers.entries) == {1, 3, 4}
     log.update_high_watermark(log.log_end_offset)
     assert log.last_stable_offset == log.log_end_offset
+    disk.close()
+
+
+@pytest.mark.parametrize("recovery_point", [0, 1_000_000])
+def test_recovery_commits_many_batches_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recovery_point: int
+) -> None:
+    """With a recovery point behind all batches, the producer state is replayed from the sealed segment instead."""
+    monkeypatch.setattr(producer_replay, "BATCHES_PER_COMMIT", 10)
+    disk = OsDisk()
+    log = open_log(disk, str(tmp_path))
+    for sequence in range(20):
+        for producer_id in (1, 2, 3):
+            append(log, produced(producer_id, sequence))
+    append(log, produced(4, 0, transactional=True))
+    append(log, produced(5, 0, transactional=True))
+    append(log, marker(4, commit=False))
+    state = {producer_id: (entry.epoch, entry.batches) for producer_id, entry in log.producers.entries.items()}
+    aborted = log.segments.active.txn_index.entries()
+    log.close(clean=False)
+    commits = []
+    commit = ProducerState.commit
+
+    def counted(self: ProducerState, plan: AppendPlan) -> None:
+        commits.append(len(plan.updates))
+        commit(self, plan)
+
+    monkeypatch.setattr(ProducerState, "commit", counted)
+    log = open_log(disk, str(tmp_path), recovery_point=recovery_point)
+    assert len([producers for producers in commits if producers]) == 7
+    assert {producer_id: (entry.epoch, entry.batches) for producer_id, entry in log.producers.entries.items()} == state
+    assert log.producers.first_unstable_offset == 60
+    assert log.segments.active.txn_index.entries() == aborted
     disk.close()

@@ -40,16 +40,24 @@ def _each(disk: Disk, logs: Sequence[PartitionLog], work: Callable[[PartitionLog
     return disk.run_all_now([partial(work, log) for log in logs])
 
 
+def _failure_of(work: Callable[[], None]) -> OSError | None:
+    try:
+        work()
+    except OSError as error:
+        return error
+    return None
+
+
 def _flush_together(disk: Disk, directory: str, logs: Sequence[PartitionLog]) -> Sequence[OSError | None]:
     """Sync the file system after the files are written, and again after the leader epochs have their names.
 
     The first sync must come before the renames: otherwise a power failure could leave an empty file under the name.
     """
-    written = _each(disk, logs, lambda log: log.write_last())
+    written = [_failure_of(log.write_last) for log in logs]  # writes to the page cache: threads would not be faster
     ready = [log for log, failure in zip(logs, written, strict=True) if failure is None]
     try:
         if disk.sync_file_system_now(directory):
-            installed = _each(disk, ready, lambda log: log.local.install_epochs())
+            installed: Sequence[OSError | None] = [_failure_of(log.local.install_epochs) for log in ready]
             disk.sync_file_system_now(directory)
         else:
             installed = _each(disk, ready, lambda log: log.local.sync_now())

@@ -295,8 +295,10 @@ class LocalLog:
         """
         return self._flusher.is_complete(end_offset) or (end_offset == 0 and self.truncation.count == 0)
 
-    def write_last(self, end_offset: int, producers: Iterable[ProducerEntry]) -> None:
+    def write_last(self, end_offset: int, producers: Mapping[int, ProducerEntry]) -> None:
         """Write all that a clean shutdown leaves: indexes, a snapshot of `producers` at the log end, leader epochs.
+
+        A log without producers gets no snapshot if a start reads its active segment anyway.
 
         The caller makes all files durable, calls `install_epochs`, and makes the directory durable.
 
@@ -305,9 +307,9 @@ class LocalLog:
         """
         with self.failing_on_error():
             self.truncation.sync_now()
-            self.segments.active.seal()
-            if end_offset > 0:
-                self.snapshots.take(producers, end_offset)
+            self.segments.active.write_last()
+            if end_offset > 0 and (producers or not self.segments.active.needs_no_index_files):
+                self.snapshots.take(producers.values(), end_offset)
             self._flusher.write_epochs_aside()
 
     def install_epochs(self) -> None:

@@ -529,7 +529,7 @@ class PartitionLog:
 
     def write_last(self) -> None:
         """Write all that a clean shutdown leaves (`LocalLog.write_last`). Raise OSError if a disk operation fails."""
-        self.local.write_last(self.log_end_offset, self.producers.entries.values())
+        self.local.write_last(self.log_end_offset, self.producers.entries)
 
     def close(self, *, clean: bool) -> None:
         """Close all files. With `clean`, first flush everything and write a producer snapshot; wait for the disk.

@@ -98,6 +98,8 @@ class SnapshotFiles:
         parsed = [names.parse_offset_file(name) for name in present if name.endswith(names.SNAPSHOT_SUFFIX)]
         self.offsets = sorted(entry[0] for entry in parsed if entry is not None and entry[1] == names.SNAPSHOT_SUFFIX)
         self._unsynced: list[int] = []
+        self._distrusted: list[int] = []
+        """Offsets of files that may have wrong content (`distrust_above`)."""
 
     def path(self, offset: int) -> str:
         """Return the path of the snapshot at `offset`."""
@@ -107,12 +109,16 @@ class SnapshotFiles:
         """Write the snapshot at `offset` unless it exists. `sync` or `sync_now` makes it durable."""
         if offset in self.offsets:
             return
-        file = self._disk.open(self.path(offset), create=True)
-        try:
-            file.truncate(0)
-            file.write(0, encode_snapshot(entries))
-        finally:
-            file.close()
+        content = encode_snapshot(entries)
+        if offset not in self._distrusted or self._disk.read_file(self.path(offset)) != content:
+            file = self._disk.open(self.path(offset), create=True)
+            try:
+                file.truncate(0)
+                file.write(0, content)
+            finally:
+                file.close()
+        if offset in self._distrusted:
+            self._distrusted.remove(offset)
         insort(self.offsets, offset)
         self._unsynced.append(offset)
 
@@ -147,6 +153,20 @@ class SnapshotFiles:
         if offset in self._unsynced:
             self._unsynced.remove(offset)
         return [path + names.DELETED_SUFFIX]
+
+    def distrust_above(self, offset: int) -> None:
+        """Use no snapshot above `offset` before recovery has derived its content.
+
+        Recovery mostly derives the same content. `take` then keeps the file, because to remove and to create a file is
+        expensive. `remove_distrusted` removes the other files.
+        """
+        self._distrusted = [each for each in self.offsets if each > offset]
+        self.offsets = [each for each in self.offsets if each <= offset]
+
+    def remove_distrusted(self) -> None:
+        """Remove the snapshots that recovery did not derive. Raise OSError if a disk operation fails."""
+        while self._distrusted:
+            self._disk.remove(self.path(self._distrusted.pop()))
 
     def remove_outside(self, above: int, through: int) -> None:
         """Remove all snapshots except those with above < offset <= through."""

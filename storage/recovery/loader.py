@@ -122,10 +122,12 @@ class _Loader:
         if recovered_from is None:
             self._replay(loaded.log_end_offset, at_clean_start=options.clean)
         else:
+            loaded.snapshots.distrust_above(recovered_from)
             self._replay(recovered_from, at_clean_start=False)
             self._recovery.recover_from(recovered_from)
+            loaded.snapshots.remove_distrusted()
         self._recovery.refuse_loss("the log ends there")
-        self._recovery.note_loss_below_high_watermark()
+        self._recovery.note_loss_below_checkpoints()
         if loaded.log_end_offset < loaded.log_start_offset:
             self._reset_to_log_start()
         loaded.log_start_offset = max(loaded.log_start_offset, loaded.segments.first.base_offset)

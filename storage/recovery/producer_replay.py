@@ -69,7 +69,8 @@ def replay_producers(state: ProducerState, snapshots: SnapshotFiles, segments: S
         # A clean shutdown writes a snapshot whenever the log is not empty. Without one, the log is empty, or a broker
         # without producer state wrote its batches: they have no producer ids.
         for offset in due:
-            snapshots.take((), offset)
+            if offset != end or not segments.active.needs_no_index_files:
+                snapshots.take((), offset)
         state.end_offset = end
         return
     applier = BatchApplier(state, replay.now_ms)
@@ -100,7 +101,7 @@ def replay_producers(state: ProducerState, snapshots: SnapshotFiles, segments: S
                     _logger.warning("damaged control batch skipped", offset=header.base_offset, reason=refusal.message)
     applier.commit()
     state.end_offset = end
-    if end in due:
+    if end in due and (state.entries or not segments.active.needs_no_index_files):
         snapshots.take(state.entries.values(), end)
 
 

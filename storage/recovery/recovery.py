@@ -63,7 +63,8 @@ class Recovery:
                 break
         progress.remaining_segments = 0
         loaded.producers.end_offset = loaded.log_end_offset
-        self._take_snapshot()
+        if loaded.producers.entries or not loaded.segments.active.needs_no_index_files:
+            self._take_snapshot()
 
     def refuse_loss(self, reason: str) -> None:
         """Raise OSError if the log ends below `durable_end`. The caller calls this before it truncates anything."""
@@ -74,10 +75,14 @@ class Recovery:
             )
             raise OSError(errno.EIO, message, self._directory)
 
-    def note_loss_below_high_watermark(self) -> None:
-        """Report the loss of committed records: the log ends below its checkpointed high watermark."""
+    def note_loss_below_checkpoints(self) -> None:
+        """Report the loss of records: the log ends below its checkpointed high watermark or recovery point."""
         log_end, high_watermark = self._loaded.log_end_offset, self._options.high_watermark
-        if log_end < high_watermark:
+        if log_end < self._options.recovery_point:
+            self._note_loss(
+                f"the log ends at offset {log_end}; records up to offset {self._options.recovery_point} were flushed"
+            )
+        elif log_end < high_watermark:
             self._note_loss(f"the log ends at offset {log_end}; records up to offset {high_watermark} were committed")
 
     def _note_loss(self, reason: str) -> None:
@@ -145,7 +150,10 @@ class Recovery:
             )
             loaded.truncation_mark.set()
             segment.truncate_file(scan.position)
-        segment.seal()
+        if segment is loaded.segments.active:
+            segment.write_last()
+        else:
+            segment.seal()
         return intact
 
     def _check(self, segment: Segment, header: BatchHeader, batch: memoryview) -> tuple[EndMarker | None, str]:

@@ -37,6 +37,8 @@ RECENT_BYTES_MAX = 4096
 """Maximum bytes per log in memory: the end of the active segment. In-sync followers read them without a file access."""
 SEGMENT_BYTES_MAX = 2**31 - 1
 """Maximum bytes of a log file that could not be rolled. Index entries have positions of four bytes, as in Kafka."""
+UNINDEXED_BYTES_MAX = 64 * 1024
+"""Maximum bytes of an active segment without index files after a clean shutdown. A start reads them in one step."""
 INDEX_ENTRIES_PENDING_MAX = 1024
 """Maximum entries per index that are not in the index file. It bounds the work of a roll."""
 
@@ -187,10 +189,15 @@ class Segment:
     def _write_index(self, suffix: str, index: OffsetIndex | TimeIndex, entry_bytes: int) -> None:
         file = self._disk.open(self.path(suffix), create=True)
         try:
-            end = index.persisted * entry_bytes
+            end, content = index.persisted * entry_bytes, index.encode(index.persisted)
             if file.size > end:
-                file.truncate(end)
-            file.write(end, index.encode(index.persisted))
+                # Recovery has rebuilt the index. The file mostly has the same content, and a truncation is expensive.
+                if bytes(file.read(end, file.size - end)) == content:
+                    content = b""
+                else:
+                    file.truncate(end)
+            if content:
+                file.write(end, content)
             index.persisted = len(index)
         finally:
             file.close()
@@ -204,6 +211,25 @@ class Segment:
         if self.time_index is not None:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
         self.write_indexes()
+        if self._txn_file_behind:
+            self.rewrite_txn_index()
+        self._close_txn_file()
+
+    @property
+    def needs_no_index_files(self) -> bool:
+        """True if a start reads the whole segment anyway: it has no index entry, and at most UNINDEXED_BYTES_MAX."""
+        no_entry = self.offset_index is not None and len(self.offset_index) == 0
+        return no_entry and self.size <= UNINDEXED_BYTES_MAX
+
+    def write_last(self) -> None:
+        """Write the pending index entries of the active segment at a clean shutdown.
+
+        A segment without index entries gets no index files, but existing ones are corrected. The time index gets no
+        entry for the largest timestamp, because a start reads the batches behind the last entries.
+        """
+        suffixes = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
+        if not self.needs_no_index_files or any(self._disk.exists(self.path(suffix)) for suffix in suffixes):
+            self.write_indexes()
         if self._txn_file_behind:
             self.rewrite_txn_index()
         self._close_txn_file()
@@ -271,8 +297,8 @@ class Segment:
     def open_active(self, present: Collection[str]) -> int:
         """Load the indexes of the active segment, and scan from the last index entry. Return the log end offset.
 
-        `present` has the names of all files in the directory. An empty log file needs no index files: a clean shutdown
-        writes none for a log without records.
+        `present` has the names of all files in the directory. A log file of up to UNINDEXED_BYTES_MAX needs no index
+        files (`write_last`).
 
         Raises:
             CorruptIndex: An index file is missing or cannot belong to the log file, or the scan finds a damaged batch.
@@ -287,6 +313,8 @@ class Segment:
                     f"the batch at byte {scan.position} has offset {header.base_offset}, which is below {end_offset}"
                 )
             end_offset = header.last_offset + 1
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.offset_of_max_timestamp = header.max_timestamp, header.last_offset
         if scan.position != self.size:
             raise CorruptIndex(f"no valid batch at byte {scan.position}: {scan.defect}")
         for index in (self.offset_index, self.time_index):
@@ -312,7 +340,7 @@ class Segment:
     def _read_index_file(self, suffix: str, entry_bytes: int, present: Collection[str], *, whole: bool) -> bytes:
         path = self.path(suffix)
         if names.offset_file(self.base_offset, suffix) not in present:
-            if whole and self.size == 0:
+            if whole and self.size <= UNINDEXED_BYTES_MAX:
                 return b""
             raise CorruptIndex(f"{path} is missing")
         if whole:

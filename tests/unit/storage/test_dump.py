@@ -11,7 +11,7 @@ import pytest
 
 from odradek.storage.dump import dump_file, main
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.logs import append, batch, open_log
+from tests.support.logs import NOW_MS, append, batch, open_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +42,7 @@ def test_command_prints_the_entries_of_each_file_as_json(tmp_path: Path) -> None
     disk = FaultyDisk()
     log = open_log(disk, str(tmp_path))
     append(log, batch(2))
+    log.roll(NOW_MS)  # an active segment of this size has no index files
     log.close(clean=True)
     disk.close()
     files = [log.segments.first.path(".log"), log.segments.first.path(".index")]

@@ -20,6 +20,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,10 @@ if TYPE_CHECKING:
 
 SIZES = (1_000, 5_000, 10_000)
 TOPIC_PARTITIONS = 1_000
-"""Partitions per topic that one CreateTopics request creates."""
+"""Maximum partitions per topic."""
+REQUEST_TOPICS = 5
+"""Maximum topics per CreateTopics request. A topic and each of its partitions are one record of the metadata log, and
+Kafka and Odradek refuse a request that needs more than 10,000 records (POLICY_VIOLATION)."""
 PULSE_TOPIC = "pulse"
 BASELINE_S = 5.0
 AFTER_S = 3.0
@@ -90,12 +94,9 @@ class Run:
 
     def _create(self) -> None:
         admin = AdminClient({"bootstrap.servers": self._system.bootstrap, "log_level": 0})
-        topics = [
-            NewTopic(f"growth-{first}", min(TOPIC_PARTITIONS, self._partitions - first), BROKERS)
-            for first in range(0, self._partitions, TOPIC_PARTITIONS)
-        ]
-        for future in admin.create_topics(topics, request_timeout=CLIENT_TIMEOUT_S).values():
-            future.result(CLIENT_TIMEOUT_S)
+        for topics in creation_requests(self._partitions):
+            for future in admin.create_topics(topics, request_timeout=CLIENT_TIMEOUT_S).values():
+                future.result(CLIENT_TIMEOUT_S)
 
     def _fill(self) -> None:
         """Send one record to each partition."""
@@ -144,6 +145,16 @@ class Run:
         topics = admin.list_topics(timeout=METADATA_SECONDS).topics.values()
         leaders = Counter(partition.leader for topic in topics for partition in topic.partitions.values())
         self.figures[f"{name}: most leaders / equal share"] = max(leaders.values()) * BROKERS / leaders.total()
+
+
+def creation_requests(partitions: int) -> Iterator[list[NewTopic]]:
+    """Yield the topics of each CreateTopics request. Together they have `partitions` partitions."""
+    topics = (
+        NewTopic(f"growth-{first}", min(TOPIC_PARTITIONS, partitions - first), BROKERS)
+        for first in range(0, partitions, TOPIC_PARTITIONS)
+    )
+    while request := list(islice(topics, REQUEST_TOPICS)):
+        yield request
 
 
 def run(system: type[ClusterSystem], partitions: int) -> Run:

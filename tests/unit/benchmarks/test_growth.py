@@ -7,13 +7,14 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks.growth import table
+import pytest
+
+from benchmarks.growth import SIZES, TOPIC_PARTITIONS, creation_requests, table
 from benchmarks.measured_broker import RECORD_NS, VARIABLE, MeasuredLoop, read_callbacks
+from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def work() -> None:
@@ -56,3 +57,13 @@ def test_the_table_has_a_column_per_run_and_a_row_per_figure() -> None:
     rows = table({"Odradek 1,000": {"gap s": 1.0}, "Odradek 5,000": {"gap s": 2.0, "stop s": 3.0}}).splitlines()
     assert rows[0] == "| figure | Odradek 1,000 | Odradek 5,000 |"
     assert rows[2:] == ["| gap s | 1.00 | 2.00 |", "| stop s |  | 3.00 |"]
+
+
+@pytest.mark.parametrize("partitions", [1, TOPIC_PARTITIONS + 1, *SIZES])
+def test_partitions_are_created_in_requests_that_the_controller_permits(partitions: int) -> None:
+    requests = list(creation_requests(partitions))
+    assert sum(topic.num_partitions for topics in requests for topic in topics) == partitions
+    assert all(
+        len(topics) + sum(topic.num_partitions for topic in topics) <= RECORDS_PER_REQUEST_MAX for topics in requests
+    )
+    assert all(topic.num_partitions <= TOPIC_PARTITIONS for topics in requests for topic in topics)

@@ -10,7 +10,7 @@ class Clock(Protocol):
     """Source of wall-clock time, for persisted deadlines, and of monotonic time, for everything else."""
 
     def wall_ms(self) -> int:
-        """Return wall-clock time in ms since 1970. It can jump. Persisted deadlines use it."""
+        """Return wall-clock time in ms since 1970. It can jump. Timestamps and persisted deadlines use it."""
 
     def expiry_ms(self) -> int:
         """Return the time in ms since 1970 by which age is measured before something is deleted.

@@ -84,7 +84,7 @@ class CompactionJob:
 
     async def _clean(self, partition: Partition) -> bool:
         """Compact one log. Return True if the compaction completed."""
-        log, now_ms = partition.log, self._clock.expiry_ms()
+        log, expiry_ms = partition.log, self._clock.expiry_ms()
         limits = CleanerLimits(
             self._current("log.cleaner.dedupe.buffer.size"),
             self._current("log.cleaner.io.buffer.load.factor"),
@@ -92,8 +92,8 @@ class CompactionJob:
         )
         pace = pacing(self._current("log.cleaner.io.max.bytes.per.second"))
         # Plan before the flush: a truncation during the flush must interrupt this cleaning.
-        plan = cleanable(log, now_ms)
-        cleaning = Cleaning(log, plan, limits, pace, now_ms=now_ms)
+        plan = cleanable(log, expiry_ms)
+        cleaning = Cleaning(log, plan, limits, pace, expiry_ms=expiry_ms, wall_ms=self._clock.wall_ms())
         try:
             self._logs.disk.check_resources()
             # 1. Compaction can remove records at the end of a segment: the next segment then starts after a gap.

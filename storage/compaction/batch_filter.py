@@ -91,14 +91,16 @@ class BatchFilter:
     """Filter for the batches of one compaction.
 
     `bound` is the end offset of the compaction. The batch before it stays, so that no log ends in an offset gap.
+    `expiry_ms` is the expiry time, which delete horizons are compared with. `new_horizon_ms` is the delete horizon of
+    batches that do not have one yet.
     """
 
     offsets: OffsetMap
     transactions: CleanedTransactions
     last_of_producers: Mapping[int, LastRecord]
     bound: int
-    now_ms: int
-    delete_retention_ms: int
+    expiry_ms: int
+    new_horizon_ms: int
     slice: CleaningSlice
 
     def clean(self, header: BatchHeader, batch: memoryview) -> Steps[Buffer | None]:
@@ -112,7 +114,7 @@ class BatchFilter:
         if header.is_control:
             kind = marker_kind(header, batch)
             discardable = self.transactions.on_control_batch(header, kind)
-            discard_all = kind is None or (discardable and horizon is not None and horizon <= self.now_ms)
+            discard_all = kind is None or (discardable and horizon is not None and horizon <= self.expiry_ms)
         else:
             discardable = discard_all = self.transactions.on_data_batch(header)
         if discard_all or header.record_count == 0:
@@ -142,7 +144,7 @@ class BatchFilter:
         if count == header.record_count and not set_horizon:
             return batch
         if set_horizon:
-            horizon = self.now_ms + self.delete_retention_ms
+            horizon = self.new_horizon_ms
         return (yield from self._rebuild(header, body, kept, horizon))
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
@@ -162,7 +164,7 @@ class BatchFilter:
         """Return True if a checked record is the newest of its key, and not a tombstone to remove."""
         if header.base_offset + record.offset_delta < self.offsets.get(digest):
             return False
-        return record.has_value or horizon is None or self.now_ms < horizon
+        return record.has_value or horizon is None or self.expiry_ms < horizon
 
     def _rebuild(self, header: BatchHeader, body: Buffer, kept: bytearray, horizon: int | None) -> Steps[Buffer | None]:
         """Return a batch with the records whose byte in `kept` is 1.

@@ -88,10 +88,10 @@ class CleaningResult:
     bytes_after: int
 
 
-def cleanable(log: PartitionLog, now_ms: int) -> Cleanable:
+def cleanable(log: PartitionLog, expiry_ms: int) -> Cleanable:
     """Return the part of the log that may be compacted."""
     offsets = selection.Offsets(log.log_start_offset, log.last_stable_offset, log.log_end_offset, log.cleaned_to)
-    return selection.cleanable_part(log.segments.facts(), log.config, offsets, now_ms=now_ms)
+    return selection.cleanable_part(log.segments.facts(), log.config, offsets, now_ms=expiry_ms)
 
 
 async def read_first_timestamps(log: PartitionLog) -> None:
@@ -117,6 +117,12 @@ class Cleaning:
 
     `pace` is awaited between two slices of work. Its argument is the number of bytes read and written since the last
     call.
+
+    A delete horizon passes by the expiry time, but a new one is a timestamp of the wall clock, as those of the records:
+
+    1. The expiry time is behind the wall clock by a day, because the broker was stopped for a day.
+    2. Compaction sets a delete horizon of the expiry time plus delete.retention.ms, for example 12 hours.
+    3. Another replica copies the batch. There the delete horizon has passed, and the tombstone is removed immediately.
     """
 
     def __init__(
@@ -126,13 +132,15 @@ class Cleaning:
         limits: CleanerLimits,
         pace: Callable[[int], Awaitable[None]],
         *,
-        now_ms: int,
+        expiry_ms: int,
+        wall_ms: int,
     ) -> None:
         self._log = log
         self._plan = plan
         self._limits = limits
         self._pace = pace
-        self._now_ms = now_ms
+        self._expiry_ms = expiry_ms
+        self._wall_ms = wall_ms
         self._initial_state = log.local.truncation.count, log.cleaned_to
         self._slice = CleaningSlice()
         self._offsets = OffsetMap(limits.dedupe_buffer_size, limits.load_factor)
@@ -293,8 +301,8 @@ class Cleaning:
             transactions,
             last_of_producers,
             self._plan.bound,
-            self._now_ms,
-            log.config.delete_retention_ms,
+            self._expiry_ms,
+            self._wall_ms + log.config.delete_retention_ms,
             self._slice,
         )
         writer = _SegmentWriter(cleaned, log.config.index_interval_bytes, self._limits.chunk_bytes)

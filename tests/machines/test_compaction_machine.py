@@ -178,7 +178,7 @@ class Compacted(RuleBasedStateMachine):
         await self.logs.checkpoint_recovery_points()
         limits = CleanerLimits(entries * ENTRY_BYTES, 1.0, 400)
         self.disk.latency.cold_probability = 0.2
-        await Cleaning(log, plan, limits, no_pause, now_ms=self.now_ms).run()
+        await Cleaning(log, plan, limits, no_pause, expiry_ms=self.now_ms, wall_ms=self.now_ms).run()
         self.disk.latency.cold_probability = 0
         await self.logs.checkpoint_cleaned()
         self.cleanings += 1

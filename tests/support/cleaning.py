@@ -30,7 +30,7 @@ async def clean(
 ) -> CleaningResult:
     """Clean what can be cleaned, however little it is."""
     await log.flush()
-    return await Cleaning(log, cleanable(log, now_ms), limits, pace, now_ms=now_ms).run()
+    return await Cleaning(log, cleanable(log, now_ms), limits, pace, expiry_ms=now_ms, wall_ms=now_ms).run()
 
 
 def fetched(log: PartitionLog, offset: int | None = None, *, committed: bool, max_bytes: int = 1 << 20) -> list[Record]:

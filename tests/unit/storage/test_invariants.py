@@ -162,7 +162,7 @@ async def test_compaction_that_reaches_into_the_active_segment_is_a_violation(di
     append(log, batch(5))
     log.update_high_watermark(5)
     plan = replace(cleanable(log, NOW_MS), bound=5)
-    await Cleaning(log, plan, LIMITS, no_pause, now_ms=NOW_MS).run()
+    await Cleaning(log, plan, LIMITS, no_pause, expiry_ms=NOW_MS, wall_ms=NOW_MS).run()
 
 
 # ---- producers ------------------------------------------------------------------------------------------------------

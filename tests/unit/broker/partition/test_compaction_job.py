@@ -19,7 +19,7 @@ from odradek.storage.log.log import PartitionLog
 from odradek.storage.producers.entry import Origin
 from tests.support.cleaning import fetched, latest
 from tests.support.compaction_bench import COMPACTED, Bench
-from tests.support.logs import load_all
+from tests.support.logs import headers, load_all
 
 
 async def test_dirty_logs_are_cleaned_and_their_cleaner_offsets_are_written(tmp_path: Path) -> None:
@@ -75,6 +75,35 @@ async def test_compact_and_delete_policies_together(tmp_path: Path) -> None:
     assert bench.log().log_start_offset > 0
     await bench.compaction.clean_due()
     assert bench.log().log_start_offset == bench.log().segments.first.base_offset
+
+
+async def test_delete_horizon_begins_at_the_wall_clock_and_passes_by_the_expiry_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The expiry time is late after a restart.
+
+    A delete horizon from it has already passed for a replica that copies the batch.
+    """
+    config = LogConfig(segment_bytes=400, cleanup_policy=("compact",), delete_retention_ms=1_000)
+    bench = Bench(tmp_path, config)
+    log, clock = bench.log(), bench.rig.clock
+    late_ms = 5_000
+    monkeypatch.setattr(clock, "expiry_ms", lambda: clock.now_ms - late_ms)
+
+    async def compact() -> list[int]:
+        """Return the delete horizon of each batch that has one."""
+        bench.put(count=20)
+        await bench.compaction.clean_due()
+        return [header.base_timestamp for header in headers(log) if header.has_delete_horizon]
+
+    tombstone = build_batch([(b"deleted", None, clock.now_ms, ())])
+    bench.rig.partition().append(tombstone, origin=Origin.CLIENT, now_ms=clock.now_ms)
+    horizon_ms = clock.now_ms + 1_000
+    assert await compact() == [horizon_ms]
+    clock.now_ms = horizon_ms + late_ms - 1
+    assert await compact() == [horizon_ms]
+    clock.now_ms += 1
+    assert await compact() == []
 
 
 async def test_corrupt_log_is_skipped_and_other_logs_are_cleaned(tmp_path: Path) -> None:

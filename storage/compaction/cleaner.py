@@ -302,7 +302,7 @@ class Cleaning:
             last_of_producers,
             self._plan.bound,
             self._expiry_ms,
-            self._wall_ms + log.config.delete_retention_ms,
+            min(self._wall_ms + log.config.delete_retention_ms, INT64_MAX),
             self._slice,
         )
         writer = _SegmentWriter(cleaned, log.config.index_interval_bytes, self._limits.chunk_bytes)

@@ -13,6 +13,7 @@ import odradek.storage.compaction.batch_filter
 import odradek.storage.compaction.cleaner
 from odradek.protocol.batch import BatchHeader, Compression, build_batch, iter_batches
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.primitives import INT64_MAX
 from odradek.protocol.record import RawRecord, read_raw_records
 from odradek.storage.batches.work import PAUSE_UNITS
 from odradek.storage.compaction.batch_filter import SLICE_BYTES
@@ -291,6 +292,18 @@ async def test_epoch_of_an_emptied_marker_fences_after_a_crash(disk: OsDisk, tmp
     assert headers(reopened)[0].producer_id == 7
     for replica in (reopened, follower):
         replica.close(clean=True)
+
+
+async def test_tombstones_stay_with_the_maximum_delete_retention(disk: OsDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path), replace(CONFIG, delete_retention_ms=INT64_MAX))
+    append(log, put(a=None))
+    log.roll(NOW_MS)
+    for _ in range(2):
+        append(log, put(b="v"))
+        log.roll(NOW_MS)
+        await clean(log)
+        assert (headers(log)[0].record_count, headers(log)[0].base_timestamp) == (1, INT64_MAX)
+    log.close(clean=True)
 
 
 async def test_compaction_ends_at_the_first_unstable_offset(disk: OsDisk, tmp_path: Path) -> None:

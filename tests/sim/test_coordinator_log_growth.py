@@ -15,6 +15,8 @@ import pytest
 
 import odradek.broker.coordinators.groups
 import odradek.broker.coordinators.transactions
+import odradek.broker.process.expiry_clock
+import odradek.broker.server.disk_space
 from odradek.broker.config.sources import load
 from odradek.protocol.messages.end_txn import EndTxnRequest
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -176,6 +178,8 @@ def test_coordinator_logs_after_a_month_are_not_larger_than_after_a_week(
         odradek.broker.coordinators.transactions,
     ):  # one broker has no standby cache
         monkeypatch.setattr(module, "STANDBY_INTERVAL_MS", STEP_MS)
+    monkeypatch.setattr(odradek.broker.server.disk_space, "CHECK_INTERVAL_MS", STEP_MS)
+    monkeypatch.setattr(odradek.broker.process.expiry_clock, "CHECKPOINT_INTERVAL_MS", STEP_MS)
     options = replace(
         generate_options(1, brokers=1, groups=False), durability=KILL, faults=[], overflow=False, limits={}
     )

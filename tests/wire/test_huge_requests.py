@@ -128,18 +128,34 @@ async def test_metadata_of_all_topics_in_slices_equals_the_metadata_of_each_topi
     client.close()
 
 
-async def test_produce_in_parts_appends_each_batch_once_and_in_order(broker: Broker) -> None:
-    """A refused part does not change the results of the others."""
+async def test_produce_in_parts_appends_the_last_batch_of_each_partition(broker: Broker) -> None:
+    """A refused part does not change the results of the others. Both batches of a partition are in different parts."""
     client = await broker.connect("producer")
-    await client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 30_000), 7)
-    records = build_batch([(None, b"v", 0, ())])
+    count = PARTITIONS // 4
+    await client.call(CreateTopicsRequest([CreatableTopic("t", count, 1)], 30_000), 7)
+    one, two = build_batch([(None, b"v", 0, ())]), build_batch([(None, b"v", 0, ())] * 2)
     data = [
-        TopicProduceData("t" if number % 2 else f"missing-{number}", partition_data=[PartitionProduceData(0, records)])
-        for number in range(PARTITIONS)
+        entry
+        for records in (one, two)
+        for index in range(count)
+        for entry in (
+            TopicProduceData(f"missing-{index}", partition_data=[PartitionProduceData(0, records)]),
+            TopicProduceData("t", partition_data=[PartitionProduceData(index, records)]),
+        )
     ]
     response = await client.call(ProduceRequest(None, -1, 30_000, data), 9)
-    results = [(topic.name, topic.partition_responses[0]) for topic in response.responses]
-    assert [name for name, _ in results] == [topic.name for topic in data]
-    assert [result.base_offset for name, result in results if name == "t"] == list(range(PARTITIONS // 2))
-    assert {result.error_code for name, result in results if name != "t"} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    results = {topic.name: topic.partition_responses for topic in response.responses}
+    assert len(response.responses) == len(results) == count + 1
+    written = results.pop("t")
+    assert [(each.index, each.error_code, each.base_offset) for each in written] == [
+        (index, ErrorCode.NONE, 0) for index in range(count)
+    ]
+    assert {each.error_code for [each] in results.values()} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    ends = await client.call(
+        ListOffsetsRequest(
+            -1, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(index, -1, timestamp=-1) for index in range(count)])]
+        ),
+        7,
+    )
+    assert [each.offset for each in ends.topics[0].partitions] == [2] * count
     client.close()

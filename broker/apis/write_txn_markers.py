@@ -34,7 +34,9 @@ from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api, Ordered
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import when_done
+from odradek.broker.requests.joining import JoinedResponse
 from odradek.broker.requests.listener import BROKER, CLIENT
+from odradek.broker.requests.slices import large_work, turn
 from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation
 from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition
@@ -110,13 +112,15 @@ def _refused_parts(request: WriteTxnMarkersRequest, error: ErrorCode) -> Iterato
 
 
 async def _joined(context: BrokerRequestContext, parts: Iterable[_Written]) -> WriteTxnMarkersResponse | None:
-    whole = WriteTxnMarkersResponse()
-    for part, shared, results in parts:
-        PARTS.join(whole, _response(context, part, await results), shared)
-        await sleep(0)
-        if context.session.closed:
-            return None
-    return whole
+    joined = JoinedResponse(PARTS, WriteTxnMarkersResponse)
+    with large_work(context) as work:
+        for part, shared, results in parts:
+            await joined.add(_response(context, part, await results), shared, work)
+            await turn(work)
+            if context.session.closed:
+                return None
+    response: WriteTxnMarkersResponse = joined.response
+    return response
 
 
 async def _abort_hanging(

@@ -21,13 +21,14 @@ class JoinedResponse:
         self._splitting = splitting
         self._cls = cls
 
-    async def add(self, part: Any, shared: int, work: LargeWork) -> None:
-        """Append the results of `part`. `Splitting.parts` defines `shared`."""
+    async def add(self, part: Any, shared: int, work: LargeWork | None) -> None:
+        """Append the results of `part`. `Splitting.parts` defines `shared`. Without `work`, they remain objects."""
         if self.response is None:
             self.response = part
         else:
             self._splitting.join(self.response, part, shared)
-        await self._pack(work)
+        if work is not None:
+            await self._pack(work)
 
     async def _pack(self, work: LargeWork) -> None:
         struct = self.response

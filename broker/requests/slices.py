@@ -1,7 +1,8 @@
 """Build a large response between other work of the event loop."""
 
 from asyncio import sleep
-from collections.abc import Awaitable, Callable, Iterable, Sized
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sized
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from odradek.broker.requests.api import Ordered
@@ -32,16 +33,29 @@ def collect(
     return Ordered(_collect_in_slices(context, message, results, finish))
 
 
+@contextmanager
+def large_work(context: RequestContext) -> Iterator[LargeWork | None]:
+    """Begin work on the large request of `context`, or continue it; None if the request has no connection."""
+    begin = context.session.begin_large
+    if begin is None:
+        yield None
+        return
+    with begin(context) as work:
+        yield work
+
+
+async def turn(work: LargeWork | None) -> None:
+    """Let other work run, and wait until the request may go on. Raise RequestDropped if it may not."""
+    await (sleep(0) if work is None else work.turn())
+
+
 async def _collect_in_slices(
     context: RequestContext,
     message: type[R],
     results: Iterable[tuple[Any, Sized]],
     finish: Callable[[list[Any]], R],
 ) -> R:
-    begin = context.session.begin_large
-    if begin is None:
-        return finish(await _collected(message, results, None))
-    with begin(context) as work:
+    with large_work(context) as work:
         return finish(await _collected(message, results, work))
 
 
@@ -54,12 +68,10 @@ async def _collected(message: type[R], results: Iterable[tuple[Any, Sized]], wor
         count += 1 + len(nested)
         if count > ELEMENTS_PER_PART:
             count = 0
-            if work is None:
-                await sleep(0)
-                continue
-            collected.append(await work.pack(message, fresh))
-            fresh = []
-            await work.turn()
+            if work is not None:
+                collected.append(await work.pack(message, fresh))
+                fresh = []
+            await turn(work)
     return collected + fresh
 
 

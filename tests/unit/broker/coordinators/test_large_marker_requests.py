@@ -12,17 +12,27 @@ import pytest
 
 from odradek.broker.apis import write_txn_markers
 from odradek.broker.apis.write_txn_markers import MARKERS_PER_PART
+from odradek.broker.dispatch.large_requests import LargeRequests
+from odradek.broker.dispatch.request_metrics import ApiMetrics
+from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.requests.listener import BROKER, CLIENT
+from odradek.protocol.codec import SlicedEncoding, decode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
+from odradek.protocol.schema import Packed
 from tests.support.data_rig import Rig, outcome
 
 E = ErrorCode
 PARTITIONS = 3
+UNLIMITED = 1 << 40
+RESPONSE_HEADER_BYTES = 5
+OBJECTS_MAX = 2
+"""The last marker and its last topic, since the next part may continue them."""
 
 
 def request_of(shape: str) -> WriteTxnMarkersRequest:
@@ -90,6 +100,34 @@ async def test_large_request_is_appended_in_bounded_parts(
         await other
     assert list(rows(response)) == list(expected(request))
     assert 0 < largest <= MARKERS_PER_PART
+
+
+@pytest.mark.parametrize("shape", ["partitions", "topics", "empty topics", "markers"])
+async def test_results_of_a_part_are_encoded_and_counted_with_the_part(tmp_path: Path, shape: str) -> None:
+    """Otherwise the errors of the whole response are counted in one callback before it is sent."""
+    rig = Rig(tmp_path)
+    rig.topic("t", PARTITIONS)
+    metrics = ApiMetrics("WriteTxnMarkers")
+    rig.session.begin_large = LargeRequests(ByteBudget(UNLIMITED), {27: metrics}).begin
+    request = request_of(shape)
+    response = await outcome(write_txn_markers.handle(rig.context(27, 1), request))
+    assert objects(response) <= OBJECTS_MAX
+    encoding = SlicedEncoding(27, 1, 1, response)
+    while not encoding.run_slice():
+        pass
+    decoded = decode(WriteTxnMarkersResponse, 1, b"".join(encoding.chunks)[RESPONSE_HEADER_BYTES:])
+    assert list(rows(decoded)) == list(expected(request))
+    metrics.count_response(response, bytes_in=0, bytes_out=0, us=0)
+    unknown = sum(index >= PARTITIONS for m in request.markers for t in m.topics for index in t.partition_indexes)
+    assert metrics.errors == {E.UNKNOWN_TOPIC_OR_PARTITION: unknown}
+
+
+def objects(response: Any) -> int:
+    """Return the number of results that are not encoded."""
+    markers = [marker for marker in response.markers if not isinstance(marker, Packed)]
+    topics = [topic for marker in markers for topic in marker.topics if not isinstance(topic, Packed)]
+    partitions = [row for topic in topics for row in topic.partitions if not isinstance(row, Packed)]
+    return len(markers) + len(topics) + len(partitions)
 
 
 async def test_later_requests_of_the_connection_wait_for_the_appends_but_not_for_the_commits(tmp_path: Path) -> None:

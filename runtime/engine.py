@@ -272,8 +272,8 @@ class Engine(Generic[C, R]):
         # 3. The command is decided on a state without those records, although its own records follow them.
         if self._changing:
             raise ENGINE_NOT_REENTERED.violated(engine=self.name, command=call.command)
-        expires = isinstance(call.command, ExpiryCommand)
-        now_ms = self._clock.expiry_ms() if expires else self._clock.wall_ms()
+        wall_ms = self._clock.wall_ms()
+        now_ms = self._clock.expiry_ms() if isinstance(call.command, ExpiryCommand) else wall_ms
         try:
             decision = self.shard.decide(call.command, now_ms)
         except Refusal as refusal:
@@ -286,7 +286,7 @@ class Engine(Generic[C, R]):
         if isinstance(decision, RetryAfter):
             return decision
         if decision.records or decision.soft:
-            if not self._append_and_apply(call, decision, now_ms):
+            if not self._append_and_apply(call, decision, wall_ms):
                 return None
             if decision.records:
                 self._written.extend(decision.keys)
@@ -298,7 +298,7 @@ class Engine(Generic[C, R]):
         self._park(call, decision.reply, decision)
         return None
 
-    def _append_and_apply(self, call: Call, decision: "Decision[Any]", now_ms: int) -> bool:
+    def _append_and_apply(self, call: Call, decision: "Decision[Any]", wall_ms: int) -> bool:
         """Append the records, make the soft changes, apply the records.
 
         Return False if that fails. `call` has a reply or a parked refusal then.
@@ -307,7 +307,7 @@ class Engine(Generic[C, R]):
         self._changing = True
         try:
             if records:
-                end = self._log.append(records, now_ms, call.guard, deferred=decision.deferred)
+                end = self._log.append(records, wall_ms, call.guard, deferred=decision.deferred)
                 if end - len(records) < self._end:
                     raise ENGINE_APPEND_ORDER.violated(engine=self.name, end=end, previous_end=self._end)
             for change in decision.soft:

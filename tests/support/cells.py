@@ -37,7 +37,7 @@ class Add:
 
 @dataclass(frozen=True)
 class Age(ExpiryCommand):
-    """Returns the time of its decision."""
+    """Writes a cell, and returns the time of its decision."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Cells:
 
     def decide(self, command: Put | Get | Add | Age, now_ms: int) -> Decision[int] | RetryAfter:
         if isinstance(command, Age):
-            return Decision(now_ms)
+            return Decision(now_ms, records=(ShardRecord(b"aged", b"1"),))
         if isinstance(command, Get):
             return Decision(self.values.get(command.key, 0))
         if isinstance(command, Add):

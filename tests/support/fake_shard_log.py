@@ -36,6 +36,8 @@ class FakeShardLog:
         self.entries: list[tuple[int, ShardRecord | Marker, int]] = []
         self.batches: list[tuple[ShardRecord, ...]] = []
         self.guards: list[int] = []
+        self.times_ms: list[int] = []
+        """Time of each append, in ms."""
         self.high_watermark = 0
         self.lag = lag
         self.leader_epoch = leader_epoch
@@ -58,6 +60,7 @@ class FakeShardLog:
         for record in records:  # what is read back is what the bytes hold, and no memo
             self.entries.append((self.log_end_offset, replace(record, memo=None), self.leader_epoch))
         self.batches.append(tuple(records))
+        self.times_ms.append(now_ms)
         if not self.lag:
             self.commit()
         return self.log_end_offset

@@ -19,10 +19,11 @@ async def test_reply_is_given_on_return_if_nothing_is_uncommitted() -> None:
     assert rig.get("a").result() == 1
 
 
-async def test_command_that_deletes_by_age_is_decided_at_the_expiry_time() -> None:
+async def test_command_that_deletes_by_age_is_decided_at_the_expiry_time_and_appended_at_wall_time() -> None:
     rig = await Rig().loaded()
     rig.clock.expiry_offset_ms = -5_000
     assert rig.engine.submit(Age(), timeout_ms=TIMEOUT_MS).result() == rig.clock.wall_ms() - 5_000
+    assert rig.log.times_ms == [rig.clock.wall_ms()]
 
 
 async def test_replies_effects_refusals_and_reads_wait_for_the_high_watermark_in_order() -> None:

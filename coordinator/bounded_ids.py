@@ -46,6 +46,11 @@ class BoundedIdDict(dict[str, V]):
         super().__delitem__(key)
         self.bytes_left += text_bytes_max(key)
 
+    @property
+    def keys_bytes(self) -> int:
+        """Maximum bytes that the characters of all ids take in memory."""
+        return IDS_BYTES_MAX - self.bytes_left
+
     def has_capacity_for(self, key: str, count_max: int) -> bool:
         """Return True if the new id `key` fits: fewer than `count_max` entries, and enough bytes left."""
         return len(self) < count_max and text_bytes_max(key) <= self.bytes_left

@@ -149,15 +149,15 @@ class LedShards(Generic[S]):
             raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if assigned else ErrorCode.NOT_COORDINATOR)
         return led
 
-    async def submit_to_all(self, command: object, *, timeout_ms: int) -> list[tuple[LedShard[S], Any]]:
-        """Submit `command` to all shards, and return their replies. Shards that close during the call are left out.
+    async def submit_to_all(
+        self, command: object, shards: Sequence[LedShard[S]], *, timeout_ms: int
+    ) -> list[tuple[LedShard[S], Any]]:
+        """Submit `command` to `shards`, and return their replies. Shards that are closed are left out.
 
-        Raises:
-            Refusal: A shard has refused; COORDINATOR_LOAD_IN_PROGRESS if a shard is loading, since the result would be
-                incomplete; COORDINATOR_NOT_AVAILABLE after `stop`.
+        Raise Refusal if a shard has refused.
         """
         replies: list[tuple[LedShard[S], Any]] = []
-        for led, future in [(led, led.engine.submit(command, timeout_ms=timeout_ms)) for led in self._all_active()]:
+        for led, future in [(led, led.engine.submit(command, timeout_ms=timeout_ms)) for led in shards]:
             try:
                 replies.append((led, await future))
             except Refusal as refusal:
@@ -165,7 +165,12 @@ class LedShards(Generic[S]):
                     raise
         return replies
 
-    def _all_active(self) -> list[LedShard[S]]:
+    def all_active(self) -> list[LedShard[S]]:
+        """Return all shards.
+
+        Raise Refusal: COORDINATOR_LOAD_IN_PROGRESS if a shard is loading, since the list would be incomplete;
+        COORDINATOR_NOT_AVAILABLE after `stop`.
+        """
         if self._stopped:
             raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if any(led.engine.state.is_before_active for led in self._led.values()):

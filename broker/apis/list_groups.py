@@ -10,19 +10,36 @@ Version notes:
 * v3 is flexible. v4 has the filter by state (KIP-518). v5 has the filter by type (KIP-848).
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api
-from odradek.broker.requests.splitting import ELEMENTS_PER_PART
+from odradek.broker.requests.api import Api, Ordered
+from odradek.broker.requests.slices import collect_charged
 from odradek.cluster.authorizer import AclOperation, ResourceType
+from odradek.coordinator.group.core import GroupShard
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from odradek.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from odradek.runtime.shards import LedShard
 
 
-def handle(context: BrokerRequestContext, request: ListGroupsRequest) -> Awaitable[ListGroupsResponse]:
-    return _list(context, request)
+def handle(
+    context: BrokerRequestContext, request: ListGroupsRequest
+) -> Awaitable[ListGroupsResponse] | Ordered[ListGroupsResponse]:
+    groups = context.broker.groups
+
+    async def list_shards(shards: Sequence[LedShard[GroupShard]]) -> list[ListedGroup]:
+        states, types = tuple(request.states_filter), tuple(request.types_filter)
+        return _visible(context, await groups.list_groups(states, types, shards))
+
+    return collect_charged(
+        context,
+        ListGroupsResponse,
+        groups.all_shards(),
+        groups.listed_bytes_max,
+        list_shards,
+        lambda listed: ListGroupsResponse(groups=listed),
+    )
 
 
 def refuse(
@@ -31,14 +48,13 @@ def refuse(
     return ListGroupsResponse(error_code=error)
 
 
-async def _list(context: BrokerRequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    groups = await context.broker.groups.list_groups(tuple(request.states_filter), tuple(request.types_filter))
-    if not context.allowed_on_cluster(AclOperation.DESCRIBE):
-        names = [group.group_id for group in groups]
-        visible = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, names)[0])
-        groups = [group for group in groups if group.group_id in visible]
-    context.encode_in_slices = len(groups) > ELEMENTS_PER_PART
-    return ListGroupsResponse(groups=groups)
+def _visible(context: BrokerRequestContext, groups: list[ListedGroup]) -> list[ListedGroup]:
+    """Return the groups that the client may describe."""
+    if context.allowed_on_cluster(AclOperation.DESCRIBE):
+        return groups
+    names = [group.group_id for group in groups]
+    visible = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, names)[0])
+    return [group for group in groups if group.group_id in visible]
 
 
 API: Final = Api(

@@ -14,14 +14,14 @@ Version notes:
   pattern must match the whole id.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api
-from odradek.broker.requests.splitting import ELEMENTS_PER_PART
+from odradek.broker.requests.api import Api, Ordered
+from odradek.broker.requests.slices import collect_charged
 from odradek.cluster.authorizer import AclOperation, ResourceType
-from odradek.coordinator.txn.service import TransactionListing
+from odradek.coordinator.txn.core import TransactionShard
 from odradek.coordinator.txn.state import STATE_BY_NAME, Transaction
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.extensions import LISTED_PARTITIONS_TAG, PARTITION
@@ -31,14 +31,46 @@ from odradek.protocol.messages.list_transactions import (
     TransactionState,
 )
 from odradek.protocol.patterns import compiled
+from odradek.runtime.shards import LedShard
 
 Matches = Callable[[str], bool]
 
 
 def handle(
     context: BrokerRequestContext, request: ListTransactionsRequest
-) -> ListTransactionsResponse | Awaitable[ListTransactionsResponse]:
-    return _list(context, request, _matcher(request.transactional_id_pattern))
+) -> Awaitable[ListTransactionsResponse] | Ordered[ListTransactionsResponse]:
+    transactions, matches = context.broker.transactions, _matcher(request.transactional_id_pattern)
+    producer_ids, states = dict.fromkeys(request.producer_id_filters), dict.fromkeys(request.state_filters)
+    listed_partitions: list[int] = []
+
+    async def list_shards(shards: Sequence[LedShard[TransactionShard]]) -> list[TransactionState]:
+        listed = await transactions.list_transactions(shards)
+        listed_partitions.extend(led.shard for led, _ in listed)
+        matching = [
+            txn
+            for _, listed_transactions in listed
+            for txn in listed_transactions
+            if _matches_filters(txn, producer_ids, states)
+            and _exceeds_duration(txn, request.duration_filter, context.now_ms)
+            and matches(txn.transactional_id)
+        ]
+        return _visible(context, matching)
+
+    def response(states: list[TransactionState]) -> ListTransactionsResponse:
+        return ListTransactionsResponse(
+            unknown_state_filters=[name for name in request.state_filters if name not in STATE_BY_NAME],
+            transaction_states=states,
+            unknown_tagged_fields=_tagged(request, listed_partitions),
+        )
+
+    return collect_charged(
+        context,
+        ListTransactionsResponse,
+        transactions.all_shards(),
+        transactions.listed_bytes_max,
+        list_shards,
+        response,
+    )
 
 
 def refuse(
@@ -47,40 +79,25 @@ def refuse(
     return ListTransactionsResponse(error_code=error)
 
 
-async def _list(
-    context: BrokerRequestContext, request: ListTransactionsRequest, matches: Matches
-) -> ListTransactionsResponse:
-    producer_ids, states = dict.fromkeys(request.producer_id_filters), dict.fromkeys(request.state_filters)
-    listing = await context.broker.transactions.list_transactions()
-    matching = [
-        described.transaction
-        for described in listing.transactions
-        if _matches_filters(described.transaction, producer_ids, states)
-        and _exceeds_duration(described.transaction, request.duration_filter, context.now_ms)
-        and matches(described.transaction.transactional_id)
-    ]
-    names = [txn.transactional_id for txn in matching]
-    context.encode_in_slices = len(matching) > ELEMENTS_PER_PART
+def _visible(context: BrokerRequestContext, transactions: list[Transaction]) -> list[TransactionState]:
+    """Return the transactions whose ids the client may describe."""
+    names = [txn.transactional_id for txn in transactions]
     visible = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names)[0])
-    return ListTransactionsResponse(
-        unknown_state_filters=[name for name in request.state_filters if name not in STATE_BY_NAME],
-        transaction_states=[
-            TransactionState(
-                transactional_id=txn.transactional_id,
-                producer_id=txn.producer_id,
-                transaction_state=txn.state.kafka_name,
-            )
-            for txn in matching
-            if txn.transactional_id in visible
-        ],
-        unknown_tagged_fields=_listed_partitions(request, listing),
-    )
+    return [
+        TransactionState(
+            transactional_id=txn.transactional_id,
+            producer_id=txn.producer_id,
+            transaction_state=txn.state.kafka_name,
+        )
+        for txn in transactions
+        if txn.transactional_id in visible
+    ]
 
 
-def _listed_partitions(request: ListTransactionsRequest, listing: TransactionListing) -> tuple[tuple[int, bytes], ...]:
+def _tagged(request: ListTransactionsRequest, listed_partitions: list[int]) -> tuple[tuple[int, bytes], ...]:
     if LISTED_PARTITIONS_TAG not in dict(request.unknown_tagged_fields):
         return ()
-    return ((LISTED_PARTITIONS_TAG, b"".join(map(PARTITION.pack, listing.shards))),)
+    return ((LISTED_PARTITIONS_TAG, b"".join(map(PARTITION.pack, listed_partitions))),)
 
 
 def _matches_filters(txn: Transaction, producer_ids: Mapping[int, None], states: Mapping[str, None]) -> bool:

@@ -73,7 +73,7 @@ class TransactionSearch:
 
     async def _add_local(self, known: KnownPartitions) -> Sequence[int]:
         """Add the transactions of this broker. Return the partitions of `__transaction_state` that it lists."""
-        listing = await self._local.list_transactions()
+        listing = await self._local.describe_all()
         for described in listing.transactions:
             if described.transaction.producer_id in known:
                 known[described.transaction.producer_id].update(described.partitions)

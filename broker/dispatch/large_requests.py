@@ -65,10 +65,19 @@ class LargeRequest:
         return self._waits
 
     def charge(self, count: int) -> None:
-        """Reserve `count` bytes of the byte budget until the response is sent."""
+        """Reserve `count` bytes of the byte budget until the response is sent; release them if `count` is negative."""
         self.charged += count
         self._context.charge += count
         self._context.session.charge(count)
+
+    @contextmanager
+    def reserved(self, count: int) -> Iterator[None]:
+        """Reserve `count` bytes of the byte budget within the block, for objects that are dropped at its end."""
+        self.charge(count)
+        try:
+            yield
+        finally:
+            self.charge(-count)
 
     async def decode(self, decoding: SlicedDecoding[Any]) -> None:
         """Decode the request in slices. Raise ChargeExceeded, Malformed or RequestDropped."""

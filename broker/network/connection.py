@@ -282,8 +282,12 @@ class Connection(BufferedProtocol):
             server.waiting[self] = call
 
     def _charge(self, count: int) -> None:
-        if self._intake is not CLOSED:
-            self._request_bytes += count
+        if self._intake is CLOSED:
+            return  # connection_lost releases what the connection holds
+        self._request_bytes += count
+        if count < 0:
+            self._server.budget.release(-count)
+        else:
             self._server.budget.reserve(count)
 
     def _check_peer(self) -> None:

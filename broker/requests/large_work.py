@@ -1,6 +1,7 @@
 """Turns of the event loop, and charges for memory, that the handler of a large request needs."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from odradek.protocol.codec import SlicedDecoding
@@ -22,6 +23,9 @@ class LargeWork(Protocol):
 
     def charge(self, count: int) -> None:
         """Reserve `count` bytes of the byte budget until the response is sent."""
+
+    def reserved(self, count: int) -> AbstractContextManager[None]:
+        """Reserve `count` bytes of the byte budget within the block, for objects that are dropped at its end."""
 
     async def pack(self, message: type[Message], elements: Sequence[Struct]) -> Packed:
         """Encode elements of an array of the response `message` in slices, and charge for the result."""

@@ -38,7 +38,7 @@ class Session:
     on_close: Callable[[str], None] | None = None
     """Function that closes the connection, given the reason. The connection sets it."""
     on_charge: Callable[[int], None] | None = None
-    """Function that reserves bytes of decoded elements until the response is sent. The connection sets it."""
+    """Function that reserves bytes until the response is sent, or releases them. The connection sets it."""
     on_login_failed: Callable[[str], None] | None = None
     """Function that logs a failed authentication, given the reason. The connection sets it."""
     on_check: Callable[[], None] | None = None
@@ -101,7 +101,7 @@ class Session:
             self.on_login_failed(reason)
 
     def charge(self, count: int) -> None:
-        """Reserve `count` bytes of decoded elements in the byte budget until the response of their request."""
+        """Reserve `count` bytes of the byte budget until the response of their request; release them if negative."""
         if self.on_charge is not None:
             self.on_charge(count)
 

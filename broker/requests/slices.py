@@ -1,9 +1,9 @@
 """Build a large response between other work of the event loop."""
 
 from asyncio import sleep
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sized
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.context import RequestContext
@@ -11,6 +11,11 @@ from odradek.broker.requests.large_work import LargeWork
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART
 from odradek.protocol.schema import Message
 
+RUN_BYTES_MAX: Final = 128 * 1024
+"""Maximum bytes of results that are built together, unless one result is larger. A response of at most this size is
+built in one piece."""
+
+K = TypeVar("K")
 R = TypeVar("R", bound=Message)
 
 
@@ -81,3 +86,77 @@ async def completed(result: R | Ordered[R] | Awaitable[R]) -> R:
         complete: R = await result.awaitable  # type: ignore[assignment]  # `collect` yields the response itself
         return complete
     return await result if isinstance(result, Awaitable) else result
+
+
+def collect_charged(
+    context: RequestContext,
+    message: type[R],
+    items: Sequence[K],
+    bytes_max: Callable[[K], int],
+    results_of: Callable[[Sequence[K]], Awaitable[list[Any]]],
+    finish: Callable[[list[Any]], R],
+) -> Awaitable[R] | Ordered[R]:
+    """Return `finish` of the results of `items`, which are an array of the response `message`.
+
+    The size of the results does not follow from the request. `bytes_max` returns the maximum memory of the results of
+    an item, and of their encoded form. It is reserved in the byte budget before `results_of` builds the results of some
+    items. With more than RUN_BYTES_MAX bytes, stage one waits. It builds runs of items one after the other, and waits
+    before each run while the budget is exhausted. `finish` then receives the results in their encoded form, and the
+    response is encoded in slices.
+    """
+    total = 0
+    for item in items:
+        total += bytes_max(item)
+        if total > RUN_BYTES_MAX and context.session.begin_large is not None:
+            context.encode_in_slices = True
+            return Ordered(_collect_charged(context, message, items, bytes_max, results_of, finish))
+    context.charge += total
+    context.session.charge(total)
+    return _collect_in_one_piece(items, results_of, finish)
+
+
+async def _collect_in_one_piece(
+    items: Sequence[K], results_of: Callable[[Sequence[K]], Awaitable[list[Any]]], finish: Callable[[list[Any]], R]
+) -> R:
+    return finish(await results_of(items))
+
+
+async def _collect_charged(
+    context: RequestContext,
+    message: type[R],
+    items: Sequence[K],
+    bytes_max: Callable[[K], int],
+    results_of: Callable[[Sequence[K]], Awaitable[list[Any]]],
+    finish: Callable[[list[Any]], R],
+) -> R:
+    begin = context.session.begin_large
+    assert begin is not None
+    collected: list[Any] = []
+    with begin(context) as work:
+        runs = _runs(items, bytes_max)
+        while True:
+            await work.turn()
+            run, count = next(runs, ((), 0))  # a size is current only until the next turn
+            if not run:
+                return finish(collected)
+            with work.reserved(count):
+                results = await results_of(run)
+                if results:
+                    collected.append(await work.pack(message, results))
+                del results
+
+
+def _runs(items: Sequence[K], bytes_max: Callable[[K], int]) -> Iterator[tuple[Sequence[K], int]]:
+    """Yield runs of consecutive items, with the maximum bytes of their results: one item, or RUN_BYTES_MAX bytes."""
+    run: list[K] = []
+    total = 0
+    for item in items:
+        count = bytes_max(item)
+        if run and total + count > RUN_BYTES_MAX:
+            yield run, total
+            run, total = [], 0
+            count = bytes_max(item)
+        run.append(item)
+        total += count
+    if run:
+        yield run, total

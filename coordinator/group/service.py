@@ -5,12 +5,13 @@ groups and offsets are made in the core.
 """
 
 from asyncio import Future, get_running_loop
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.coordinator.group import commands as c
 from odradek.coordinator.group.core import GroupShard
+from odradek.coordinator.group.offsets.listing import listed_bytes_max
 from odradek.coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
 from odradek.coordinator.hashing import partition_for
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -203,12 +204,22 @@ class GroupCoordinator:
         """Delete a group without members, and its offsets."""
         return self._submit(group_id, c.DeleteGroup(group_id))
 
-    async def list_groups(self, states: tuple[str, ...], types: tuple[str, ...]) -> list[ListedGroup]:
-        """List all groups that this broker coordinates.
+    def all_shards(self) -> list[LedShard[GroupShard]]:
+        """Return the shards with all groups that this broker coordinates.
 
         Raise Refusal(COORDINATOR_LOAD_IN_PROGRESS) while a shard loads.
         """
-        listed = await self._shards.submit_to_all(c.ListGroups(states, types), timeout_ms=self._timeout_ms)
+        return self._shards.all_active()
+
+    def listed_bytes_max(self, shard: LedShard[GroupShard]) -> int:
+        """Return the maximum memory that `list_groups` takes for this shard, with the encoded groups, in bytes."""
+        return listed_bytes_max(shard.core.state)
+
+    async def list_groups(
+        self, states: tuple[str, ...], types: tuple[str, ...], shards: Sequence[LedShard[GroupShard]]
+    ) -> list[ListedGroup]:
+        """List the groups of `shards`, which `all_shards` has returned."""
+        listed = await self._shards.submit_to_all(c.ListGroups(states, types), shards, timeout_ms=self._timeout_ms)
         return [group for _, groups in listed for group in groups]
 
     # ---- transactions -----------------------------------------------------------------------------------------------

@@ -34,6 +34,13 @@ from odradek.runtime.tasks import Spawn
 
 COMPLETE_RETRY_BACKOFF_S: Final = 0.05
 """Delay in seconds before a Complete record is written again, if the log has refused it or not committed it in time."""
+LISTED_TRANSACTION_BYTES: Final = 600
+"""Maximum bytes of one transaction in a ListTransactions response, in addition to LISTED_COPIES of its id.
+
+They are the object, its places in lists, and the pieces of its encoded form.
+"""
+LISTED_COPIES: Final = 3
+"""Copies of a transactional id that exist while a ListTransactions response is encoded."""
 CLIENT_ID_LENGTH_MAX: Final = 255
 """Maximum characters of a client id that are kept with a transaction, for display. A client can send up to 32 KiB."""
 
@@ -236,12 +243,27 @@ class TransactionCoordinator:
         txn = await self._submit(_checked(transactional_id), c.Describe(transactional_id))
         return self._described(self._led_for(transactional_id), txn)
 
-    async def list_transactions(self) -> TransactionListing:
-        """Return all transactions of this coordinator.
+    def all_shards(self) -> list[LedShard[TransactionShard]]:
+        """Return the shards with all transactions of this coordinator.
 
         Raise Refusal(COORDINATOR_LOAD_IN_PROGRESS) if a shard is loading.
         """
-        listed = await self._shards.submit_to_all(c.ListAll(), timeout_ms=self._config.request_timeout_ms)
+        return self._shards.all_active()
+
+    def listed_bytes_max(self, shard: LedShard[TransactionShard]) -> int:
+        """Return the maximum memory of the transactions of this shard in a ListTransactions response, in bytes."""
+        transactions = shard.core.transactions
+        return LISTED_TRANSACTION_BYTES * len(transactions) + LISTED_COPIES * transactions.keys_bytes
+
+    async def list_transactions(
+        self, shards: Sequence[LedShard[TransactionShard]]
+    ) -> list[tuple[LedShard[TransactionShard], tuple[Transaction, ...]]]:
+        """Return the transactions of each of `shards`, which `all_shards` has returned. Closed shards are left out."""
+        return await self._shards.submit_to_all(c.ListAll(), shards, timeout_ms=self._config.request_timeout_ms)
+
+    async def describe_all(self) -> TransactionListing:
+        """Describe all transactions of this coordinator. Raise Refusal as `all_shards`."""
+        listed = await self.list_transactions(self.all_shards())
         return TransactionListing(
             tuple(led.shard for led, _ in listed),
             tuple(self._described(led, txn) for led, transactions in listed for txn in transactions),

@@ -168,8 +168,16 @@ async def test_consumer_group_with_a_denied_topic_is_not_described() -> None:
 
 async def test_list_groups_needs_describe_on_the_cluster_or_the_group() -> None:
     class Listing:
-        async def list_groups(self, states: tuple[str, ...], types: tuple[str, ...]) -> list[ListedGroup]:
-            assert (states, types) == (("Stable",), ("classic",))
+        def all_shards(self) -> list[int]:
+            return [0]
+
+        def listed_bytes_max(self, shard: int) -> int:
+            return 1_000
+
+        async def list_groups(
+            self, states: tuple[str, ...], types: tuple[str, ...], shards: list[int]
+        ) -> list[ListedGroup]:
+            assert (states, types, shards) == (("Stable",), ("classic",), [0])
             return [ListedGroup("g"), ListedGroup("no")]
 
     no_cluster = (A.DESCRIBE, CLUSTER_RESOURCE)

@@ -49,7 +49,7 @@ class LocalCoordinator:
         self.known: dict[int, tuple[TopicPartition, ...]] = {}
         self.shards: tuple[int, ...] = (0, 2)
 
-    async def list_transactions(self) -> TransactionListing:
+    async def describe_all(self) -> TransactionListing:
         transactions: list[Any] = [
             SimpleNamespace(transaction=SimpleNamespace(producer_id=producer_id), partitions=dict.fromkeys(partitions))
             for producer_id, partitions in self.known.items()

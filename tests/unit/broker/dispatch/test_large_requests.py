@@ -256,3 +256,14 @@ async def test_packed_elements_are_charged_counted_and_encoded_as_their_objects(
     while not encoding.run_slice():
         pass
     assert b"".join(encoding.chunks) == b"".join(whole)
+
+
+async def test_reserved_bytes_are_released_at_the_end_of_the_block() -> None:
+    rig = Rig()
+    client = rig.client()
+    with rig.large.begin(client.context) as work:
+        work.charge(10)
+        with pytest.raises(RequestDropped), work.reserved(100):
+            assert (rig.budget.used_bytes, client.context.charge) == (110, 110)
+            raise RequestDropped
+        assert (rig.budget.used_bytes, client.context.charge) == (10, 10)

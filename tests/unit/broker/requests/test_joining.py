@@ -21,6 +21,7 @@ from odradek.protocol.messages.offset_fetch import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from odradek.protocol.codec import SlicedDecoding
     from odradek.protocol.schema import Buffer, Message, Packed, Struct
@@ -47,6 +48,9 @@ class Work:
 
     def charge(self, count: int) -> None:
         self.charged += count
+
+    def reserved(self, count: int) -> AbstractContextManager[None]:
+        raise NotImplementedError
 
     async def pack(self, message: type[Message], elements: Sequence[Struct]) -> Packed:
         packing = SlicedPacking(message, self._version, elements)

@@ -95,12 +95,12 @@ async def test_ids_of_other_coordinators_and_loading_shards_are_refused() -> Non
         await rig.coordinator.init_producer_id("a", 1_000)
     assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     with pytest.raises(Refusal) as refusal:
-        await rig.coordinator.list_transactions()
+        await rig.coordinator.describe_all()
     assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     may_load.set()
     await loading
     assert rig.coordinator.init_producer_id("a", 1_000).result() == (0, 0)
-    assert len((await rig.coordinator.list_transactions()).transactions) == 1
+    assert len((await rig.coordinator.describe_all()).transactions) == 1
 
 
 async def test_shard_resigned_before_its_load_begins_is_not_loaded() -> None:
@@ -322,7 +322,7 @@ async def test_unreadable_record_blocks_its_id_alone_until_a_readable_record_rep
     assert [report.rpartition("; ")[2] for report in reports] == [f"id {ID} is blocked", "its key is unreadable"]
     assert refused(lambda: rig.coordinator.init_producer_id(ID, 1_000)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert rig.coordinator.init_producer_id(other, 1_000).result().producer_epoch == 1
-    listed = (await rig.coordinator.list_transactions()).transactions
+    listed = (await rig.coordinator.describe_all()).transactions
     assert [described.transaction.transactional_id for described in listed] == [other]
     log.append([to_record(transaction(S.EMPTY, epoch=8), 2)], NOW_MS)
     await rig.coordinator.on_leadership(SHARD, 2, log.successor())
@@ -357,7 +357,7 @@ async def test_describe_and_list_return_the_state_of_the_transaction() -> None:
         NOW_MS + 60_000,
     )
     assert (list(described.partitions), described.shard, described.coordinator_epoch) == ([T0, T1], SHARD, 0)
-    listing = await rig.coordinator.list_transactions()
+    listing = await rig.coordinator.describe_all()
     assert [entry.transaction.transactional_id for entry in listing.transactions] == [ID]
     with pytest.raises(Refusal) as refusal:
         await rig.coordinator.describe("transactional-id")
@@ -371,7 +371,7 @@ async def test_list_leaves_out_a_shard_that_resigns_meanwhile() -> None:
     rig.coordinator.init_producer_id("a", 1_000).result()
     rig.log.lag = True
     uncommitted = rig.coordinator.add_partitions(ID, pid, epoch, [T1], client_version=2)
-    listing = asyncio.ensure_future(rig.coordinator.list_transactions())
+    listing = asyncio.ensure_future(rig.coordinator.describe_all())
     await settle()
     assert not listing.done()
     rig.coordinator.on_resignation(SHARD, 1)
@@ -399,7 +399,7 @@ async def test_stopped_coordinator_refuses_requests_and_sends_no_markers() -> No
     assert rig.sender.sent == []
     assert refused(lambda: rig.coordinator.end_txn(ID, pid, epoch, commit=True)) is ErrorCode.NOT_COORDINATOR
     with pytest.raises(Refusal) as refusal:
-        await rig.coordinator.list_transactions()
+        await rig.coordinator.describe_all()
     assert refusal.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     await rig.coordinator.on_leadership(SHARD, 9, rig.log)
     assert rig.coordinator.shards == {}

@@ -1,0 +1,118 @@
+"""Responses whose size does not follow from the request take at most the memory that is charged for them."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from odradek.broker.apis import list_groups, list_transactions
+from odradek.broker.requests.slices import completed
+from odradek.coordinator.group.commands import ListGroups
+from odradek.coordinator.group.offsets.listing import decide_list, listed_bytes_max
+from odradek.coordinator.txn.service import TransactionCoordinator
+from odradek.protocol.codec import SlicedPacking
+from odradek.protocol.messages.list_groups import ListGroupsRequest
+from odradek.protocol.messages.list_transactions import ListTransactionsRequest
+from tests.support.fake_groups import FakeGroups, group_context
+from tests.support.offsets_rig import FakeGroup, OffsetsRig
+from tests.support.txn_rig import CoreRig, transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from odradek.broker.contexts import BrokerRequestContext
+    from odradek.broker.requests.api import AnyApi
+    from odradek.coordinator.group.state import State
+
+TEXTS: dict[str, tuple[int, Callable[[int], str]]] = {
+    "short": (3_000, str),
+    "long": (300, lambda number: f"{number}".ljust(30_000, "x")),
+    "long, and not ASCII": (300, lambda number: f"{number}".ljust(8_000, "\U0001f600")),
+}
+"""Shape -> (number of ids, function that returns the id with a number)."""
+
+
+async def peak_and_charge(
+    api: AnyApi, array: str, request_context: BrokerRequestContext, request: Any
+) -> tuple[int, int]:
+    """Return the maximum memory that the response takes with its encoded form, and the bytes that were charged."""
+    await completed(api.handle(request_context, request))  # codecs are compiled at the first use
+    request_context.charge = 0
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        response: Any = await completed(api.handle(request_context, request))
+        packing = SlicedPacking(api.response, request_context.api_version, getattr(response, array))
+        while not packing.run_slice():
+            pass
+        packing.packed()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return peak - before, request_context.charge
+
+
+class Groups(FakeGroups):
+    """Coordinator of the groups in `state`."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self.state = state
+
+    def all_shards(self) -> list[Any]:
+        return [SimpleNamespace(core=self)]
+
+    def listed_bytes_max(self, shard: Any) -> int:
+        return listed_bytes_max(shard.core.state)
+
+    async def list_groups(self, states: tuple[str, ...], types: tuple[str, ...], shards: list[Any]) -> Any:
+        [shard] = shards
+        return decide_list(shard.core.state, ListGroups(states, types), 0).reply
+
+
+class Transactions:
+    """Coordinator of the transactions in `core`."""
+
+    def __init__(self, rig: CoreRig) -> None:
+        self.core = rig.core
+
+    def all_shards(self) -> list[Any]:
+        return [SimpleNamespace(core=self.core, shard=0)]
+
+    def listed_bytes_max(self, shard: Any) -> int:
+        coordinator: Any = self
+        return TransactionCoordinator.listed_bytes_max(coordinator, shard)
+
+    async def list_transactions(self, shards: list[Any]) -> list[Any]:
+        return [(shard, tuple(shard.core.transactions.values())) for shard in shards]
+
+
+@pytest.mark.parametrize("shape", TEXTS)
+async def test_list_groups_takes_at_most_its_charge(shape: str) -> None:
+    rig = OffsetsRig()
+    count, text = TEXTS[shape]
+    for number in range(count):
+        rig.state.groups[text(number)] = FakeGroup(text(number), protocol_type=text(number))
+    request_context = group_context(list_groups.API, 5, Groups(rig.state))
+    peak, charge = await peak_and_charge(list_groups.API, "groups", request_context, ListGroupsRequest())
+    assert charge / 10 < peak <= charge
+
+
+@pytest.mark.parametrize("shape", TEXTS)
+async def test_list_transactions_takes_at_most_its_charge(shape: str) -> None:
+    rig = CoreRig()
+    count, text = TEXTS[shape]
+    for number in range(count):
+        rig.store(transaction(transactional_id=text(number)))
+    request_context = group_context(list_transactions.API, 2)
+    request_context.broker.transactions = Transactions(rig)  # type: ignore[misc, assignment]
+    peak, charge = await peak_and_charge(
+        list_transactions.API, "transaction_states", request_context, ListTransactionsRequest()
+    )
+    assert charge / 10 < peak <= charge

@@ -15,9 +15,10 @@ Version notes:
 from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
-from odradek.broker.requests.api import Api, Routing
+from odradek.broker.requests.api import Api, Routing, split_by
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.settings import QuotaChange
+from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -75,5 +76,7 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     routing=Routing.CONTROLLER,
+    splitting=split_by(("entries",), ("entries",)),
+    elements_max=RECORDS_PER_REQUEST_MAX,
     acl="ALTER_CONFIGS on the cluster",
 )

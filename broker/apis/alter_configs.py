@@ -13,8 +13,9 @@ from typing import Final
 
 from odradek.broker.config.requests import alter
 from odradek.broker.contexts import QuorumRequestContext
-from odradek.broker.requests.api import Api, Routing
+from odradek.broker.requests.api import Api, Routing, split_by
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation
+from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -60,6 +61,8 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     routing=Routing.CONTROLLER,
+    splitting=split_by(("resources",), ("responses",)),
+    elements_max=RECORDS_PER_REQUEST_MAX,
     acl="ALTER_CONFIGS on the topic or the group, or on the cluster for brokers",
     gaps=("client metrics and loggers of brokers have no configuration",),
 )

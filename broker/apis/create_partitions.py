@@ -19,9 +19,10 @@ Version notes:
 from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
-from odradek.broker.requests.api import Api, Routing
+from odradek.broker.requests.api import Api, Routing, split_by
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.messages.topics import NewPartitions
+from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -86,5 +87,7 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     routing=Routing.CONTROLLER,
+    splitting=split_by(("topics",), ("results",)),
+    elements_max=RECORDS_PER_REQUEST_MAX,
     acl="ALTER on the topic",
 )

@@ -21,8 +21,10 @@ from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
+from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.messages.topics import TopicName
+from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX
 from odradek.cluster.metadata.image import TopicImage
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
@@ -106,6 +108,10 @@ def refuse(
     return DeleteTopicsResponse(responses=[_result(item, error, message) for item in _items(context, request)])
 
 
+def _splitting(version: int) -> Splitting:
+    return Splitting(("topic_names" if version < TOPIC_IDS_MIN_VERSION else "topics",), ("responses",))
+
+
 API: Final = Api(
     key=20,
     min_version=1,
@@ -115,5 +121,7 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     routing=Routing.CONTROLLER,
+    splitting=_splitting,
+    elements_max=RECORDS_PER_REQUEST_MAX,
     acl="DELETE on the topic; also DESCRIBE if the request names it by id",
 )

@@ -18,6 +18,7 @@ from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
+from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.elect_leaders import (
@@ -75,6 +76,13 @@ def refuse(
     )
 
 
+def _splitting(version: int) -> Splitting | None:
+    """Split refusals up to v0, which have a result for each partition."""
+    if version >= TOP_LEVEL_ERROR_MIN_VERSION:
+        return None
+    return Splitting(("topic_partitions", "partitions"), ("replica_election_results", "partition_result"))
+
+
 API: Final = Api(
     key=43,
     min_version=0,
@@ -84,5 +92,6 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     routing=Routing.CONTROLLER,
+    splitting=_splitting,
     acl="ALTER on the cluster",
 )

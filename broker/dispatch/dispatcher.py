@@ -27,6 +27,7 @@ from odradek.broker.requests.large_work import LargeWork, RequestDropped
 from odradek.broker.requests.listener import UNAUTHENTICATED
 from odradek.broker.requests.session import Session
 from odradek.broker.requests.splitting import Splitting
+from odradek.cluster.controller.slices import too_large
 from odradek.protocol.codec import API_VERSIONS_KEY, SlicedDecoding, SlicedEncoding, decode_charged, encode_response
 from odradek.protocol.connection import RequestFrame
 from odradek.protocol.errors import ChargeExceeded, ErrorCode, Malformed, Refusal
@@ -180,6 +181,8 @@ class Dispatcher:
                 splitting = None if call.api.routing else _splitting(call)
                 if splitting is not None:
                     return await self._in_parts(call, splitting, work)
+            if call.api.routing is Routing.CONTROLLER:
+                return await self._handle_whole(call)
         except RequestDropped:
             return None
         except Malformed as error:
@@ -217,6 +220,40 @@ class Dispatcher:
                 result = self.refused(replace(call, request=part), exception)
             if result is not None:
                 await joined.add(result, shared, work)
+        return joined.response
+
+    async def _handle_whole(self, call: Call) -> Any:
+        """Handle a large request for the controller in one piece; if it is refused, make the response in parts.
+
+        The connection handles no later request before the response, so the controller keeps their order.
+        """
+        call.context.encode_in_slices = True
+        splitting = _splitting(call)
+        try:
+            maximum = call.api.elements_max
+            if splitting is not None and maximum is not None and splitting.outer_count(call.request) > maximum:
+                raise too_large()
+            result: Any = self._route(call)
+            while isinstance(result, Ordered):
+                result = await result.awaitable
+            return await result if isawaitable(result) else result
+        except RequestDropped:
+            raise
+        except Exception as exception:  # noqa: BLE001  as in `handle`
+            return await self._refused_in_parts(call, splitting, exception)
+
+    async def _refused_in_parts(self, call: Call, splitting: Splitting | None, exception: Exception) -> Any:
+        """Like `refused`, with turns of the event loop between parts of the response."""
+        if splitting is None:
+            return self.refused(call, exception)
+        if not isinstance(exception, Refusal):
+            self._on_unexpected(call.api.name, exception)
+            exception = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
+        joined = JoinedResponse(splitting, call.api.response)
+        with self._large_requests.begin(call.context) as work:
+            for part, shared in splitting.parts(call.request):
+                await work.turn()
+                await joined.add(self.refused(replace(call, request=part), exception), shared, work)
         return joined.response
 
     async def _decode_large(self, call: Call, decoding: SlicedDecoding[Any], work: LargeWork) -> None:
@@ -259,10 +296,8 @@ class Dispatcher:
                 await self._decode_large(call, decoding, work)
         except Malformed as error:
             raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from error
-        result = self.handle(call)
-        if isawaitable(result):
-            return await self._wrap_later(embedded, call, result)
-        return self._wrap(embedded, call, result)
+        result = await self._handle_whole(call)
+        return embedded.wrap(b"".join(await self.encode_in_slices(call, result)))
 
     async def _wrap_later(self, embedded: Embedded[Any], call: Call, response: Awaitable[Any]) -> Any:
         try:

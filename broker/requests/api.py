@@ -119,7 +119,14 @@ class Api(Generic[C, Q, R]):
     long_poll: bool = False
     """True if a long wait is intended: for records, or for other members. It is not logged then."""
     splitting: Callable[[int], Splitting | None] = unsplit
-    """Return how a large request of this version is split into parts, which are handled one after the other."""
+    """Return how a large request of this version is split into parts, which are handled one after the other.
+
+    The controller handles a request in one piece. Only the response that refuses it is made in parts.
+    """
+    elements_max: int | None = None
+    """Maximum elements in the outer array of `splitting`, for APIs of the controller. The broker that receives a larger
+    request refuses it with POLICY_VIOLATION.
+    """
     parts_charge_bytes_min: int = ELEMENT_CHARGE_BYTES_MIN * ELEMENTS_PER_PART
     """Minimum charge of a request that can have more than one part. Smaller requests, such as nearly all Produce
     requests, are not examined.

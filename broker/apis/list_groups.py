@@ -10,7 +10,7 @@ Version notes:
 * v3 is flexible. v4 has the filter by state (KIP-518). v5 has the filter by type (KIP-848).
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
@@ -23,9 +23,7 @@ from odradek.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
 from odradek.runtime.shards import LedShard
 
 
-def handle(
-    context: BrokerRequestContext, request: ListGroupsRequest
-) -> Awaitable[ListGroupsResponse] | Ordered[ListGroupsResponse]:
+def handle(context: BrokerRequestContext, request: ListGroupsRequest) -> Ordered[ListGroupsResponse]:
     groups = context.broker.groups
 
     async def list_shards(shards: Sequence[LedShard[GroupShard]]) -> list[ListedGroup]:

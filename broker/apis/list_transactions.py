@@ -14,7 +14,7 @@ Version notes:
   pattern must match the whole id.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
@@ -36,9 +36,7 @@ from odradek.runtime.shards import LedShard
 Matches = Callable[[str], bool]
 
 
-def handle(
-    context: BrokerRequestContext, request: ListTransactionsRequest
-) -> Awaitable[ListTransactionsResponse] | Ordered[ListTransactionsResponse]:
+def handle(context: BrokerRequestContext, request: ListTransactionsRequest) -> Ordered[ListTransactionsResponse]:
     transactions, matches = context.broker.transactions, _matcher(request.transactional_id_pattern)
     producer_ids, states = dict.fromkeys(request.producer_id_filters), dict.fromkeys(request.state_filters)
     listed_partitions: list[int] = []

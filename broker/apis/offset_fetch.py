@@ -19,13 +19,14 @@ Version notes:
 """
 
 from asyncio import Future
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import allowed_topics, caller_of, request_each, responses_of
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, Ordered
+from odradek.broker.requests.slices import collect_charged
 from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -58,7 +59,12 @@ class _GroupRequest:
     refused: list[OffsetFetchResponseTopics] = field(default_factory=list)
 
 
-def handle(context: BrokerRequestContext, request: OffsetFetchRequest) -> Awaitable[OffsetFetchResponse]:
+_Pending = list[tuple[_GroupRequest, "Future[OffsetFetchResponseGroup] | Refusal"]]
+
+
+def handle(
+    context: BrokerRequestContext, request: OffsetFetchRequest
+) -> Awaitable[OffsetFetchResponse] | Ordered[OffsetFetchResponse]:
     group_requests = [_GroupRequest(group) for group in _groups(context, request)]
     names = [group_request.group.group_id for group_request in group_requests]
     allowed = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, names)[0])
@@ -70,7 +76,13 @@ def handle(context: BrokerRequestContext, request: OffsetFetchRequest) -> Awaita
         _prepare(context, group_request)
         return context.broker.groups.fetch_offsets(group_request.group, caller, require_stable=request.require_stable)
 
-    return _respond(context, request_each(group_requests, fetch))
+    if all(group_request.group.topics is not None for group_request in group_requests):
+        return _respond(context, request_each(group_requests, fetch))
+
+    async def fetch_each(some: Sequence[_GroupRequest]) -> list[OffsetFetchResponseGroup]:
+        return await _results(context, request_each(some, fetch))
+
+    return _collect_all(context, group_requests, fetch_each)
 
 
 def refuse(
@@ -120,9 +132,44 @@ def _prepare(context: BrokerRequestContext, group_request: _GroupRequest) -> Non
     group_request.group = replace(group_request.group, topics=kept)
 
 
-async def _respond(
-    context: BrokerRequestContext, pending: list[tuple[_GroupRequest, Future[OffsetFetchResponseGroup] | Refusal]]
-) -> OffsetFetchResponse:
+def _collect_all(
+    context: BrokerRequestContext,
+    group_requests: Sequence[_GroupRequest],
+    fetch_each: Callable[[Sequence[_GroupRequest]], Awaitable[list[OffsetFetchResponseGroup]]],
+) -> Ordered[OffsetFetchResponse]:
+    """Respond to a request for all offsets of at least one group."""
+    groups = context.broker.groups
+
+    def bytes_max(group_request: _GroupRequest) -> int:
+        group = group_request.group
+        return groups.fetched_bytes_max(group.group_id) if group.topics is None else 0
+
+    if context.api_version >= MANY_GROUPS_MIN_VERSION:
+
+        def many(results: list[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
+            return OffsetFetchResponse(groups=results)
+
+        return collect_charged(context, OffsetFetchResponse, group_requests, bytes_max, fetch_each, many)
+
+    error = 0
+
+    async def fetch_topics(some: Sequence[_GroupRequest]) -> list[OffsetFetchResponseTopic]:
+        nonlocal error
+        response = _response(context, await fetch_each(some))
+        error = response.error_code
+        return response.topics
+
+    def one(topics: list[OffsetFetchResponseTopic]) -> OffsetFetchResponse:
+        return OffsetFetchResponse(topics=topics, error_code=error)
+
+    return collect_charged(context, OffsetFetchResponse, group_requests, bytes_max, fetch_topics, one)
+
+
+async def _respond(context: BrokerRequestContext, pending: _Pending) -> OffsetFetchResponse:
+    return _response(context, await _results(context, pending))
+
+
+async def _results(context: BrokerRequestContext, pending: _Pending) -> list[OffsetFetchResponseGroup]:
     results = await responses_of(
         context, pending, lambda group_request, error, _message: _group_error(context, group_request.group, error)
     )
@@ -130,7 +177,7 @@ async def _respond(
         if result.error_code == ErrorCode.NONE:
             topics = _visible_topics(context, result.topics) if group_request.group.topics is None else result.topics
             result.topics = [*topics, *group_request.refused]
-    return _response(context, results)
+    return results
 
 
 def _visible_topics(

@@ -36,10 +36,15 @@ class JoinedResponse:
             results = getattr(struct, name)
             if not results:
                 return
-            end = len(results) - 1 if nested else len(results)
+            last = results[-1]
+            end = len(results) - 1 if nested and not isinstance(last, Packed) else len(results)
+            while end and isinstance(results[end - 1], Packed):
+                end -= 1
             begin = end
             while begin and not isinstance(results[begin - 1], Packed):
                 begin -= 1
             if begin < end:
                 results[begin:end] = [await work.pack(self._cls, results[begin:end])]
-            struct = results[-1]
+            if isinstance(last, Packed):
+                return
+            struct = last

@@ -95,12 +95,12 @@ def collect_charged(
     bytes_max: Callable[[K], int],
     results_of: Callable[[Sequence[K]], Awaitable[list[Any]]],
     finish: Callable[[list[Any]], R],
-) -> Awaitable[R] | Ordered[R]:
+) -> Ordered[R]:
     """Return `finish` of the results of `items`, which are an array of the response `message`.
 
     The size of the results does not follow from the request. `bytes_max` returns the maximum memory of the results of
     an item, and of their encoded form. It is reserved in the byte budget before `results_of` builds the results of some
-    items. With more than RUN_BYTES_MAX bytes, stage one waits. It builds runs of items one after the other, and waits
+    items. With more than RUN_BYTES_MAX bytes, stage one builds runs of items one after the other, and waits
     before each run while the budget is exhausted. `finish` then receives the results in their encoded form, and the
     response is encoded in slices.
     """
@@ -112,7 +112,7 @@ def collect_charged(
             return Ordered(_collect_charged(context, message, items, bytes_max, results_of, finish))
     context.charge += total
     context.session.charge(total)
-    return _collect_in_one_piece(items, results_of, finish)
+    return Ordered(_collect_in_one_piece(items, results_of, finish))
 
 
 async def _collect_in_one_piece(

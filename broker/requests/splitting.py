@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from odradek.protocol.schema import Struct, field_rows
+from odradek.protocol.schema import Packed, Struct, field_rows
 
 ELEMENTS_PER_PART: Final = 1_000
 """Maximum elements that a handler processes between two turns of the event loop. One element takes 2 to 10 µs."""
@@ -93,8 +93,13 @@ class Splitting:
             shared -= 1
 
 
-def _are_of_one_element(first: Struct, second: Struct, nested: str) -> bool:
-    """Return True if both results have equal fields, such as the name of the topic, except for the nested array."""
+def _are_of_one_element(first: Struct | Packed, second: Struct | Packed, nested: str) -> bool:
+    """Return True if both results have equal fields, such as the name of the topic, except for the nested array.
+
+    Results that are encoded already are not compared.
+    """
+    if isinstance(first, Packed) or isinstance(second, Packed):
+        return False
     names = [row.name for row in field_rows(type(first)) if row.name not in {nested, "error_code", "error_message"}]
     return all(getattr(first, name) == getattr(second, name) for name in names)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from odradek.coordinator.group import commands as c
 from odradek.coordinator.group.core import GroupShard
+from odradek.coordinator.group.offsets.fetch import fetched_bytes_max
 from odradek.coordinator.group.offsets.listing import listed_bytes_max
 from odradek.coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
 from odradek.coordinator.hashing import partition_for
@@ -174,6 +175,11 @@ class GroupCoordinator:
     ) -> "Future[OffsetFetchResponseGroup]":
         """Return offsets of one group."""
         return self._submit(request.group_id, c.FetchOffsets(request, require_stable, caller))
+
+    def fetched_bytes_max(self, group_id: str) -> int:
+        """Return the maximum memory that all offsets of a group take in an OffsetFetch response, in bytes."""
+        led = self._shards.get(self.partition_of(group_id))
+        return 0 if led is None else fetched_bytes_max(led.core.state, group_id)
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> "Future[OffsetDeleteResponse]":
         """Delete offsets of a group."""

@@ -10,6 +10,7 @@ from odradek.broker.config.properties import Config
 from odradek.broker.config.sources import load
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.listener import Listener
 from odradek.broker.requests.session import Session
 from odradek.broker.security.authorizer import AllowAll
@@ -171,4 +172,6 @@ def services_of(request_context: BrokerRequestContext) -> Any:
 
 async def response_of(result: Any) -> Any:
     """Return the response of a handler. Await it if the handler returned an awaitable."""
+    while isinstance(result, Ordered):
+        result = result.awaitable
     return await result if isinstance(result, Awaitable) else result

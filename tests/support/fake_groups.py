@@ -25,6 +25,9 @@ class FakeGroups:
         self.results = list(results)
         self.calls: list[tuple[Any, ...]] = []
 
+    def fetched_bytes_max(self, _group_id: str) -> int:
+        return 0
+
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: Any, **options: Any) -> asyncio.Future[Any]:
             self.calls.append((name, *arguments))

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benchmarks.flood_requests import COMMIT_V, INIT_V, commit, committed, error_code, init
+from benchmarks.flood_requests import COMMIT_V, INIT_V, TOPIC_PARTITIONS, commit, committed, error_code, init
 from benchmarks.floods import Broker, Witness
 from benchmarks.hostile_concurrent import GROWTH_MIB
 from odradek.protocol.messages.list_groups import ListGroupsRequest
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.support.raw_client import RawClient, encode_request
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ CONNECTIONS = 50
 IDS = 1_500
 ID_CHARACTERS = 4_000
 """Characters per group id or transactional id. A response with all of them has 6 MB."""
+METADATA_BYTES = 4_000
+REPEATED = 100
 RECEIVE_BUFFER_BYTES = 4_096
 TIMEOUT_S = 60.0
 BATCH = 50
@@ -70,6 +73,14 @@ async def transactions(client: RawClient) -> bytes:
     return encode_request(ListTransactionsRequest(), 1, 1, "hostile")
 
 
+async def offsets(client: RawClient) -> bytes:
+    """Return a request of 1 KB for the offsets of one group, many times. The response has 40 MB."""
+    partitions = range(TOPIC_PARTITIONS)
+    await send_all(client, [commit(Witness.group, partitions, metadata="x" * METADATA_BYTES)], COMMIT_V, committed)
+    group = OffsetFetchRequestGroup(Witness.group, topics=None)
+    return encode_request(OffsetFetchRequest(groups=[group] * REPEATED), 8, 1, "hostile")
+
+
 def served(address: tuple[str, int], frame: bytes) -> socket.socket:
     """Send `frame`, and return the connection when its response begins or when the broker has closed it."""
     connection = socket.create_connection(address, timeout=TIMEOUT_S)
@@ -80,7 +91,9 @@ def served(address: tuple[str, int], frame: bytes) -> socket.socket:
     return connection
 
 
-@pytest.mark.parametrize("prepare", [groups, transactions], ids=["ListGroups", "ListTransactions"])
+@pytest.mark.parametrize(
+    "prepare", [groups, transactions, offsets], ids=["ListGroups", "ListTransactions", "OffsetFetch"]
+)
 async def test_memory_of_many_concurrent_large_responses_is_bounded_by_the_byte_budget(
     broker: Broker, prepare: Callable[[RawClient], Any]
 ) -> None:

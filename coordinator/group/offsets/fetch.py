@@ -21,6 +21,18 @@ from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.special_values import NO_COMMITTED_OFFSET, NO_LEADER_EPOCH
 from odradek.runtime.shard import Decision
 
+FETCHED_OFFSET_BYTES: Final = 800
+"""Maximum bytes of one offset in an OffsetFetch response, in addition to FETCHED_COPIES of its metadata.
+
+They are the object of the response to this version and of the latest version, and its encoded form.
+"""
+FETCHED_TOPIC_BYTES: Final = 3_000
+"""Maximum bytes of one topic in an OffsetFetch response: its objects, and copies of a name of 249 characters."""
+FETCHED_COPIES: Final = 6
+"""Maximum memory of the metadata of an offset, per byte of its UTF-8 form: the text, and two encoded copies.
+
+A text has four bytes per character if one character is above U+FFFF.
+"""
 _NO_PARTITIONS: Final[Mapping[int, bytes]] = {}
 
 
@@ -50,6 +62,18 @@ def decide_fetch(state: State, command: FetchOffsets, now_ms: int) -> Decision[O
             ]
             topics.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, responses))
     return Decision(OffsetFetchResponseGroup(request.group_id, topics))
+
+
+def fetched_bytes_max(state: State, group_id: str) -> int:
+    """Return the maximum memory that all offsets of a group take, with their encoded form, in bytes."""
+    store = state.offsets
+    count = store.count_of(group_id)
+    metadata_bytes = min(store.metadata_bytes, count * state.configs.broker().offset_metadata_max_bytes)
+    return (
+        FETCHED_OFFSET_BYTES * count
+        + FETCHED_TOPIC_BYTES * len(store.topics(group_id))
+        + FETCHED_COPIES * metadata_bytes
+    )
 
 
 def _group_exists(state: State, command: FetchOffsets) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import tracemalloc
 from types import SimpleNamespace
@@ -9,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from odradek.broker.apis import list_groups, list_transactions
+from odradek.broker.apis import list_groups, list_transactions, offset_fetch
 from odradek.broker.requests.slices import completed
-from odradek.coordinator.group.commands import ListGroups
+from odradek.coordinator.group.commands import Caller, FetchOffsets, ListGroups
+from odradek.coordinator.group.offset_store import ZERO_TOPIC_ID, StoredOffset
+from odradek.coordinator.group.offsets.fetch import decide_fetch, fetched_bytes_max
 from odradek.coordinator.group.offsets.listing import decide_list, listed_bytes_max
 from odradek.coordinator.txn.service import TransactionCoordinator
 from odradek.protocol.codec import SlicedPacking
 from odradek.protocol.messages.list_groups import ListGroupsRequest
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.support.fake_groups import FakeGroups, group_context
 from tests.support.offsets_rig import FakeGroup, OffsetsRig
 from tests.support.txn_rig import CoreRig, transaction
@@ -71,6 +75,14 @@ class Groups(FakeGroups):
     def listed_bytes_max(self, shard: Any) -> int:
         return listed_bytes_max(shard.core.state)
 
+    def fetched_bytes_max(self, group_id: str) -> int:
+        return fetched_bytes_max(self.state, group_id)
+
+    def fetch_offsets(self, request: Any, caller: Caller, *, require_stable: bool) -> asyncio.Future[Any]:
+        reply = asyncio.get_running_loop().create_future()
+        reply.set_result(decide_fetch(self.state, FetchOffsets(request, require_stable, caller), 0).reply)
+        return reply
+
     async def list_groups(self, states: tuple[str, ...], types: tuple[str, ...], shards: list[Any]) -> Any:
         [shard] = shards
         return decide_list(shard.core.state, ListGroups(states, types), 0).reply
@@ -115,4 +127,25 @@ async def test_list_transactions_takes_at_most_its_charge(shape: str) -> None:
     peak, charge = await peak_and_charge(
         list_transactions.API, "transaction_states", request_context, ListTransactionsRequest()
     )
+    assert charge / 10 < peak <= charge
+
+
+@pytest.mark.parametrize(
+    ("topics", "partitions", "metadata"),
+    [(1, 3_000, ""), (3_000, 1, ""), (3, 100, "x" * 4_000), (3, 100, "\U0001f600" * 1_000)],
+    ids=["many partitions", "many topics", "metadata", "metadata that is not ASCII"],
+)
+@pytest.mark.parametrize(("version", "array"), [(7, "topics"), (9, "groups")])
+async def test_offset_fetch_of_all_offsets_takes_at_most_its_charge(
+    version: int, array: str, topics: int, partitions: int, metadata: str
+) -> None:
+    rig = OffsetsRig()
+    rig.group(FakeGroup("g"))
+    for number in range(topics):
+        for partition in range(partitions):
+            stored = StoredOffset(10**6 + partition, 300, 1, -1, 1, ZERO_TOPIC_ID, metadata)
+            rig.state.offsets.put(("g", f"{number}".ljust(249, "t"), partition), stored.packed())
+    request_context = group_context(offset_fetch.API, version, Groups(rig.state))
+    request = OffsetFetchRequest("g", None, [OffsetFetchRequestGroup("g", topics=None)])
+    peak, charge = await peak_and_charge(offset_fetch.API, array, request_context, request)
     assert charge / 10 < peak <= charge

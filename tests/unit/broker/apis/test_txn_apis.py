@@ -17,6 +17,7 @@ from odradek.broker.apis import (
 )
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.dispatch.dispatcher import Call, Dispatcher
+from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.listener import ALL_ROLES
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.codec import decode, encode
@@ -40,7 +41,7 @@ from odradek.protocol.messages.describe_transactions import DescribeTransactions
 from odradek.protocol.messages.end_txn import EndTxnRequest
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
-from tests.support.broker_context import Deny, context, image, services_of, topic
+from tests.support.broker_context import Deny, context, image, response_of, services_of, topic
 from tests.support.coordinator_rig import SHARD, CoordinatorRig
 from tests.support.txn_rig import ID, NOW_MS, T0, T1
 
@@ -85,9 +86,9 @@ async def call(
     )
     dispatched = Call(api, request_context, request, None, 0)  # type: ignore[arg-type]
     response = dispatcher.handle(dispatched)
-    if asyncio.iscoroutine(response) or asyncio.isfuture(response):
+    if asyncio.iscoroutine(response) or asyncio.isfuture(response) or isinstance(response, Ordered):
         try:
-            response = await response
+            response = await response_of(response)
         except Exception as exception:
             response = dispatcher.refused(dispatched, exception)
     return decode(api.response, version, encode(response, version))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from odradek.broker.dispatch.error_counts import counter_of
 from odradek.broker.requests.joining import JoinedResponse
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
 from odradek.protocol.codec import SlicedEncoding, SlicedPacking, encode_response
@@ -91,6 +92,21 @@ async def test_parts_of_one_topic_and_of_several_are_joined_as_their_objects() -
             GROUPS.join(whole, part(group, topic, number), shared)
     assert whole is not None
     assert encoded(KEY, VERSION, joined.response) == b"".join(encode_response(KEY, VERSION, 1, whole))
+
+
+async def test_results_that_a_part_has_encoded_are_joined_as_their_objects() -> None:
+    """A handler encodes results whose size does not follow from the request (`collect_charged`)."""
+    for packed in ((1,), (0, 1), (0, 2), (1, 2), (0, 1, 2)):
+        joined, work, groups = JoinedResponse(GROUPS, OffsetFetchResponse), Work(), []
+        for number in range(3):
+            response = part(f"g{number}", "t", 0)
+            groups += part(f"g{number}", "t", 0).groups
+            if number in packed:
+                response = OffsetFetchResponse(groups=[await work.pack(OffsetFetchResponse, response.groups)])  # type: ignore[list-item]
+            await joined.add(response, 0, work)
+        whole = OffsetFetchResponse(groups=groups)
+        assert encoded(KEY, VERSION, joined.response) == b"".join(encode_response(KEY, VERSION, 1, whole)), packed
+        counter_of(OffsetFetchResponse)(joined.response, {})  # raises if an object precedes encoded results
 
 
 async def test_peak_memory_of_a_joined_response_is_at_most_its_charge_and_one_part() -> None:

@@ -16,10 +16,13 @@ Version notes:
 * v2 is flexible. v3 knows THROTTLING_QUOTA_EXCEEDED; clients of earlier versions are throttled afterwards (KIP-599).
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
-from odradek.broker.requests.api import Api, Routing, split_by
+from odradek.broker.requests.api import Api, Routing
+from odradek.broker.requests.slices import respond_in_parts, visit_parts
+from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.messages.topics import NewPartitions
 from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX
@@ -32,31 +35,45 @@ from odradek.protocol.messages.create_partitions import (
 )
 
 STRICT_QUOTA_MIN_VERSION: Final = 3
+PARTS: Final = Splitting(("topics",), ("results",))
 
 
 async def handle(context: QuorumRequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     names = list(dict.fromkeys(topic.name for topic in request.topics))
     _, denied = context.split_allowed(AclOperation.ALTER, ResourceType.TOPIC, names)
-    results = {name: _result(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for name in denied}
+    refused = {name: _result(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for name in denied}
     mutations = context.node.quotas.controller_mutations(
         context, strict=context.api_version >= STRICT_QUOTA_MIN_VERSION
     )
-    for topic in request.topics:
-        existing = context.node.metadata.image.topic(topic.name)
-        if topic.name not in results and existing is not None and topic.count > len(existing.partitions):
-            try:
-                mutations.record(topic.count - len(existing.partitions))
-            except Refusal as refusal:
-                results[topic.name] = _result(topic.name, refusal.error, refusal.message)
+
+    def count(part: CreatePartitionsRequest) -> None:
+        for topic in part.topics:
+            existing = context.node.metadata.image.topic(topic.name)
+            if topic.name not in refused and existing is not None and topic.count > len(existing.partitions):
+                try:
+                    mutations.record(topic.count - len(existing.partitions))
+                except Refusal as refusal:
+                    refused[topic.name] = _result(topic.name, refusal.error, refusal.message)
+
+    accepted: list[NewPartitions] = []
+
+    def accept(part: CreatePartitionsRequest) -> None:
+        accepted.extend(_new_partitions(topic) for topic in part.topics if topic.name not in refused)
+
+    await visit_parts(PARTS, request, count)
+    await visit_parts(PARTS, request, accept)  # afterwards: a topic that is named twice can be refused the second time
     created = await context.quorum.controller.create_partitions(
-        [_new_partitions(topic) for topic in request.topics if topic.name not in results],
-        validate_only=request.validate_only,
-        timeout_ms=request.timeout_ms,
+        accepted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
-    results |= {
-        topic.name: _result(topic.name, topic.error, topic.message) for topic in created if topic.name is not None
-    }
-    return CreatePartitionsResponse(mutations.throttle_ms, [results[name] for name in names])
+    outcomes = {topic.name: (topic.error, topic.message) for topic in created if topic.name is not None}
+
+    def respond(part: Sequence[str]) -> CreatePartitionsResponse:
+        return CreatePartitionsResponse(
+            mutations.throttle_ms,
+            [refused[name] if name in refused else _result(name, *outcomes[name]) for name in part],
+        )
+
+    return await respond_in_parts(context, PARTS, CreatePartitionsResponse, names, respond)
 
 
 def _new_partitions(topic: CreatePartitionsTopic) -> NewPartitions:
@@ -87,7 +104,7 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     routing=Routing.CONTROLLER,
-    splitting=split_by(("topics",), ("results",)),
+    splitting=lambda _: PARTS,
     elements_max=RECORDS_PER_REQUEST_MAX,
     acl="ALTER on the topic",
 )

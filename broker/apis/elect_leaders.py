@@ -14,12 +14,15 @@ Version notes:
 * v0 has preferred elections only. v1 has the election type, and an error for the whole request. v2 is flexible.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
+from odradek.broker.requests.slices import respond_in_parts, visit_parts
 from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation
+from odradek.cluster.controller.messages.partitions import PartitionResult as Result
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -31,6 +34,7 @@ from odradek.protocol.messages.elect_leaders import (
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 TOP_LEVEL_ERROR_MIN_VERSION: Final = 1
+PARTS: Final = Splitting(("topic_partitions", "partitions"), ("replica_election_results", "partition_result"))
 
 
 async def handle(context: QuorumRequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
@@ -38,12 +42,25 @@ async def handle(context: QuorumRequestContext, request: ElectLeadersRequest) ->
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if request.election_type not in {PREFERRED, UNCLEAN}:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
-    partitions = None
-    if request.topic_partitions is not None:
-        partitions = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
+    partitions = None if request.topic_partitions is None else await _unique_partitions(request)
     results = await context.quorum.controller.elect_leaders(
         partitions, unclean=request.election_type == UNCLEAN, timeout_ms=request.timeout_ms
     )
+    return await respond_in_parts(context, PARTS, ElectLeadersResponse, results, _response)
+
+
+async def _unique_partitions(request: ElectLeadersRequest) -> list[tuple[str, int]]:
+    partitions: dict[tuple[str, int], None] = {}
+
+    def add(part: ElectLeadersRequest) -> None:
+        for topic in part.topic_partitions or ():
+            partitions.update(dict.fromkeys((topic.topic, index) for index in topic.partitions))
+
+    await visit_parts(PARTS, request, add)
+    return list(partitions)
+
+
+def _response(results: Sequence[Result]) -> ElectLeadersResponse:
     topics: dict[str, list[PartitionResult]] = {}
     for result in results:
         topics.setdefault(result.topic, []).append(
@@ -80,7 +97,7 @@ def _splitting(version: int) -> Splitting | None:
     """Split refusals up to v0, which have a result for each partition."""
     if version >= TOP_LEVEL_ERROR_MIN_VERSION:
         return None
-    return Splitting(("topic_partitions", "partitions"), ("replica_election_results", "partition_result"))
+    return PARTS
 
 
 API: Final = Api(

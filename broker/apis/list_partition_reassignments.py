@@ -29,7 +29,8 @@ async def handle(
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     requested = None
     if request.topics is not None:
-        requested = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+        named = ((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
+        requested = list(dict.fromkeys(named))
     reassignments = await context.quorum.controller.list_reassignments(requested, timeout_ms=request.timeout_ms)
     return ListPartitionReassignmentsResponse(
         error_message=None,

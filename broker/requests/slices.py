@@ -7,8 +7,9 @@ from typing import Any, Final, TypeVar
 
 from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.context import RequestContext
+from odradek.broker.requests.joining import JoinedResponse
 from odradek.broker.requests.large_work import LargeWork
-from odradek.broker.requests.splitting import ELEMENTS_PER_PART
+from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
 from odradek.protocol.schema import Message
 
 RUN_BYTES_MAX: Final = 128 * 1024
@@ -17,6 +18,8 @@ built in one piece."""
 
 K = TypeVar("K")
 R = TypeVar("R", bound=Message)
+Q = TypeVar("Q", bound=Message)
+T = TypeVar("T")
 
 
 def collect(
@@ -78,6 +81,39 @@ async def _collected(message: type[R], results: Iterable[tuple[Any, Sized]], wor
                 fresh = []
             await turn(work)
     return collected + fresh
+
+
+async def visit_parts(splitting: Splitting, request: Q, visit: Callable[[Q], object]) -> None:
+    """Call `visit` with each part of `request`. Let other work run between two parts."""
+    for number, (part, _) in enumerate(splitting.parts(request)):
+        if number:
+            await sleep(0)
+        visit(part)
+
+
+async def respond_in_parts(
+    context: RequestContext,
+    splitting: Splitting,
+    message: type[R],
+    items: Sequence[T],
+    respond: Callable[[Sequence[T]], R],
+) -> R:
+    """Return `respond(items)`, a response of the class `message`.
+
+    With more than ELEMENTS_PER_PART items, about as many are responded to per turn of the event loop, and the responses
+    are joined (`JoinedResponse`).
+    """
+    if len(items) <= ELEMENTS_PER_PART:
+        return respond(items)
+    context.encode_in_slices = True
+    joined = JoinedResponse(splitting, message)
+    with large_work(context) as work:
+        for start in range(0, len(items), ELEMENTS_PER_PART):
+            part = respond(items[start : start + ELEMENTS_PER_PART])
+            await joined.add(part, len(splitting.response) - 1, work)
+            await turn(work)
+    response: R = joined.response
+    return response
 
 
 async def completed(result: R | Ordered[R] | Awaitable[R]) -> R:

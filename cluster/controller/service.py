@@ -10,7 +10,7 @@ import structlog
 from odradek.cluster.controller import commands
 from odradek.cluster.controller.core import Controller
 from odradek.cluster.controller.election import Election
-from odradek.cluster.controller.slices import Slice, merged, slices_of
+from odradek.cluster.controller.slices import Merged, Slice, slices_of
 from odradek.cluster.controller.state import ControllerState, Notice
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.engine import Engine, LoadCancelled
@@ -214,14 +214,14 @@ class ControllerService:
         """
         loop = get_running_loop()
         engine, deadline_s = self._engine, loop.time() + timeout_ms / 1_000
-        parts = []
+        merged = Merged()
         for part in slices:
             if self._engine is not engine:
                 raise Refusal(ErrorCode.NOT_CONTROLLER)
             left_ms = max(0, int((deadline_s - loop.time()) * 1_000))
-            parts.append((part, await self._submit(part.command, left_ms)))
+            merged.add(part, await self._submit(part.command, left_ms))
             await sleep(0)
-        return merged(parts)
+        return merged.ordered()
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
@@ -284,7 +284,10 @@ class ControllerService:
     def list_reassignments(
         self, partitions: Sequence[tuple[str, int]] | None, *, timeout_ms: int | None = None
     ) -> Awaitable[tuple[OngoingReassignment, ...]]:
-        """Return the reassignments in progress among `partitions` (topic, index). None: among all partitions."""
+        """Return the reassignments in progress among `partitions` (topic, index), which differ from each other.
+
+        None: among all partitions.
+        """
         return self._submit_in_slices(
             commands.ListReassignments(None if partitions is None else tuple(partitions)), timeout_ms
         )
@@ -294,7 +297,8 @@ class ControllerService:
     ) -> Awaitable[tuple[PartitionResult, ...]]:
         """Elect preferred leaders, or any replica as the leader of a partition without one (`unclean`).
 
-        Return one result per partition. None: all partitions that need an election.
+        Return one result for each of `partitions`, which differ from each other. None: all partitions that need an
+        election.
         """
         requested = None if partitions is None else tuple(partitions)
         election = Election.UNCLEAN if unclean else Election.PREFERRED

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from odradek.cluster.controller import commands
@@ -56,14 +57,25 @@ class Results(Enum):
     PER_KEY = "one for each key"
 
 
-def merged(parts: Iterable[tuple[Slice, Sequence[Any]]]) -> tuple[Any, ...]:
-    """Return the results of all slices in the order that a single decision has."""
-    ordered: list[tuple[int, Any]] = []
-    for part, results in parts:
-        positions = range(len(ordered), len(ordered) + len(results)) if part.positions is None else part.positions
-        ordered += zip(positions, results, strict=True)
-    ordered.sort(key=lambda each: each[0])
-    return tuple(result for _, result in ordered)
+class Merged:
+    """Results of the slices so far. A slice is added in a time that does not depend on the slices before it."""
+
+    def __init__(self) -> None:
+        self._following: list[Any] = []
+        self._placed: dict[int, Any] = {}
+
+    def add(self, part: Slice, results: Sequence[Any]) -> None:
+        """Add the results of `part`. Either all slices of a request have positions, or none has."""
+        if part.positions is None:
+            self._following += results
+        else:
+            self._placed.update(zip(part.positions, results, strict=True))
+
+    def ordered(self) -> tuple[Any, ...]:
+        """Return the results in the order that a single decision has."""
+        if not self._placed:
+            return tuple(self._following)
+        return tuple(self._placed[position] for position in sorted(self._placed))
 
 
 def too_large() -> Refusal:
@@ -142,16 +154,23 @@ def _alter_reassignments(state: ControllerState, command: commands.AlterReassign
 def _elect_leaders(state: ControllerState, command: commands.ElectLeaders) -> list[Slice]:
     if command.partitions is None:
         return _by_topics(state, command)
-    keys = list(dict.fromkeys(command.partitions))
-    return _divided(command, "partitions", keys, keys, lambda _: 1, limit=CHECKS_PER_SLICE)
+    return _by_partitions(command, command.partitions)
 
 
 def _list_reassignments(state: ControllerState, command: commands.ListReassignments) -> list[Slice]:
     if command.partitions is None:
         return _by_topics(state, command)
-    keys = list(dict.fromkeys(command.partitions))
-    slices = _divided(command, "partitions", keys, keys, lambda _: 1, limit=CHECKS_PER_SLICE)
-    return [Slice(part.command) for part in slices]
+    return _by_partitions(command, command.partitions)
+
+
+def _by_partitions(
+    command: commands.ElectLeaders | commands.ListReassignments, partitions: Sequence[tuple[str, int]]
+) -> list[Slice]:
+    """Divide a command for many partitions, which differ from each other."""
+    if len(partitions) <= CHECKS_PER_SLICE:
+        return [Slice(command)]
+    places = range(0, len(partitions), CHECKS_PER_SLICE)
+    return [Slice(replace(command, partitions=tuple(partitions[at : at + CHECKS_PER_SLICE]))) for at in places]
 
 
 def _by_topics(state: ControllerState, command: commands.ElectLeaders | commands.ListReassignments) -> list[Slice]:
@@ -189,13 +208,14 @@ def _divided(
     records: Callable[[T], int],
     *,
     results: Results = Results.PER_ITEM,
-    limit: int = RECORDS_PER_SLICE,
 ) -> list[Slice]:
     """Return copies of `command` with a part of `items` in the field `name`. Items with equal keys are in one copy."""
+    if len(set(keys)) == len(keys):
+        return _consecutive(command, name, items, records)
     groups: dict[Hashable, list[int]] = {}
     for place, key in enumerate(keys):
         groups.setdefault(key, []).append(place)
-    parts = list(_parts(groups.values(), [records(item) for item in items], limit))
+    parts = list(_parts(groups.values(), [records(item) for item in items], RECORDS_PER_SLICE))
     if len(parts) <= 1:
         return [Slice(command)]
     slices = []
@@ -212,6 +232,21 @@ def _divided(
             positions = places
         slices.append(Slice(replace(command, **{name: tuple(items[place] for place in places)}), tuple(positions)))
     return slices
+
+
+def _consecutive(command: Any, name: str, items: Sequence[T], records: Callable[[T], int]) -> list[Slice]:
+    """Return copies of `command`, each with the items that follow those of the copy before it in the field `name`."""
+    bounds, total = [0], 0
+    for place, item in enumerate(items):
+        weight = records(item)
+        if place > bounds[-1] and total + weight > RECORDS_PER_SLICE:
+            bounds.append(place)
+            total = 0
+        total += weight
+    if len(bounds) == 1:
+        return [Slice(command)]
+    bounds.append(len(items))
+    return [Slice(replace(command, **{name: tuple(items[start:end])})) for start, end in pairwise(bounds)]
 
 
 def _parts(groups: Iterable[list[int]], weights: Sequence[int], limit: int) -> Iterator[list[list[int]]]:

@@ -122,6 +122,10 @@ class FakeController:
         self.calls.append((tuple(topics), options))
         return self.results
 
+    async def elect_leaders(self, partitions: Sequence[Any], **options: Any) -> tuple[Any, ...]:
+        self.calls.append((tuple(partitions), options))
+        return self.results
+
     async def delete_topics(self, topics: Sequence[Any], **options: Any) -> tuple[Any, ...]:
         self.calls.append((tuple(topics), options))
         return self.results

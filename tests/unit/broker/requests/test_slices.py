@@ -1,4 +1,4 @@
-"""Large responses are built between other work of the event loop, small ones without a coroutine."""
+"""Large requests and responses are processed between other work of the event loop, small ones in one piece."""
 
 from __future__ import annotations
 
@@ -9,17 +9,57 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from odradek.broker.requests.slices import RUN_BYTES_MAX, collect, collect_charged, completed
-from odradek.broker.requests.splitting import ELEMENTS_PER_PART
-from odradek.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from odradek.broker.apis import create_partitions, elect_leaders
+from odradek.broker.requests.slices import collect, completed, respond_in_parts, visit_parts
+from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
+from odradek.cluster.controller.messages.partitions import PartitionResult
+from odradek.cluster.controller.messages.topics import TopicResult
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from odradek.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from odradek.protocol.messages.elect_leaders import PartitionResult as Row
+from odradek.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from tests.support.broker_context import FakeController, image
+from tests.support.broker_context import context as context_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+TOPICS = Splitting(("topics",), ("topics",))
 
 
 @pytest.fixture
 def context() -> Any:
     return SimpleNamespace(encode_in_slices=False, session=SimpleNamespace(begin_large=None))
+
+
+class Count:
+    """Number of elements that are processed between two turns of another task."""
+
+    def __init__(self) -> None:
+        self.largest = self._since_turn = 0
+
+    def add(self, count: int) -> None:
+        self._since_turn += count
+        self.largest = max(self.largest, self._since_turn)
+
+    async def during(self, work: Awaitable[Any]) -> Any:
+        other = asyncio.create_task(self._other_work())
+        result = await work
+        other.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await other
+        return result
+
+    async def _other_work(self) -> None:
+        while True:
+            self._since_turn = 0
+            await asyncio.sleep(0)
 
 
 def response(topics: list[MetadataResponseTopic]) -> MetadataResponse:
@@ -38,108 +78,88 @@ def test_small_response_is_built_without_a_coroutine(context: Any) -> None:
 
 
 async def test_large_response_is_built_in_bounded_pieces(context: Any) -> None:
-    """Count the elements between two turns of another task."""
-    expected, partitions = topics(400), 20
-    since_turn, largest = 0, 0
-
-    async def other_work() -> None:
-        nonlocal since_turn
-        while True:
-            since_turn = 0
-            await asyncio.sleep(0)
+    expected, partitions, count = topics(400), 20, Count()
 
     def results() -> Iterator[tuple[MetadataResponseTopic, list[int]]]:
-        nonlocal since_turn, largest
         for topic in expected:
-            since_turn += partitions
-            largest = max(largest, since_turn)
+            count.add(partitions)
             yield topic, [0] * partitions
 
-    other = asyncio.create_task(other_work())
     total = len(expected) * partitions
-    built = await completed(collect(context, MetadataResponse, results(), total, response))
+    built = await count.during(completed(collect(context, MetadataResponse, results(), total, response)))
     assert built == response(expected)
-    other.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await other
-    assert 0 < largest <= ELEMENTS_PER_PART + partitions
+    assert 0 < count.largest <= ELEMENTS_PER_PART + partitions
     assert context.encode_in_slices
 
 
-class Work:
-    """Fake work on a large request: it records the reserved bytes, the turns and the encoded elements."""
+@pytest.mark.parametrize("parts", [1, 4])
+async def test_parts_of_a_large_request_are_visited_with_turns_in_between(parts: int) -> None:
+    names = [f"t{number}" for number in range(parts * ELEMENTS_PER_PART)]
+    request = MetadataRequest([MetadataRequestTopic(name=name) for name in names])
+    visited: list[str | None] = []
+    count = Count()
 
-    def __init__(self) -> None:
-        self.held = 0
-        self.turns: list[int] = []
-        """Reserved bytes at each turn."""
-        self.built: list[tuple[int, list[str]]] = []
-        """(Reserved bytes, items) at each call of `results_of`."""
+    def visit(part: MetadataRequest) -> None:
+        assert part.topics is not None
+        count.add(len(part.topics))
+        visited.extend(topic.name for topic in part.topics)
 
-    async def turn(self) -> None:
-        self.turns.append(self.held)
-        await asyncio.sleep(0)
-
-    @contextlib.contextmanager
-    def reserved(self, count: int) -> Iterator[None]:
-        self.held += count
-        yield
-        self.held -= count
-
-    async def pack(self, message: type[MetadataResponse], elements: list[Any]) -> tuple[str, ...]:
-        assert message is MetadataResponse
-        return tuple(element.name for element in elements)
-
-    async def results_of(self, names: Sequence[str]) -> list[MetadataResponseTopic]:
-        self.built.append((self.held, list(names)))
-        return [MetadataResponseTopic(name=name) for name in names if name != "hidden"]
+    await count.during(visit_parts(TOPICS, request, visit))
+    assert visited == names
+    assert count.largest == ELEMENTS_PER_PART
 
 
-class Charges:
-    """Fake session that records the bytes that are reserved until the response is sent."""
+@pytest.mark.parametrize("parts", [1, 4])
+async def test_items_of_a_large_response_are_responded_to_with_turns_in_between(context: Any, parts: int) -> None:
+    expected, count = topics(parts * ELEMENTS_PER_PART), Count()
 
-    def __init__(self, work: Work | None) -> None:
-        self.bytes: list[int] = []
-        self.charge = self.bytes.append
-        self.begin_large = None if work is None else lambda _context: contextlib.nullcontext(work)
+    def respond(part: Sequence[MetadataResponseTopic]) -> MetadataResponse:
+        count.add(len(part))
+        return response(list(part))
 
-
-async def test_small_results_are_reserved_until_the_response_and_built_in_one_piece() -> None:
-    work = Work()
-    context: Any = SimpleNamespace(charge=1, encode_in_slices=False, session=Charges(work))
-    names = ["a", "hidden", "b"]
-    built = await completed(
-        collect_charged(context, MetadataResponse, names, lambda _name: RUN_BYTES_MAX // 3, work.results_of, response)
-    )
-    assert [topic.name for topic in built.topics] == ["a", "b"]
-    assert (context.session.bytes, context.charge) == ([RUN_BYTES_MAX // 3 * 3], 1 + RUN_BYTES_MAX // 3 * 3)
-    assert (work.turns, work.built, context.encode_in_slices) == ([], [(0, names)], False)
+    built = await count.during(respond_in_parts(context, TOPICS, MetadataResponse, expected, respond))
+    assert built == response(expected)
+    assert count.largest == ELEMENTS_PER_PART
+    assert context.encode_in_slices == (parts > 1)
 
 
-async def test_large_results_are_reserved_before_they_are_built_and_encoded_in_runs() -> None:
-    work = Work()
-    context: Any = SimpleNamespace(charge=0, encode_in_slices=False, session=Charges(work))
-    sizes = {"a": 1, "b": RUN_BYTES_MAX - 1, "huge": 10 * RUN_BYTES_MAX, "hidden": RUN_BYTES_MAX, "c": 5}
-    built = await completed(
-        collect_charged(context, MetadataResponse, list(sizes), sizes.__getitem__, work.results_of, response)
-    )
-    assert built.topics == [("a", "b"), ("huge",), ("c",)]
-    assert work.built == [
-        (RUN_BYTES_MAX, ["a", "b"]),
-        (10 * RUN_BYTES_MAX, ["huge"]),
-        (RUN_BYTES_MAX, ["hidden"]),
-        (5, ["c"]),
-    ]
-    assert set(work.turns) == {0}, "nothing is held while the request waits for the byte budget"
-    assert len(work.turns) > len(work.built)
-    assert (context.session.bytes, context.encode_in_slices) == ([], True)
+# ---- handlers -------------------------------------------------------------------------------------------------------
 
 
-async def test_large_results_of_a_forwarded_request_are_built_in_one_piece() -> None:
-    work = Work()
-    context: Any = SimpleNamespace(charge=0, encode_in_slices=False, session=Charges(None))
-    built = await completed(
-        collect_charged(context, MetadataResponse, ["a"], lambda _name: 2 * RUN_BYTES_MAX, work.results_of, response)
-    )
-    assert [topic.name for topic in built.topics] == ["a"]
-    assert not context.encode_in_slices
+def counted(count: Count, make: Callable[..., Any]) -> Callable[..., Any]:
+    def make_and_count(*arguments: Any, **named: Any) -> Any:
+        count.add(1)
+        return make(*arguments, **named)
+
+    return make_and_count
+
+
+async def test_large_election_is_requested_and_responded_to_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    indexes = range(4 * ELEMENTS_PER_PART)
+    topics = [TopicPartitions("a", list(indexes)), TopicPartitions("b", [0, 0])]
+    unique = [*(("a", index) for index in indexes), ("b", 0)]
+    controller = FakeController([PartitionResult(topic, index, ErrorCode.NONE) for topic, index in unique])
+    count = Count()
+    monkeypatch.setattr(elect_leaders, "PartitionResult", counted(count, Row))
+    handled = elect_leaders.handle(context_of(2, image(), controller=controller), ElectLeadersRequest(0, topics))
+    built = await count.during(handled)
+    assert [partition for call, _ in controller.calls for partition in call] == unique
+    results = built.replica_election_results
+    rows = [(topic.topic, row.partition_id) for topic in results for row in topic.partition_result]
+    assert rows == unique
+    assert [topic.topic for topic in results] == ["a", "b"]
+    assert 0 < count.largest <= ELEMENTS_PER_PART
+
+
+async def test_large_request_for_partitions_is_processed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"t{number}" for number in range(4 * ELEMENTS_PER_PART)]
+    controller = FakeController([TopicResult(name) for name in names])
+    accepted, built = Count(), Count()
+    monkeypatch.setattr(create_partitions, "_new_partitions", counted(accepted, create_partitions._new_partitions))
+    monkeypatch.setattr(create_partitions, "_result", counted(built, create_partitions._result))
+    request = CreatePartitionsRequest([CreatePartitionsTopic(name, 3, None) for name in names])
+    handled = create_partitions.handle(context_of(3, image(), controller=controller), request)
+    response = await accepted.during(built.during(handled))
+    assert [topic.name for call, _ in controller.calls for topic in call] == names
+    assert [row.name for row in response.results] == names
+    assert (accepted.largest, built.largest) == (ELEMENTS_PER_PART, ELEMENTS_PER_PART)

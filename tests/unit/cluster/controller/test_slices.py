@@ -26,7 +26,7 @@ from odradek.cluster.controller.slices import (
     CHECKS_PER_SLICE,
     RECORDS_PER_REQUEST_MAX,
     RECORDS_PER_SLICE,
-    merged,
+    Merged,
     slices_of,
 )
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -45,7 +45,10 @@ def in_slices(rig: ControllerRig, command: Command) -> tuple[Any, ...]:
     """Decide all slices of `command` and return the merged results."""
     slices = slices_of(rig.core.state, command)
     assert len(slices) > 1, "the request is large enough for several slices"
-    return merged([(part, rig.do(part.command)) for part in slices])
+    merged = Merged()
+    for part in slices:
+        merged.add(part, rig.do(part.command))
+    return merged.ordered()
 
 
 def both(prepare: tuple[Command, ...], command: Command) -> tuple[tuple[Any, ...], tuple[Any, ...], ControllerRig]:

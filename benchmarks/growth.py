@@ -29,7 +29,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.failover import METADATA_SECONDS, await_in_sync, kill_leader
-from benchmarks.measured_broker import VARIABLE, Callback, read_callbacks
+from benchmarks.measured_broker import VARIABLE, Callback, measured_command, read_callbacks
 from benchmarks.pulse import PulseProducer, Pulses, foreign_load, pulsing
 from benchmarks.systems import BROKERS, ClusterSystem, KafkaThree, Odradek, Running
 from benchmarks.workloads import CLIENT_TIMEOUT_S, create_topic
@@ -50,7 +50,6 @@ AFTER_S = 3.0
 """Seconds for which pulses continue after the response to the creation: brokers then still start replication."""
 STOP_TIMEOUT_S = 180.0
 CALLBACKS_SHOWN = 5
-MEASURED_BROKER = Path(__file__).resolve().parent / "measured_broker.py"
 
 Figures = dict[str, float]
 
@@ -166,11 +165,6 @@ def run(system: type[ClusterSystem], partitions: int) -> Run:
         with Running(cluster):
             measured.measure()
         return measured
-
-
-def measured_command(module: str, *arguments: str) -> list[str]:
-    """Return the command line of a broker whose callbacks are measured (`odradek.run_module.command`)."""
-    return [sys.executable, "-P", str(MEASURED_BROKER), module, *arguments]
 
 
 def table(runs: dict[str, Figures]) -> str:

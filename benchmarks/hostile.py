@@ -2,14 +2,15 @@
 
 For each array of each API, a new connection sends a request with as many elements as fit in `--bytes`. Meanwhile a
 witness sends small requests on a connection of its own. The table shows the longest wait of the witness as a ratio to
-its longest wait on an idle broker in the same run, and the growth of the broker's memory. Exit code 1 if the broker
-does not serve the witness at the end.
+its longest wait on an idle broker in the same run, the longest callback of the broker in CPU time, and the growth of
+the broker's memory. Exit code 1 if the broker does not serve the witness at the end.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import socket
 import sys
 import tempfile
@@ -21,6 +22,8 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 
 from benchmarks.floods import Broker
+from benchmarks.measured_broker import VARIABLE, Callback, measured_command, read_callbacks
+from odradek import run_module
 from odradek.protocol.messages import request_class
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from tests.support.hostile_values import array_paths, huge
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 IDLE_SECONDS: Final = 3.0
 RESPONSE_SECONDS_MAX: Final = 120.0
 WITNESS_PAUSE_SECONDS: Final = 0.002
+CALLBACK_MS_REPORTED: Final = 10.0
+"""Milliseconds of CPU time of a callback above which its name is printed."""
 SMALL: Final = ApiVersionsRequest("hostile", "1")
 
 
@@ -108,8 +113,18 @@ async def run_case(broker: Broker, witness: Witness, case: HugeArray) -> Row:
     return Row(case, witness.take_longest_ms(), seconds, broker.resident_mib - memory_mib, outcome)
 
 
+def longest_callback(callbacks: Path, since_s: float) -> Callback:
+    """Return the callback with the most CPU time since a monotonic time. Its time is 0 if none was recorded."""
+    found = read_callbacks(callbacks.iterdir(), since_s)
+    return found[0] if found else Callback(since_s, 0.0, "")
+
+
 async def run(size: int, chosen: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="odradek-hostile-") as directory:
+        callbacks = Path(directory) / "callbacks"
+        callbacks.mkdir()
+        os.environ[VARIABLE] = str(callbacks)
+        run_module.command = measured_command
         broker = Broker(Path(directory))
         try:
             await broker.ready()
@@ -118,18 +133,26 @@ async def run(size: int, chosen: Sequence[str]) -> int:
             await asyncio.sleep(IDLE_SECONDS)
             idle_ms = witness.take_longest_ms()
             print(f"idle: longest wait {idle_ms:.1f} ms, resident {broker.resident_mib:.0f} MiB")
-            print(f"{'array':<58} {'elements':>9} {'MiB':>5} {'wait':>8} {'ratio':>6} {'s':>6} {'growth':>7}  outcome")
+            print(
+                f"{'array':<58} {'elements':>9} {'MiB':>5} {'wait':>8} {'ratio':>6} {'callback':>8} {'s':>6}"
+                f" {'growth':>7}  outcome"
+            )
             for cls, version in classes:
                 if chosen and not any(name in cls.NAME for name in chosen):
                     continue
                 for path in array_paths(cls, version):
+                    since_s = time.monotonic()
                     row = await run_case(broker, witness, huge(cls, version, path, size))
+                    callback = longest_callback(callbacks, since_s)
                     name = f"{cls.NAME.removesuffix('Request')}.{row.case.path}"
                     print(
                         f"{name:<58} {row.case.count:>9,} {len(row.case.frame) / 2**20:>5.1f} {row.longest_ms:>5.0f} ms"
-                        f" {row.longest_ms / idle_ms:>6.1f} {row.seconds:>6.2f} {row.growth_mib:>7.0f}  {row.outcome}",
+                        f" {row.longest_ms / idle_ms:>6.1f} {callback.cpu_ms:>5.0f} ms"
+                        f" {row.seconds:>6.2f} {row.growth_mib:>7.0f}  {row.outcome}",
                         flush=True,
                     )
+                    if callback.cpu_ms > CALLBACK_MS_REPORTED:
+                        print(f"    {callback.name}")
             await witness.stop()
         finally:
             code = broker.stop()

@@ -48,6 +48,11 @@ class Callback:
         return f"{self.at_s:.3f}\t{self.cpu_ms:.2f}\t{self.name}\n"
 
 
+def measured_command(module: str, *arguments: str) -> list[str]:
+    """Return the command line of a broker whose callbacks are measured (`odradek.run_module.command`)."""
+    return [sys.executable, "-P", __file__, module, *arguments]
+
+
 def read_callbacks(files: Iterable[Path], since_s: float) -> list[Callback]:
     """Return the recorded callbacks that ended after a monotonic time, longest first."""
     found = []

@@ -8,6 +8,8 @@ Behavior:
   consumer, replica id -2).
 * A parked Fetch ends early, even without records, when its connection receives another request. Responses leave in the
   order of requests, so it would delay the response to that request.
+* A fetch of many partitions is planned, read and encoded in slices of PARTITIONS_PER_TURN partitions, before the
+  connection handles its next request.
 * Records that are not in memory are read from disk before the connection handles its next request. A connection thus
   has one such read at a time.
 * If the byte budget is nearly exhausted, a response contains fewer bytes than requested
@@ -35,7 +37,7 @@ Version notes:
 * v4 and v5 do not know KAFKA_STORAGE_ERROR and receive NOT_LEADER_OR_FOLLOWER instead.
 """
 
-from asyncio import get_running_loop
+from asyncio import sleep
 from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -53,6 +55,7 @@ from odradek.broker.fetch.read import (
     error_partition_data,
     find_partition,
 )
+from odradek.broker.fetch.requested import PARTITIONS_PER_TURN, partition_count, requested, slices, slots
 from odradek.broker.fetch.sessions import (
     FINAL_EPOCH,
     NO_SESSION,
@@ -61,6 +64,7 @@ from odradek.broker.fetch.sessions import (
     FetchKey,
     FetchPlan,
     FetchSlot,
+    SentPartitions,
 )
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.waiters import FetchWait, Watermark
@@ -83,7 +87,10 @@ from odradek.protocol.messages.fetch import (
 )
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.special_values import CONSUMER_REPLICA_ID, NO_LEADER_EPOCH, READ_COMMITTED
+from odradek.storage.batches.work import WorkSlice
 
+TURN_US_MAX: Final = 5_000
+"""Microseconds after which a slice of a fetch ends early. The first fetch of a new partition can open its log."""
 REPLICA_STATE_MIN_VERSION: Final = 15
 READ_REPLICA_MIN_VERSION: Final = 11
 LEADER_HINT_MIN_VERSION: Final = 16
@@ -118,43 +125,45 @@ def handle(
     replica_id = request.replica_state.replica_id if version >= REPLICA_STATE_MIN_VERSION else request.replica_id
     if replica_id >= 0:
         return _fetch_as_replica(context, request, replica_id)
-    fetch = _Fetch(
-        context,
-        _plan(context, request),
-        _limits(context, request, replica_id),
-        request.max_wait_ms,
-        _rack(context, request, replica_id),
-    )
+    if partition_count(request) > PARTITIONS_PER_TURN:
+        return Ordered(_plan_in_slices(context, request, replica_id))
+    return _start(_fetch(context, request, replica_id, *requested(context, request)))
+
+
+def _start(fetch: _Fetch) -> FetchResponse | Awaitable[FetchResponse] | Ordered[FetchResponse]:
+    """Run stage one: read all partitions. Return the response, or the remaining stages."""
     read = _new_pass(fetch)
-    cold = read.advance()
-    if cold is None and _is_complete(fetch, read):
+    cold = _advance(fetch, read)
+    complete = cold is None and read.is_complete
+    if complete and _is_sufficient(fetch, read):
         return _respond(fetch, read)
     # Register before this call returns:
     # 1. The handler finds too few bytes and returns stage two.
     # 2. A producer appends, or the connection receives another request.
     # 3. Stage two takes its first step. Without a registration it would wait for the next event, or until its time-out.
     wait = FetchWait()
-    context.session.on_next_request(wait.wake)
-    if cold is not None:
+    fetch.context.session.on_next_request(wait.wake)
+    if not complete:
         # Responses with stored records are large: read the next one after this one is handed to the connection.
-        return Ordered(_from_disk(fetch, read, cold, wait))
-    _park(fetch, read, wait)
+        return Ordered(_read_later(fetch, read, cold, wait))
+    _watch(fetch, read.readings, wait)
+    wait.start(fetch.limits.min_bytes - read.size, fetch.max_wait_ms)
     return _when_woken(fetch, wait)
 
 
 def _fetch_as_replica(
     context: BrokerRequestContext, request: FetchRequest, replica_id: int
-) -> FetchResponse | Awaitable[FetchResponse]:
+) -> FetchResponse | Awaitable[FetchResponse] | Ordered[FetchResponse]:
     if BROKER not in context.session.roles or not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if replica_id not in context.node.metadata.image.brokers:
-        return _unknown_replica(context, request)
+        return Ordered(_unknown_replica(context, request))
     broker_epoch = request.replica_state.replica_epoch if context.api_version >= REPLICA_STATE_MIN_VERSION else -1
     context.quorum.peers.note_contact(replica_id)
     return context.broker.replica_fetches.handle(context, request, replica_id, broker_epoch)
 
 
-def _unknown_replica(context: BrokerRequestContext, request: FetchRequest) -> FetchResponse:
+async def _unknown_replica(context: BrokerRequestContext, request: FetchRequest) -> FetchResponse:
     """Return an error of each partition, without a session: no registered broker has this replica id.
 
     The errors are Kafka's for a broker that has no replica of the partition. The metadata of a follower that sends a
@@ -166,15 +175,16 @@ def _unknown_replica(context: BrokerRequestContext, request: FetchRequest) -> Fe
         found = ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
         return wire_error(context.api_key, context.api_version, found)
 
-    topics = [
-        FetchableTopicResponse(
-            topic.topic,
-            topic.topic_id,
-            [error_partition_data(each.partition, error(each)) for each in topic.partitions],
-        )
-        for topic in request.topics
-    ]
-    return FetchResponse(responses=topics)
+    response, work = FetchResponse(), WorkSlice(PARTITIONS_PER_TURN)
+    for topic in request.topics:
+        topic_response = FetchableTopicResponse(topic.topic, topic.topic_id, [])
+        response.responses.append(topic_response)
+        for partitions in slices(topic.partitions):
+            topic_response.partitions += [error_partition_data(each.partition, error(each)) for each in partitions]
+            if work.spend(1 + len(partitions)):
+                await sleep(0)
+    context.encode_in_slices = partition_count(request) > PARTITIONS_PER_TURN
+    return response
 
 
 def refuse(context: RequestContext, request: FetchRequest, error: ErrorCode, message: str | None) -> FetchResponse:
@@ -195,34 +205,48 @@ def refuse(context: RequestContext, request: FetchRequest, error: ErrorCode, mes
 # ---- partitions and limits of a request -----------------------------------------------------------------------------
 
 
-def _plan(context: BrokerRequestContext, request: FetchRequest) -> FetchPlan:
+async def _plan_in_slices(context: BrokerRequestContext, request: FetchRequest, replica_id: int) -> Any:
+    """Run stage one of a request that names many partitions.
+
+    Partitions that leave the session count only if the session has them.
+    """
+    by_id = context.api_version >= TOPIC_ID_MIN_VERSION
+    work = WorkSlice(PARTITIONS_PER_TURN)
+    requested: list[FetchSlot] = []
+    for topic in request.topics:
+        for partitions in slices(topic.partitions):
+            requested += slots(topic, partitions, by_id=by_id)
+            if work.spend(1 + len(partitions)):
+                await sleep(0)
+    forgotten: dict[FetchKey, None] = {}
+    held = context.broker.fetch_sessions.held(request.session_id)
+    for leaving in request.forgotten_topics_data:
+        name = leaving.topic_id if by_id else leaving.topic
+        for indexes in slices(leaving.partitions):
+            forgotten |= {key: None for index in indexes if (key := (name, index)) in held}
+            if work.spend(1 + len(indexes)):
+                await sleep(0)
+    return _start(_fetch(context, request, replica_id, requested, list(forgotten)))
+
+
+def _fetch(
+    context: BrokerRequestContext,
+    request: FetchRequest,
+    replica_id: int,
+    requested: list[FetchSlot],
+    forgotten: list[FetchKey],
+) -> _Fetch:
     version = context.api_version
-    by_id = version >= TOPIC_ID_MIN_VERSION
-    requested = [
-        FetchSlot(
-            topic.topic_id if by_id else topic.topic,
-            partition.partition,
-            partition.fetch_offset,
-            partition.partition_max_bytes,
-            partition.current_leader_epoch,
-            partition.last_fetched_epoch,
-        )
-        for topic in request.topics
-        for partition in topic.partitions
-    ]
-    forgotten: list[FetchKey] = [
-        (topic.topic_id if by_id else topic.topic, index)
-        for topic in request.forgotten_topics_data
-        for index in topic.partitions
-    ]
-    return context.broker.fetch_sessions.plan(
+    plan = context.broker.fetch_sessions.plan(
         requested,
         forgotten,
         session_id=request.session_id if version >= SESSIONS_MIN_VERSION else NO_SESSION,
         session_epoch=request.session_epoch if version >= SESSIONS_MIN_VERSION else FINAL_EPOCH,
-        uses_ids=by_id,
+        uses_ids=version >= TOPIC_ID_MIN_VERSION,
         now_ms=context.node.clock.monotonic_ms(),
     )
+    limits = _limits(context, request, replica_id)
+    return _Fetch(context, plan, limits, request.max_wait_ms, _rack(context, request, replica_id))
 
 
 def _limits(context: BrokerRequestContext, request: FetchRequest, replica_id: int) -> FetchLimits:
@@ -255,17 +279,29 @@ def _rack(context: BrokerRequestContext, request: FetchRequest, replica_id: int)
 
 
 def _new_pass(fetch: _Fetch) -> FetchPass:
-    """Return a new pass over the partitions of the request. Partitions that cannot be read have their error already."""
-    allowed: dict[str, bool] = {}
-    readings = [_reading(fetch, slot, allowed) for slot in fetch.plan.slots]
+    """Return a new pass over the partitions of the request."""
     max_bytes = min(fetch.limits.max_bytes, fetch.context.broker.budget.response_capacity())
-    read = FetchPass(fetch.limits, readings, max_bytes)
-    read.immediate = any(
-        (reading.error and reading.error not in WAITING_ERRORS)
-        or reading.data.preferred_read_replica != READ_FROM_LEADER
-        for reading in readings
-    )
-    return read
+    return FetchPass(fetch.limits, len(fetch.plan.slots), max_bytes)
+
+
+def _advance(fetch: _Fetch, read: FetchPass) -> ColdFetch | None:
+    """Read the next slice of the partitions. Return the read of a partition whose data is not in memory, or None.
+
+    Partitions that cannot be read have their error already.
+    """
+    if not read.has_unread:
+        clock = fetch.context.node.clock
+        first, end_us = len(read.readings), clock.monotonic_us() + TURN_US_MAX
+        for slot in fetch.plan.slots[first : first + PARTITIONS_PER_TURN]:
+            reading = _reading(fetch, slot, read.allowed)
+            read.readings.append(reading)
+            if (
+                reading.error and reading.error not in WAITING_ERRORS
+            ) or reading.data.preferred_read_replica != READ_FROM_LEADER:
+                read.immediate = True
+            if clock.monotonic_us() >= end_us:
+                break
+    return read.advance()
 
 
 def _reading(fetch: _Fetch, slot: FetchSlot, allowed: dict[str, bool]) -> Reading:
@@ -318,25 +354,25 @@ def _topic_name(fetch: _Fetch, slot: FetchSlot) -> str:
     return "" if image is None else image.name
 
 
-def _is_complete(fetch: _Fetch, read: FetchPass) -> bool:
+def _is_sufficient(fetch: _Fetch, read: FetchPass) -> bool:
     """Return True if the response does not have to wait for more bytes."""
     return read.is_sufficient or fetch.max_wait_ms <= 0 or all(reading.partition is None for reading in read.readings)
 
 
-async def _from_disk(
-    fetch: _Fetch, read: FetchPass, cold: ColdFetch, wait: FetchWait
+async def _read_later(
+    fetch: _Fetch, read: FetchPass, cold: ColdFetch | None, wait: FetchWait
 ) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
-    """Run stage one of a fetch of records that are not in memory.
+    """Run the remainder of stage one: a fetch of many partitions, or of records that are not in memory.
 
     Return the response, or stage two if bytes are missing.
     """
     parked = False
     try:
         await _read_on(fetch, read, cold)
-        if _is_complete(fetch, read):
-            return _respond_from_coroutine(fetch, read)
-        _park(fetch, read, wait)
-        parked = True
+        if _is_sufficient(fetch, read):
+            return await _respond_in_slices(fetch, read)
+        _charge(fetch, -read.size)
+        parked = await _park(fetch, read, wait)
         return _when_woken(fetch, wait)
     finally:
         if not parked:
@@ -352,68 +388,124 @@ async def _when_woken(fetch: _Fetch, wait: FetchWait) -> FetchResponse:
         fetch.context.session.cancel_on_next_request(wait.wake)
         wait.wake()
     read = _new_pass(fetch)
-    await _read_on(fetch, read, read.advance())
-    return _respond_from_coroutine(fetch, read)
+    await _read_on(fetch, read, _advance(fetch, read))
+    return await _respond_in_slices(fetch, read)
 
 
-def _respond_from_coroutine(fetch: _Fetch, read: FetchPass) -> FetchResponse:
-    """Return the response of a coroutine, and count its bytes until the connection does.
+def _charge(fetch: _Fetch, count: int) -> None:
+    """Count `count` bytes of records in the byte budget until the connection counts the response.
 
     1. One append completes many parked fetches in the same step of the event loop.
     2. Each of them reads as many bytes as the budget has free.
     3. Without this count, they would together exceed the budget.
     """
-    budget = fetch.context.broker.budget
-    budget.reserve(read.size)
-    get_running_loop().call_soon(budget.release, read.size)  # runs right before the connection counts the response
-    return _respond(fetch, read)
+    if count:
+        fetch.context.charge += count
+        fetch.context.session.charge(count)
 
 
 async def _read_on(fetch: _Fetch, read: FetchPass, cold: ColdFetch | None) -> None:
+    """Read the remaining partitions. All records of the pass are charged at the end."""
     budget = fetch.context.broker.budget
-    while cold is not None:
-        expected = max(0, min(read.max_bytes - read.size, read.next_max_bytes))
-        budget.reserve(expected)
-        try:
-            read.supply(await cold.partition.complete_read(cold.read.resolve()))
-        except Refusal as refusal:
-            read.supply(refusal)
-        finally:
-            budget.release(expected)
-        cold = read.advance()
+    charged = 0
+    while True:
+        if cold is not None:
+            expected = max(0, min(read.max_bytes - read.size, read.next_max_bytes))
+            budget.reserve(expected)
+            try:
+                read.supply(await cold.partition.complete_read(cold.read.resolve()))
+            except Refusal as refusal:
+                read.supply(refusal)
+            finally:
+                budget.release(expected)
+        _charge(fetch, read.size - charged)
+        charged = read.size
+        if read.is_complete:
+            return
+        if cold is None:
+            await sleep(0)
+        cold = _advance(fetch, read)
 
 
-def _park(fetch: _Fetch, read: FetchPass, wait: FetchWait) -> None:
-    """Register for the bytes that are missing, and start the timer of `max_wait_ms`."""
-    if wait.woken.done():
-        return  # the connection received another request during the read from disk
-    for reading in read.readings:
+def _watch(fetch: _Fetch, readings: Sequence[Reading], wait: FetchWait) -> None:
+    """Register for the bytes of the partitions that are missing."""
+    for reading in readings:
         if reading.partition is not None:
             wait.watch(
                 reading.partition.watermarks.fetch_watchers,
                 fetch.limits.watermark,
                 reading.slot.max_bytes - reading.size,
             )
+
+
+async def _park(fetch: _Fetch, read: FetchPass, wait: FetchWait) -> bool:
+    """Register for the bytes that are missing after a pass of more than one turn, and start the timer of `max_wait_ms`.
+
+    Wake the fetch if a partition has more bytes than at its read. Return False if the fetch is awake.
+    """
+    for readings in slices(read.readings):
+        if wait.woken.done():
+            return False  # the connection received another request
+        _watch(fetch, readings, wait)
+        if any(
+            reading.partition is not None and _has_advanced(reading.partition, reading.data) for reading in readings
+        ):
+            wait.wake()
+            return False
+        if len(read.readings) > PARTITIONS_PER_TURN:
+            await sleep(0)
+    if wait.woken.done():
+        return False
     wait.start(fetch.limits.min_bytes - read.size, fetch.max_wait_ms)
+    return True
+
+
+def _has_advanced(partition: Partition, data: PartitionData) -> bool:
+    log = partition.log
+    return (log.high_watermark, log.last_stable_offset) != (data.high_watermark, data.last_stable_offset)
 
 
 # ---- responses ------------------------------------------------------------------------------------------------------
 
 
 def _respond(fetch: _Fetch, read: FetchPass) -> FetchResponse:
-    context = fetch.context
     response = FetchResponse()
-    _translate(context, read.readings, response)
+    _account(fetch, read.readings, response)
+    _group(_finish(fetch, read, response), response.responses)
+    return response
+
+
+async def _respond_in_slices(fetch: _Fetch, read: FetchPass) -> FetchResponse:
+    """Like `_respond`, with turns of the event loop between slices if the pass has many partitions."""
+    if len(read.readings) <= PARTITIONS_PER_TURN:
+        return _respond(fetch, read)
+    response = FetchResponse()
+    for readings in slices(read.readings):
+        _account(fetch, readings, response)
+        await sleep(0)
+    for changed in slices(_finish(fetch, read, response)):
+        _group(changed, response.responses)
+        await sleep(0)
+    fetch.context.encode_in_slices = True
+    return response
+
+
+def _account(fetch: _Fetch, readings: Sequence[Reading], response: FetchResponse) -> None:
+    """Complete the results of some partitions, and count their records in the traffic of the partitions."""
+    _translate(fetch.context, readings, response)
     if fetch.limits.watermark is not Watermark.LOG_END:
-        for reading in read.readings:
+        for reading in readings:
             if reading.partition is not None:
                 reading.partition.traffic.bytes_out += reading.size
+
+
+def _finish(fetch: _Fetch, read: FetchPass, response: FetchResponse) -> SentPartitions:
+    """Complete the fetch in its session. Return the partitions that the response contains."""
     results = [reading.data for reading in read.readings]
-    error, session_id, changed = fetch.plan.finish(results, context.node.clock.monotonic_ms())
+    error, session_id, changed = fetch.plan.finish(results, fetch.context.node.clock.monotonic_ms())
     response.error_code = error
     response.session_id = session_id
-    response.responses = _grouped(changed, by_id=fetch.limits.by_id)
-    return response
+    return changed
 
 
 def _translate(context: BrokerRequestContext, readings: Sequence[Reading], response: FetchResponse) -> None:
@@ -435,13 +527,14 @@ def _translate(context: BrokerRequestContext, readings: Sequence[Reading], respo
             endpoints.append(NodeEndpoint(hint.leader_id, hint.endpoint.host, hint.endpoint.port, hint.rack))
 
 
-def _grouped(results: list[tuple[FetchSlot, PartitionData]], *, by_id: bool) -> list[FetchableTopicResponse]:
-    """Group adjacent results of one topic. Keep the order, which is that of the next read."""
-    topics: list[FetchableTopicResponse] = []
+def _group(results: SentPartitions, topics: list[FetchableTopicResponse]) -> None:
+    """Append results to `topics`. Adjacent results of one topic share its entry: the order is that of the next read."""
     last: str | UUID | None = None
+    if topics:
+        last = topics[-1].topic or topics[-1].topic_id
     for slot, data in results:
         topic = slot.topic
-        if topics and topic == last:
+        if topic == last:
             topics[-1].partitions.append(data)
             continue
         last = topic
@@ -449,7 +542,6 @@ def _grouped(results: list[tuple[FetchSlot, PartitionData]], *, by_id: bool) -> 
             topics.append(FetchableTopicResponse("", topic, [data]))
         else:
             topics.append(FetchableTopicResponse(topic, ZERO_UUID, [data]))
-    return topics
 
 
 API: Final = Api(

@@ -110,13 +110,16 @@ def keep_last_batches(request: ProduceRequest) -> Iterator[None]:
         if batches is None:
             batches = topics[key] = {}
             entries.append(topic)
+        count += 1
         for data in topic.partition_data:
             batches[data.index] = data
             count += 1
             if count >= ELEMENTS_PER_PART:
                 count = 0
                 yield
-        count += 1
+        if count >= ELEMENTS_PER_PART:
+            count = 0
+            yield
     for count, (topic, batches) in enumerate(zip(entries, topics.values(), strict=True), 1):
         topic.partition_data = list(batches.values())
         if not count % ELEMENTS_PER_PART:

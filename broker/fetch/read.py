@@ -4,9 +4,10 @@ Partitions are read in order; each uses up a part of the byte limit. Until a par
 batch that is larger than every limit is returned whole (KIP-74), so that a reader always makes progress. The pass does
 no disk I/O:
 
-1. `advance` stops at the first partition whose data is not in memory, and returns the pending read.
-2. The driver awaits that read, and passes the result to `supply`.
-3. `advance` continues with the next partition.
+1. The driver appends some partitions to `readings`.
+2. `advance` stops at the first partition whose data is not in memory, and returns the pending read.
+3. The driver awaits that read, and passes the result to `supply`.
+4. `advance` continues with the next partition.
 """
 
 from dataclasses import dataclass, field
@@ -79,18 +80,36 @@ class FetchPass:
     """State of one pass over the partitions of a Fetch request."""
 
     limits: FetchLimits
-    readings: list[Reading]
+    count: int
+    """Number of partitions of the pass."""
     max_bytes: int
     """Maximum bytes of records of this pass: the limit of the request, or what is left of the broker's memory
     budget."""
     size: int = 0
     """Bytes of records read."""
+    readings: list[Reading] = field(default_factory=list)
+    """The partitions up to now, in reading order."""
+    allowed: dict[str, bool] = field(default_factory=dict)
+    """True for each topic of `readings` that the client may read, False for the other topics."""
     immediate: bool = False
     """True if a partition (an error, a divergence, a preferred replica) must not wait for min_bytes."""
     _next: int = field(default=0)
 
+    @property
+    def has_unread(self) -> bool:
+        """True if `advance` has not read all of `readings`."""
+        return self._next < len(self.readings)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all partitions of the pass have been read."""
+        return self._next >= self.count
+
     def advance(self) -> ColdFetch | None:
-        """Read up to the next partition whose data is not in memory. Return its read, or None at the end."""
+        """Read up to the next partition whose data is not in memory.
+
+        Return its read; None at the end of `readings`.
+        """
         while self._next < len(self.readings):
             reading = self.readings[self._next]
             partition = reading.partition

@@ -17,6 +17,7 @@ follows 2147483647.
 """
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -211,6 +212,11 @@ class FetchSessions:
         if session.uses_ids != uses_ids:
             raise Refusal(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         return self._continue(session, requested, forgotten, now_ms)
+
+    def held(self, session_id: int) -> Collection[FetchKey]:
+        """Return the partitions of a session; an empty collection if it does not exist."""
+        session = self._by_use.get(session_id)
+        return () if session is None else session.slots
 
     def open(self, slots: list[FetchSlot], *, uses_ids: bool, now_ms: int) -> int:
         """Open a session with `slots` and return its id; NO_SESSION if there are no partitions, or no capacity."""

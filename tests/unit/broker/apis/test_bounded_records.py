@@ -10,9 +10,11 @@ import pytest
 
 from odradek.broker.apis import list_offsets, produce
 from odradek.broker.apis.produce import ENTRIES_PER_TURN
+from odradek.broker.fetch.produce_checks import keep_last_batches
 from odradek.broker.fetch.record_jobs import JOBS_MAX
 from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.session import Session
+from odradek.broker.requests.splitting import ELEMENTS_PER_PART
 from odradek.protocol.batch import Compression, build_batch
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -116,6 +118,17 @@ async def test_event_loop_runs_between_the_appends_of_many_partitions(tmp_path: 
     assert [(result.error_code, result.base_offset) for result in results(await sending)] == [(E.NONE, 0)] * count
     assert appended[-1] > 0
     assert max(after - before for before, after in pairwise(appended)) <= ENTRIES_PER_TURN
+
+
+@pytest.mark.parametrize("partitions", [0, 1])
+def test_combination_of_many_topics_pauses_in_both_passes(partitions: int) -> None:
+    count = 5 * ELEMENTS_PER_PART
+    data = [
+        TopicProduceData(f"t{number}", partition_data=[PartitionProduceData(0, batch())] * partitions)
+        for number in range(count)
+    ]
+    pauses = sum(1 for _ in keep_last_batches(ProduceRequest(None, 1, 60_000, data)))
+    assert pauses >= 2 * count // ELEMENTS_PER_PART
 
 
 @pytest.mark.parametrize("resigns", [False, True])

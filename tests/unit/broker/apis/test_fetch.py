@@ -182,8 +182,8 @@ async def test_fetch_with_an_unregistered_replica_id_is_refused_before_anything_
     fetch_request.max_wait_ms, fetch_request.session_epoch = 60_000, 0
     for topic in fetch_request.topics:
         topic.topic_id = rig.partition().topic_id
-    response = fetch.handle(rig.context(1, 17), fetch_request)
-    assert isinstance(response, FetchResponse), "the fetch is not parked"
+    async with asyncio.timeout(10):  # the fetch is not parked for 60 s
+        response = await outcome(fetch.handle(rig.context(1, 17), fetch_request))
     assert errors(response) == [error, error]
     assert response.session_id == 0
     assert len(rig.sessions) == 0
@@ -260,6 +260,7 @@ async def test_fetches_woken_together_share_the_free_budget(tmp_path: Path) -> N
     rig.topic("t")
     free_bytes = 8 * 30_000
     rig.services.budget.reserve(rig.services.budget.limit_bytes - free_bytes)
+    rig.session.on_charge = rig.services.budget.reserve
     fetch_request = request(("t", 0, 0), max_wait_ms=60_000, min_bytes=20_000)
     tasks = [asyncio.ensure_future(outcome(fetch.handle(rig.context(1, VERSION), fetch_request))) for _ in range(30)]
     await settle()

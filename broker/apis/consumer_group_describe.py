@@ -12,12 +12,14 @@ Version notes:
 * v1 has the type of each member, classic or consumer.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import allowed_topics, request_each, responses_of
-from odradek.broker.requests.api import Api, split_by
+from odradek.broker.requests.api import Api, Ordered, split_by
+from odradek.broker.requests.slices import collect_charged
 from odradek.broker.requests.splitting import DESCRIBED_PER_PART, ELEMENT_CHARGE_BYTES_MIN
 from odradek.broker.security.authorized_operations import group_operations
 from odradek.cluster.authorizer import AclOperation, ResourceType
@@ -29,15 +31,26 @@ from odradek.protocol.messages.consumer_group_describe import (
     DescribedGroup,
 )
 
+GROUP_BYTES: Final = 2_000
+"""Maximum bytes of a described group without its members, in addition to its id, which the request has."""
 TOPIC_DENIED_MESSAGE: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 
 def handle(
     context: BrokerRequestContext, request: ConsumerGroupDescribeRequest
-) -> Awaitable[ConsumerGroupDescribeResponse]:
+) -> Ordered[ConsumerGroupDescribeResponse]:
     if context.node.metadata.image.feature(GROUP_VERSION) < 1:
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
-    return _describe(context, request)
+    allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, request.group_ids)
+    operations, groups = request.include_authorized_operations, context.broker.groups
+    return collect_charged(
+        context,
+        ConsumerGroupDescribeResponse,
+        [*denied, *allowed],
+        lambda group: GROUP_BYTES + groups.described_bytes_max(group),
+        partial(_describe, context, denied=dict.fromkeys(denied), operations=operations),
+        lambda described: ConsumerGroupDescribeResponse(groups=described),
+    )
 
 
 def refuse(
@@ -47,20 +60,21 @@ def refuse(
 
 
 async def _describe(
-    context: BrokerRequestContext, request: ConsumerGroupDescribeRequest
-) -> ConsumerGroupDescribeResponse:
-    allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, request.group_ids)
+    context: BrokerRequestContext, group_ids: Sequence[str], denied: Mapping[str, None], *, operations: bool
+) -> list[DescribedGroup]:
+    """Describe some groups of the request."""
+    groups = [_refused(group, ErrorCode.GROUP_AUTHORIZATION_FAILED, None) for group in group_ids if group in denied]
+    allowed = [group for group in group_ids if group not in denied]
     pending = request_each(allowed, context.broker.groups.describe_consumer)
-    groups = [_refused(group, ErrorCode.GROUP_AUTHORIZATION_FAILED, None) for group in denied]
     for group in await responses_of(context, pending, _refused):
-        if request.include_authorized_operations and not group.error_code:
+        if operations and not group.error_code:
             group.authorized_operations = group_operations(context, group.group_id)
         topics = _topics(group)
         if len(allowed_topics(context, AclOperation.DESCRIBE, topics)) < len(topics):
             groups.append(_refused(group.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPIC_DENIED_MESSAGE))
         else:
             groups.append(group)
-    return ConsumerGroupDescribeResponse(groups=groups)
+    return groups
 
 
 def _topics(group: DescribedGroup) -> list[str]:

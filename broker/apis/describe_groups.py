@@ -12,25 +12,38 @@ Version notes:
 * v6 has GROUP_ID_NOT_FOUND for a group that does not exist, and an error message (KIP-1043).
 """
 
-from collections.abc import Awaitable
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import request_each, responses_of
-from odradek.broker.requests.api import Api, split_by
+from odradek.broker.requests.api import Api, Ordered, split_by
+from odradek.broker.requests.slices import collect_charged
 from odradek.broker.requests.splitting import DESCRIBED_PER_PART, ELEMENT_CHARGE_BYTES_MIN
 from odradek.broker.security.authorized_operations import group_operations
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
+GROUP_BYTES: Final = 2_000
+"""Maximum bytes of a described group without its members, in addition to its id, which the request has."""
 OPERATIONS_MIN_VERSION: Final = 3
 ERROR_MESSAGE_MIN_VERSION: Final = 6
 
 
-def handle(context: BrokerRequestContext, request: DescribeGroupsRequest) -> Awaitable[DescribeGroupsResponse]:
-    return _describe(context, request)
+def handle(context: BrokerRequestContext, request: DescribeGroupsRequest) -> Ordered[DescribeGroupsResponse]:
+    allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, request.groups)
+    operations = request.include_authorized_operations and context.api_version >= OPERATIONS_MIN_VERSION
+    groups = context.broker.groups
+    return collect_charged(
+        context,
+        DescribeGroupsResponse,
+        [*denied, *allowed],
+        lambda group: GROUP_BYTES + groups.described_bytes_max(group),
+        partial(_describe, context, denied=dict.fromkeys(denied), operations=operations),
+        lambda described: DescribeGroupsResponse(groups=described),
+    )
 
 
 def refuse(
@@ -39,19 +52,20 @@ def refuse(
     return DescribeGroupsResponse(groups=[_refused(context, group, error, message) for group in request.groups])
 
 
-async def _describe(context: BrokerRequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, request.groups)
+async def _describe(
+    context: BrokerRequestContext, groups: Sequence[str], denied: Mapping[str, None], *, operations: bool
+) -> list[DescribedGroup]:
+    """Describe some groups of the request."""
+    refused = [
+        _refused(context, group, ErrorCode.GROUP_AUTHORIZATION_FAILED, None) for group in groups if group in denied
+    ]
+    allowed = [group for group in groups if group not in denied]
     pending = request_each(allowed, lambda group: context.broker.groups.describe(group, context.api_version))
-    groups = [_refused(context, group, ErrorCode.GROUP_AUTHORIZATION_FAILED, None) for group in denied]
-    for group in await responses_of(context, pending, partial(_refused, context)):
-        if (
-            request.include_authorized_operations
-            and context.api_version >= OPERATIONS_MIN_VERSION
-            and not group.error_code
-        ):
+    described = await responses_of(context, pending, partial(_refused, context))
+    for group in described:
+        if operations and not group.error_code:
             group.authorized_operations = group_operations(context, group.group_id)
-        groups.append(group)
-    return DescribeGroupsResponse(groups=groups)
+    return refused + described
 
 
 def _refused(context: BrokerRequestContext, group: str, error: ErrorCode, message: str | None) -> DescribedGroup:

@@ -14,11 +14,18 @@ Errors:
   NOT_LEADER_OR_FOLLOWER.
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api, split_by
+from odradek.broker.requests.api import Api, Ordered, split_by
 from odradek.broker.requests.described_clients import described_client
+from odradek.broker.requests.slices import collect_charged
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata import topic_names
 from odradek.protocol.errors import ERRORS, ErrorCode, Refusal
@@ -37,26 +44,72 @@ EXPIRED_MAX: Final = 10_000
 """Maximum producers that one request removes. The removal of one takes about a microsecond."""
 
 
-def handle(context: BrokerRequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    topics: list[TopicResponse] = []
+PRODUCER_BYTES: Final = 1_400
+"""Maximum bytes of one producer in a response, in addition to its client: its objects, and its encoded form."""
+CLIENT_CHARACTER_BYTES: Final = 12
+"""Maximum bytes per character of the client id and address of a producer: three encoded copies in UTF-8."""
+PARTITION_BYTES: Final = 2_000
+"""Maximum bytes of one partition in a response, without its producers, and with a topic name of 249 characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """One partition of a request."""
+
+    topic: TopicRequest
+    index: int
+    allowed: bool
+    expired: list[tuple[int, int, int]] | None
+    """Producers to remove (`_expired`)."""
+
+
+def handle(context: BrokerRequestContext, request: DescribeProducersRequest) -> Ordered[DescribeProducersResponse]:
+    items: list[_Described] = []
     for topic in request.topics:
         allowed = context.allowed(AclOperation.READ, ResourceType.TOPIC, topic.name)
         expired = _expired(context, topic)
-        partitions: list[PartitionResponse] = []
-        for index in topic.partition_indexes:
-            try:
-                if not topic_names.is_valid(topic.name):
-                    raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
-                if not allowed:
-                    raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                if expired is not None:
-                    partitions.append(_expire(context, topic.name, index, expired))
-                    continue
-                partitions.append(PartitionResponse(index, active_producers=_producers(context, topic.name, index)))
-            except Refusal as refusal:
-                partitions.append(_refused(index, refusal.error))
-        topics.append(TopicResponse(topic.name, partitions))
-    return DescribeProducersResponse(topics=topics)
+        items += [_Described(topic, index, allowed, expired) for index in topic.partition_indexes]
+
+    async def topics_of(some: Sequence[_Described]) -> list[TopicResponse]:
+        topics: list[TopicResponse] = []
+        for topic_request, described in groupby(some, attrgetter("topic")):
+            topics.append(TopicResponse(topic_request.name, [_partition(context, each) for each in described]))
+        return topics
+
+    return collect_charged(
+        context,
+        DescribeProducersResponse,
+        items,
+        partial(_bytes_max, context),
+        topics_of,
+        lambda topics: DescribeProducersResponse(topics=topics),
+    )
+
+
+def _bytes_max(context: BrokerRequestContext, described: _Described) -> int:
+    """Return the maximum memory of one partition in the response, in bytes."""
+    total = PARTITION_BYTES
+    if described.allowed and described.expired is None:
+        with suppress(Refusal):
+            entries = context.broker.partitions.find(described.topic.name, described.index).log.producers.entries
+            clients = (entry.client for entry in entries.values())
+            characters = sum(len(client.client_id) + len(client.address) for client in clients if client is not None)
+            total += PRODUCER_BYTES * len(entries) + CLIENT_CHARACTER_BYTES * characters
+    return total
+
+
+def _partition(context: BrokerRequestContext, described: _Described) -> PartitionResponse:
+    name, index = described.topic.name, described.index
+    try:
+        if not topic_names.is_valid(name):
+            raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        if not described.allowed:
+            raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if described.expired is not None:
+            return _expire(context, name, index, described.expired)
+        return PartitionResponse(index, active_producers=_producers(context, name, index))
+    except Refusal as refusal:
+        return _refused(index, refusal.error)
 
 
 def refuse(

@@ -18,6 +18,12 @@ MEMBER_BYTES: Final = 1_024
 """Bytes per member or pending member id, in addition to its ids and metadata: its objects in memory, and its timer."""
 TEXT_BYTES: Final = 100
 """Bytes per id or name of a member, in addition to its characters: the object, and its entries in containers."""
+DESCRIBED_COPIES: Final = 3
+"""Copies of the ids and metadata of a member in a response that describes it: one in objects, and two encoded ones."""
+DESCRIBED_TOPIC_BYTES: Final = 2_000
+"""Maximum bytes of one topic in an assignment of a described member, with a name of 249 characters."""
+DESCRIBED_PARTITION_BYTES: Final = 60
+"""Maximum bytes of one partition in an assignment of a described member."""
 RESERVED_FRACTION: Final = 4
 """Part of MEMBERS_BYTES_MAX that new members leave free, as a divisor: a quarter.
 
@@ -32,6 +38,11 @@ RECOUNT_INTERVAL_MS: Final = 1_000
 def text_bytes(*texts: str | None) -> int:
     """Return the bytes that ids and names take in memory."""
     return sum(text_bytes_max(text) + TEXT_BYTES for text in texts if text)
+
+
+def described_bytes(size: int) -> int:
+    """Return the maximum memory of a described member of `size` bytes, with its encoded form, in bytes."""
+    return MEMBER_BYTES + DESCRIBED_COPIES * (size - MEMBER_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

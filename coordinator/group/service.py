@@ -206,6 +206,12 @@ class GroupCoordinator:
         _check_group(group_id)
         return self._submit(group_id, c.DescribeConsumer(group_id))
 
+    def described_bytes_max(self, group_id: str) -> int:
+        """Return the maximum memory that the description of a group takes in a response, in bytes."""
+        led = self._shards.get(self.partition_of(group_id))
+        group = None if led is None else led.core.state.groups.get(group_id)
+        return 0 if group is None else group.described_bytes_max
+
     def delete(self, group_id: str) -> "Future[None]":
         """Delete a group without members, and its offsets."""
         return self._submit(group_id, c.DeleteGroup(group_id))

@@ -49,6 +49,10 @@ class Group(Protocol):
     def members_bytes(self) -> int:
         """Bytes of memory of all members: their objects (MEMBER_BYTES), ids, names, metadata and assignments."""
 
+    @property
+    def described_bytes_max(self) -> int:
+        """Maximum memory of the description of the group for DescribeGroups or ConsumerGroupDescribe, in bytes."""
+
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool, api_version: int
     ) -> None:

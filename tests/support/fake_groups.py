@@ -28,6 +28,9 @@ class FakeGroups:
     def fetched_bytes_max(self, _group_id: str) -> int:
         return 0
 
+    def described_bytes_max(self, _group_id: str) -> int:
+        return 0
+
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: Any, **options: Any) -> asyncio.Future[Any]:
             self.calls.append((name, *arguments))

@@ -68,6 +68,10 @@ class FakeGroup:
         return 0
 
     @property
+    def described_bytes_max(self) -> int:
+        return 0
+
+    @property
     def is_empty(self) -> bool:
         return not self.members
 

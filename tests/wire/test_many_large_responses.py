@@ -10,9 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benchmarks.flood_requests import COMMIT_V, INIT_V, TOPIC_PARTITIONS, commit, committed, error_code, init
+from benchmarks.flood_requests import (
+    COMMIT_V,
+    INIT_V,
+    PRODUCE_V,
+    TOPIC,
+    TOPIC_PARTITIONS,
+    commit,
+    committed,
+    error_code,
+    init,
+    produce,
+)
 from benchmarks.floods import Broker, Witness
 from benchmarks.hostile_concurrent import GROWTH_MIB
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.list_groups import ListGroupsRequest
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -31,6 +44,8 @@ ID_CHARACTERS = 4_000
 """Characters per group id or transactional id. A response with all of them has 6 MB."""
 METADATA_BYTES = 4_000
 REPEATED = 100
+PRODUCERS = 400
+REPEATED_PARTITIONS = 1_000
 RECEIVE_BUFFER_BYTES = 4_096
 TIMEOUT_S = 60.0
 BATCH = 50
@@ -81,6 +96,15 @@ async def offsets(client: RawClient) -> bytes:
     return encode_request(OffsetFetchRequest(groups=[group] * REPEATED), 8, 1, "hostile")
 
 
+async def producers(client: RawClient) -> bytes:
+    """Return a request of 4 KB for the producers of one partition, many times. The response has 30 MB."""
+    for producer_id in range(PRODUCERS):
+        response: Any = await client.call(produce(producer_id), PRODUCE_V)
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+    request = DescribeProducersRequest([TopicRequest(TOPIC, [0] * REPEATED_PARTITIONS)])
+    return encode_request(request, 0, 1, "hostile")
+
+
 def served(address: tuple[str, int], frame: bytes) -> socket.socket:
     """Send `frame`, and return the connection when its response begins or when the broker has closed it."""
     connection = socket.create_connection(address, timeout=TIMEOUT_S)
@@ -92,10 +116,12 @@ def served(address: tuple[str, int], frame: bytes) -> socket.socket:
 
 
 @pytest.mark.parametrize(
-    "prepare", [groups, transactions, offsets], ids=["ListGroups", "ListTransactions", "OffsetFetch"]
+    ("prepare", "connections"),
+    [(groups, CONNECTIONS), (transactions, CONNECTIONS), (offsets, CONNECTIONS), (producers, 1)],
+    ids=["ListGroups", "ListTransactions", "OffsetFetch", "DescribeProducers"],
 )
 async def test_memory_of_many_concurrent_large_responses_is_bounded_by_the_byte_budget(
-    broker: Broker, prepare: Callable[[RawClient], Any]
+    broker: Broker, prepare: Callable[[RawClient], Any], connections: int
 ) -> None:
     """No client receives more than the beginning of its response."""
     client = await broker.connect("honest")
@@ -103,8 +129,8 @@ async def test_memory_of_many_concurrent_large_responses_is_bounded_by_the_byte_
     frame = await prepare(client)
     before_mib = broker.resident_mib
     broker.reset_peak()
-    with ThreadPoolExecutor(CONNECTIONS) as threads:
-        attacks = [asyncio.wrap_future(threads.submit(served, broker.address, frame)) for _ in range(CONNECTIONS)]
+    with ThreadPoolExecutor(connections) as threads:
+        attacks = [asyncio.wrap_future(threads.submit(served, broker.address, frame)) for _ in range(connections)]
         for connection in await asyncio.gather(*attacks):
             connection.close()
     assert broker.peak_mib - before_mib < BUDGET_MIB + GROWTH_MIB

@@ -12,7 +12,7 @@ from odradek.coordinator.group.classic.commands import session_timer
 from odradek.coordinator.group.classic.member import Member, Protocols
 from odradek.coordinator.group.classic.subscriptions import subscribed_topics
 from odradek.coordinator.group.classic.transitions import MAY_FOLLOW, ClassicState, Event, look_up
-from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
+from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, described_bytes, text_bytes
 from odradek.coordinator.group.records import to_record
 from odradek.coordinator.group.state import GroupKind
 from odradek.coordinator.overlay import Overlay
@@ -76,6 +76,10 @@ class ClassicGroup:
             + MEMBER_BYTES * len(self.pending_ids)
             + text_bytes(*self.pending_ids)
         )
+
+    @property
+    def described_bytes_max(self) -> int:
+        return sum(described_bytes(member.size) for member in self.members.values())
 
     @property
     def is_simple(self) -> bool:

@@ -5,7 +5,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from odradek.coordinator.group.memory_accounting import ASSIGNED_BYTES
+from odradek.coordinator.group.memory_accounting import (
+    ASSIGNED_BYTES,
+    DESCRIBED_PARTITION_BYTES,
+    DESCRIBED_TOPIC_BYTES,
+    described_bytes,
+)
 from odradek.coordinator.group.modern import records as r
 from odradek.coordinator.group.modern.member import NO_MEMBER_EPOCH, Member, Partitions
 from odradek.coordinator.group.state import GroupKind
@@ -136,6 +141,16 @@ class ConsumerGroup:
     def members_bytes(self) -> int:
         partitions = sum(map(len, self.partition_epochs.values()))
         return sum(member.size for member in self.members.values()) + ASSIGNED_BYTES * partitions
+
+    @property
+    def described_bytes_max(self) -> int:
+        members = self.members.values()
+        assignments = [*self.targets.values(), *(member.assigned for member in members)]
+        assignments += [member.revoking for member in members]
+        topics = sum(map(len, assignments))
+        partitions = sum(len(partitions) for assignment in assignments for partitions in assignment.values())
+        assigned_bytes = DESCRIBED_TOPIC_BYTES * topics + DESCRIBED_PARTITION_BYTES * partitions
+        return assigned_bytes + sum(described_bytes(member.size) for member in members)
 
     @property
     def state(self) -> GroupState:

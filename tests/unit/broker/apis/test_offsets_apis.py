@@ -266,7 +266,9 @@ async def test_describe_producers_returns_the_producers_of_a_partition(tmp_path:
     rig.partition().append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
     rig.partition("t", 1).take_offline(OSError(EIO, "injected"))
     topics = [TopicRequest("t", [0, 1, 2]), TopicRequest("secret", [0]), TopicRequest("no/name", [0])]
-    response = describe_producers.handle(rig.context(61, 0), DescribeProducersRequest(topics))
+    response = await broker_context.response_of(
+        describe_producers.handle(rig.context(61, 0), DescribeProducersRequest(topics))
+    )
     partitions = [partition for topic in response.topics for partition in topic.partitions]
     assert [ErrorCode(partition.error_code) for partition in partitions] == [
         E.NONE,
@@ -309,7 +311,8 @@ async def test_describe_producers_names_clients_and_removes_producers_that_were_
         request = DescribeProducersRequest([TopicRequest("t", [0], tagged)])
         context = rig.context(61, 0)
         context.now_ms = NOW_MS
-        encoded = encode(describe_producers.handle(context, decode(DescribeProducersRequest, 0, encode(request, 0))), 0)
+        handled = describe_producers.handle(context, decode(DescribeProducersRequest, 0, encode(request, 0)))
+        encoded = encode(await broker_context.response_of(handled), 0)
         return decode(DescribeProducersResponse, 0, encoded).topics[0].partitions[0]
 
     first, *_ = (await describe()).active_producers

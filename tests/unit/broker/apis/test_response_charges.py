@@ -10,23 +10,47 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from odradek.broker.apis import list_groups, list_transactions, offset_fetch
+from odradek.broker.apis import (
+    consumer_group_describe,
+    describe_groups,
+    describe_producers,
+    list_groups,
+    list_transactions,
+    offset_fetch,
+)
 from odradek.broker.requests.slices import completed
-from odradek.coordinator.group.commands import Caller, FetchOffsets, ListGroups
+from odradek.client_shares import Client
+from odradek.coordinator.group.classic import describe as describe_classic
+from odradek.coordinator.group.classic.member import Member as ClassicMember
+from odradek.coordinator.group.classic.state import ClassicGroup
+from odradek.coordinator.group.classic.transitions import ClassicState
+from odradek.coordinator.group.commands import Caller, DescribeClassic, DescribeConsumer, FetchOffsets, ListGroups
+from odradek.coordinator.group.modern import describe as describe_consumer
+from odradek.coordinator.group.modern.member import Member
+from odradek.coordinator.group.modern.state import ConsumerGroup
 from odradek.coordinator.group.offset_store import ZERO_TOPIC_ID, StoredOffset
 from odradek.coordinator.group.offsets.fetch import decide_fetch, fetched_bytes_max
 from odradek.coordinator.group.offsets.listing import decide_list, listed_bytes_max
+from odradek.coordinator.group.ports import TopicInfo
 from odradek.coordinator.txn.service import TransactionCoordinator
+from odradek.protocol.batch import build_batch
 from odradek.protocol.codec import SlicedPacking
+from odradek.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
+from odradek.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.list_groups import ListGroupsRequest
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from odradek.storage.producers.entry import Origin
+from tests.support.data_rig import Rig
 from tests.support.fake_groups import FakeGroups, group_context
+from tests.support.group_ports import FakeTopics
 from tests.support.offsets_rig import FakeGroup, OffsetsRig
 from tests.support.txn_rig import CoreRig, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from odradek.broker.contexts import BrokerRequestContext
     from odradek.broker.requests.api import AnyApi
@@ -62,6 +86,12 @@ async def peak_and_charge(
     return peak - before, request_context.charge
 
 
+def done(reply: Any) -> asyncio.Future[Any]:
+    future = asyncio.get_running_loop().create_future()
+    future.set_result(reply)
+    return future
+
+
 class Groups(FakeGroups):
     """Coordinator of the groups in `state`."""
 
@@ -79,9 +109,16 @@ class Groups(FakeGroups):
         return fetched_bytes_max(self.state, group_id)
 
     def fetch_offsets(self, request: Any, caller: Caller, *, require_stable: bool) -> asyncio.Future[Any]:
-        reply = asyncio.get_running_loop().create_future()
-        reply.set_result(decide_fetch(self.state, FetchOffsets(request, require_stable, caller), 0).reply)
-        return reply
+        return done(decide_fetch(self.state, FetchOffsets(request, require_stable, caller), 0).reply)
+
+    def described_bytes_max(self, group_id: str) -> int:
+        return self.state.groups[group_id].described_bytes_max
+
+    def describe(self, group_id: str, api_version: int) -> asyncio.Future[Any]:
+        return done(describe_classic.decide_describe(self.state, DescribeClassic(group_id, api_version), 0).reply)
+
+    def describe_consumer(self, group_id: str) -> asyncio.Future[Any]:
+        return done(describe_consumer.decide_describe(self.state, DescribeConsumer(group_id), 0).reply)
 
     async def list_groups(self, states: tuple[str, ...], types: tuple[str, ...], shards: list[Any]) -> Any:
         [shard] = shards
@@ -148,4 +185,56 @@ async def test_offset_fetch_of_all_offsets_takes_at_most_its_charge(
     request_context = group_context(offset_fetch.API, version, Groups(rig.state))
     request = OffsetFetchRequest("g", None, [OffsetFetchRequestGroup("g", topics=None)])
     peak, charge = await peak_and_charge(offset_fetch.API, array, request_context, request)
+    assert charge / 10 < peak <= charge
+
+
+@pytest.mark.parametrize(("members", "metadata_bytes"), [(2_000, 0), (50, 40_000)])
+async def test_describe_groups_takes_at_most_its_charge(members: int, metadata_bytes: int) -> None:
+    rig, group = OffsetsRig(), ClassicGroup("g", ClassicState.STABLE, "consumer", "range")
+    for number in range(members):
+        protocols = (("range", bytes(metadata_bytes)),)
+        group.members[str(number)] = ClassicMember(
+            str(number), None, "client", "/10.0.0.1", 1, 1, protocols, bytes(metadata_bytes)
+        )
+    rig.state.groups["g"] = group
+    request_context = group_context(describe_groups.API, 6, Groups(rig.state))
+    request = DescribeGroupsRequest(["g"] * 3)
+    peak, charge = await peak_and_charge(describe_groups.API, "groups", request_context, request)
+    assert charge / 10 < peak <= charge
+
+
+class NumberedTopics(FakeTopics):
+    """Topics of every id, with names of maximum length."""
+
+    def by_id(self, topic_id: bytes) -> TopicInfo:
+        return TopicInfo(topic_id, topic_id.hex().ljust(249, "t"), 1, ())
+
+
+@pytest.mark.parametrize(("members", "topics", "partitions"), [(1_000, 0, 0), (10, 100, 1), (2, 2, 2_000)])
+async def test_consumer_group_describe_takes_at_most_its_charge(members: int, topics: int, partitions: int) -> None:
+    rig, group = OffsetsRig(), ConsumerGroup("g")
+    rig.state.topics = NumberedTopics()
+    indexes = range(1_000, 1_000 + partitions)
+    assigned = {number.to_bytes(16, "big"): dict.fromkeys(indexes, 1) for number in range(topics)}
+    for number in range(members):
+        names = tuple(str(topic).ljust(249, "t") for topic in range(topics))
+        group.members[str(number)] = Member(str(number), topics=names, assigned=assigned)
+        group.targets[str(number)] = {topic: frozenset(indexes) for topic in assigned}
+    rig.state.groups["g"] = group
+    request_context = group_context(consumer_group_describe.API, 1, Groups(rig.state))
+    request = ConsumerGroupDescribeRequest(["g"] * 3)
+    peak, charge = await peak_and_charge(consumer_group_describe.API, "groups", request_context, request)
+    assert charge / 10 < peak <= charge
+
+
+@pytest.mark.parametrize("client_id", ["c", "\U0001f600" * 255], ids=["short", "long"])
+async def test_describe_producers_takes_at_most_its_charge(tmp_path: Path, client_id: str) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    client = Client("10.0.0.1", client_id)
+    for producer_id in range(300):
+        data = build_batch([(None, b"v", 0, ())], producer_id=producer_id, producer_epoch=0, base_sequence=0)
+        rig.partition().append(data, origin=Origin.CLIENT, now_ms=0, client=client)
+    request = DescribeProducersRequest([TopicRequest("t", [0] * 10)])
+    peak, charge = await peak_and_charge(describe_producers.API, "topics", rig.context(61, 0), request)
     assert charge / 10 < peak <= charge

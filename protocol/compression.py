@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 GZIP_WINDOW_BITS: Final = 31  # 15 for the window, 16 for a gzip header
 GZIP_LEVEL: Final = -1  # zlib's default, which is 6
+GZIP_INPUT_BYTES: Final = 1024 * 1024
+"""Maximum bytes that zlib compresses in one call. The buffers of one call take up to three times its output."""
 LZ4_LEVEL: Final = 9  # in Kafka, level 9 selects the fast compressor, and every other level the high compressor
 ZSTD_LEVEL: Final = 3
 
@@ -85,7 +87,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
     if codec is Compression.NONE:
         return bytes(data)
     if codec is Compression.GZIP:
-        return zlib.compress(data, GZIP_LEVEL if level is None else level, GZIP_WINDOW_BITS)
+        return _gzip_compress(memoryview(data), GZIP_LEVEL if level is None else level)
     if codec is Compression.SNAPPY:
         return _xerial_compress(memoryview(data))
     if codec is Compression.LZ4:
@@ -116,6 +118,17 @@ def _check_blocks(count: int, max_bytes: int) -> None:
 def _stored(data: memoryview, max_bytes: int) -> bytes:
     _check(len(data), max_bytes)
     return bytes(data)
+
+
+def _gzip_compress(data: memoryview, level: int) -> bytes:
+    if len(data) <= GZIP_INPUT_BYTES:
+        return zlib.compress(data, level, GZIP_WINDOW_BITS)
+    deflater = zlib.compressobj(level, zlib.DEFLATED, GZIP_WINDOW_BITS)
+    pieces = [
+        deflater.compress(data[start : start + GZIP_INPUT_BYTES]) for start in range(0, len(data), GZIP_INPUT_BYTES)
+    ]
+    pieces.append(deflater.flush())
+    return b"".join(pieces)
 
 
 def _gzip(data: memoryview, max_bytes: int) -> bytes:

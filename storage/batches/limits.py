@@ -23,6 +23,18 @@ RATIO_MAX = 1_000
 
 gzip reaches 1,030 for zeros, lz4 255, snappy 21. zstd reaches 32,000, which no records with own offsets reach.
 """
+CODEC_COPIES = 3
+"""Copies of the decompressed records that exist while a thread decompresses or compresses them.
+
+A conversion needs the records, the pieces of its result, and the joined result. It may be as large as the records.
+"""
+GROWTH_DIVISOR = 64
+"""Divisor of the decompressed bytes: the maximum growth by a codec of records that it cannot compress."""
+
+
+def codec_bytes_max(body_bytes: int) -> int:
+    """Return the maximum memory of a check, conversion or look-up of `body_bytes` bytes of records, in bytes."""
+    return CODEC_COPIES * (body_bytes + body_bytes // GROWTH_DIVISOR)
 
 
 def decompressed_bytes_max(compressed_bytes: int, max_message_bytes: int) -> int:

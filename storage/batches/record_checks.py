@@ -15,8 +15,9 @@ from odradek.protocol.compression import ExpansionExceeded, compress, decompress
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.primitives import INT64_MAX
 from odradek.protocol.record import INT64_MIN, scan_records
-from odradek.storage.batches.limits import decompressed_bytes_max, records_max
+from odradek.storage.batches.limits import codec_bytes_max, decompressed_bytes_max, records_max
 from odradek.storage.batches.record_errors import RecordErrors
+from odradek.storage.batches.scan import BATCH_BYTES_MAX
 from odradek.storage.config import COMPRESSION_AS_PRODUCED, UNCOMPRESSED, LogConfig
 
 if TYPE_CHECKING:
@@ -56,10 +57,9 @@ def begin(work: SlicedWork[T], header: BatchHeader, config: LogConfig) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
-    # The decompressed records, and a copy: of the decompressor, or of the compressed result of a conversion.
     is_compressed = header.compression is not Compression.NONE
     body_bytes = decompressed_bytes_max(header.size, config.max_message_bytes) if is_compressed else header.size
-    raise RecordCheckPending(work, request, header, 2 * body_bytes)
+    raise RecordCheckPending(work, request, header, codec_bytes_max(body_bytes))
 
 
 def timestamp_error(timestamp: int, config: LogConfig, now_ms: int) -> str | None:
@@ -199,12 +199,15 @@ def newest_timestamp(
 
 
 def recompressed(
-    header: BatchHeader, body: Buffer, newest: int, codec: Compression, level: int | None, work: WorkSlice
+    header: BatchHeader, body: Buffer, newest: int, codec: Compression, config: LogConfig, work: WorkSlice
 ) -> SlicedWork[bytes]:
-    """Return the batch with its records compressed by `codec`. Their encoding does not change."""
+    """Return the batch with its records compressed by `codec`. Their encoding does not change.
+
+    Raise Refusal(MESSAGE_TOO_LARGE) if the batch is then larger than max.message.bytes.
+    """
     attributes = codec | header.attributes & TRANSACTIONAL
     converted = replace(header, attributes=attributes, max_timestamp=newest)
-    make = partial(_recompress, converted, body, codec, level)
+    make = partial(_recompress, converted, body, codec, config)
     if codec is not Compression.NONE and len(body) > INLINE_BYTES_MAX:
         result: bytes = yield make
         return result
@@ -213,8 +216,19 @@ def recompressed(
     return make()
 
 
-def _recompress(header: BatchHeader, body: Buffer, codec: Compression, level: int | None) -> bytes:
-    return seal_batch(header, compress(codec, body, level))
+def _recompress(header: BatchHeader, body: Buffer, codec: Compression, config: LogConfig) -> bytes:
+    packed = compress(codec, body, config.compression_level)
+    check_size(HEADER_BYTES + len(packed), config)  # before the batch is copied
+    return seal_batch(header, packed)
+
+
+def check_size(size: int, config: LogConfig) -> None:
+    """Raise Refusal(MESSAGE_TOO_LARGE) if a batch of `size` bytes is larger than max.message.bytes."""
+    if size > min(config.max_message_bytes, BATCH_BYTES_MAX):
+        raise Refusal(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {size} bytes; max.message.bytes of the topic is {config.max_message_bytes}",
+        )
 
 
 def _too_large(error: ExpansionExceeded) -> Refusal:

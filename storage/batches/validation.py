@@ -46,12 +46,12 @@ from odradek.storage.batches.record_checks import (
     SLICE_UNITS,
     begin,
     check_records,
+    check_size,
     newest_timestamp,
     recompressed,
     target_codec,
     timestamp_error,
 )
-from odradek.storage.batches.scan import BATCH_BYTES_MAX
 from odradek.storage.batches.work import WorkSlice, run_unsliced
 from odradek.storage.producers.entry import EndMarker, Origin
 
@@ -132,7 +132,7 @@ def check_leader_append(
     for position, header in batches:
         if client and header.base_offset != 0:
             raise _invalid(f"the batch has base offset {header.base_offset}; a producer must send 0")
-        _check_size(header, config)
+        check_size(header.size, config)
         if not verify_crc(view, position, header):
             raise _corrupt(f"the checksum {header.crc} of the batch does not match its content")
         batch = _to_checked_batch(view, position, header)
@@ -258,14 +258,6 @@ def _check_produced(batches: list[tuple[int, BatchHeader]], view: memoryview, *,
         raise _invalid(f"compression codec {codec} is unknown")
 
 
-def _check_size(header: BatchHeader, config: LogConfig) -> None:
-    if header.size > min(config.max_message_bytes, BATCH_BYTES_MAX):
-        raise Refusal(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {header.size} bytes; max.message.bytes of the topic is {config.max_message_bytes}",
-        )
-
-
 def _check_header(header: BatchHeader) -> None:
     """Validate the counts, the type and the sequence in the header of a client's batch."""
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
@@ -311,8 +303,7 @@ def _examined(
         raise Refusal(ErrorCode.INVALID_TIMESTAMP, error)  # all records are within bounds, only the header is not
     codec = target_codec(config)
     if codec is not None and _needs_codec(header, config):
-        converted = yield from recompressed(header, body, newest, codec, config.compression_level, work)
-        batch = _to_converted(converted, config)
+        batch = _to_converted((yield from recompressed(header, body, newest, codec, config, work)))
     elif newest != header.max_timestamp:
         batch.set_timestamp(header.attributes, newest)
     return _stamped(batch, config, now_ms)
@@ -327,14 +318,11 @@ def _converted(
     if not header.record_count:
         raise _invalid("a batch without records cannot be converted")
     newest, body = yield from newest_timestamp(content, header, config, work)
-    converted = yield from recompressed(header, body, newest, codec, config.compression_level, work)
-    return _to_converted(converted, config)
+    return _to_converted((yield from recompressed(header, body, newest, codec, config, work)))
 
 
-def _to_converted(converted: bytes, config: LogConfig) -> CheckedBatch:
-    header = read_header(converted)
-    _check_size(header, config)
-    return _to_checked_batch(memoryview(converted), 0, header)
+def _to_converted(converted: bytes) -> CheckedBatch:
+    return _to_checked_batch(memoryview(converted), 0, read_header(converted))
 
 
 def _invalid(message: str) -> Refusal:

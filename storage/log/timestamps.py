@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from odradek.protocol.batch import BATCH_LENGTH_MIN, HEADER_BYTES, LENGTH_OVERHEAD, MAX_TIMESTAMP_AT, read_header
 from odradek.protocol.compression import ExpansionExceeded
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
-from odradek.storage.batches.limits import decompressed_bytes_max
+from odradek.storage.batches.limits import codec_bytes_max, decompressed_bytes_max
 from odradek.storage.batches.record_checks import SLICE_UNITS, body_at_once, record_body
 from odradek.storage.batches.work import Pause, WorkSlice
 from odradek.storage.log.timestamp_tables import BatchId, TimestampTable, TimestampTables, is_large, make_table
@@ -190,7 +190,7 @@ class TimestampSearch:
         table = self.tables.get(batch)
         if table is None:
             del data  # while the look-up waits, it holds no bytes of the batch
-            yield LongWork(header.record_count, 2 * decompressed_bytes_max(header.size, max_message_bytes))
+            yield LongWork(header.record_count, codec_bytes_max(decompressed_bytes_max(header.size, max_message_bytes)))
             table = self.tables.get(batch)  # another look-up may have made it meanwhile
         if table is None:
             self.records += header.record_count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -147,6 +148,28 @@ def test_memory_of_a_check_is_bounded_by_max_message_bytes(codec: Compression) -
     # snappy cannot expand to 32 times its input; the other codecs exceed the bound
     assert error is (None if codec is Compression.SNAPPY else ErrorCode.MESSAGE_TOO_LARGE)
     assert peak.bytes <= 2 * bound + MIB
+
+
+@pytest.mark.parametrize("target", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+def test_memory_of_a_conversion_is_at_most_what_is_reserved(target: str) -> None:
+    """The records repeat at a distance that only zstd finds, so that other codecs do not compress them."""
+    value = Random(1).randbytes(96 * KIB) * 80
+    data = build_batch([(b"k", value, NOW_MS, ())], compression=Compression.ZSTD)
+    config = LogConfig(compression_type=target, validate_records_all=True, max_message_bytes=256 * KIB)
+    with pytest.raises(RecordCheckPending) as caught:
+        check_leader_append(data, Origin.CLIENT, config, now_ms=NOW_MS, work=WorkSlice(SLICE_UNITS))
+    pending = caught.value
+    request, error = pending.first, None
+    with traced_peak() as peak:
+        try:
+            while True:
+                request = pending.work.send(None if request is None else request())
+        except Refusal as refusal:
+            error = refusal.error
+        except StopIteration:
+            pass
+    assert error is (None if target == "zstd" else ErrorCode.MESSAGE_TOO_LARGE)
+    assert peak.bytes <= pending.memory_bytes
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)

@@ -55,7 +55,14 @@ from odradek.broker.fetch.read import (
     error_partition_data,
     find_partition,
 )
-from odradek.broker.fetch.requested import PARTITIONS_PER_TURN, partition_count, requested, slices, slots
+from odradek.broker.fetch.requested import (
+    PARTITIONS_PER_TURN,
+    UNCOUNTED_BYTES,
+    partition_count,
+    requested,
+    slices,
+    slots,
+)
 from odradek.broker.fetch.sessions import (
     FINAL_EPOCH,
     NO_SESSION,
@@ -94,12 +101,15 @@ TURN_US_MAX: Final = 5_000
 REPLICA_STATE_MIN_VERSION: Final = 15
 READ_REPLICA_MIN_VERSION: Final = 11
 LEADER_HINT_MIN_VERSION: Final = 16
+PARTITIONS_UNTIMED: Final = 16
+"""Partitions that a fetch handles between two looks at the clock."""
 WAITING_ERRORS: Final = (
+    ErrorCode.NONE,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
-"""Partition errors that do not end the wait for other partitions. Kafka's KafkaApis sets them before any read."""
+"""Results of partitions that do not end the wait for other partitions. Kafka's KafkaApis sets them before any read."""
 HINTED_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 """Partition errors with a hint to the current leader (KIP-951)."""
 
@@ -125,7 +135,7 @@ def handle(
     replica_id = request.replica_state.replica_id if version >= REPLICA_STATE_MIN_VERSION else request.replica_id
     if replica_id >= 0:
         return _fetch_as_replica(context, request, replica_id)
-    if partition_count(request) > PARTITIONS_PER_TURN:
+    if context.request_bytes > UNCOUNTED_BYTES and partition_count(request) > PARTITIONS_PER_TURN:
         return Ordered(_plan_in_slices(context, request, replica_id))
     return _start(_fetch(context, request, replica_id, *requested(context, request)))
 
@@ -290,18 +300,27 @@ def _advance(fetch: _Fetch, read: FetchPass) -> ColdFetch | None:
     Partitions that cannot be read have their error already.
     """
     if not read.has_unread:
-        clock = fetch.context.node.clock
-        first, end_us = len(read.readings), clock.monotonic_us() + TURN_US_MAX
-        for slot in fetch.plan.slots[first : first + PARTITIONS_PER_TURN]:
-            reading = _reading(fetch, slot, read.allowed)
-            read.readings.append(reading)
-            if (
-                reading.error and reading.error not in WAITING_ERRORS
-            ) or reading.data.preferred_read_replica != READ_FROM_LEADER:
-                read.immediate = True
-            if clock.monotonic_us() >= end_us:
-                break
+        slots = fetch.plan.slots
+        if len(slots) <= PARTITIONS_UNTIMED:
+            _add_readings(fetch, read, slots)
+        else:
+            clock, first = fetch.context.node.clock, len(read.readings)
+            end_us = clock.monotonic_us() + TURN_US_MAX
+            for start in range(first, min(first + PARTITIONS_PER_TURN, len(slots)), PARTITIONS_UNTIMED):
+                _add_readings(fetch, read, slots[start : start + PARTITIONS_UNTIMED])
+                if clock.monotonic_us() >= end_us:
+                    break
     return read.advance()
+
+
+def _add_readings(fetch: _Fetch, read: FetchPass, slots: Sequence[FetchSlot]) -> None:
+    readings = [_reading(fetch, slot, read.allowed) for slot in slots]
+    read.readings += readings
+    if any(
+        reading.error not in WAITING_ERRORS or reading.data.preferred_read_replica != READ_FROM_LEADER
+        for reading in readings
+    ):
+        read.immediate = True
 
 
 def _reading(fetch: _Fetch, slot: FetchSlot, allowed: dict[str, bool]) -> Reading:

@@ -12,6 +12,9 @@ T = TypeVar("T")
 PARTITIONS_PER_TURN: Final = 256
 """Maximum partitions that one fetch handles between two turns of the event loop (about 3 ms)."""
 
+UNCOUNTED_BYTES: Final = 3 * PARTITIONS_PER_TURN
+"""Bytes of a request that names fewer elements than PARTITIONS_PER_TURN: a topic or partition has three or more."""
+
 
 def partition_count(request: FetchRequest) -> int:
     """Return the number of topics and partitions that the request names, also of those that leave its session."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.node import CannotStartError, Node
 from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.process.env import Env
+from odradek.storage.disk.port import ResourcesExhausted
 from tests.sim.cluster.node_config import ROOT, cluster_secret, make_config, shares_listener
 from tests.sim.environment.clock import SimClock
 from tests.sim.environment.disk import DiskFault, DiskLatency, SimDisk
@@ -90,10 +91,11 @@ class Machine:
             name, error = await self._start_once()
             if error is None:
                 return self.up.is_set()
-            if self.cluster.options.brokers == 1 or not isinstance(error, CannotStartError):
+            may_recover = self.cluster.options.brokers > 1 or isinstance(error.__cause__, ResourcesExhausted)
+            if not isinstance(error, CannotStartError) or not may_recover:
                 self._violation(f"L1 {name} does not start: {''.join(traceback.format_exception(error))}")
                 return False
-            # It may need brokers that are down. As under a process manager, the node is started again.
+            # It may need brokers that are down, or disk space. As under a process manager, the node is started again.
             self.loop.trace.add(self.loop.steps, self.loop.time(), "start-refused", name, error)
             self.cluster.count("start refused")
             await self._stop_failed_start(name)

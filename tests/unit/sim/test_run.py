@@ -12,7 +12,7 @@ import pytest
 from tests.sim.checkers.batches import read_batches
 from tests.sim.cluster.cluster import Cluster
 from tests.sim.cluster.node_config import ROOT, WATERMARKS
-from tests.sim.environment.disk import DiskFault, DiskLatency, SimDisk
+from tests.sim.environment.disk import ENOSPC, DiskFault, DiskLatency, SimDisk
 from tests.sim.environment.loop import SimLoop
 from tests.sim.evidence.run import add_snapshots, committed_on
 from tests.sim.faults.small_limits import limited
@@ -132,6 +132,33 @@ def test_failed_sync_during_restart_leads_to_a_machine_restart() -> None:
     with logs_into(loop):
         loop.run_until_complete(restart())
     assert cluster.counters["un-synced data lost"] == 1
+    loop.close()
+
+
+def test_start_that_finds_no_disk_space_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = SimLoop(Random(1))
+    cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=1), faults=[]))
+    machine = cluster.only
+    make_disk = machine._make_disk
+
+    def make_full_disk(name: str) -> SimDisk:
+        disk = make_disk(name)
+        if machine.incarnations == 2:
+            disk.faults.append(DiskFault("write", "", ENOSPC))
+        return disk
+
+    async def restart() -> None:
+        await cluster.start()
+        monkeypatch.setattr(machine, "_make_disk", make_full_disk)
+        machine.restart(downtime=0.1)
+        await asyncio.sleep(30.0)
+        assert (machine.incarnations, machine.alive) == (3, True)
+        await cluster.stop()
+
+    with logs_into(loop):
+        loop.run_until_complete(restart())
+    assert cluster.violations == []
+    assert cluster.counters["start refused"] == 1
     loop.close()
 
 

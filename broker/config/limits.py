@@ -178,6 +178,16 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The next slice continues there.",
         ),
         Limit(
+            "cluster.raft.delivery.TURN_BYTES_MAX",
+            "bytes of the metadata log per turn of the event loop",
+            "A larger committed batch is decoded in parts, and published as a whole.",
+        ),
+        Limit(
+            "cluster.raft.delivery.RECORDS_PER_PART",
+            "records of the metadata log per turn of the event loop",
+            "The next part follows after other work.",
+        ),
+        Limit(
             "cluster.controller.leaders.ELECTIONS_PER_JOB_MAX",
             "elections per decision of a job of the controller",
             "The job continues immediately in the next decision.",

@@ -40,7 +40,7 @@ def follow_metadata(
     raft: RaftDriver, metadata: MetadataCache, config: Config, env: Env, tasks: Tasks, on_failure: FailureHandler
 ) -> None:
     """Subscribe `metadata` to committed entries, and take snapshots of it. Call it before the driver starts."""
-    raft.on_committed(metadata.on_committed)
+    raft.on_committed(metadata.on_committed, metadata.prepare)
     raft.on_snapshot(metadata.on_snapshot)
     limits = SnapshotConfig(
         config.metadata_log_max_record_bytes_between_snapshots, config.metadata_log_max_snapshot_interval_ms

@@ -78,19 +78,26 @@ class MetadataCache:
             await future
 
     def on_committed(self, batches: Sequence[LogBatch]) -> None:
-        """Replay committed batches, in the order of the log, and publish the resulting image.
+        """Replay committed batches that are not prepared, in the order of the log, and publish the resulting image.
 
         Raise UnsupportedMetadata, InconsistentMetadata or Malformed: the node must stop, because it cannot read its
         metadata.
         """
         delta = self._delta
-        for batch in batches:
-            for index, (_, value) in enumerate(batch.records):
-                delta.replay(batch.base_offset + index, batch.epoch, decode_record(value))
-            delta.skip_to(batch.last_offset, batch.epoch)
+        self.prepare(batches)
         if delta.in_transaction or delta.is_empty:
             return
         self._publish(delta, delta.build())
+
+    def prepare(self, batches: Sequence[LogBatch]) -> None:
+        """Replay committed batches above the published image. `on_committed` of the same batches publishes them."""
+        delta = self._delta
+        for batch in batches:
+            if batch.last_offset <= delta.offset:
+                continue
+            for index, (_, value) in enumerate(batch.records):
+                delta.replay(batch.base_offset + index, batch.epoch, decode_record(value))
+            delta.skip_to(batch.last_offset, batch.epoch)
 
     def on_snapshot(self, snapshot: EpochEnd) -> SnapshotLoad:
         """Return the visitor of a snapshot that replaces all records so far."""

@@ -93,6 +93,23 @@ def decode_batches(data: Buffer) -> Iterator[LogBatch]:
         )
 
 
+def decode_parts(data: Buffer, records_max: int) -> Iterator[LogBatch]:
+    """Like `decode_batches`, but yield a batch with more than `records_max` records as several ones.
+
+    Their offsets follow each other. The last one has the size of the batch, and the other ones have the size 0.
+    """
+    for header, view in batch.iter_batches(data):
+        offset, epoch, timestamp_ms = header.base_offset, header.leader_epoch, header.max_timestamp
+        records: list[tuple[bytes | None, bytes | None]] = []
+        decoded = () if header.is_control else batch.iter_records(view, max_decompressed_bytes=BATCH_BYTES_MAX)
+        for record in decoded:
+            if len(records) == records_max:
+                yield LogBatch(offset, record.offset - 1, epoch, tuple(records), 0, timestamp_ms)
+                offset, records = record.offset, []
+            records.append((record.key, record.value))
+        yield LogBatch(offset, header.last_offset, epoch, tuple(records), header.size, timestamp_ms)
+
+
 def leader_change_voters(data: Buffer) -> tuple[int, ...] | None:
     """Return the voters in a LEADER_CHANGE batch, and None for any other batch. Raise Malformed."""
     for header, view in batch.iter_batches(data):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from asyncio import sleep
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from odradek.cluster.raft.batches import LogBatch, decode_batches
+from odradek.cluster.raft.batches import LogBatch, decode_batches, decode_parts
 from odradek.cluster.raft.snapshot_reader import read_snapshot
 from odradek.protocol.errors import Refusal
 
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
 LOG_READ_BYTES_MAX: Final = 1024 * 1024
 """Maximum bytes of one read of the log: for a replay, and for one fetch response."""
+TURN_BYTES_MAX: Final = 32 * 1024
+"""Maximum bytes of batches that are delivered from memory in one turn of the event loop: about 400 records, which take
+5 ms. A larger batch is prepared in parts of RECORDS_PER_PART."""
+RECORDS_PER_PART: Final = 250
+"""Records of a large batch that are decoded and prepared in one turn of the event loop (about 3 ms)."""
 
 
 class SnapshotVisitor(Protocol):
@@ -56,6 +62,8 @@ class Delivery:
         """All batches below this offset have been delivered."""
         self.watermark_callbacks: list[WatermarkCallback] = []
         self.committed_listeners: list[CommittedListener] = []
+        self.preparing_listeners: list[CommittedListener] = []
+        """Listeners of the parts of a large batch. `committed_listeners` receive all parts of it later, in one call."""
         self.snapshot_listeners: list[SnapshotListener] = []
         self._storage = storage
         self._tasks = tasks
@@ -64,7 +72,7 @@ class Delivery:
         self._committed = 0
         self._delivered = 0
         self._undelivered: deque[_Written] = deque()
-        self._reading = False
+        self._delivering = False
 
     def written(self, truncate_to: int | None, entries: Sequence[Entry], batches: Sequence[bytes]) -> None:
         """Keep batches that are written after a truncation in memory, so that their commit needs no read."""
@@ -78,13 +86,14 @@ class Delivery:
         if committed == self._committed:
             return
         self._committed = committed
-        if self._reading:
+        if self._delivering:
             return
         self._deliver_from_memory()
         if self._delivered < committed:
-            # The batches were on disk at the start, or a snapshot has replaced them. Read them before later batches.
-            self._reading = True
-            self._tasks.spawn(self._deliver_from_disk(), f"{self._name}-replay")
+            # The batches were on disk at the start, a snapshot has replaced them, or they are large. They are delivered
+            # before later batches.
+            self._delivering = True
+            self._tasks.spawn(self._deliver_remaining(), f"{self._name}-replay")
         else:
             self._announce()
 
@@ -94,27 +103,44 @@ class Delivery:
             callback(self.high_watermark)
 
     def _deliver_from_memory(self) -> None:
+        """Deliver the next committed batches, up to TURN_BYTES_MAX."""
         batches: list[LogBatch] = []
-        reached = self._delivered
+        reached, size = self._delivered, 0
         while self._undelivered and self._undelivered[0].last_offset < self._committed:
-            if self._undelivered[0].base_offset > reached:
-                break  # the batches before it come from the log
-            written = self._undelivered.popleft()
+            written = self._undelivered[0]
+            size += len(written.data)
+            if written.base_offset > reached or size > TURN_BYTES_MAX:
+                break  # the batches before it come from the log, or this turn has delivered enough
+            self._undelivered.popleft()
             batches += decode_batches(written.data)
             reached = written.last_offset + 1
         self._deliver(batches)
 
-    async def _deliver_from_disk(self) -> None:
+    async def _deliver_large(self) -> None:
+        """Prepare the next batch in parts, then deliver it. It is committed, so no truncation removes it."""
+        parts = []
+        for part in decode_parts(self._undelivered.popleft().data, RECORDS_PER_PART):
+            for prepare in tuple(self.preparing_listeners):
+                prepare((part,))
+            parts.append(part)
+            await sleep(0)
+        self._deliver(parts)
+
+    async def _deliver_remaining(self) -> None:
         try:
             while self._delivered < self._committed:
                 snapshots = self._storage.snapshots()
                 if self._undelivered and self._undelivered[0].base_offset <= self._delivered:
-                    self._deliver_from_memory()
+                    if len(self._undelivered[0].data) > TURN_BYTES_MAX:
+                        await self._deliver_large()
+                    else:
+                        self._deliver_from_memory()
+                    await sleep(0)
                 elif snapshots and (self._delivered == 0 or self._delivered < self._storage.log_start_offset):
                     await self._deliver_snapshot(snapshots[-1])
                 else:
                     await self._deliver_from_log()
-            self._reading = False
+            self._delivering = False
             self._announce()
         except Exception as error:  # noqa: BLE001  the metadata is unreadable or unknown: the node must stop
             self._on_failure(error)

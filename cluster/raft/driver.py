@@ -170,12 +170,15 @@ class RaftDriver:
         """The leader that this node knows. NO_NODE: it knows none, or has not started."""
         return NO_NODE if self._core is None else self._core.announced_leader_id
 
-    def on_committed(self, listener: CommittedListener) -> None:
+    def on_committed(self, listener: CommittedListener, prepare: CommittedListener | None = None) -> None:
         """Call `listener(batches)` with all committed batches in order, control batches included.
 
-        Batches that one commit covers come in one call. An exception of a listener ends the driver.
+        A large batch comes as several ones with adjacent offsets, in one call. `prepare` receives each of them before,
+        with turns of the event loop in between. An exception of a listener ends the driver.
         """
         self._delivery.committed_listeners.append(listener)
+        if prepare is not None:
+            self._delivery.preparing_listeners.append(prepare)
 
     def on_snapshot(self, listener: SnapshotListener) -> None:
         """Call `listener(snapshot)` before a snapshot replaces all delivered batches.

@@ -56,7 +56,7 @@ class ControllerNode:
             1, [1], storage, NoNetwork(), clock=LoopClock(), rng=rng, tasks=self.tasks, on_failure=self.fail
         )
         self.cache = MetadataCache()
-        self.driver.on_committed(self.cache.on_committed)
+        self.driver.on_committed(self.cache.on_committed, self.cache.prepare)
         self.service = ControllerService(
             self.driver,
             config=ControllerConfig(1, CLUSTER_ID),

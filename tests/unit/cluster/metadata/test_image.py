@@ -101,6 +101,22 @@ def test_same_commands_and_seed_give_the_same_bytes(commands: list[Command], see
     assert run(commands, seed).log == run(commands, seed).log
 
 
+def test_prepared_batches_are_published_as_a_whole() -> None:
+    rig = ControllerRig().with_brokers(1)
+    rig.do(CreateTopics((NewTopic("a", 6, 1),)))
+    rows = [(record.key, record.value) for batch in rig.batches for record in batch]
+    parts = [LogBatch(offset, offset, 1, (row,)) for offset, row in enumerate(rows)]
+    cache = MetadataCache()
+    published: list[MetadataImage] = []
+    cache.subscribe(lambda _, image: published.append(image))
+    for part in parts:
+        cache.prepare((part,))
+        assert cache.image == EMPTY_IMAGE
+    assert not published
+    cache.on_committed(parts)
+    assert published == [cache.image] == [rig.core.state.image]
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(COMMANDS, max_size=12))
 def test_subscribers_receive_exactly_the_changes(commands: list[Command]) -> None:

@@ -188,7 +188,7 @@ class Replicas(Cluster):
         cache = self.caches[node] = MetadataCache()
         cache.subscribe(lambda *_: self.changed.set())
         driver = self.drivers[node]
-        driver.on_committed(cache.on_committed)
+        driver.on_committed(cache.on_committed, cache.prepare)
         driver.on_snapshot(cache.on_snapshot)
         Snapshotter(driver, cache, self.clock, self.tasks, lambda _, error: self.failures.append(error), self.limits)
 

@@ -7,9 +7,12 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from odradek.cluster.raft.batches import encode_entry, encode_records
+from odradek.cluster.raft.batches import decode_batches, decode_parts, encode_entry, encode_records
 from odradek.cluster.raft.config import RaftConfig
+from odradek.cluster.raft.delivery import RECORDS_PER_PART, TURN_BYTES_MAX
 from odradek.cluster.raft.driver import RaftDriver
 from odradek.cluster.raft.errors import DifferentVoters, LostCommitted
 from odradek.cluster.raft.messages import (
@@ -167,6 +170,85 @@ async def test_batch_above_the_limit_is_refused_before_the_write() -> None:
     assert refused.value.error is ErrorCode.RECORD_LIST_TOO_LARGE
     assert leader.log_end_offset == end
     await cluster.stop()
+
+
+class PreparingCluster(Cluster):
+    """Cluster of one node that notes prepared batches, and the calls of its listener."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prepared: list[LogBatch] = []
+        self.calls: list[Sequence[LogBatch]] = []
+        self.since_turn = self.largest = 0
+
+    def prepare(self, node: int) -> None:
+        self.drivers[node].on_committed(self.calls.append, self.take_part)
+
+    def take_part(self, batches: Sequence[LogBatch]) -> None:
+        self.prepared += batches
+        self.since_turn += sum(len(batch.records) for batch in batches)
+        self.largest = max(self.largest, self.since_turn)
+
+    async def start_leader(self) -> RaftDriver:
+        await self.start([1])
+        leader = await self.leader()
+        leader.subscribe(lambda _: self.changed.set())
+        await self.until(lambda: leader.high_watermark == leader.log_end_offset)
+        self.calls.clear()
+        return leader
+
+    async def other_work(self) -> None:
+        while True:
+            self.since_turn = 0
+            await asyncio.sleep(0)
+
+
+async def test_large_batch_is_prepared_in_parts_and_delivered_in_one_call() -> None:
+    cluster = PreparingCluster()
+    leader = await cluster.start_leader()
+    announced: list[tuple[int, int]] = []
+    leader.subscribe(lambda end: announced.append((end, cluster.calls[-1][-1].last_offset)))
+    values = [b"%200d" % number for number in range(3 * RECORDS_PER_PART + 1)]
+    other = asyncio.create_task(cluster.other_work())
+    for batch in ([b"before"], values, [b"after"]):
+        leader.append([ShardRecord(None, value) for value in batch], 1_000)
+    await cluster.until(lambda: leader.high_watermark == leader.log_end_offset)
+    other.cancel()
+    assert cluster.values[1] == [b"before", *values, b"after"]
+    assert [value for batch in cluster.prepared for _, value in batch.records] == values
+    assert 0 < cluster.largest <= RECORDS_PER_PART
+    assert cluster.prepared in [list(call) for call in cluster.calls]
+    assert announced[-1] == (leader.log_end_offset, leader.log_end_offset - 1)
+    assert all(end <= delivered + 1 for end, delivered in announced)
+    await cluster.stop()
+
+
+async def test_many_small_batches_are_delivered_in_several_turns() -> None:
+    cluster = PreparingCluster()
+    leader = await cluster.start_leader()
+    for _ in range(5):
+        leader.append([ShardRecord(None, bytes(TURN_BYTES_MAX // 3))], 1_000)
+    await cluster.until(lambda: leader.high_watermark == leader.log_end_offset)
+    assert max(sum(batch.size for batch in call) for call in cluster.calls) <= TURN_BYTES_MAX
+    assert sum(len(call) for call in cluster.calls) == 5
+    await cluster.stop()
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=5), st.integers(1, 6))
+def test_parts_of_batches_have_all_records_at_their_offsets(counts: list[int], records_max: int) -> None:
+    data, offset = b"", 5
+    for count in counts:
+        rows = [(b"k", b"%d" % index) for index in range(count)]
+        data += encode_records(rows, base_offset=offset, epoch=3, now_ms=9)
+        offset += count
+    data += encode_entry(Entry(offset, offset, 3, LeaderChange(1, (1,), (1,))), 9)
+    parts, whole = list(decode_parts(data, records_max)), list(decode_batches(data))
+    assert [row for part in parts for row in part.records] == [row for batch in whole for row in batch.records]
+    assert [part.base_offset for part in parts] == [5, *(part.last_offset + 1 for part in parts[:-1])]
+    assert all(len(part.records) in {0, 1 + part.last_offset - part.base_offset} for part in parts)
+    assert max(len(part.records) for part in parts) <= records_max
+    assert sum(part.size for part in parts) == sum(batch.size for batch in whole)
+    assert {(part.epoch, part.timestamp_ms) for part in parts} == {(3, 9)}
 
 
 # ---- durable before the response ------------------------------------------------------------------------------------

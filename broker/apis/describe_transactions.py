@@ -17,12 +17,14 @@ Errors:
   COORDINATOR_LOAD_IN_PROGRESS.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api, split_by
+from odradek.broker.requests.api import Api, Ordered, split_by
 from odradek.broker.requests.described_clients import described_client
+from odradek.broker.requests.slices import collect_charged
 from odradek.broker.requests.splitting import DESCRIBED_PER_PART, ELEMENT_CHARGE_BYTES_MIN
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.service import TransactionDescription
@@ -38,8 +40,24 @@ from odradek.protocol.messages.describe_transactions import (
 
 def handle(
     context: BrokerRequestContext, request: DescribeTransactionsRequest
-) -> DescribeTransactionsResponse | Awaitable[DescribeTransactionsResponse]:
-    return _describe(context, request)
+) -> Ordered[DescribeTransactionsResponse]:
+    expired, transactions = _identities(context, request), context.broker.transactions
+    transactional_ids = request.transactional_ids
+    _, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_ids)
+
+    def response(states: list[TransactionState]) -> DescribeTransactionsResponse:
+        return DescribeTransactionsResponse(
+            transaction_states=states, unknown_tagged_fields=() if expired is None else ((EXPIRE_TAG, b""),)
+        )
+
+    return collect_charged(
+        context,
+        DescribeTransactionsResponse,
+        list(dict.fromkeys(transactional_ids)),
+        transactions.described_bytes_max,
+        partial(_describe, context, hidden=dict.fromkeys(denied), expired=expired),
+        response,
+    )
 
 
 def refuse(
@@ -49,14 +67,14 @@ def refuse(
 
 
 async def _describe(
-    context: BrokerRequestContext, request: DescribeTransactionsRequest
-) -> DescribeTransactionsResponse:
-    expired = _identities(context, request)
-    transactional_ids = request.transactional_ids
-    _, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_ids)
-    hidden = dict.fromkeys(denied)
+    context: BrokerRequestContext,
+    transactional_ids: Sequence[str],
+    hidden: Mapping[str, None],
+    expired: Mapping[str, tuple[int, int]] | None,
+) -> list[TransactionState]:
+    """Describe some transactional ids of the request."""
     states: list[TransactionState] = []
-    for transactional_id in dict.fromkeys(transactional_ids):
+    for transactional_id in transactional_ids:
         if transactional_id in hidden:
             states.append(_error(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
             continue
@@ -67,9 +85,7 @@ async def _describe(
             states.append(_state(context, described))
         except Refusal as refusal:
             states.append(_error(transactional_id, refusal.error))
-    return DescribeTransactionsResponse(
-        transaction_states=states, unknown_tagged_fields=() if expired is None else ((EXPIRE_TAG, b""),)
-    )
+    return states
 
 
 def _identities(

@@ -12,6 +12,11 @@ from odradek.broker.requests.large_work import LargeWork
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
 from odradek.protocol.schema import Message
 
+ELEMENT_BYTES: Final = 1_024
+"""Maximum bytes of one element of a nested array that `collect` has built, such as a partition of a topic.
+
+One with ten replicas takes about 700 bytes.
+"""
 RUN_BYTES_MAX: Final = 128 * 1024
 """Maximum bytes of results that are built together, unless one result is larger. A response of at most this size is
 built in one piece."""
@@ -75,10 +80,11 @@ async def _collected(message: type[R], results: Iterable[tuple[Any, Sized]], wor
         fresh.append(result)
         count += 1 + len(nested)
         if count > ELEMENTS_PER_PART:
-            count = 0
             if work is not None:
-                collected.append(await work.pack(message, fresh))
+                with work.reserved(count * ELEMENT_BYTES):
+                    collected.append(await work.pack(message, fresh))
                 fresh = []
+            count = 0
             await turn(work)
     return collected + fresh
 

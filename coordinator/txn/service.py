@@ -34,6 +34,15 @@ from odradek.runtime.tasks import Spawn
 
 COMPLETE_RETRY_BACKOFF_S: Final = 0.05
 """Delay in seconds before a Complete record is written again, if the log has refused it or not committed it in time."""
+DESCRIBED_TRANSACTION_BYTES: Final = 8_000
+"""Maximum bytes of one transaction in a DescribeTransactions response, without its partitions.
+
+Its client id has up to 255 characters. The request has the transactional id.
+"""
+DESCRIBED_TOPIC_BYTES: Final = 1_500
+"""Maximum bytes of one topic of a described transaction, with a name of 249 characters."""
+DESCRIBED_PARTITION_BYTES: Final = 150
+"""Maximum bytes of one partition of a described transaction: entries in two containers, and its encoded form."""
 LISTED_TRANSACTION_BYTES: Final = 600
 """Maximum bytes of one transaction in a ListTransactions response, in addition to LISTED_COPIES of its id.
 
@@ -242,6 +251,16 @@ class TransactionCoordinator:
         """Return one transaction. Raise Refusal(TRANSACTIONAL_ID_NOT_FOUND) if the id is unknown."""
         txn = await self._submit(_checked(transactional_id), c.Describe(transactional_id))
         return self._described(self._led_for(transactional_id), txn)
+
+    def described_bytes_max(self, transactional_id: str) -> int:
+        """Return the maximum memory of a transaction in a DescribeTransactions response, in bytes."""
+        led = self._shards.get(self.partition_of(transactional_id))
+        txn = None if led is None else led.core.transactions.get(transactional_id)
+        partitions = {} if txn is None else txn.partitions
+        topics = len(dict.fromkeys(partition.topic for partition in partitions))
+        return (
+            DESCRIBED_TRANSACTION_BYTES + DESCRIBED_TOPIC_BYTES * topics + DESCRIBED_PARTITION_BYTES * len(partitions)
+        )
 
     def all_shards(self) -> list[LedShard[TransactionShard]]:
         """Return the shards with all transactions of this coordinator.

@@ -14,6 +14,7 @@ from odradek.broker.apis import (
     consumer_group_describe,
     describe_groups,
     describe_producers,
+    describe_transactions,
     list_groups,
     list_transactions,
     offset_fetch,
@@ -32,12 +33,15 @@ from odradek.coordinator.group.offset_store import ZERO_TOPIC_ID, StoredOffset
 from odradek.coordinator.group.offsets.fetch import decide_fetch, fetched_bytes_max
 from odradek.coordinator.group.offsets.listing import decide_list, listed_bytes_max
 from odradek.coordinator.group.ports import TopicInfo
-from odradek.coordinator.txn.service import TransactionCoordinator
+from odradek.coordinator.txn.ports import TopicPartition
+from odradek.coordinator.txn.service import TransactionCoordinator, TransactionDescription
+from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.batch import build_batch
 from odradek.protocol.codec import SlicedPacking
 from odradek.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from odradek.protocol.messages.describe_groups import DescribeGroupsRequest
 from odradek.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from odradek.protocol.messages.list_groups import ListGroupsRequest
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
 from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -138,6 +142,17 @@ class Transactions:
         coordinator: Any = self
         return TransactionCoordinator.listed_bytes_max(coordinator, shard)
 
+    def partition_of(self, _transactional_id: str) -> int:
+        return 0
+
+    def described_bytes_max(self, transactional_id: str) -> int:
+        coordinator: Any = SimpleNamespace(_shards={0: SimpleNamespace(core=self.core)}, partition_of=self.partition_of)
+        return TransactionCoordinator.described_bytes_max(coordinator, transactional_id)
+
+    async def describe(self, transactional_id: str) -> TransactionDescription:
+        txn = self.core.transactions[transactional_id]
+        return TransactionDescription(txn, dict(txn.partitions), 0, 0, Client("10.0.0.1", "\U0001f600" * 255))
+
     async def list_transactions(self, shards: list[Any]) -> list[Any]:
         return [(shard, tuple(shard.core.transactions.values())) for shard in shards]
 
@@ -237,4 +252,19 @@ async def test_describe_producers_takes_at_most_its_charge(tmp_path: Path, clien
         rig.partition().append(data, origin=Origin.CLIENT, now_ms=0, client=client)
     request = DescribeProducersRequest([TopicRequest("t", [0] * 10)])
     peak, charge = await peak_and_charge(describe_producers.API, "topics", rig.context(61, 0), request)
+    assert charge / 10 < peak <= charge
+
+
+@pytest.mark.parametrize(("ids", "topics", "partitions"), [(200, 1, 1), (3, 1_000, 1), (3, 1, 3_000)])
+async def test_describe_transactions_takes_at_most_its_charge(ids: int, topics: int, partitions: int) -> None:
+    rig = CoreRig()
+    topic_names = [f"{topic}".ljust(249, "t") for topic in range(topics)]
+    places = [TopicPartition(name, partition) for name in topic_names for partition in range(partitions)]
+    names = [str(number) for number in range(ids)]
+    for name in names:
+        rig.store(transaction(TxnState.ONGOING, transactional_id=name, partitions=places))
+    request_context = group_context(describe_transactions.API, 0)
+    request_context.broker.transactions = Transactions(rig)  # type: ignore[misc, assignment]
+    request = DescribeTransactionsRequest(names)
+    peak, charge = await peak_and_charge(describe_transactions.API, "transaction_states", request_context, request)
     assert charge / 10 < peak <= charge

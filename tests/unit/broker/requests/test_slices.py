@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from odradek.broker.apis import create_partitions, elect_leaders
-from odradek.broker.requests.slices import collect, completed, respond_in_parts, visit_parts
+from odradek.broker.requests.slices import (
+    ELEMENT_BYTES,
+    RUN_BYTES_MAX,
+    collect,
+    collect_charged,
+    completed,
+    respond_in_parts,
+    visit_parts,
+)
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
 from odradek.cluster.controller.messages.partitions import PartitionResult
 from odradek.cluster.controller.messages.topics import TopicResult
@@ -163,3 +171,100 @@ async def test_large_request_for_partitions_is_processed_in_slices(monkeypatch: 
     assert [topic.name for call, _ in controller.calls for topic in call] == names
     assert [row.name for row in response.results] == names
     assert (accepted.largest, built.largest) == (ELEMENTS_PER_PART, ELEMENTS_PER_PART)
+
+
+class Work:
+    """Fake work on a large request: it records the reserved bytes, the turns and the encoded elements."""
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.turns: list[int] = []
+        """Reserved bytes at each turn."""
+        self.built: list[tuple[int, list[str]]] = []
+        """(Reserved bytes, items) at each call of `results_of`."""
+
+    async def turn(self) -> None:
+        self.turns.append(self.held)
+        await asyncio.sleep(0)
+
+    @contextlib.contextmanager
+    def reserved(self, count: int) -> Iterator[None]:
+        self.held += count
+        yield
+        self.held -= count
+
+    async def pack(self, message: type[MetadataResponse], elements: list[Any]) -> tuple[str, ...]:
+        assert message is MetadataResponse
+        return tuple(element.name for element in elements)
+
+    async def results_of(self, names: Sequence[str]) -> list[MetadataResponseTopic]:
+        self.built.append((self.held, list(names)))
+        return [MetadataResponseTopic(name=name) for name in names if name != "hidden"]
+
+
+class Charges:
+    """Fake session that records the bytes that are reserved until the response is sent."""
+
+    def __init__(self, work: Work | None) -> None:
+        self.bytes: list[int] = []
+        self.charge = self.bytes.append
+        self.begin_large = None if work is None else lambda _context: contextlib.nullcontext(work)
+
+
+async def test_small_results_are_reserved_until_the_response_and_built_in_one_piece() -> None:
+    work = Work()
+    context: Any = SimpleNamespace(charge=1, encode_in_slices=False, session=Charges(work))
+    names = ["a", "hidden", "b"]
+    built = await completed(
+        collect_charged(context, MetadataResponse, names, lambda _name: RUN_BYTES_MAX // 3, work.results_of, response)
+    )
+    assert [topic.name for topic in built.topics] == ["a", "b"]
+    assert (context.session.bytes, context.charge) == ([RUN_BYTES_MAX // 3 * 3], 1 + RUN_BYTES_MAX // 3 * 3)
+    assert (work.turns, work.built, context.encode_in_slices) == ([], [(0, names)], False)
+
+
+async def test_large_results_are_reserved_before_they_are_built_and_encoded_in_runs() -> None:
+    work = Work()
+    context: Any = SimpleNamespace(charge=0, encode_in_slices=False, session=Charges(work))
+    sizes = {"a": 1, "b": RUN_BYTES_MAX - 1, "huge": 10 * RUN_BYTES_MAX, "hidden": RUN_BYTES_MAX, "c": 5}
+    built = await completed(
+        collect_charged(context, MetadataResponse, list(sizes), sizes.__getitem__, work.results_of, response)
+    )
+    assert built.topics == [("a", "b"), ("huge",), ("c",)]
+    assert work.built == [
+        (RUN_BYTES_MAX, ["a", "b"]),
+        (10 * RUN_BYTES_MAX, ["huge"]),
+        (RUN_BYTES_MAX, ["hidden"]),
+        (5, ["c"]),
+    ]
+    assert set(work.turns) == {0}, "nothing is held while the request waits for the byte budget"
+    assert len(work.turns) > len(work.built)
+    assert (context.session.bytes, context.encode_in_slices) == ([], True)
+
+
+async def test_large_results_of_a_forwarded_request_are_built_in_one_piece() -> None:
+    work = Work()
+    context: Any = SimpleNamespace(charge=0, encode_in_slices=False, session=Charges(None))
+    built = await completed(
+        collect_charged(context, MetadataResponse, ["a"], lambda _name: 2 * RUN_BYTES_MAX, work.results_of, response)
+    )
+    assert [topic.name for topic in built.topics] == ["a"]
+    assert not context.encode_in_slices
+
+
+async def test_memory_of_built_elements_is_reserved_while_they_are_encoded() -> None:
+    """A single topic can have more partitions than one slice."""
+    work, held = Work(), []
+
+    async def pack(_message: type[MetadataResponse], elements: list[Any]) -> str:
+        held.append(work.held)
+        return ",".join(element.name for element in elements)
+
+    work.pack = pack  # type: ignore[method-assign, assignment]
+    context: Any = SimpleNamespace(encode_in_slices=False, session=Charges(work))
+    partitions = 5 * ELEMENTS_PER_PART
+    results = ((topic, [0] * partitions) for topic in topics(2))
+    built = await completed(collect(context, MetadataResponse, results, 2 * partitions, response))
+    assert built.topics == ["t0", "t1"]
+    assert held == [(1 + partitions) * ELEMENT_BYTES] * 2
+    assert set(work.turns) == {0}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 import sys
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.fuzz.folders import CORPUS, FAILURES, REGRESSIONS, SCRATCH, inputs
@@ -17,7 +20,6 @@ from tests.support.jars import ROOT
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from tests.fuzz.target import Target
 
@@ -26,11 +28,15 @@ PARALLEL = 2
 SECONDS_MIN = 5
 """Minimum duration of one target, in seconds."""
 OVERTIME_S = 180
-"""Time beyond the duration of a target, in seconds, after which its process is killed.
+"""Processor time beyond the duration of a target, in seconds, after which its process is killed.
 
 libFuzzer ends the process after the duration, or HANG_S of `tests.fuzz.engine` after the start of an execution that
-hangs.
+hangs. On a loaded machine a process takes longer, but it does not use more processor time.
 """
+STALLED_S = 600
+"""Seconds without processor time after which the process of a target is killed: it waits for something."""
+CHECK_INTERVAL_S = 5
+"""Interval between two checks of the processor time of a process, in seconds."""
 ROW_INTERVAL_S = 30
 """Interval of progress rows of one target, in seconds."""
 HEADING = f"{'target':<22} {'executions':>11} {'per second':>10} {'corpus':>7} {'new paths':>9} {'failures':>8}"
@@ -69,6 +75,27 @@ class Progress:
             f"{self.name:<22} {self.executions:>11,} {self.per_second:>10,} {self.corpus:>7,} {paths:>9,}"
             f" {failures:>8,}"
         )
+
+
+@dataclass
+class ProcessorLimit:
+    """Limit of the processor time of one process."""
+
+    limit_s: float
+    began_s: float
+    _used_s: float = 0.0
+
+    def is_exceeded(self, used_s: float, now_s: float) -> bool:
+        """Return True if the process has used more than the limit, or nothing for STALLED_S."""
+        if used_s > self._used_s:
+            self._used_s, self.began_s = used_s, now_s
+        return used_s > self.limit_s or now_s - self.began_s > STALLED_S
+
+
+def processor_s(pid: int) -> float:
+    """Return the processor time of a process that has not been waited for, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime
 
 
 def found(name: str) -> dict[str, bytes]:
@@ -112,11 +139,16 @@ class Campaign:
             cwd=ROOT, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         try:
-            async with asyncio.timeout(duration_s + OVERTIME_S):
-                await self._follow(process, progress)
-        except TimeoutError:
-            process.kill()
-            progress.output += b"\nkilled: the process did not end in time"
+            async with asyncio.TaskGroup() as tasks:
+                following = tasks.create_task(self._follow(process, progress))
+                limit = ProcessorLimit(duration_s + OVERTIME_S, time.monotonic())
+                while not (await asyncio.wait([following], timeout=CHECK_INTERVAL_S))[0]:
+                    if process.returncode is not None:
+                        continue  # the rest of its output follows
+                    if limit.is_exceeded(processor_s(process.pid), time.monotonic()):
+                        process.kill()
+                        progress.output += b"\nkilled: the process did not end in time"
+                        break
         finally:
             if process.returncode is None:
                 process.kill()

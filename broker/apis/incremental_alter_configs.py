@@ -17,9 +17,9 @@ Version notes:
 
 from typing import Final
 
-from odradek.broker.config.requests import alter
+from odradek.broker.config.requests import PARTS, alter
 from odradek.broker.contexts import QuorumRequestContext
-from odradek.broker.requests.api import Api, Routing, split_by
+from odradek.broker.requests.api import Api, Routing
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation
 from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -34,9 +34,7 @@ from odradek.protocol.messages.incremental_alter_configs import (
 async def handle(
     context: QuorumRequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    results = await alter(
-        context, context.quorum.controller, request.resources, _change, validate_only=request.validate_only
-    )
+    results = await alter(context, context.quorum.controller, request, _change)
     return IncrementalAlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(result.error, result.message, result.kind, result.name) for result in results
@@ -73,7 +71,7 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     routing=Routing.CONTROLLER,
-    splitting=split_by(("resources",), ("responses",)),
+    splitting=lambda _: PARTS,
     elements_max=RECORDS_PER_REQUEST_MAX,
     acl="ALTER_CONFIGS on the topic or the group, or on the cluster for brokers",
     gaps=("client metrics and loggers of brokers have no configuration",),

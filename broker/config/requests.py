@@ -1,9 +1,11 @@
 """Authorization and execution of AlterConfigs and IncrementalAlterConfigs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
 from odradek.broker.requests.context import RequestContext
+from odradek.broker.requests.slices import visit_parts
+from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigResult
 from odradek.cluster.controller.service import ControllerService
@@ -24,6 +26,16 @@ class Resource(Protocol):
 
 
 R = TypeVar("R", bound=Resource)
+
+
+class Request(Protocol[R]):
+    """An AlterConfigs or IncrementalAlterConfigs request."""
+
+    resources: list[R]
+    validate_only: bool
+
+
+PARTS: Final = Splitting(("resources",), ("responses",))
 
 NOT_CONFIGURABLE: Final = {
     RESOURCE_BROKER_LOGGER: "This broker has one log level for all loggers; set it with odradek.log.level.",
@@ -57,10 +69,8 @@ def check_authorized(context: RequestContext, operation: AclOperation, kind: int
 async def alter(
     context: RequestContext,
     controller: ControllerService,
-    resources: Sequence[R],
+    request: Request[R],
     change: Callable[[R], ConfigChange],
-    *,
-    validate_only: bool,
 ) -> list[ConfigResult]:
     """Change the configurations of resources; return one result per resource, in order.
 
@@ -68,13 +78,17 @@ async def alter(
     """
     refused: dict[int, ConfigResult] = {}
     changes: list[ConfigChange] = []
-    for position, resource in enumerate(resources):
-        kind, name = resource.resource_type, resource.resource_name
-        try:
-            check_authorized(context, AclOperation.ALTER_CONFIGS, kind, name)
-            check_kind(kind)
-            changes.append(change(resource))
-        except Refusal as refusal:
-            refused[position] = ConfigResult(kind, name, refusal.error, refusal.message)
-    results = iter(await controller.alter_configs(changes, validate_only=validate_only))
-    return [refused[position] if position in refused else next(results) for position in range(len(resources))]
+
+    def accept(part: Request[R]) -> None:
+        for resource in part.resources:
+            kind, name = resource.resource_type, resource.resource_name
+            try:
+                check_authorized(context, AclOperation.ALTER_CONFIGS, kind, name)
+                check_kind(kind)
+                changes.append(change(resource))
+            except Refusal as refusal:
+                refused[len(changes) + len(refused)] = ConfigResult(kind, name, refusal.error, refusal.message)
+
+    await visit_parts(PARTS, request, accept)
+    results = iter(await controller.alter_configs(changes, validate_only=request.validate_only))
+    return [refused[position] if position in refused else next(results) for position in range(len(request.resources))]

@@ -23,7 +23,7 @@ built in one piece."""
 
 K = TypeVar("K")
 R = TypeVar("R", bound=Message)
-Q = TypeVar("Q", bound=Message)
+Q = TypeVar("Q")
 T = TypeVar("T")
 
 

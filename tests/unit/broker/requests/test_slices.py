@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from odradek.broker.apis import create_partitions, elect_leaders
+from odradek.broker.apis import create_partitions, elect_leaders, incremental_alter_configs
 from odradek.broker.requests.slices import (
     ELEMENT_BYTES,
     RUN_BYTES_MAX,
@@ -20,19 +20,23 @@ from odradek.broker.requests.slices import (
     visit_parts,
 )
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
+from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.partitions import PartitionResult
+from odradek.cluster.controller.messages.settings import ConfigChange, ConfigResult
 from odradek.cluster.controller.messages.topics import TopicResult
+from odradek.cluster.metadata.image import RESOURCE_TOPIC
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from odradek.protocol.messages.elect_leaders import PartitionResult as Row
+from odradek.protocol.messages.incremental_alter_configs import AlterConfigsResource, IncrementalAlterConfigsRequest
 from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
-from tests.support.broker_context import FakeController, image
+from tests.support.broker_context import Deny, FakeController, image
 from tests.support.broker_context import context as context_of
 
 if TYPE_CHECKING:
@@ -268,3 +272,26 @@ async def test_memory_of_built_elements_is_reserved_while_they_are_encoded() -> 
     assert built.topics == ["t0", "t1"]
     assert held == [(1 + partitions) * ELEMENT_BYTES] * 2
     assert set(work.turns) == {0}
+
+
+async def test_large_change_of_configurations_is_checked_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"t{number}" for number in range(4 * ELEMENTS_PER_PART)]
+    changes: list[str] = []
+    count = Count()
+
+    async def alter_configs(accepted: Sequence[ConfigChange], **_: Any) -> list[ConfigResult]:
+        changes.extend(change.name for change in accepted)
+        return [ConfigResult(change.kind, change.name) for change in accepted]
+
+    monkeypatch.setattr(incremental_alter_configs, "_change", counted(count, incremental_alter_configs._change))
+    authorizer = Deny((AclOperation.ALTER_CONFIGS, names[0]), (AclOperation.ALTER_CONFIGS, names[-2]))
+    controller: Any = SimpleNamespace(alter_configs=alter_configs)
+    handler_context = context_of(1, image(), authorizer=authorizer, controller=controller)
+    resources = [AlterConfigsResource(RESOURCE_TOPIC, name, []) for name in names]
+    request = IncrementalAlterConfigsRequest(resources)
+    response = await count.during(incremental_alter_configs.handle(handler_context, request))
+    denied = [row.resource_name for row in response.responses if row.error_code]
+    assert [row.resource_name for row in response.responses] == names
+    assert denied == [names[0], names[-2]]
+    assert changes == [name for name in names if name not in denied]
+    assert 0 < count.largest <= ELEMENTS_PER_PART

@@ -137,7 +137,8 @@ def handle(
         return _fetch_as_replica(context, request, replica_id)
     if context.request_bytes > UNCOUNTED_BYTES and partition_count(request) > PARTITIONS_PER_TURN:
         return Ordered(_plan_in_slices(context, request, replica_id))
-    return _start(_fetch(context, request, replica_id, *requested(context, request)))
+    named = requested(request, by_id=version >= TOPIC_ID_MIN_VERSION)
+    return _start(_fetch(context, request, replica_id, *named))
 
 
 def _start(fetch: _Fetch) -> FetchResponse | Awaitable[FetchResponse] | Ordered[FetchResponse]:

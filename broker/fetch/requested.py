@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Final, TypeVar
 
-from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.fetch.sessions import TOPIC_ID_MIN_VERSION, FetchKey, FetchSlot
+from odradek.broker.fetch.sessions import FetchKey, FetchSlot
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 T = TypeVar("T")
@@ -35,9 +34,8 @@ def slices(elements: list[T]) -> Iterator[list[T]]:
         yield elements[first : first + PARTITIONS_PER_TURN]
 
 
-def requested(context: BrokerRequestContext, request: FetchRequest) -> tuple[list[FetchSlot], list[FetchKey]]:
+def requested(request: FetchRequest, *, by_id: bool) -> tuple[list[FetchSlot], list[FetchKey]]:
     """Return the partitions of the request, and those that leave its session."""
-    by_id = context.api_version >= TOPIC_ID_MIN_VERSION
     named = [slot for topic in request.topics for slot in slots(topic, topic.partitions, by_id=by_id)]
     forgotten: list[FetchKey] = [
         (topic.topic_id if by_id else topic.topic, index)

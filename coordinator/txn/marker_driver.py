@@ -79,7 +79,11 @@ class MarkerDriver:
         self._plan.resolve(self._leaders.leader_of)
         while requests := self._plan.next_requests():
             for request in requests:
-                future = self._sender.write_markers(request.broker_id, request.markers)
+                try:
+                    future = self._sender.write_markers(request.broker_id, request.markers)
+                except Exception as failure:  # noqa: BLE001  a bug: it is reported, and others are sent
+                    self._take_failure(request, failure)
+                    continue
                 if future.done():
                     self._take_response(request, future)
                 else:
@@ -94,13 +98,19 @@ class MarkerDriver:
         self._pump()
 
     def _take_response(self, request: MarkerRequest, future: "Future[Any]") -> None:
-        failure = None if future.cancelled() else future.exception()
-        if failure is None and not future.cancelled():
+        if future.cancelled():
+            self._plan.disconnected(request)
+        elif (failure := future.exception()) is not None:
+            self._take_failure(request, failure)
+        else:
             self._plan.on_response(request, future.result())
+
+    def _take_failure(self, request: MarkerRequest, failure: BaseException) -> None:
+        if isinstance(failure, OSError | Refusal):
+            self._plan.disconnected(request)
             return
-        if failure is not None and not isinstance(failure, OSError | Refusal):
-            self._on_failure("transaction markers", failure)
-        self._plan.disconnected(request)
+        self._on_failure("transaction markers", failure)
+        self._plan.failed(request)
 
     def _retry_due(self) -> None:
         self._retry = None

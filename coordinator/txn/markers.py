@@ -1,7 +1,7 @@
 """Plan which markers to send to which broker. This module is pure; `marker_driver` carries out the plan.
 
 - Input: `start` (a prepared transaction), `resolve` (the leaders of partitions), `leaders_changed`, `on_response`,
-  `disconnected`, `retry_due`, `drop`.
+  `disconnected`, `failed`, `retry_due`, `drop`.
 - Output: `next_requests`, `take_finished`, `has_retries`.
 
 Each partition is tracked on its own: a failing partition delays only its own transaction. At most one request is in
@@ -55,6 +55,8 @@ class Completion:
     shard: int
     marker: Marker
     outstanding: Partitions
+    alone: bool = False
+    """True if a request with this marker has failed with an unexpected exception. Requests contain no other then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,8 @@ class MarkerPlan:
             taken: list[tuple[Completion, Partitions]] = []
             while queue and len(taken) < MARKERS_PER_REQUEST_MAX:
                 completion = next(iter(queue))
+                if taken and (completion.alone or taken[0][0].alone):
+                    break
                 partitions = queue.pop(completion)
                 if self._is_current(completion):
                     taken.append((completion, partitions))
@@ -199,6 +203,15 @@ class MarkerPlan:
         for completion, partitions in request.awaited.items():
             if self._is_current(completion):
                 self._retries.setdefault(completion, {}).update(partitions)
+
+    def failed(self, request: MarkerRequest) -> None:
+        """Note that a request failed with an unexpected exception. Each marker is sent again in a request of its own.
+
+        One marker that always fails then delays no other marker.
+        """
+        for completion in request.completions:
+            completion.alone = True
+        self.disconnected(request)
 
     def drop(self, shard: int) -> None:
         """Drop all completions of a shard that was resigned or will be loaded again."""

@@ -15,6 +15,8 @@ KEY_VERSION: Final = 0
 VERSION_BYTES: Final = 2
 CACHED_KEYS_MAX: Final = 10_000
 """Maximum encoded keys in the cache. An id writes three records per transaction, so its key is used often."""
+CLIENT_VERSION_RANGE: Final = range(-(2**7), 2**7)
+"""Values of `client_transaction_version` that a WriteTxnMarkers request can carry: int8 there, int16 in the log."""
 _KEY_PREFIX: Final = KEY_VERSION.to_bytes(VERSION_BYTES, "big")
 
 
@@ -77,7 +79,11 @@ def decode_key(key: bytes | None) -> str | None:
 
 
 def decode_value(transactional_id: str, value: bytes) -> Transaction:
-    """Return the transaction. Raise Malformed if the value has an unknown version or cannot be decoded."""
+    """Return the transaction.
+
+    Raises:
+        Malformed: The value has an unknown version, cannot be decoded, or has a field that no marker can carry.
+    """
     version = _version(value, "value")
     if not TransactionLogValue.MIN_VERSION <= version <= TransactionLogValue.MAX_VERSION:
         raise Malformed(f"TransactionLogValue has the unknown version {version}")
@@ -90,6 +96,11 @@ def decode_value(transactional_id: str, value: bytes) -> Transaction:
         ) from unknown
     if state is TxnState.PREPARE_EPOCH_FENCE:  # a transition within one decision, which no broker writes
         raise Malformed(f"TransactionLogValue has the transaction_status {state.value}, which is never in the log")
+    if decoded.client_transaction_version not in CLIENT_VERSION_RANGE:
+        raise Malformed(
+            f"TransactionLogValue has the client_transaction_version {decoded.client_transaction_version}, "
+            "which no marker can carry"
+        )
     return Transaction(
         transactional_id=transactional_id,
         producer_id=decoded.producer_id,

@@ -32,8 +32,13 @@ class Sender:
         self.held: list[tuple[Sequence[Marker], asyncio.Future[MarkerResults]]] = []
         self.sent: list[tuple[int, tuple[Marker, ...]]] = []
         self.errors: list[ErrorCode | OSError] = []
+        self.broken: dict[int, Exception] = {}
+        """Exceptions that requests with a marker of the producer id raise."""
 
     def write_markers(self, broker_id: int, markers: Sequence[Marker]) -> asyncio.Future[MarkerResults]:
+        for marker in markers:
+            if marker.producer_id in self.broken:
+                raise self.broken[marker.producer_id]
         self.sent.append((broker_id, tuple(markers)))
         future: asyncio.Future[MarkerResults] = asyncio.get_running_loop().create_future()
         if self.hold:

@@ -282,3 +282,21 @@ def test_dropped_shard_removes_only_its_own_queued_markers() -> None:
     rig.plan.retry_due()
     (remaining,) = rig.requests()
     assert [completion.transactional_id for completion in remaining.completions] == ["c"]
+
+
+def test_after_an_unexpected_failure_each_marker_is_sent_in_a_request_of_its_own() -> None:
+    rig = Rig()
+    for name in ("a", "b"):
+        rig.plan.start(0, send(name, (T0,)))
+    (request,) = rig.requests()
+    rig.plan.failed(request)
+    rig.plan.start(0, send("c", (T0,)))
+    rig.plan.start(0, send("d", (T0,)))
+    rig.plan.retry_due()
+    sent = []
+    while requests := rig.requests():
+        (request,) = requests
+        sent.append([completion.transactional_id for completion in request.completions])
+        rig.respond(request)
+    assert sent == [["c", "d"], ["a"], ["b"]]
+    assert [name for name, _ in rig.finished()] == ["c", "d", "a", "b"]

@@ -5,7 +5,9 @@ import pytest
 from odradek.coordinator.txn.ports import TopicPartition
 from odradek.coordinator.txn.records import decode_key, decode_value, encode_key, encode_value, tombstone
 from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import Malformed
+from odradek.protocol.messages.write_txn_markers import WritableTxnMarker, WriteTxnMarkersRequest
 from odradek.runtime.shard import ShardRecord
 
 TS = 1_700_000_000_000
@@ -91,6 +93,21 @@ def test_unknown_status_is_malformed() -> None:
     encoded[16] = 99
     with pytest.raises(Malformed, match="99"):
         decode_value("x", bytes(encoded))
+
+
+@pytest.mark.parametrize("version", [-(2**15), -129, 128, 300, 2**15 - 1])
+def test_client_version_that_no_marker_can_carry_is_malformed(version: int) -> None:
+    encoded = encode_value(txn(TxnState.PREPARE_ABORT, client_version=version), 2)
+    with pytest.raises(Malformed, match=f"client_transaction_version {version},"):
+        decode_value("x", encoded)
+
+
+@pytest.mark.parametrize("version", [-128, 0, 2, 127])
+def test_client_version_that_a_marker_can_carry_is_decoded(version: int) -> None:
+    encoded = encode_value(txn(TxnState.PREPARE_ABORT, client_version=version), 2)
+    assert decode_value("x", encoded).client_version == version
+    request = WriteTxnMarkersRequest([WritableTxnMarker(1, 0, transaction_version=version)])
+    assert decode(WriteTxnMarkersRequest, 2, encode(request, 2)) == request
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\x00", b"\x00\x00\x00\x05ab"])

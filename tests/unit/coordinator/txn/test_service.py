@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
 
+from odradek.coordinator.hashing import partition_for
 from odradek.coordinator.txn import marker_driver, service
 from odradek.coordinator.txn.ports import Marker
 from odradek.coordinator.txn.records import encode_key, to_record
 from odradek.coordinator.txn.service import CLIENT_ID_LENGTH_MAX
-from odradek.coordinator.txn.state import TxnState
-from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.protocol.errors import ErrorCode, Refusal, Unencodable
 from odradek.protocol.special_values import NO_LEADER
 from odradek.runtime import shards
 from odradek.runtime.shard import ShardRecord
@@ -403,3 +405,49 @@ async def test_stopped_coordinator_refuses_requests_and_sends_no_markers() -> No
     assert refusal.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     await rig.coordinator.on_leadership(SHARD, 9, rig.log)
     assert rig.coordinator.shards == {}
+
+
+async def test_value_with_a_client_version_that_no_marker_can_carry_blocks_its_id_alone() -> None:
+    rig = await CoordinatorRig().ready()
+    rig.log.append([poison(), to_record(prepared(), 2)], NOW_MS)
+    with structlog.testing.capture_logs() as logs:
+        await rig.coordinator.on_leadership(SHARD, 1, rig.log.successor())
+    await settle()
+    (report,) = [line["reason"] for line in logs if line["event"] == "unreadable record"]
+    assert "client_transaction_version 300" in report
+    assert report.endswith(f"id {ID} is blocked")
+    assert [marker.producer_id for _, markers in rig.sender.sent for marker in markers] == [8]
+    assert refused(lambda: rig.coordinator.init_producer_id(ID, 1_000)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert rig.failures == []
+
+
+async def test_marker_that_cannot_be_sent_delays_no_marker_for_the_same_broker() -> None:
+    rig = await CoordinatorRig().ready()
+    failure = Unencodable("injected")
+    rig.sender.broken[7] = failure
+    first, later = replace(prepared(), transactional_id=ID, producer_id=7), prepared()
+    rig.log.append([to_record(txn, 2) for txn in (first, later)], NOW_MS)
+    await rig.coordinator.on_leadership(SHARD, 1, rig.log.successor())
+
+    async def sent() -> bool:
+        return [marker.producer_id for _, markers in rig.sender.sent for marker in markers] == [8]
+
+    await wait_until(sent)
+    assert set(rig.failures) == {failure}
+    del rig.sender.broken[7]
+
+    async def completed() -> bool:
+        return await rig.state() is S.COMPLETE_COMMIT
+
+    await wait_until(completed)
+
+
+def prepared() -> Transaction:
+    """Return a prepared transaction of another id of SHARD than ID."""
+    name = next(name for name in (f"id-{n}" for n in range(1_000)) if partition_for(name, 50) == SHARD)
+    return transaction(S.PREPARE_COMMIT, transactional_id=name, producer_id=8)
+
+
+def poison() -> ShardRecord:
+    """Return a prepared transaction of ID whose markers do not fit into a WriteTxnMarkers request."""
+    return to_record(transaction(S.PREPARE_ABORT, producer_id=7, client_version=300), 2)

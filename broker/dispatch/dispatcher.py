@@ -86,6 +86,10 @@ class Dispatcher:
         self._large_requests = large_requests
         self._on_unexpected = on_unexpected
 
+    def now_us(self) -> int:
+        """Return the monotonic time of the node, in microseconds."""
+        return self._clock.monotonic_us()
+
     def begin_large(self, context: RequestContext) -> AbstractContextManager[LargeWork]:
         """Begin work on the large request of `context`, or continue it (`LargeRequests.begin`)."""
         return self._large_requests.begin(context)

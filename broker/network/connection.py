@@ -50,6 +50,11 @@ WRITE_BUFFER_HIGH_BYTES: Final = 1024 * 1024
 """Maximum unsent bytes per connection; beyond them the broker stops reading it until all of them are sent."""
 REQUESTS_AT_A_TIME: Final = 8
 """Maximum requests of one connection that are taken in a row before the event loop runs other connections."""
+TURN_US_MAX: Final = 5_000
+"""Microseconds after which a connection takes no further request before the event loop runs other connections.
+
+One request takes up to about 10 ms if its elements are just below the limits above which it is handled in slices.
+"""
 # Module constants, because an Enum class runs Python code to look up a member (Python 3.11). Each request needs some
 # of these.
 OPEN: Final = Intake.OPEN
@@ -240,19 +245,27 @@ class Connection(BufferedProtocol):
             core, taken = self._core, 0
             while core.buffered and self._may_take() and (frame := core.next_request()) is not None:
                 taken += 1
+                if taken == 1:
+                    end_us = self._dispatcher.now_us() + TURN_US_MAX
                 if taken == REQUESTS_AT_A_TIME:
-                    self._step(TURN_USED)
-                    self._loop.call_soon(self._continue, NEXT_TURN)
+                    self._end_turn()
                 self._deadlines.frame_s = self._deadlines.active_s
                 self._take(frame, session)
                 if self._queued_bytes > WRITE_BUFFER_HIGH_BYTES:
                     self._flush()  # before more responses are made, find out if the client receives these
+                if core.buffered and self._intake is OPEN and self._dispatcher.now_us() >= end_us:
+                    self._end_turn()
         except Malformed as error:
             self._close_malformed(error)
             return
         if self._queued_bytes:
             self._flush()
         self._update_reading()
+
+    def _end_turn(self) -> None:
+        """Take no further request before the event loop has run other connections."""
+        self._step(TURN_USED)
+        self._loop.call_soon(self._continue, NEXT_TURN)
 
     def _may_take(self) -> bool:
         if self._is_self_limited():

@@ -1,11 +1,12 @@
 """Fairness between connections: a server on a TCP socket with test handlers."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from odradek.broker.network.connection import REQUESTS_AT_A_TIME
+from odradek.broker.network.connection import REQUESTS_AT_A_TIME, TURN_US_MAX
 from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.context import RequestContext
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -28,6 +29,35 @@ async def test_many_pipelined_requests_do_not_delay_another_connection() -> None
             await response
         assert [number for number in served if number >= 0] == list(range(500))
         assert served.index(-1) <= 5 * REQUESTS_AT_A_TIME
+
+
+async def test_turn_of_a_connection_ends_after_a_request_that_takes_long() -> None:
+    """Other callbacks run between two requests that each take the time of a turn, and not between short ones."""
+    now_us, short, turn = 0, 3, 0
+    turns: list[int] = []
+
+    def handle(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        nonlocal now_us
+        now_us += 1 if request.generation_id < short else TURN_US_MAX
+        turns.append(turn)
+        return numbered_response(request.generation_id)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    clock = SimpleNamespace(wall_ms=lambda: 0, monotonic_us=lambda: now_us)
+    async with serving(handle, clock=clock) as server:
+        client = await server.connect()
+        counting = asyncio.create_task(count_turns())
+        responses = [client.send(heartbeat("g", number), 4) for number in range(REQUESTS_AT_A_TIME - 1)]
+        for response in responses:
+            await response
+        counting.cancel()
+    assert len(dict.fromkeys(turns[:short])) == 1
+    assert len(dict.fromkeys(turns)) == len(turns) - short
 
 
 async def test_stage_two_is_not_started_after_the_client_disconnected() -> None:

@@ -342,6 +342,10 @@ class Dispatcher:
         else:
             self._on_unexpected(call.api.name, exception)
             error, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
+        if call.decoding is not None:
+            # The node stops while it decodes the request in slices. A response would have to name its elements.
+            context.session.close("the request was not decoded")
+            return None
         return call.api.refuse(context, call.request, error, message)
 
     def throttle(self, call: Call, response: Any) -> None:

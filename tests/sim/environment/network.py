@@ -146,7 +146,7 @@ class Network:
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[SimTransport, asyncio.BaseProtocol]:
         loop, links = self.loop, self.links
-        host_name = self._current_host()
+        host_name, began_s = self._current_host(), loop.time()
         link = (host_name, self._own_name(host))
         arrival = loop.create_future()
         loop.call_later(self.latency.sample(self.rng) + links.delay(*link), _complete, arrival)
@@ -159,8 +159,8 @@ class Network:
         connection = next(self._ids)
         client_address = ("127.0.0.1" if host_name == CLIENTS else host_name, next(self._ports))
         server_address = (host, port)
-        request_pipe = Pipe(self, connection, link, is_request=True)
-        response_pipe = Pipe(self, connection, link[::-1], is_request=False)
+        request_pipe = Pipe(self, connection, link, began_s=began_s, is_request=True)
+        response_pipe = Pipe(self, connection, link[::-1], began_s=began_s, is_request=False)
         protocol = factory()
         client = SimTransport(
             loop, protocol, request_pipe, response_pipe, FakeSocket(client_address, server_address), copy_context()

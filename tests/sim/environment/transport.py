@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 HIGH_WATER_BYTES: Final = 64 * 1024
 FIFO_SECONDS: Final = 1e-7
 SEGMENT_PROBABILITY: Final = 0.15
+LATE_SECONDS: Final = 0.25
+"""Seconds from the begin of a connection after which its first request is late."""
 SENT_LAST_MAX: Final = 6
 SIZE = struct.Struct(">i")
 ENDS_TRANSACTIONS: Final = (26, 27)
@@ -94,8 +96,12 @@ class Pipe:
     With framing, faults apply to whole frames. Data may arrive in several segments.
     """
 
-    def __init__(self, network: "Network", connection: int, link: tuple[str, str], *, is_request: bool) -> None:
+    def __init__(
+        self, network: "Network", connection: int, link: tuple[str, str], *, began_s: float, is_request: bool
+    ) -> None:
         self.network = network
+        self.began_s = began_s
+        """Virtual time at which the client began to connect."""
         self.connection = connection
         self.link = link
         self.is_request = is_request
@@ -171,6 +177,7 @@ class Pipe:
             self.api_keys[correlation_id] = api_key
             self.network.requests[api_key] += 1
             if api_key in ENDS_TRANSACTIONS:
+                self._note_if_late(frame)
                 self._sent_last.append(frame)
         fault = self.network.frame_fault(self, frame)
         if fault is not None:
@@ -188,6 +195,18 @@ class Pipe:
         else:
             self._travel(frame)
         return True
+
+    def _note_if_late(self, frame: bytes) -> None:
+        """Report the first frame of a connection whose set-up was slow: its sender may have sent it elsewhere, too.
+
+        1. A coordinator queues a marker for broker 2. The connection and the login take seconds on a slow link.
+        2. Broker 3 becomes the leader, and the coordinator sends the marker to it. The transaction is complete.
+        3. The login ends. The queued marker leaves now.
+        """
+        network = self.network
+        late = not self._sent_last and network.loop.time() - self.began_s >= LATE_SECONDS
+        if late and network.on_late_delivery is not None:
+            network.on_late_delivery(frame)
 
     def _travel(self, data: bytes | None) -> None:
         sink, loop = self.sink, self.network.loop

@@ -211,3 +211,20 @@ def test_refusals_of_the_parts_equal_the_refusal_of_the_whole_request(
     assert whole is not None
     expected: Any = api.refuse(request_context, request, ErrorCode.POLICY_VIOLATION, "message")
     assert encode(whole, version) == encode(expected, version)
+
+
+async def test_cancellation_during_the_decoding_closes_the_connection() -> None:
+    """A node that stops cancels the decoding of a large request. No response can name its elements."""
+    rig = Rig(unexpected)
+    reasons: list[str] = []
+    rig.session.on_close = reasons.append
+    call = rig.open(request_of(LARGE), VERSION)
+    handled = rig.dispatcher.handle(call)
+    assert isinstance(handled, Ordered)
+    decoding = asyncio.ensure_future(handled.awaitable)
+    await asyncio.sleep(0)
+    decoding.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await decoding
+    assert rig.dispatcher.result(call, decoding) is None
+    assert reasons == ["the request was not decoded"]

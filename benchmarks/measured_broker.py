@@ -28,6 +28,7 @@ PROTOCOL_METHODS = (
     "connection_made",
     "connection_lost",
     "data_received",
+    "get_buffer",
     "buffer_updated",
     "datagram_received",
     "pause_writing",

@@ -5,6 +5,8 @@ The reader has no IO. The caller fills the buffers that the reader returns.
 
 from __future__ import annotations
 
+import mmap
+import sys
 from struct import Struct as Packer
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +35,13 @@ LARGE_FRAME_GROWTH: Final = 4
 """Growth factor of the buffer of a large frame. It needs fewer copies than doubling.
 
 With it, a hostile client can allocate at most four bytes per byte sent.
+"""
+MAPPED_FRAME_BYTES_MIN: Final = 4_194_304
+"""Minimum size of a frame that is received into a memory mapping, in bytes.
+
+A page of the mapping occupies memory when bytes arrive in it. So the buffer of such a frame is never copied, and
+occupies what was received. The growth of a buffer below this size takes at most 2 ms, and its memory is reused, which
+needs fewer page faults.
 """
 
 
@@ -72,7 +81,8 @@ class FrameReader:
     """Split the byte stream of one connection into frames.
 
     Small frames are copied from the receive buffer, which is reused. A frame that does not fit gets a separate buffer.
-    That buffer grows as bytes arrive, so a declared size alone allocates no memory. The complete buffer is the frame.
+    That buffer grows as bytes arrive, or is a mapping of MAPPED_FRAME_BYTES_MIN or more, whose pages occupy memory as
+    bytes arrive. So a declared size alone allocates no memory. The complete buffer is the frame.
     """
 
     __slots__ = (
@@ -129,9 +139,14 @@ class FrameReader:
 
     @property
     def own_bytes(self) -> int:
-        """Size of the buffers that this connection alone uses. 0 without an incomplete or unread frame."""
+        """Size of the buffers that this connection alone uses. 0 without an incomplete or unread frame.
+
+        The size of a mapping is that of its received bytes.
+        """
         own = 0 if self._view is self._shared.view else len(self._view)
-        return own + (len(self._large) if self._large is not None else 0)
+        if self._large is None:
+            return own
+        return own + (self._filled if len(self._large) >= MAPPED_FRAME_BYTES_MIN else len(self._large))
 
     def get_buffer(self) -> memoryview:
         """Return the buffer for the next bytes. It is never empty.
@@ -228,7 +243,11 @@ class FrameReader:
         have = self._view[self._start + SIZE_BYTES : self._end]
         self._filled = len(have)
         self._large_size = size
-        self._large = memoryview(bytearray(min(size, max(LARGE_FRAME_START_BYTES, LARGE_FRAME_GROWTH * self._filled))))
+        if size >= MAPPED_FRAME_BYTES_MIN:
+            self._large = _mapping(size)
+        else:
+            start = min(size, max(LARGE_FRAME_START_BYTES, LARGE_FRAME_GROWTH * self._filled))
+            self._large = memoryview(bytearray(start))
         self._large[: self._filled] = have
         self._empty()
 
@@ -257,3 +276,11 @@ class FrameReader:
         unread = self._end - self._start
         target[:unread] = bytes(self._view[self._start : self._end])
         self._view, self._start, self._end = target, 0, unread
+
+
+def _mapping(size: int) -> memoryview:
+    """Return `size` bytes of zeros, whose pages occupy memory once they are written."""
+    pages = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if sys.platform == "linux":
+        pages.madvise(mmap.MADV_NOHUGEPAGE)  # the first byte would occupy 2 MiB
+    return memoryview(pages)

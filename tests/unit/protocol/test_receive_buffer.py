@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.protocol.framing import (
+    MAPPED_FRAME_BYTES_MIN,
     OWN_BUFFER_BYTES_MIN,
     OWN_BUFFER_GROWTH,
     RECEIVE_BUFFER_BYTES,
@@ -23,13 +26,14 @@ from tests.support.effort import effort
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FRAME_BYTES_MAX = 1_048_576
+MIB = 1_048_576
+FRAME_BYTES_MAX = MIB
 SIZES = (0, 1, 100, 5_000, RECEIVE_BUFFER_BYTES - 4, RECEIVE_BUFFER_BYTES, 3 * RECEIVE_BUFFER_BYTES)
 
 
-def readers(count: int) -> list[FrameReader]:
+def readers(count: int, frame_bytes_max: int = FRAME_BYTES_MAX) -> list[FrameReader]:
     shared = ReceiveBuffer()
-    return [FrameReader(frame_bytes_max=FRAME_BYTES_MAX, frame_bytes_min=0, shared=shared) for _ in range(count)]
+    return [FrameReader(frame_bytes_max=frame_bytes_max, frame_bytes_min=0, shared=shared) for _ in range(count)]
 
 
 def frame_of(body: bytes) -> bytes:
@@ -83,6 +87,38 @@ def test_closed_connection_keeps_no_buffer_and_moves_nothing() -> None:
     first.close()
     assert receive(second, frame_of(b"b")) == [b"b"]
     assert (first.own_bytes, first.buffered) == (0, 0)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+def test_half_frames_occupy_the_memory_of_their_received_bytes() -> None:
+    size, received = 64 * MIB, 16 * MIB + 1
+    halves = readers(4, size)
+    before = resident_bytes()
+    for reader in halves:
+        assert receive(reader, size.to_bytes(4, "big") + bytes(received)) == []
+    assert sum(reader.own_bytes for reader in halves) == len(halves) * received
+    assert resident_bytes() - before < len(halves) * received + 32 * MIB
+
+
+def test_buffer_of_a_large_frame_grows_in_bounded_steps() -> None:
+    [reader] = readers(1, 16 * MIB)
+    receive(reader, (16 * MIB).to_bytes(4, "big") + bytes(RECEIVE_BUFFER_BYTES - 4))
+    own = [reader.own_bytes]
+    while reader.frame_started:
+        receive(reader, bytes(RECEIVE_BUFFER_BYTES))
+        own.append(reader.own_bytes)
+    assert max(after - before for before, after in pairwise(own)) <= MAPPED_FRAME_BYTES_MIN
+
+
+@pytest.mark.parametrize("size", [MAPPED_FRAME_BYTES_MIN - 1, MAPPED_FRAME_BYTES_MIN, MAPPED_FRAME_BYTES_MIN + 1])
+def test_frame_in_a_mapping_has_the_received_bytes(size: int) -> None:
+    reader, _ = readers(2, MAPPED_FRAME_BYTES_MIN + 1)
+    body = bytes(range(251)) * (size // 251) + b"x" * (size % 251)
+    assert receive(reader, frame_of(body) + frame_of(b"next")) == [body, b"next"]
+    assert reader.own_bytes == 0
 
 
 @settings(max_examples=effort(30), deadline=None)

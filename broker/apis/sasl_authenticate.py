@@ -6,7 +6,8 @@ Behavior:
 
 Errors:
 * ILLEGAL_SASL_STATE without a SaslHandshake before it.
-* SASL_AUTHENTICATION_FAILED if the client does not know the cluster secret. A new attempt begins with SaslHandshake.
+* SASL_AUTHENTICATION_FAILED if the client does not know the cluster secret, or if its login names another node. A new
+  attempt begins with SaslHandshake.
 
 Version notes:
 * v1 has the lifetime of the session (KIP-368); it is 0, without a limit. v2 is flexible.
@@ -32,8 +33,8 @@ def handle(context: QuorumRequestContext, request: SaslAuthenticateRequest) -> S
     try:
         response, authenticated = exchange.received(bytes(request.auth_bytes))
     except AuthenticationFailed as error:
-        session.login_failed(str(error))
-        return failed_response()
+        session.login_failed(error)
+        return failed_response(error)
     if authenticated:
         session.authenticated = True
         session.principal = Principal("User", USER)

@@ -3,6 +3,9 @@
 Behavior:
 * Nodes of the cluster authenticate to each other by SCRAM-SHA-256, with a credential derived from the cluster secret
   (`cluster.secret.file`). Listeners for brokers and controllers serve it if the node has a secret.
+* The client's first message has the extension attribute `t` with the id of the node that it has dialed (RFC 5802,
+  section 5.1). The proof covers it. A node refuses a login with another id, so that no process can pass a login on to a
+  third node.
 
 Errors:
 * UNSUPPORTED_SASL_MECHANISM for another mechanism; the response lists the supported one.
@@ -25,7 +28,7 @@ def handle(context: QuorumRequestContext, request: SaslHandshakeRequest) -> Sasl
     secret = context.node.secret
     if request.mechanism != MECHANISM or secret is None:
         return SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, [MECHANISM])
-    context.session.exchange = secret.exchange()
+    context.session.exchange = secret.exchange(context.node.node_id)
     return SaslHandshakeResponse(ErrorCode.NONE, [MECHANISM])
 
 

@@ -40,6 +40,8 @@ from odradek.broker.requests.listener import Listener
 from odradek.broker.requests.session import Session
 from odradek.protocol.connection import RequestFrame, ServerConnection
 from odradek.protocol.errors import Malformed
+from odradek.protocol.sasl.cluster_secret import AnotherNode
+from odradek.protocol.sasl.scram import AuthenticationFailed
 
 if TYPE_CHECKING:
     from odradek.broker.network.server_state import ServerState
@@ -490,10 +492,13 @@ class Connection(BufferedProtocol):
         """Close the connection: the protocol has no response that reports `reason` (a failed Produce with acks=0)."""
         self._close_logged("connection closed: failed request has no response", reason)
 
-    def _log_failed_login(self, reason: str) -> None:
+    def _log_failed_login(self, error: AuthenticationFailed) -> None:
         if self._session is not None:
-            remedy = f"{reason}; set cluster.secret.file to the same secret on both nodes"
-            self._server.log_refused("authentication of a node failed", self._session, remedy, self._loop.time())
+            remedy = (
+                "" if isinstance(error, AnotherNode) else "; set cluster.secret.file to the same secret on both nodes"
+            )
+            event = "authentication of a node failed"
+            self._server.log_refused(event, self._session, f"{error}{remedy}", self._loop.time())
 
     def _close_logged(self, event: str, reason: str) -> None:
         session = self._session

@@ -220,7 +220,7 @@ class _Connection(BufferedProtocol):
         self._client_id = peers.client_id(channel)
         self._core = ClientConnection(response_bytes_max=RESPONSE_BYTES_MAX)
         self._transport: Transport | None = None
-        self._login: Login | None = None if peers.secret is None else peers.secret.login()
+        self._login: Login | None = None if peers.secret is None else peers.secret.login(node_id)
         self._has_response = False
         """True if a response has arrived."""
         self._unsent: deque[_PendingRequest] = deque()
@@ -311,7 +311,9 @@ class _Connection(BufferedProtocol):
         try:
             request = login.received(response)
         except AuthenticationFailed as error:
-            self._peers.not_authenticated(self._node_id, f"{error}; check cluster.secret.file on both nodes")
+            host, port = self._address
+            remedy = f"check cluster.secret.file on both nodes, and that node {self._node_id} is at {host}:{port}"
+            self._peers.not_authenticated(self._node_id, f"{error}; {remedy}")
             self.end(ConnectionError(f"authentication to node {self._node_id} failed: {error}"))
             return
         if request is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from odradek.broker.requests.listener import Listener
 from odradek.cluster.authorizer import ANONYMOUS, Principal
 from odradek.protocol.sasl.cluster_secret import Exchange
+from odradek.protocol.sasl.scram import AuthenticationFailed
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -39,7 +40,7 @@ class Session:
     """Function that closes the connection, given the reason. The connection sets it."""
     on_charge: Callable[[int], None] | None = None
     """Function that reserves bytes until the response is sent, or releases them. The connection sets it."""
-    on_login_failed: Callable[[str], None] | None = None
+    on_login_failed: Callable[[AuthenticationFailed], None] | None = None
     """Function that logs a failed authentication, given the reason. The connection sets it."""
     on_check: Callable[[], None] | None = None
     """Function that ends the session if the client has closed the connection. The connection sets it."""
@@ -95,10 +96,10 @@ class Session:
         if self.on_close is not None:
             self.on_close(reason)
 
-    def login_failed(self, reason: str) -> None:
-        """Log that the client does not know the cluster secret. `reason` contains no part of the messages."""
+    def login_failed(self, error: AuthenticationFailed) -> None:
+        """Log that the login of the client failed. The message of `error` contains no nonce and no proof."""
         if self.on_login_failed is not None:
-            self.on_login_failed(reason)
+            self.on_login_failed(error)
 
     def charge(self, count: int) -> None:
         """Reserve `count` bytes of the byte budget until the response of their request; release them if negative."""

@@ -2,6 +2,10 @@
 
 All nodes have the same secret, so that each of them is client and server. The password and the salt are derived from
 the secret with different labels, so that neither reveals the secret.
+
+The client's first message names the node that the client has dialed, in the extension attribute `t`. The proof covers
+it, and a server refuses a login that names another node. A process that receives a login at the address of a failed
+node can therefore not pass it on to a third node, or back to the client, and hold an authenticated connection.
 """
 
 import hmac
@@ -29,6 +33,12 @@ AUTHENTICATE_VERSION: Final = 2
 NONCE_BITS: Final = 144
 """Random bits of a nonce."""
 _SALT_BYTES: Final = 16
+_NAMED_MAX: Final = 40
+"""Maximum characters of a client's attributes in an error message. The attribute with a node id has at most 13."""
+
+
+class AnotherNode(AuthenticationFailed):
+    """The login does not name the node that received it. The message is for both sides."""
 
 
 class ClusterSecret:
@@ -43,16 +53,21 @@ class ClusterSecret:
         salt = hmac.digest(secret, b"odradek scram-sha-256 salt", "sha256")[:_SALT_BYTES]
         self._credential = Credential.of_password(self._password, salt, ITERATIONS_MIN)
 
-    def login(self) -> "Login":
-        """Return the client side of a new exchange."""
-        return Login(ScramClient(USER, self._password, self._nonce()))
+    def login(self, node_id: int) -> "Login":
+        """Return the client side of a new exchange with node `node_id`. No other node accepts it."""
+        return Login(ScramClient(USER, self._password, self._nonce(), (_target(node_id),)))
 
-    def exchange(self) -> "Exchange":
-        """Return the server side of a new exchange."""
-        return Exchange(ScramServer(lambda user: self._credential if user == USER else None, self._nonce()))
+    def exchange(self, node_id: int) -> "Exchange":
+        """Return the server side of a new exchange on node `node_id`."""
+        scram = ScramServer(lambda user: self._credential if user == USER else None, self._nonce())
+        return Exchange(scram, node_id)
 
     def _nonce(self) -> str:
         return f"{self._random_bits(NONCE_BITS):x}"
+
+
+def _target(node_id: int) -> str:
+    return f"t={node_id}"
 
 
 def parse_secret(content: bytes, name: str, random_bits: Callable[[int], int]) -> ClusterSecret:
@@ -101,24 +116,35 @@ class Login:
 class Exchange:
     """Server side of one connection's authentication."""
 
-    def __init__(self, scram: ScramServer) -> None:
+    def __init__(self, scram: ScramServer, node_id: int) -> None:
         self._scram = scram
+        self._node_id = node_id
         self._has_first = False
 
     def received(self, message: bytes) -> tuple[SaslAuthenticateResponse, bool]:
         """Return the response to a message, and True if the client is authenticated.
 
-        Raise AuthenticationFailed if the message is not valid.
+        Raise AnotherNode if the login does not name this node, AuthenticationFailed if the message is not valid.
         """
-        if not self._has_first:
-            self._has_first = True
-            return SaslAuthenticateResponse(error_message=None, auth_bytes=self._scram.first(message)), False
-        return SaslAuthenticateResponse(error_message=None, auth_bytes=self._scram.final(message)), True
+        is_final, self._has_first = self._has_first, True
+        reply = self._scram.final(message) if is_final else self._scram.first(message)
+        self._check_target()
+        return SaslAuthenticateResponse(error_message=None, auth_bytes=reply), is_final
+
+    def _check_target(self) -> None:
+        """Require the name of this node, and no other attribute, so that no attribute can be read in two ways."""
+        if self._scram.extensions != (_target(self._node_id),):
+            named = ",".join(self._scram.extensions)[:_NAMED_MAX]
+            raise AnotherNode(
+                f"the login is for another node: this is node {self._node_id}, the login has {named!r}; check the "
+                "address of each node in controller.quorum.voters and advertised.listeners"
+            )
 
 
 FAILED_MESSAGE: Final = "the cluster secrets (cluster.secret.file) of the two nodes differ"
 
 
-def failed_response() -> SaslAuthenticateResponse:
-    """Return the response to a client that does not know the secret. It does not reveal which check failed."""
-    return SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED_MESSAGE)
+def failed_response(error: AuthenticationFailed) -> SaslAuthenticateResponse:
+    """Return the response to a failed login. It does not reveal which check of the credential failed."""
+    message = str(error) if isinstance(error, AnotherNode) else FAILED_MESSAGE
+    return SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, message)

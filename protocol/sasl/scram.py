@@ -54,10 +54,12 @@ class Credential:
 class ScramClient:
     """Client of one exchange. Call `first`, `final` and `verify`, in this order."""
 
-    def __init__(self, user: str, password: bytes, nonce: str) -> None:
+    def __init__(self, user: str, password: bytes, nonce: str, extensions: tuple[str, ...] = ()) -> None:
+        """`extensions`: attributes after the nonce (RFC 5802, section 5.1). The proof covers them."""
         self._password = password
         self._nonce = nonce
-        self._first_bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
+        name = user.replace("=", "=3D").replace(",", "=2C")
+        self._first_bare = ",".join((f"n={name}", f"r={nonce}", *extensions))
         self._server_signature = b""
 
     def first(self) -> bytes:
@@ -104,6 +106,12 @@ class ScramServer:
         self._header = ""
         self._signed = ""
         self._user = ""
+        self._extensions: tuple[str, ...] = ()
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """Attributes after the nonce in the first message. They are authenticated after `final` has returned."""
+        return self._extensions
 
     @property
     def user(self) -> str:
@@ -126,6 +134,7 @@ class ScramServer:
         self._header = f"{binding},{authorization},"
         self._nonce = values["r"] + self._nonce
         self._credential, self._user = credential, user
+        self._extensions = tuple(bare.split(",")[2:])
         reply = f"r={self._nonce},s={b64encode(credential.salt).decode()},i={credential.iterations}"
         self._signed = f"{bare},{reply}"
         return reply.encode()

@@ -33,6 +33,12 @@ def host_name(number: int) -> str:
     return HOST_FORM.format(number)
 
 
+def number_of(host: str) -> int:
+    """Return the number of the node with this host name."""
+    prefix, _, suffix = HOST_FORM.partition("{}")
+    return int(host.removeprefix(prefix).removesuffix(suffix))
+
+
 @dataclass(slots=True)
 class LateFrame:
     """A delayed EndTxn request, or a marker of a delayed WriteTxnMarkers request (`transactional_id` is empty)."""

@@ -203,8 +203,10 @@ class Repertoire:
 
     def _login(self) -> Attack:
         rng = self.rng
+        nonce = rng.getrandbits(100)
+        target = self.victim.nodes[nonce % len(self.victim.nodes)]
         messages: list[bytes] = [
-            b"n,,n=cluster,r=" + b"%x" % rng.getrandbits(100),
+            b"n,,n=cluster,r=%x,t=%d" % (nonce, target),
             b"n,,n=cluster,r=",
             b"c=biws,r=abc,p=AAAA",
             rng.randbytes(rng.randrange(200)),

@@ -93,8 +93,8 @@ class Network:
         """Number of sent requests by API key."""
         self.on_fault: Callable[[FrameFault, int, bytes], None] | None = None
         self.on_late_delivery: Callable[[bytes], None] | None = None
-        self.log_in: Callable[[SimTransport, int], Awaitable[None]] | None = None
-        """Authenticate a new connection to a port before a delayed frame arrives on it, as its sender did."""
+        self.log_in: Callable[[SimTransport, str, int], Awaitable[None]] | None = None
+        """Authenticate a new connection to a host and port before a delayed frame arrives on it, as its sender did."""
         self._loop: SimLoop | None = None
         self._listeners: dict[tuple[str, int], SimServer] = {}
         self._connections: dict[int, tuple[SimTransport, SimTransport]] = {}
@@ -329,7 +329,7 @@ class Network:
         try:
             transport, _ = await self.connect(asyncio.Protocol, host, port)
             if self.log_in is not None:
-                await self.log_in(transport, port)
+                await self.log_in(transport, host, port)
         except ConnectionError:
             return  # the node is down, so the frame is lost
         if self.on_late_delivery is not None:

@@ -13,6 +13,8 @@ import structlog
 from odradek.broker.config.properties import Config
 from odradek.broker.dispatch.table import API_TABLE
 from odradek.broker.network.limits import LOG_LINES_PER_SECOND
+from odradek.broker.process.clock import SystemClock
+from odradek.broker.quorum.peers import Channel, Peers
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import Principal
 from odradek.cluster.membership.messages import Codec, Ping, Rejected
@@ -26,6 +28,7 @@ from odradek.protocol.messages.vote import VoteRequest, VoteResponse
 from odradek.protocol.sasl.cluster_secret import USER, ClusterSecret, parse_secret
 from odradek.protocol.sasl.scram import MECHANISM, AuthenticationFailed
 from odradek.protocol.schema import Message
+from odradek.runtime.tasks import Tasks
 from tests.support.node_cluster import CLUSTER_ID, NodeCluster
 from tests.support.ports import free_ports
 from tests.support.raw_client import ConnectionLost, RawClient, encode_request
@@ -43,8 +46,8 @@ def vote() -> VoteRequest:
     return vote_request(CLUSTER_ID)
 
 
-async def log_in(client: RawClient, using: ClusterSecret) -> None:
-    login = using.login()
+async def log_in(client: RawClient, using: ClusterSecret, node_id: int = 1) -> None:
+    login = using.login(node_id)
     response: Any = await client.call(login.request, 1)
     while (request := login.received(response)) is not None:
         response = await client.call(request, 2)
@@ -260,6 +263,44 @@ async def test_different_or_missing_secret_is_named_in_the_logs_of_both_nodes(
             await nodes.stop()
 
 
+async def test_login_that_another_node_relays_is_refused_with_a_reason(tmp_path: Path) -> None:
+    """A process that listens at the address of node 2 relays its logins to node 1. Node 1 refuses them."""
+    nodes, inter_broker = separate(tmp_path, 2)
+    reason = "the login is for another node: this is node 1, the login has 't=2'; check the address of each node"
+    with structlog.testing.capture_logs() as logs:
+        try:
+            nodes.settings["controller.quorum.voters"] = f"1@127.0.0.1:{inter_broker[0]}"
+            await start(nodes, inter_broker, {1: secret()})
+            client = await RawClient.connect("127.0.0.1", inter_broker[0])
+            with pytest.raises(AuthenticationFailed, match=reason):
+                await log_in(client, secret(), node_id=2)
+            with pytest.raises(ConnectionLost):
+                await client.call(vote(), 2)
+        finally:
+            await nodes.stop()
+    (row,) = [row for row in logs if row["event"] == "authentication of a node failed"]
+    assert row["reason"].startswith(reason)
+    assert "cluster.secret.file" not in row["reason"]
+
+
+async def test_node_logs_the_address_at_which_another_node_received_its_login(tmp_path: Path) -> None:
+    nodes, inter_broker = separate(tmp_path, 2)
+    with structlog.testing.capture_logs() as logs:
+        try:
+            nodes.settings["controller.quorum.voters"] = f"1@127.0.0.1:{inter_broker[0]}"
+            await start(nodes, inter_broker, {1: secret()})
+            address = ("127.0.0.1", inter_broker[0])
+            peers = Peers(3, lambda *_: address, SystemClock(), Tasks(lambda *_: None), secret())
+            with pytest.raises(ConnectionError, match="this is node 1, the login has 't=2'"):
+                await peers.request(2, Channel.RAFT, vote(), 2, timeout_ms=30_000)
+            peers.close()
+        finally:
+            await nodes.stop()
+    (row,) = [row for row in logs if row["event"] == "authentication to a node failed"]
+    assert row["node"] == 2
+    assert f"that node 2 is at 127.0.0.1:{inter_broker[0]}" in row["reason"]
+
+
 async def test_failed_logins_are_logged_with_the_address_and_without_the_messages(tmp_path: Path) -> None:
     nodes, inter_broker = separate(tmp_path, 1)
     attempts = 3 * LOG_LINES_PER_SECOND
@@ -269,7 +310,7 @@ async def test_failed_logins_are_logged_with_the_address_and_without_the_message
             client = await RawClient.connect("127.0.0.1", inter_broker[0])
             sent: list[bytes] = []
             for _ in range(attempts):
-                login = secret(OTHER_SECRET).login()
+                login = secret(OTHER_SECRET).login(1)
                 response: Any = await client.call(login.request, 1)
                 with pytest.raises(AuthenticationFailed):
                     while (request := login.received(response)) is not None:

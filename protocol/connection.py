@@ -18,6 +18,7 @@ from odradek.protocol.errors import Malformed
 from odradek.protocol.framing import SIZE, FrameReader, ReceiveBuffer
 from odradek.protocol.messages import APIS
 from odradek.protocol.messages.headers import RequestHeader
+from odradek.protocol.primitives import read_unsigned_varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES_MIN: Final = 8
 """Minimum bytes of a request frame: API key, version and correlation id."""
+HEADER_TAGS_MAX: Final = 100
+"""Maximum tagged fields of a request header. Kafka 4.4 defines none; a header is decoded in one step."""
+HEADER_TAG_BYTES_MAX: Final = 65_536
+"""Maximum bytes of all tagged fields of a request header."""
 JOIN_BYTES_MAX: Final = 4_096
 """Maximum bytes of a first chunk that is copied to join it with the size.
 
@@ -194,6 +199,15 @@ def parse_request(frame: Buffer, seq: int = 0) -> RequestFrame:
         if position < len(frame) and frame[position] == 0:
             position += 1
         else:
-            _, position = decode_prefix(RequestHeader, 2, frame)
+            position = _end_of_tagged_header(frame, position)
     body = memoryview(frame)[position:]
     return RequestFrame(seq, api_key, api_version, correlation_id, client_id, body, len(frame))
+
+
+def _end_of_tagged_header(frame: Buffer, tags: int) -> int:
+    """Return the end of the request header whose tagged fields begin at `tags`. Raise Malformed beyond the limits."""
+    count, _ = read_unsigned_varint(frame, tags)
+    if count > HEADER_TAGS_MAX:
+        raise Malformed(f"request header has {count} tagged fields, allowed are {HEADER_TAGS_MAX}")
+    _, end = decode_prefix(RequestHeader, 2, memoryview(frame)[: tags + HEADER_TAG_BYTES_MAX])
+    return end

@@ -52,6 +52,16 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The connection is closed.",
         ),
         Limit(
+            "protocol.connection.HEADER_TAGS_MAX",
+            "tagged fields per request header",
+            "The connection is closed.",
+        ),
+        Limit(
+            "protocol.connection.HEADER_TAG_BYTES_MAX",
+            "bytes per request header",
+            "The connection is closed.",
+        ),
+        Limit(
             "broker.dispatch.request_limits.CHARGE_BYTES_MAX",
             "bytes per request",
             "The connection is closed.",

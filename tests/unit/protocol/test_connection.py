@@ -10,13 +10,20 @@ from hypothesis import strategies as st
 
 from odradek.protocol.client import ClientConnection
 from odradek.protocol.codec import decode, encode, encode_response
-from odradek.protocol.connection import JOIN_BYTES_MAX, RequestFrame, ServerConnection
+from odradek.protocol.connection import (
+    HEADER_TAG_BYTES_MAX,
+    HEADER_TAGS_MAX,
+    JOIN_BYTES_MAX,
+    RequestFrame,
+    ServerConnection,
+)
 from odradek.protocol.errors import ErrorCode, Malformed
 from odradek.protocol.framing import LARGE_FRAME_START_BYTES, RECEIVE_BUFFER_BYTES, FrameReader
 from odradek.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from odradek.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.primitives import unsigned_varint
 from tests.support.effort import effort
 
 REQUEST_BYTES_MAX = 1_048_576
@@ -134,6 +141,32 @@ def test_invalid_header_is_malformed(frame: bytes) -> None:
     connection = server()
     connection.receive_data(frame)
     with pytest.raises(Malformed):
+        connection.next_request()
+
+
+def tagged(values: list[bytes]) -> bytes:
+    fields = (unsigned_varint(tag) + unsigned_varint(len(value)) + value for tag, value in enumerate(values))
+    return unsigned_varint(len(values)) + b"".join(fields)
+
+
+SIZES_OF_ONE_TAG = 1 + 1 + 3
+"""Bytes of the count, the tag and the size of one tagged field of LARGEST_TAG."""
+LARGEST_TAG = bytes(HEADER_TAG_BYTES_MAX - SIZES_OF_ONE_TAG)
+
+
+@pytest.mark.parametrize("values", [[b""] * HEADER_TAGS_MAX, [LARGEST_TAG]])
+def test_header_with_tagged_fields_at_the_limits_is_parsed(values: list[bytes]) -> None:
+    connection = server()
+    connection.receive_data(frame_of(tagged(values) + b"body", version=3))
+    [frame] = received_requests(connection)
+    assert bytes(frame.body) == b"body"
+
+
+@pytest.mark.parametrize("values", [[b""] * (HEADER_TAGS_MAX + 1), [LARGEST_TAG + b"x"]])
+def test_header_with_tagged_fields_beyond_the_limits_is_malformed(values: list[bytes]) -> None:
+    connection = server()
+    connection.receive_data(frame_of(tagged(values) + b"body", version=3))
+    with pytest.raises(Malformed, match="eader"):
         connection.next_request()
 
 

@@ -63,6 +63,7 @@ class ServerConnection:
 
     `request_bytes_max` is the maximum size of a request (socket.request.max.bytes). `set_request_bytes_max` can change
     it, for example after the client has authenticated. `limit_of_key` returns the maximum size by API key.
+    `on_spare` receives changes of the unused bytes of the buffer of a large request (`FrameReader`).
     `receive_buffer` is shared with other connections. None creates one for this connection.
     """
 
@@ -73,12 +74,14 @@ class ServerConnection:
         *,
         request_bytes_max: int,
         limit_of_key: Callable[[int], int] | None = None,
+        on_spare: Callable[[int], None] | None = None,
         receive_buffer: ReceiveBuffer | None = None,
     ) -> None:
         self._frames = FrameReader(
             frame_bytes_max=request_bytes_max,
             frame_bytes_min=REQUEST_BYTES_MIN,
             limit_of_key=limit_of_key,
+            on_spare=on_spare,
             shared=receive_buffer,
         )
         self._next_seq = 0

@@ -93,7 +93,9 @@ class FrameReader:
         "_large",
         "_large_size",
         "_limit_of_key",
+        "_on_spare",
         "_shared",
+        "_spare",
         "_start",
         "_view",
     )
@@ -104,16 +106,21 @@ class FrameReader:
         frame_bytes_max: int,
         frame_bytes_min: int,
         limit_of_key: Callable[[int], int] | None = None,
+        on_spare: Callable[[int], None] | None = None,
         shared: ReceiveBuffer | None = None,
     ) -> None:
         """`limit_of_key` returns the maximum size of a request with this API key, at most `frame_bytes_max`.
 
         It applies to frames that do not fit the receive buffer; each request may have RECEIVE_BUFFER_BYTES. Without
         `shared`, the reader has a receive buffer of its own.
+
+        `on_spare` receives changes of the bytes that the buffer of a large frame had beyond the received ones when it
+        was allocated. Their sum is 0 when the frame is complete. `close` reports no change.
         """
         self._frame_bytes_max = frame_bytes_max
         self._frame_bytes_min = frame_bytes_min
         self._limit_of_key = limit_of_key
+        self._on_spare = on_spare
         self._shared = ReceiveBuffer() if shared is None else shared
         self._view = _NO_BYTES  # the shared buffer, or an own one for bytes that had to leave it
         self._start = 0  # unread bytes are _view[_start:_end]
@@ -121,6 +128,7 @@ class FrameReader:
         self._large: memoryview | None = None
         self._large_size = 0
         self._filled = 0
+        self._spare = 0
 
     @property
     def frame_started(self) -> bool:
@@ -196,6 +204,7 @@ class FrameReader:
             if self._filled < self._large_size:
                 return None
             large, self._large = self._large, None
+            self._set_spare(0)
             return large
         start, available = self._start, self._end - self._start
         if available < SIZE_BYTES:
@@ -248,6 +257,7 @@ class FrameReader:
         else:
             start = min(size, max(LARGE_FRAME_START_BYTES, LARGE_FRAME_GROWTH * self._filled))
             self._large = memoryview(bytearray(start))
+            self._set_spare(start - self._filled)
         self._large[: self._filled] = have
         self._empty()
 
@@ -255,6 +265,12 @@ class FrameReader:
         grown = memoryview(bytearray(min(self._large_size, LARGE_FRAME_GROWTH * self._filled)))
         grown[: self._filled] = large
         self._large = grown
+        self._set_spare(len(grown) - self._filled)
+
+    def _set_spare(self, spare: int) -> None:
+        change, self._spare = spare - self._spare, spare
+        if change and self._on_spare is not None:
+            self._on_spare(change)
 
     def _empty(self) -> None:
         """Release the receive buffer, which has no unread bytes."""

@@ -84,6 +84,7 @@ class Connection(BufferedProtocol):
         self._core = ServerConnection(
             request_bytes_max=config.socket_request_max_bytes,
             limit_of_key=self._frame_bytes_max,
+            on_spare=self._charge,
             receive_buffer=server.receive_buffer,
         )
         self._loop: AbstractEventLoop = get_running_loop()
@@ -96,7 +97,8 @@ class Connection(BufferedProtocol):
         """True from pause_writing to resume_writing of the transport (see WRITE_BUFFER_HIGH_BYTES)."""
         self._in_flight = 0
         self._request_bytes = 0
-        """Bytes received of requests that have no response yet, and the charges of their elements."""
+        """Bytes received of requests that have no response yet, the charges of their elements, and the unused bytes of
+        the buffer of an incomplete request."""
         self._queued_bytes = 0
         """Bytes of responses that wait for responses of earlier requests, or for the next flush."""
         self._response_bytes = 0

@@ -17,6 +17,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.primitives import unsigned_varint
 from tests.support.heartbeat_server import Server, heartbeat, number_of, numbered_response, serving, settle, until
 from tests.support.raw_client import ConnectionLost, encode_request
 
@@ -140,6 +141,33 @@ async def test_exhausted_byte_budget_stops_all_connections_until_requests_comple
             await responses[number]
         assert handler.seen == [0, 1, 2, 3]
         assert server.shared.budget.used_bytes == 0
+
+
+def padded_heartbeat(size: int) -> bytes:
+    """Return a request with an unknown tagged field of `size` bytes."""
+    frame = encode_request(heartbeat("g", 1), 4, 1, "c")[struct.calcsize(">i") : -1]
+    frame += b"\x01\x09" + unsigned_varint(size) + bytes(size)
+    return struct.pack(">i", len(frame)) + frame
+
+
+@pytest.mark.parametrize("received", [40_000, 70_000, 300_000])
+async def test_buffers_of_half_requests_are_charged_until_the_request_is_complete(received: int) -> None:
+    async with serving(lambda *_: numbered_response(1)) as server:
+        budget, whole = server.shared.budget, padded_heartbeat(900_000)
+        streams = [await server.stream() for _ in range(5)]
+        for _, writer in streams:
+            writer.write(whole[:received])
+        await until(lambda: budget.used_bytes >= len(streams) * received)
+        cores = [connection._core for connection in server.acceptor.connections]
+        assert sum(core.buffered for core in cores) == len(streams) * received - len(streams) * struct.calcsize(">i")
+        assert sum(core.own_buffer_bytes for core in cores) <= budget.used_bytes < 2 * 5 * 900_000
+        for reader, writer in streams[1:]:
+            writer.write(whole[received:])
+            await reader.readexactly(16)
+        streams[0][1].close()
+        await until(lambda: budget.used_bytes == 0)
+        for _, writer in streams:
+            writer.close()
 
 
 async def test_incomplete_requests_do_not_block_a_full_byte_budget() -> None:

@@ -1,13 +1,18 @@
 """The listeners of a node: bind their ports, serve their connections, close them when the node stops."""
 
 from asyncio import AbstractServer, get_running_loop
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from odradek.broker.config.addresses import ListenerAddress
 from odradek.broker.dispatch.dispatcher import Dispatcher
-from odradek.broker.network.connection import Connection
+from odradek.broker.network.connection import TURN_US_MAX, Connection
 from odradek.broker.network.server_state import ServerState
 from odradek.broker.requests.listener import BROKER, CONTROLLER, Listener
+
+CONNECTIONS_AT_A_TIME: Final = 8
+"""Maximum connections that waited for the start and are served in a row before the event loop runs other callbacks."""
+W = TypeVar("W")
 
 
 class CannotListenError(OSError):
@@ -93,21 +98,34 @@ class Acceptor:
         return 0 if self._state is None else self._state.budget.used_bytes
 
     def open(self, dispatcher: Dispatcher) -> None:
-        """Serve early requests with `dispatcher`. Connections that were accepted earlier come first."""
+        """Serve early requests with `dispatcher`. Connections that waited are served in turns, in their order."""
         assert self._state is not None
         self._state.dispatcher = dispatcher
-        early, self._state.early = list(self._state.early), {}
-        for connection in early:
-            connection.begin()
+        self._serve_in_turns(self._state.early, lambda connection, _: connection.begin())
 
     def ready(self, dispatcher: Dispatcher) -> None:
-        """Serve all requests with `dispatcher`. Requests that waited for the registration come first."""
+        """Serve all requests with `dispatcher`. Requests that waited are handled in turns, in their order."""
         assert self._state is not None
         self._state.dispatcher = dispatcher
         self._state.ready = True
-        waiting, self._state.waiting = list(self._state.waiting.items()), {}
-        for connection, call in waiting:
-            connection.broker_registered(call)
+        self._serve_in_turns(self._state.waiting, Connection.broker_registered)
+
+    def _serve_in_turns(self, waiting: dict[Connection, W], serve: Callable[[Connection, W], None]) -> None:
+        """Remove the connections from `waiting` and pass them to `serve`.
+
+        A turn of the event loop ends after CONNECTIONS_AT_A_TIME connections, or after TURN_US_MAX.
+        """
+        assert self._state is not None
+        assert self._state.dispatcher is not None
+        now_us = self._state.dispatcher.now_us
+        end_us = now_us() + TURN_US_MAX
+        for _ in range(min(CONNECTIONS_AT_A_TIME, len(waiting))):
+            connection = next(iter(waiting))
+            serve(connection, waiting.pop(connection))
+            if not waiting or now_us() >= end_us:
+                break
+        if waiting:
+            get_running_loop().call_soon(self._serve_in_turns, waiting, serve)
 
     async def close(self) -> None:
         """Stop listening, and close each connection after sending the responses that are ready."""

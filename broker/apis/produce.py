@@ -22,7 +22,8 @@ Errors:
   INVALID_TOPIC_EXCEPTION for internal topics, INVALID_REQUIRED_ACKS, the error of the verification,
   NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
   KAFKA_STORAGE_ERROR; after the append REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER.
-* INVALID_RECORD also if `__admin_client` sends a record to an internal topic that its coordinator cannot load.
+* INVALID_RECORD also if `__admin_client` sends another record to `__transaction_state` or
+  `__consumer_offsets` than a tombstone or an offset commit that the coordinator can load. Kafka appends any record.
 
 Version notes:
 * v0 to v2 are announced but refused, as in Kafka: librdkafka derives features from the announced versions

@@ -1,7 +1,7 @@
 """Check the records that a client appends to a topic of a coordinator.
 
-Only Kafka's tools with the client id `__admin_client` append there. Any client can have this id, so each record must be
-one that the coordinator can load.
+Only tools with the client id `__admin_client` append there. Any client can have this id. So a record must neither carry
+the authority of the coordinator nor block an id: tombstones and offset commits alone (docs/decisions/0103).
 """
 
 from typing import Final
@@ -12,6 +12,8 @@ from odradek.coordinator.txn import records as txn_records
 from odradek.protocol.batch import read_header, records_of
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from odradek.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey
+from odradek.protocol.records.offset_commit import OffsetCommitKey
 from odradek.protocol.schema import Buffer
 from odradek.runtime.shard import ShardRecord
 
@@ -22,13 +24,18 @@ RECORD_BYTES_MAX: Final = 1024 * 1024
 
 
 def check_client_append(topic: str, partition: int, partition_count: int, batch: Buffer) -> None:
-    """Raise Refusal(INVALID_RECORD) if the coordinator of this partition cannot load each record of `batch`."""
+    """Raise Refusal(INVALID_RECORD) if a client may not append `batch` to this partition of the topic.
+
+    To a topic of a coordinator, a client may append tombstones, and offset commits that the coordinator can load.
+    """
     if topic not in {CONSUMER_OFFSETS, TRANSACTION_STATE}:
         return
     try:
         header = read_header(batch)
         if header.is_control or header.record_count > RECORDS_MAX:
             raise Malformed(f"a client appends at most {RECORDS_MAX} data records per batch to {topic}")
+        if header.is_transactional:
+            raise Malformed(f"a client appends no transactional batch to {topic}: use TxnOffsetCommit for offsets")
         for record in records_of(memoryview(batch), header, max_decompressed_bytes=RECORD_BYTES_MAX):
             owner = _owner(topic, ShardRecord(record.key, record.value))
             if partition_for(owner, partition_count) != partition:
@@ -38,15 +45,32 @@ def check_client_append(topic: str, partition: int, partition_count: int, batch:
 
 
 def _owner(topic: str, record: ShardRecord) -> str:
-    """Return the id that the record belongs to. Raise Malformed if the coordinator cannot decode the record."""
-    if topic == CONSUMER_OFFSETS:
-        entry = group_records.from_record(record)
-        if entry is None:
-            raise Malformed("the record has an unknown type")
-        return group_records.group_of(entry.key)
+    """Return the id that the record belongs to. Raise Malformed if a client may not append the record."""
+    return _transactional_id(record) if topic == TRANSACTION_STATE else _group_id(record)
+
+
+def _transactional_id(record: ShardRecord) -> str:
     transactional_id = txn_records.decode_key(record.key)
     if transactional_id is None:
         raise Malformed("the key of the record has an unknown version")
     if record.value is not None:
-        txn_records.decode_value(transactional_id, record.value)
+        raise Malformed(
+            f"only the transaction coordinator writes TransactionLogValue to {TRANSACTION_STATE}, clients append "
+            "tombstones: use InitProducerId or EndTxn, kafka-transactions, or `odradek txns`"
+        )
     return transactional_id
+
+
+def _group_id(record: ShardRecord) -> str:
+    entry = group_records.from_record(ShardRecord(record.key, None))
+    if entry is None:
+        raise Malformed("the record has an unknown type")
+    if record.value is not None:
+        if not isinstance(entry.key, OffsetCommitKey | LegacyOffsetCommitKey):
+            raise Malformed(
+                f"only the group coordinator writes values for {entry.key.NAME} to {CONSUMER_OFFSETS}, clients append "
+                "tombstones and offset commits: use JoinGroup or ConsumerGroupHeartbeat, kafka-consumer-groups, or "
+                "`odradek groups`"
+            )
+        group_records.from_record(record)
+    return group_records.group_of(entry.key)

@@ -24,7 +24,7 @@ KEY_VERSION: Final = 0
 EPOCH_MAX: Final = 2**31 - 2**20
 """Maximum epoch or generation of a group in the log. The remaining 2**20 increments take longer than a group exists.
 
-A client whose client id is that of the admin client can append any epoch (`odradek.broker.coordinators`).
+Apache Kafka, and Odradek before decision 0103, let a client with the client id of the admin client append any epoch.
 """
 TYPE_BYTES: Final = 2
 VERSION_BYTES: Final = 2

@@ -265,8 +265,20 @@ async def test_only_the_admin_client_produces_to_internal_topics(
     rig = Rig(tmp_path)
     rig.topic("__transaction_state")
     record = to_record(transaction(TxnState.EMPTY), 2)
-    produce_request = request(("__transaction_state", 0, build_batch([(record.key, record.value, NOW_MS, ())])))
-    assert errors(await send(rig, produce_request, client_id=client_id)) == [error]
+    tombstone = request(("__transaction_state", 0, build_batch([(record.key, None, NOW_MS, ())])))
+    assert errors(await send(rig, tombstone, client_id=client_id)) == [error]
+
+
+async def test_value_for_the_transaction_log_is_refused_with_a_message(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("__transaction_state")
+    record = to_record(transaction(TxnState.PREPARE_COMMIT), 2)
+    planted = request(("__transaction_state", 0, build_batch([(record.key, record.value, NOW_MS, ())])))
+    response = await send(rig, planted, client_id="__admin_client")
+    assert errors(response) == [E.INVALID_RECORD]
+    message = response.responses[0].partition_responses[0].error_message
+    assert "only the transaction coordinator writes TransactionLogValue" in (message or "")
+    assert rig.partition("__transaction_state").log.log_end_offset == 0
 
 
 async def test_topic_without_write_permission_is_refused_alone(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek.broker.config.properties import Config
-from odradek.broker.requests.listener import BROKER, UNAUTHENTICATED
+from odradek.broker.dispatch.table import EARLY_TABLE
+from odradek.broker.requests.listener import BROKER
 from odradek.protocol.messages.alter_configs import AlterConfigsRequest
 from odradek.protocol.messages.alter_partition import AlterPartitionRequest
 from odradek.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -72,6 +73,8 @@ with the longest names of topics and client id they take 58 KiB."""
 
 SASL_APIS: Final = frozenset((SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY))
 """APIs for connections that have not authenticated. sasl.server.max.receive.size limits their frames."""
+_ROLES: Final = {api.key: api.listeners for api in EARLY_TABLE}
+"""Roles of listeners by the key of the API that they serve."""
 
 
 def charge_bytes_max(api_key: int, frame_bytes: int) -> int:
@@ -84,7 +87,8 @@ def charge_bytes_max(api_key: int, frame_bytes: int) -> int:
 
 def frame_bytes_max(config: Config, roles: Sequence[str], api_key: int) -> int:
     """Return the maximum size of a request with this API key, in bytes. `roles`: those of its connection now."""
-    if api_key in SASL_APIS or all(role == UNAUTHENTICATED for role in roles):
+    is_served = any(role in roles for role in _ROLES.get(api_key, ()))
+    if api_key in SASL_APIS or not is_served:  # the connection closes when a frame that is not served has arrived
         return min(config.sasl_server_max_receive_size, config.socket_request_max_bytes)
     if api_key == WriteTxnMarkersRequest.API_KEY and BROKER not in roles:
         return min(OPERATOR_MARKERS_BYTES_MAX, config.socket_request_max_bytes)

@@ -21,15 +21,18 @@ Version notes:
 """
 
 from asyncio import Future
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, Ordered
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import when_done
 from odradek.broker.requests.listener import BROKER, CLIENT
+from odradek.broker.requests.slices import distinct, respond_in_parts
+from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata.topic_names import is_internal
 from odradek.coordinator.txn.commands import TV2, PartitionErrors
@@ -46,6 +49,10 @@ from odradek.protocol.messages.add_partitions_to_txn import (
 )
 
 BATCHED_MIN_VERSION: Final = 4
+PARTS: Final = Splitting(
+    ("v3_and_below_topics", "partitions"), ("results_by_topic_v3_and_below", "results_by_partition")
+)
+"""Parts of a large request of a client. Brokers name the partitions of one Produce request."""
 BATCHED_WAIT_MS_MAX: Final = 50
 """Maximum milliseconds that the response to a broker waits for one incomplete transaction. The broker then retries."""
 
@@ -61,15 +68,69 @@ class _Transaction:
 
 def handle(
     context: BrokerRequestContext, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
+) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse] | Ordered[AddPartitionsToTxnResponse]:
     batched = context.api_version >= BATCHED_MIN_VERSION
     if batched and not (BROKER in context.session.roles and _has_cluster_action(context)):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if not batched and PARTS.is_large(request):
+        return Ordered(_handle_large(context, request))
     started = [_start(context, transaction) for transaction in _transactions(context, request)]
     pending = [txn.outcome for txn in started if not (isinstance(txn.outcome, dict) or txn.outcome.done())]
     if pending:
         return when_done(lambda: _response(context, started), *pending)
     return _response(context, started)
+
+
+async def _handle_large(
+    context: BrokerRequestContext, request: AddPartitionsToTxnRequest
+) -> Awaitable[AddPartitionsToTxnResponse]:
+    """Check the partitions of a client's request in slices. Add all to the transaction, or none.
+
+    The awaitable that is returned makes the response in slices.
+    """
+    [transaction] = _transactions(context, request)
+    is_refused = False
+
+    def partitions_of(part: AddPartitionsToTxnRequest) -> tuple[TopicPartition, ...]:
+        nonlocal is_refused
+        partitions = _flat(part.v3_and_below_topics)
+        is_refused = is_refused or bool(_partition_errors(context, partitions, from_client=True))
+        return partitions
+
+    partitions = await distinct(context, PARTS, request, partitions_of)
+    try:
+        _check_id(context, transaction)
+        if is_refused:
+            return _respond_in_parts(context, partitions, partial(_refusals, context, from_client=True))
+        outcome = _submit(context, transaction, tuple(partitions))
+    except Refusal as refusal:
+        return _respond_in_parts(context, partitions, partial(_same, refusal.error))
+    return _respond_when_added(context, partitions, outcome)
+
+
+async def _respond_when_added(
+    context: BrokerRequestContext, partitions: Sequence[TopicPartition], outcome: Future[PartitionErrors]
+) -> AddPartitionsToTxnResponse:
+    try:
+        await outcome
+    except Refusal as refusal:
+        return await _respond_in_parts(context, partitions, partial(_same, refusal.error))
+    return await _respond_in_parts(context, partitions, partial(_same, ErrorCode.NONE))
+
+
+async def _respond_in_parts(
+    context: BrokerRequestContext,
+    partitions: Sequence[TopicPartition],
+    errors_of: Callable[[Sequence[TopicPartition]], PartitionErrors],
+) -> AddPartitionsToTxnResponse:
+    def respond(some: Sequence[TopicPartition]) -> AddPartitionsToTxnResponse:
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_wire_results(context, errors_of(some)))
+
+    return await respond_in_parts(context, PARTS, AddPartitionsToTxnResponse, partitions, respond)
+
+
+def _same(error: ErrorCode, partitions: Sequence[TopicPartition]) -> PartitionErrors:
+    return dict.fromkeys(partitions, error)
 
 
 def refuse(
@@ -111,14 +172,31 @@ def _start(context: BrokerRequestContext, transaction: AddPartitionsToTxnTransac
 def _add_or_verify(
     context: BrokerRequestContext, transaction: AddPartitionsToTxnTransaction, partitions: tuple[TopicPartition, ...]
 ) -> PartitionErrors | Future[PartitionErrors]:
-    batched = context.api_version >= BATCHED_MIN_VERSION
-    if not batched and not context.allowed(
-        AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id
-    ):
+    from_client = context.api_version < BATCHED_MIN_VERSION
+    if from_client:
+        _check_id(context, transaction)
+    if _partition_errors(context, partitions, from_client=from_client):
+        return _refusals(context, partitions, from_client=from_client)
+    return _submit(context, transaction, partitions)
+
+
+def _check_id(context: BrokerRequestContext, transaction: AddPartitionsToTxnTransaction) -> None:
+    if not context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    errors = _partition_errors(context, partitions, from_client=not batched)
-    if errors:
-        return {partition: errors.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED) for partition in partitions}
+
+
+def _refusals(
+    context: BrokerRequestContext, partitions: Sequence[TopicPartition], *, from_client: bool
+) -> PartitionErrors:
+    """Return the errors of partitions of a transaction to which none is added."""
+    errors = _partition_errors(context, partitions, from_client=from_client)
+    return {partition: errors.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED) for partition in partitions}
+
+
+def _submit(
+    context: BrokerRequestContext, transaction: AddPartitionsToTxnTransaction, partitions: tuple[TopicPartition, ...]
+) -> Future[PartitionErrors]:
+    batched = context.api_version >= BATCHED_MIN_VERSION
     transactions = context.broker.transactions
     if transaction.verify_only:
         return transactions.verify_partitions(
@@ -140,7 +218,7 @@ def _add_or_verify(
 
 
 def _partition_errors(
-    context: BrokerRequestContext, partitions: tuple[TopicPartition, ...], *, from_client: bool
+    context: BrokerRequestContext, partitions: Sequence[TopicPartition], *, from_client: bool
 ) -> PartitionErrors:
     """Return the errors of the partitions that cannot be added."""
     topics = list(dict.fromkeys(partition.topic for partition in partitions))
@@ -171,16 +249,7 @@ def _result(transaction: _Transaction) -> tuple[str, PartitionErrors]:
 
 def _response(context: BrokerRequestContext, transactions: list[_Transaction]) -> AddPartitionsToTxnResponse:
     results = [
-        (
-            transactional_id,
-            _grouped(
-                {
-                    partition: wire_error(context.api_key, context.api_version, error)
-                    for partition, error in errors.items()
-                }
-            ),
-        )
-        for transactional_id, errors in map(_result, transactions)
+        (transactional_id, _wire_results(context, errors)) for transactional_id, errors in map(_result, transactions)
     ]
     if context.api_version < BATCHED_MIN_VERSION:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0][1])
@@ -189,6 +258,12 @@ def _response(context: BrokerRequestContext, transactions: list[_Transaction]) -
             AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=topics)
             for transactional_id, topics in results
         ]
+    )
+
+
+def _wire_results(context: BrokerRequestContext, errors: PartitionErrors) -> list[AddPartitionsToTxnTopicResult]:
+    return _grouped(
+        {partition: wire_error(context.api_key, context.api_version, error) for partition, error in errors.items()}
     )
 
 

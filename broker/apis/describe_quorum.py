@@ -4,6 +4,7 @@ Behavior:
 * Only the leader of the metadata log knows the progress of the replicas. Every other node forwards the request to it.
 * A voter that has not fetched from this leader has the log end offset -1. The leader omits an observer that has not
   fetched for 5 minutes.
+* A partition that the request names several times is described once.
 
 Errors:
 * CLUSTER_AUTHORIZATION_FAILED for the whole request. Per partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
@@ -13,12 +14,16 @@ Version notes:
 * v2 has directory ids, the voters' endpoints and error messages (KIP-853).
 """
 
+from collections.abc import Awaitable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from odradek.broker.config.addresses import parse_voters
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
 from odradek.broker.requests.listener import CLIENT, CONTROLLER
+from odradek.broker.requests.slices import distinct, respond_in_parts
+from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.raft.core import RaftCore
 from odradek.cluster.raft.progress import Progress
@@ -30,7 +35,6 @@ from odradek.protocol.messages.describe_quorum import (
     Listener,
     Node,
     ReplicaState,
-    RequestPartitionData,
     ResponsePartitionData,
     ResponseTopicData,
 )
@@ -46,30 +50,48 @@ The configuration of voters has addresses without names; Kafka's tools need one.
 """
 
 
-def handle(context: QuorumRequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+PARTS: Final = Splitting(("topics", "partitions"), ("topics", "partitions"))
+
+
+def handle(
+    context: QuorumRequestContext, request: DescribeQuorumRequest
+) -> DescribeQuorumResponse | Awaitable[DescribeQuorumResponse]:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    topics = [
-        ResponseTopicData(
-            topic.topic_name, [_describe(context, topic.topic_name, partition) for partition in topic.partitions]
-        )
-        for topic in request.topics
-    ]
+    if PARTS.is_large(request):
+        return _respond_in_parts(context, request)
+    return _response(context, list(dict.fromkeys(_partitions(request))))
+
+
+async def _respond_in_parts(context: QuorumRequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    partitions = await distinct(context, PARTS, request, _partitions)
+    return await respond_in_parts(context, PARTS, DescribeQuorumResponse, partitions, partial(_response, context))
+
+
+def _partitions(request: DescribeQuorumRequest) -> Iterator[tuple[str, int]]:
+    return ((topic.topic_name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
+
+
+def _response(context: QuorumRequestContext, partitions: Sequence[tuple[str, int]]) -> DescribeQuorumResponse:
+    topics: dict[str, list[ResponsePartitionData]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(_describe(context, topic, index))
     nodes = [
         Node(voter.node_id, [Listener(LISTENER_NAME, voter.host, voter.port)])
         for voter in parse_voters(context.node.config)
         if context.api_version >= NODES_MIN_VERSION
     ]
-    return DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes)
+    described = [ResponseTopicData(topic, rows) for topic, rows in topics.items()]
+    return DescribeQuorumResponse(error_message=None, topics=described, nodes=nodes)
 
 
-def _describe(context: QuorumRequestContext, topic: str, requested: RequestPartitionData) -> ResponsePartitionData:
+def _describe(context: QuorumRequestContext, topic: str, index: int) -> ResponsePartitionData:
     core = context.quorum.raft.core
-    if topic != CLUSTER_METADATA or requested.partition_index != 0:
-        return _failed(requested.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic != CLUSTER_METADATA or index != 0:
+        return _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     leader = core.leader_state
     if leader is None:
-        return _failed(requested.partition_index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return _failed(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     clock = context.node.clock
     now_ms = clock.monotonic_ms()
     wall_offset_ms = clock.wall_ms() - now_ms

@@ -21,6 +21,11 @@ RUN_BYTES_MAX: Final = 128 * 1024
 """Maximum bytes of results that are built together, unless one result is larger. A response of at most this size is
 built in one piece."""
 
+DISTINCT_BYTES: Final = 250
+"""Maximum bytes of one element that `distinct` returns: a tuple, and its entries in dictionaries and lists.
+
+The topic name in the tuple belongs to the request."""
+
 K = TypeVar("K")
 R = TypeVar("R", bound=Message)
 Q = TypeVar("Q")
@@ -95,6 +100,26 @@ async def visit_parts(splitting: Splitting, request: Q, visit: Callable[[Q], obj
         if number:
             await sleep(0)
         visit(part)
+
+
+async def distinct(
+    context: RequestContext, splitting: Splitting, request: Q, elements_of: Callable[[Q], Iterable[K]]
+) -> list[K]:
+    """Return the distinct elements of a large request, in their order. Let other work run between two parts.
+
+    DISTINCT_BYTES per element are reserved in the byte budget until the response is sent.
+    """
+    found: dict[K, None] = {}
+
+    def add(part: Q) -> None:
+        before = len(found)
+        found.update(dict.fromkeys(elements_of(part)))
+        added_bytes = DISTINCT_BYTES * (len(found) - before)
+        context.charge += added_bytes
+        context.session.charge(added_bytes)
+
+    await visit_parts(splitting, request, add)
+    return list(found)
 
 
 async def respond_in_parts(

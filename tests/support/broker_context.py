@@ -175,7 +175,7 @@ def services_of(request_context: BrokerRequestContext) -> Any:
 
 
 async def response_of(result: Any) -> Any:
-    """Return the response of a handler. Await it if the handler returned an awaitable."""
-    while isinstance(result, Ordered):
-        result = result.awaitable
-    return await result if isinstance(result, Awaitable) else result
+    """Return the response of a handler. Await its stages if the handler returned an awaitable or an Ordered."""
+    while isinstance(result, (Ordered, Awaitable)):
+        result = await (result.awaitable if isinstance(result, Ordered) else result)
+    return result

@@ -16,7 +16,8 @@ from tests.support.data_rig import NOW_MS, Rig, batch
 
 def describe(rig: Rig, *topics: tuple[str, int]) -> Any:
     requested_topics = [DescribableLogDirTopic(topic, [index]) for topic, index in topics] if topics else None
-    (result,) = describe_log_dirs.handle(rig.context(35, 5), DescribeLogDirsRequest(requested_topics)).results
+    response: Any = describe_log_dirs.handle(rig.context(35, 5), DescribeLogDirsRequest(requested_topics))
+    (result,) = response.results
     return result
 
 

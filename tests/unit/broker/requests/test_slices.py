@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from odradek.broker.apis import create_partitions, elect_leaders, incremental_alter_configs
+from odradek.broker.apis import (
+    add_partitions_to_txn,
+    create_partitions,
+    describe_log_dirs,
+    describe_quorum,
+    elect_leaders,
+    incremental_alter_configs,
+)
 from odradek.broker.requests.slices import (
+    DISTINCT_BYTES,
     ELEMENT_BYTES,
     RUN_BYTES_MAX,
     collect,
     collect_charged,
     completed,
+    distinct,
     respond_in_parts,
     visit_parts,
 )
@@ -25,8 +34,20 @@ from odradek.cluster.controller.messages.partitions import PartitionResult
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigResult
 from odradek.cluster.controller.messages.topics import TopicResult
 from odradek.cluster.metadata.image import RESOURCE_TOPIC
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.internal_topics import CLUSTER_METADATA
+from odradek.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from odradek.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from odradek.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+)
+from odradek.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
 from odradek.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from odradek.protocol.messages.elect_leaders import PartitionResult as Row
 from odradek.protocol.messages.incremental_alter_configs import AlterConfigsResource, IncrementalAlterConfigsRequest
@@ -36,8 +57,9 @@ from odradek.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-from tests.support.broker_context import Deny, FakeController, image
+from tests.support.broker_context import Deny, FakeController, image, response_of, services_of
 from tests.support.broker_context import context as context_of
+from tests.support.broker_context import topic as topic_image
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -175,6 +197,128 @@ async def test_large_request_for_partitions_is_processed_in_slices(monkeypatch: 
     assert [topic.name for call, _ in controller.calls for topic in call] == names
     assert [row.name for row in response.results] == names
     assert (accepted.largest, built.largest) == (ELEMENTS_PER_PART, ELEMENTS_PER_PART)
+
+
+async def test_distinct_elements_of_a_large_request_are_charged(context: Any) -> None:
+    charged: list[int] = []
+    context.charge, context.session.charge = 0, charged.append
+    names = [f"t{number}" for number in range(2 * ELEMENTS_PER_PART)]
+    request = MetadataRequest([MetadataRequestTopic(name=name) for name in names * 2])
+    count = Count()
+
+    def names_of(part: MetadataRequest) -> list[str | None]:
+        assert part.topics is not None
+        count.add(len(part.topics))
+        return [topic.name for topic in part.topics]
+
+    assert await count.during(distinct(context, TOPICS, request, names_of)) == names
+    assert sum(charged) == context.charge == len(names) * DISTINCT_BYTES
+    assert count.largest == ELEMENTS_PER_PART
+
+
+@pytest.mark.parametrize("indexes", [range(4 * ELEMENTS_PER_PART), [0] * (4 * ELEMENTS_PER_PART), [0, 0]])
+async def test_partitions_of_describe_quorum_are_described_once_and_in_slices(
+    monkeypatch: pytest.MonkeyPatch, indexes: Sequence[int]
+) -> None:
+    count = Count()
+    described = counted(count, describe_quorum._describe)
+    monkeypatch.setattr(describe_quorum, "_describe", described)
+    monkeypatch.setattr(describe_quorum, "parse_voters", lambda _config: [])
+    handler_context = context_of(2, image())
+    services_of(handler_context).raft = SimpleNamespace(core=SimpleNamespace(leader_state=None))
+    partitions = [RequestPartitionData(index) for index in indexes]
+    request = DescribeQuorumRequest([RequestTopicData(CLUSTER_METADATA, partitions)])
+    built = await count.during(response_of(describe_quorum.handle(handler_context, request)))
+    [described_topic] = built.topics
+    errors = {row.partition_index: row.error_code for row in described_topic.partitions}
+    assert len(described_topic.partitions) == len(errors)
+    assert list(errors) == list(dict.fromkeys(indexes))
+    assert errors[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert 0 < count.largest <= min(ELEMENTS_PER_PART, len(errors))
+
+
+@pytest.mark.parametrize("names_all", [True, False])
+async def test_log_directory_with_many_partitions_is_described_in_slices(
+    monkeypatch: pytest.MonkeyPatch, names_all: bool
+) -> None:
+    count, indexes = Count(), range(2 * ELEMENTS_PER_PART)
+    disk = SimpleNamespace(total_bytes=lambda _directory: 9, free_bytes=lambda _directory: 4)
+    monkeypatch.setattr(describe_log_dirs, "DescribeLogDirsPartition", counted(count, DescribeLogDirsPartition))
+    handler_context = context_of(4, image())
+    services_of(handler_context).partitions = [
+        SimpleNamespace(
+            log=SimpleNamespace(topic=name, partition=index, segments=SimpleNamespace(size=index), disk=disk)
+        )
+        for name in "ab"
+        for index in indexes
+    ]
+    named = [DescribableLogDirTopic(name, list(indexes)) for name in "ab"]
+    request = DescribeLogDirsRequest(named if names_all else None)
+    response = await count.during(response_of(describe_log_dirs.handle(handler_context, request)))
+    [result] = response.results
+    rows = [
+        (topic.name, row.partition_index, row.partition_size) for topic in result.topics for row in topic.partitions
+    ]
+    assert rows == [(name, index, index) for name in "ab" for index in indexes]
+    assert [topic.name for topic in result.topics] == ["a", "b"]
+    assert (result.total_bytes, result.usable_bytes) == (9, 4)
+    assert 0 < count.largest <= ELEMENTS_PER_PART
+    assert handler_context.encode_in_slices
+    assert handler_context.charge == (2 * len(indexes) * DISTINCT_BYTES if names_all else 0)
+
+
+class Transactions:
+    """Fake transaction coordinator: it records the added partitions."""
+
+    def __init__(self, refusal: Refusal | None = None) -> None:
+        self.added: list[tuple[str, int]] = []
+        self._refusal = refusal
+
+    def add_partitions(self, _id: str, _producer_id: int, _epoch: int, partitions: Any, **_: Any) -> Any:
+        self.added.extend(partitions)
+        future = asyncio.get_running_loop().create_future()
+        if self._refusal is not None:
+            future.set_exception(self._refusal)
+        else:
+            future.set_result(dict.fromkeys(partitions, ErrorCode.NONE))
+        return future
+
+
+FENCED = ErrorCode.INVALID_PRODUCER_EPOCH
+EXISTING = 2 * ELEMENTS_PER_PART
+"""Number of partitions of the topic in the tests of AddPartitionsToTxn."""
+
+
+@pytest.mark.parametrize(
+    ("transactions", "missing", "existing_error", "added"),
+    [
+        (Transactions(), 0, ErrorCode.NONE, EXISTING),
+        (Transactions(), EXISTING, ErrorCode.OPERATION_NOT_ATTEMPTED, 0),
+        (Transactions(Refusal(FENCED)), 0, FENCED, EXISTING),
+    ],
+    ids=["added", "missing partitions", "refused"],
+)
+async def test_large_request_of_a_client_adds_all_partitions_in_slices_or_none(
+    monkeypatch: pytest.MonkeyPatch, transactions: Transactions, missing: int, existing_error: ErrorCode, added: int
+) -> None:
+    count, indexes = Count(), range(EXISTING + missing)
+    monkeypatch.setattr(
+        add_partitions_to_txn,
+        "AddPartitionsToTxnPartitionResult",
+        counted(count, AddPartitionsToTxnPartitionResult),
+    )
+    handler_context = context_of(3, image([topic_image("t", 1, [1] * EXISTING)]))
+    services_of(handler_context).transactions = transactions
+    names = [AddPartitionsToTxnTopic(name="t", partitions=list(indexes))]
+    request = AddPartitionsToTxnRequest(v3_and_below_transactional_id="id", v3_and_below_topics=names)
+    response = await count.during(response_of(add_partitions_to_txn.handle(handler_context, request)))
+    [result] = response.results_by_topic_v3_and_below
+    errors = {row.partition_index: row.partition_error_code for row in result.results_by_partition}
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert errors == {index: existing_error if index < EXISTING else unknown for index in indexes}
+    assert len(transactions.added) == added
+    assert 0 < count.largest <= ELEMENTS_PER_PART
+    assert handler_context.charge == len(indexes) * DISTINCT_BYTES
 
 
 class Work:

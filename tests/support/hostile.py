@@ -11,6 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.dispatch.table import API_TABLE
+from odradek.coordinator.group import records as group_records
+from odradek.coordinator.hashing import partition_for
+from odradek.coordinator.txn import records as txn_records
+from odradek.coordinator.txn.ports import TopicPartition
+from odradek.coordinator.txn.state import Transaction, TxnState
 from odradek.protocol.batch import Compression, build_batch
 from odradek.protocol.codec import encode, request_header_version
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -28,6 +33,8 @@ from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from odradek.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
+from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from odradek.protocol.sasl.scram import MECHANISM
 from tests.support.crafted import KEYLESS, crafted, tiny_records
 from tests.support.hostile_attack import (
@@ -75,6 +82,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.requests.api import AnyApi
     from odradek.protocol.schema import Message
+    from odradek.runtime.shard import ShardRecord
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """Client id that opens internal topics for appends, as in Kafka. Any client can have it."""
@@ -262,16 +270,51 @@ class Repertoire:
         return self._single(IDS, message, version)
 
     def _internal_record(self) -> Attack:
-        """Return an append of an unreadable record to a topic of a coordinator. No broker may accept it."""
+        """Return an append to a topic of a coordinator: of unreadable records, or of a value that only it may write."""
         rng = self.rng
         topic = rng.choice((TRANSACTION_STATE, CONSUMER_OFFSETS))
         keys = (b"", b"\x00\x00\xff\xff", b"\x7f\xff" + rng.randbytes(10), rng.randbytes(1), b"\x00\x00\x00\x07hos")
         values = (None, b"", b"\x7f\xff\x00", rng.randbytes(rng.randrange(1, 60)))
-        records = [(rng.choice(keys), rng.choice(values), 1_700_000_000_000, ()) for _ in range(rng.randint(1, 3))]
-        batch = build_batch(records)
-        message = _produce(topic, batch, partition=rng.randrange(self._partitions_of(topic)))
+        rows: list[tuple[bytes | None, bytes | None]] = [
+            (rng.choice(keys), rng.choice(values)) for _ in range(rng.randint(1, 3))
+        ]
+        partition = rng.randrange(self._partitions_of(topic))
+        if rng.random() < 0.5:
+            owner = f"{CLIENT_ID}-{rng.randrange(4)}"
+            planted = self._planted_transaction(owner) if topic == TRANSACTION_STATE else self._planted_group(owner)
+            rows = [(planted.key, planted.value)]
+            partition = partition_for(owner, self._partitions_of(topic))
+        batch = build_batch([(key, value, 1_700_000_000_000, ()) for key, value in rows])
+        message = _produce(topic, batch, partition=partition)
         client_id = ADMIN_CLIENT_ID if rng.random() < 0.8 else CLIENT_ID
         return self._single(INTERNAL_RECORD, message, 9, refused=True, client_id=client_id)
+
+    def _planted_transaction(self, transactional_id: str) -> ShardRecord:
+        """Return a prepared transaction of any producer. A coordinator that loads it sends the markers."""
+        rng = self.rng
+        transaction = Transaction(
+            transactional_id,
+            producer_id=rng.choice((0, 1, 5_000, INT64_MAX)),
+            producer_epoch=rng.choice((0, 1, INT16_MAX)),
+            timeout_ms=LIVE_TRANSACTION_MS,
+            state=rng.choice((TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT)),
+            partitions={TopicPartition(TOPIC, 0): None},
+            start_ms=1,
+            update_ms=1,
+            client_version=rng.choice((0, 2, 300)),
+        )
+        return txn_records.to_record(transaction, 2)
+
+    def _planted_group(self, group_id: str) -> ShardRecord:
+        """Return a value that only the group coordinator may write."""
+        epoch = self.rng.choice((1, INT32_MAX))
+        classic = GroupMetadataValue(protocol_type="consumer", generation=epoch)
+        return self.rng.choice(
+            (
+                group_records.to_record(GroupMetadataKey(group_id), classic, 3),
+                group_records.to_record(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch)),
+            )
+        )
 
     def _partitions_of(self, topic: str) -> int:
         return self.victim.topics[topic][1] if topic in self.victim.topics else 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.coordinators.marker_sender import WRITE_TXN_MARKERS_VERSION, _request
 from odradek.coordinator.group import records as group_records
 from odradek.coordinator.group.core import GroupShard
 from odradek.coordinator.txn import commands as c
@@ -56,7 +57,7 @@ def log_of(data: bytes) -> Iterator[ShardRecord | Marker]:
 
 
 def load(shard: Shard[Any, Any], data: bytes) -> None:
-    """Replay a log, and let the timers of the loaded shard expire, as the engine does."""
+    """Replay a log, encode the markers of its transactions, and let the timers expire, as the engine does."""
     offset = 0
     for offset, record in enumerate(log_of(data), 1):
         if isinstance(record, Marker):
@@ -64,7 +65,10 @@ def load(shard: Shard[Any, Any], data: bytes) -> None:
         else:
             shard.apply(offset - 1, record, LEADER_EPOCH)
     shard.on_committed(offset)
-    timers = list(shard.on_loaded(LEADER_EPOCH, NOW_MS).timers)
+    loaded = shard.on_loaded(LEADER_EPOCH, NOW_MS)
+    markers = [effect.marker for effect in loaded.effects if isinstance(effect, c.SendMarkers)]
+    encode(_request(markers), WRITE_TXN_MARKERS_VERSION)
+    timers = list(loaded.timers)
     for timer in timers[:TIMERS_MAX]:
         if timer.command is not None:
             offset = decide(shard, timer.command, offset)

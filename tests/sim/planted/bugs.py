@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import odradek.broker.apis.produce
 import odradek.broker.apis.write_txn_markers
+import odradek.broker.coordinators.internal_appends
 import odradek.broker.partition.compaction_job
 import odradek.cluster.controller.partitions.isr
 import odradek.coordinator.group.offsets.core
@@ -298,6 +299,14 @@ PLANTED: Final = (
         odradek.broker.apis.produce,
         "check_client_append",
         hostile_bugs.append_unchecked,
+        ("I17",),
+        hostile=True,
+    ),
+    Planted(
+        "readable value of a client appended to an internal topic",
+        odradek.broker.coordinators.internal_appends,
+        "_owner",
+        hostile_bugs.append_readable,
         ("I17",),
         hostile=True,
     ),

@@ -37,6 +37,23 @@ def append_unchecked(original: Callable[..., Any]) -> Callable[..., Any]:
     return check_client_append
 
 
+def append_readable(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Any record of `__admin_client` that can be decoded is appended to the topic of a coordinator."""
+
+    def owner(topic: str, record: Any) -> str:
+        from odradek.coordinator.group import records as group_records
+        from odradek.coordinator.txn import records as txn_records
+        from odradek.protocol.internal_topics import TRANSACTION_STATE
+
+        if topic == TRANSACTION_STATE:
+            transactional_id = txn_records.decode_key(record.key)
+            return original(topic, record) if transactional_id is None else transactional_id
+        entry = group_records.from_record(record)
+        return original(topic, record) if entry is None else group_records.group_of(entry.key)
+
+    return owner
+
+
 def adopt_any_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
     """A voter adopts the epoch of any request."""
 

@@ -17,7 +17,7 @@ from tests.sim.checkers.evidence import Evidence
 from tests.sim.checkers.hostile import CLOSED, RESPONDED, UNANSWERED, UNREACHABLE, HostileRequest, check_hostile
 from tests.sim.history import History
 from tests.sim.options.run_options import generate_options
-from tests.sim.planted.bugs import PLANTED, run_with
+from tests.sim.planted.bugs import PLANTED, finding_of, run_with
 from tests.sim.run import run_seed
 from tests.support.hostile import ADMIN_CLIENT_ID, ON_OTHERS, Repertoire
 from tests.support.hostile_attack import FORGED, INTERNAL_RECORD, KINDS, LOGIN, SIMULATED, VOTES, Attack, is_refused
@@ -77,6 +77,16 @@ def test_forged_requests_and_records_for_internal_topics_must_be_refused() -> No
     assert made.make(LOGIN).closed
 
 
+@pytest.mark.parametrize(
+    ("topic", "key"),
+    [(b"__transaction_state", b"\0\0\0\x09hostile-"), (b"__consumer_offsets", b"\0\2\0\x09hostile-")],
+)
+def test_records_for_internal_topics_include_values_that_only_a_coordinator_may_write(topic: bytes, key: bytes) -> None:
+    made = repertoire(1)
+    attacks = [made.make(INTERNAL_RECORD) for _ in range(2 * ROUNDS)]
+    assert any(key in attack.data and topic in attack.data for attack in attacks)
+
+
 def test_every_forged_request_is_sent() -> None:
     made = repertoire(2)
     names = {made.make(FORGED).what for _ in range(ROUNDS * len(BUILDERS))}
@@ -105,6 +115,11 @@ def test_run_with_a_hostile_client_has_no_findings(shared_listener: bool) -> Non
     assert result.findings == []
     assert sum(count for name, count in result.counters.items() if name.startswith("hostile: ")) > ROUNDS
     assert (f"hostile: {VOTES}" in result.counters) == shared_listener
+
+
+def test_readable_value_that_is_appended_to_an_internal_topic_is_a_finding() -> None:
+    (bug,) = [bug for bug in PLANTED if bug.title == "readable value of a client appended to an internal topic"]
+    assert (finding_of(bug, run_with(bug, 0)) or "").startswith("I17 ")
 
 
 def test_run_ends_at_the_first_forged_request_that_is_carried_out() -> None:

@@ -64,6 +64,26 @@ def test_request_with_largest_permitted_jump_raises_the_epoch(kind: int) -> None
     assert core.epoch == OWN_EPOCH + EPOCH_JUMP_MAX
 
 
+@pytest.mark.parametrize("kind", range(4))
+def test_requests_that_raise_no_epoch_leave_the_budget_to_others(kind: int) -> None:
+    core = a_node(1, epoch=OWN_EPOCH)
+    far = OWN_EPOCH + EPOCH_JUMP_MAX
+    refused: list[Message] = [
+        *(VoteRequest(9, 1, far, 1, 1, pre_vote=pre_vote) for pre_vote in (True, False)),  # no voter
+        *(VoteRequest(2, 1, far, 1, -1, pre_vote=pre_vote) for pre_vote in (True, False)),  # no valid log
+        BeginQuorumEpochRequest(9, 1, far),
+        EndQuorumEpochRequest(9, 1, far, ()),
+        *requests_of(far + 1),
+        *requests_of(OWN_EPOCH - 1),
+    ]
+    for _ in range(10):
+        for request in (*refused, VoteRequest(2, 1, OWN_EPOCH, 1, 1, pre_vote=True)):
+            core.step(request, NOW)
+    assert core.epoch == OWN_EPOCH
+    core.step(requests_of(far)[kind], NOW)
+    assert core.epoch == far
+
+
 def test_repeated_jumps_are_limited_by_their_rate() -> None:
     core = a_node(1, epoch=OWN_EPOCH)
     for _ in range(100):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 SEEDS = effort(20)
 FAR_EPOCH = 5_000_000
 INT32_MAX = 2**31 - 1
+RECOVERY_MS = 2_000
+"""Ten election time-outs of RaftSim."""
 
 
 def settled(seed: int, observers: int = 0) -> RaftSim:
@@ -55,6 +57,32 @@ def test_quorum_serves_after_a_flood_of_forged_epochs(seed: int) -> None:
     highest = max(member.core.epoch for member in sim.nodes.values())
     # Each voter has a budget of its own, and the others learn its epoch from its replies.
     assert 1_000 < highest <= len(sim.voters) * (EPOCH_JUMP_MAX + refilled) + elections
+
+
+@pytest.mark.parametrize("pre_vote", [True, False])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_majority_elects_a_leader_soon_after_a_flood_of_votes_has_used_all_budgets(
+    seed: int, *, pre_vote: bool
+) -> None:
+    """The epochs of two voters differ by more than their budgets, and one of the three voters fails."""
+    sim = settled(seed)
+    for node, disk in sim.disks.items():
+        sim.crash(node)
+        assert disk.hard_state is not None
+        disk.hard_state = replace(disk.hard_state, epoch=node * FAR_EPOCH, leader_id=-1, voted_id=-1)
+    for node in sim.voters:
+        sim.restart(node)
+        source = sim.rng.choice([voter for voter in sim.voters if voter != node])
+        for power in reversed(range(EPOCH_JUMP_MAX.bit_length())):
+            core = sim.nodes[node].core
+            vote = VoteRequest(source, node, core.epoch + 2**power, core.log.last_epoch, 10**6, pre_vote=pre_vote)
+            sim.step(node, lambda core, vote=vote: core.step(vote, sim.now_ms))  # type: ignore[misc]
+    assert [sim.nodes[node].core.epoch for node in sim.voters] == [
+        node * FAR_EPOCH + EPOCH_JUMP_MAX for node in sim.voters
+    ]
+    sim.crash(sim.rng.choice(sim.voters))
+    sim.run(RECOVERY_MS)
+    assert sim.unsettled() is None
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, Ordered
+from odradek.broker.requests.slices import respond_in_parts
+from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.settings.client_quotas import CLIENT_ID, IP, USER
 from odradek.cluster.metadata.image import QuotaEntity
@@ -35,18 +37,32 @@ SPECIFIED: Final = 2
 MATCH_TYPES: Final = {EXACT: "EXACT", DEFAULT: "DEFAULT", SPECIFIED: "SPECIFIED"}
 
 
-def handle(context: BrokerRequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+PARTS: Final = Splitting((), ("entries",))
+
+
+def handle(
+    context: BrokerRequestContext, request: DescribeClientQuotasRequest
+) -> DescribeClientQuotasResponse | Ordered[DescribeClientQuotasResponse]:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE_CONFIGS):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     _check(request.components)
-    entries = [
-        EntryData(
-            [EntityData(kind, name) for kind, name in entity], [ValueData(key, value) for key, value in values.items()]
-        )
-        for entity, values in context.node.metadata.image.client_quotas.items()
-        if _matches(entity, request.components, strict=request.strict)
-    ]
-    return DescribeClientQuotasResponse(error_message=None, entries=entries)
+    quotas = context.node.metadata.image.client_quotas
+
+    def response(entities: Sequence[QuotaEntity]) -> DescribeClientQuotasResponse:
+        entries = [
+            EntryData(
+                [EntityData(kind, name) for kind, name in entity],
+                [ValueData(key, value) for key, value in quotas[entity].items()],
+            )
+            for entity in entities
+            if _matches(entity, request.components, strict=request.strict)
+        ]
+        return DescribeClientQuotasResponse(error_message=None, entries=entries)
+
+    entities = list(quotas)
+    if len(entities) <= ELEMENTS_PER_PART:
+        return response(entities)
+    return Ordered(respond_in_parts(context, PARTS, DescribeClientQuotasResponse, entities, response))
 
 
 def _check(components: Sequence[ComponentData]) -> None:

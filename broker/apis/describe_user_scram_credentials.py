@@ -10,10 +10,13 @@ Errors:
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, Ordered
+from odradek.broker.requests.slices import distinct, respond_in_parts
+from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.describe_user_scram_credentials import (
@@ -22,14 +25,47 @@ from odradek.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 
+PARTS: Final = Splitting(("users",), ("results",))
+
 
 def handle(
     context: BrokerRequestContext, request: DescribeUserScramCredentialsRequest
-) -> DescribeUserScramCredentialsResponse:
+) -> DescribeUserScramCredentialsResponse | Ordered[DescribeUserScramCredentialsResponse]:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if PARTS.is_large(request):
+        return Ordered(_respond_in_parts(context, request))
+    return _response(list(Counter(_names(request)).items()))
+
+
+async def _respond_in_parts(
+    context: BrokerRequestContext, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    counts: Counter[str] = Counter()
+
+    def names_of(part: DescribeUserScramCredentialsRequest) -> list[str]:
+        names = _names(part)
+        counts.update(names)
+        return names
+
+    names = await distinct(context, PARTS, request, names_of)
+    return await respond_in_parts(
+        context,
+        PARTS,
+        DescribeUserScramCredentialsResponse,
+        names,
+        lambda some: _response([(name, counts[name]) for name in some]),
+    )
+
+
+def _names(request: DescribeUserScramCredentialsRequest) -> list[str]:
+    return [user.name for user in request.users or ()]
+
+
+def _response(counts: Sequence[tuple[str, int]]) -> DescribeUserScramCredentialsResponse:
+    """Return the response for users and the number of times that the request names each."""
     results = []
-    for name, count in Counter(user.name for user in request.users or ()).items():
+    for name, count in counts:
         error = ErrorCode.DUPLICATE_RESOURCE if count > 1 else ErrorCode.RESOURCE_NOT_FOUND
         message = (
             f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"

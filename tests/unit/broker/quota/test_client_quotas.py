@@ -293,7 +293,7 @@ def describe(*components: tuple[str, int, str | None], strict: bool = False, **o
     cluster_image = image()
     object.__setattr__(cluster_image, "client_quotas", {quota_entity(entity): {"x": rate} for entity, rate in RATES})
     api_request = DescribeClientQuotasRequest([ComponentData(*component) for component in components], strict)
-    response = describe_client_quotas.handle(broker_context.context(1, cluster_image, **options), api_request)
+    response: Any = describe_client_quotas.handle(broker_context.context(1, cluster_image, **options), api_request)
     assert response.entries is not None
     return [
         tuple((component.entity_type, component.entity_name) for component in entry.entity)
@@ -346,13 +346,14 @@ async def test_quota_requests_without_permission_are_refused() -> None:
 
 def test_describe_user_scram_credentials_finds_no_credentials() -> None:
     api_request = DescribeUserScramCredentialsRequest([UserName("a"), UserName("b"), UserName("a")])
-    results = describe_user_scram_credentials.handle(broker_context.context(0, image()), api_request).results
-    assert [(result.user, result.error_code) for result in results] == [
+    response: Any = describe_user_scram_credentials.handle(broker_context.context(0, image()), api_request)
+    assert [(result.user, result.error_code) for result in response.results] == [
         ("a", E.DUPLICATE_RESOURCE),
         ("b", E.RESOURCE_NOT_FOUND),
     ]
     all_users = DescribeUserScramCredentialsRequest(None)
-    assert describe_user_scram_credentials.handle(broker_context.context(0, image()), all_users).results == []
+    response = describe_user_scram_credentials.handle(broker_context.context(0, image()), all_users)
+    assert response.results == []
     with pytest.raises(Refusal) as caught:
         authorizer = Deny((AclOperation.DESCRIBE, "kafka-cluster"))
         describe_user_scram_credentials.handle(broker_context.context(0, image(), authorizer=authorizer), all_users)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,13 @@ import pytest
 from odradek.broker.apis import (
     add_partitions_to_txn,
     create_partitions,
+    describe_client_quotas,
     describe_log_dirs,
     describe_quorum,
+    describe_user_scram_credentials,
     elect_leaders,
     incremental_alter_configs,
+    list_partition_reassignments,
 )
 from odradek.broker.requests.slices import (
     DISTINCT_BYTES,
@@ -30,10 +34,10 @@ from odradek.broker.requests.slices import (
 )
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
 from odradek.cluster.authorizer import AclOperation
-from odradek.cluster.controller.messages.partitions import PartitionResult
+from odradek.cluster.controller.messages.partitions import OngoingReassignment, PartitionResult
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigResult
 from odradek.cluster.controller.messages.topics import TopicResult
-from odradek.cluster.metadata.image import RESOURCE_TOPIC
+from odradek.cluster.metadata.image import RESOURCE_TOPIC, QuotaEntity
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.messages.add_partitions_to_txn import (
@@ -42,15 +46,26 @@ from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from odradek.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from odradek.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, EntryData
 from odradek.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
 )
 from odradek.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
+from odradek.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResult,
+    UserName,
+)
 from odradek.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from odradek.protocol.messages.elect_leaders import PartitionResult as Row
 from odradek.protocol.messages.incremental_alter_configs import AlterConfigsResource, IncrementalAlterConfigsRequest
+from odradek.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    OngoingPartitionReassignment,
+)
 from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -265,6 +280,55 @@ async def test_log_directory_with_many_partitions_is_described_in_slices(
     assert 0 < count.largest <= ELEMENTS_PER_PART
     assert handler_context.encode_in_slices
     assert handler_context.charge == (2 * len(indexes) * DISTINCT_BYTES if names_all else 0)
+
+
+async def test_many_users_are_looked_up_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, names = Count(), [f"u{number}" for number in range(3 * ELEMENTS_PER_PART)]
+    result = counted(count, DescribeUserScramCredentialsResult)
+    monkeypatch.setattr(describe_user_scram_credentials, "DescribeUserScramCredentialsResult", result)
+    request = DescribeUserScramCredentialsRequest([UserName(name) for name in (*names, names[0])])
+    response = await count.during(response_of(describe_user_scram_credentials.handle(context_of(0, image()), request)))
+    errors = {row.user: row.error_code for row in response.results}
+    assert list(errors) == names
+    assert errors[names[0]] == ErrorCode.DUPLICATE_RESOURCE
+    assert {errors[name] for name in names[1:]} == {ErrorCode.RESOURCE_NOT_FOUND}
+    assert 0 < count.largest <= ELEMENTS_PER_PART
+
+
+async def test_many_quotas_are_described_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = Count()
+    quotas: dict[QuotaEntity, dict[str, float]] = {
+        (("user", f"u{number}"),): {"x": 1.0} for number in range(3 * ELEMENTS_PER_PART)
+    }
+    monkeypatch.setattr(describe_client_quotas, "EntryData", counted(count, EntryData))
+    handler_context = context_of(1, replace(image(), client_quotas=quotas))
+    request = DescribeClientQuotasRequest([], strict=False)
+    response = await count.during(response_of(describe_client_quotas.handle(handler_context, request)))
+    described = [tuple((part.entity_type, part.entity_name) for part in entry.entity) for entry in response.entries]
+    assert described == list(quotas)
+    assert 0 < count.largest <= ELEMENTS_PER_PART
+    assert handler_context.encode_in_slices
+
+
+async def test_reassignments_of_many_partitions_are_listed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, indexes = Count(), range(3 * ELEMENTS_PER_PART)
+    row = counted(count, OngoingPartitionReassignment)
+    monkeypatch.setattr(list_partition_reassignments, "OngoingPartitionReassignment", row)
+    requested: list[tuple[str, int]] = []
+
+    async def list_reassignments(partitions: Sequence[tuple[str, int]], **_: Any) -> list[OngoingReassignment]:
+        requested.extend(partitions)
+        return [OngoingReassignment(name, index, (1,), (1,), ()) for name, index in partitions]
+
+    controller: Any = SimpleNamespace(list_reassignments=list_reassignments)
+    handler_context = context_of(0, image(), controller=controller)
+    request = ListPartitionReassignmentsRequest(topics=[ListPartitionReassignmentsTopics("t", [*indexes, 0])])
+    response = await count.during(response_of(list_partition_reassignments.handle(handler_context, request)))
+    assert requested == [("t", index) for index in indexes]
+    [listed] = response.topics
+    assert [partition.partition_index for partition in listed.partitions] == list(indexes)
+    assert 0 < count.largest <= ELEMENTS_PER_PART
+    assert handler_context.charge == len(indexes) * DISTINCT_BYTES
 
 
 class Transactions:

@@ -107,6 +107,11 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The request is handled in parts, and other connections are served in between.",
         ),
         Limit(
+            "broker.apis.describe_configs.RESOURCES_PER_PART",
+            "resources per turn of the event loop",
+            "The request is handled in parts, and other connections are served in between.",
+        ),
+        Limit(
             "broker.apis.write_txn_markers.MARKERS_PER_PART",
             "markers and partitions per turn of the event loop",
             "The request is handled in parts. On a listener for clients alone: INVALID_REQUEST.",

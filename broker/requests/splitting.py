@@ -16,8 +16,8 @@ ELEMENTS_PER_PART: Final = 1_000
 ELEMENT_CHARGE_BYTES_MIN: Final = 50
 """Minimum charge of one element of a request, in bytes (`odradek.protocol.compilation.charges`)."""
 DESCRIBED_PER_PART: Final = 20
-"""Maximum elements per part of a request whose results have many elements each: 50 configuration values of a topic, or
-all members of a group. A part of 1,000 topics would take 0.2 s and 20 MiB."""
+"""Maximum elements per part of a request whose results have many elements each: all members of a group, or all
+partitions of a transaction."""
 
 Run = tuple[tuple[Any, ...], Sequence[Any] | None]
 """The structs around some elements, from the outermost on, and these elements; None for a null array."""

@@ -26,7 +26,7 @@ import structlog
 from odradek.broker.requests.listener import BROKER
 from odradek.broker.requests.session import Session
 from odradek.protocol.client import ClientConnection
-from odradek.protocol.errors import Malformed
+from odradek.protocol.errors import Malformed, Unencodable
 from odradek.protocol.sasl.cluster_secret import AUTHENTICATE_VERSION, HANDSHAKE_VERSION, ClusterSecret, Login
 from odradek.protocol.sasl.scram import AuthenticationFailed
 from odradek.protocol.schema import Message
@@ -94,7 +94,8 @@ class Peers:
         """Send `request` to `node_id`; return a future of the response.
 
         The future raises OSError if the response is lost; the other node may have carried out the request. After
-        `timeout_ms` it raises TimeoutError, and the connection is closed, because later responses wait for this one.
+        `timeout_ms` it raises TimeoutError, and the connection is closed, because later responses wait for this one. It
+        raises Unencodable if the request has a value that its version cannot carry.
         """
         loop = get_running_loop()
         future: Future[Any] = loop.create_future()
@@ -333,7 +334,11 @@ class _Connection(BufferedProtocol):
 
     def _send(self, pending: _PendingRequest) -> None:
         assert self._transport is not None
-        _, data = self._core.send(pending.request, pending.version, self._client_id)
+        try:
+            _, data = self._core.send(pending.request, pending.version, self._client_id)
+        except Unencodable as error:  # a bug of the sender, which must not stop the requests behind this one
+            pending.finish(error)
+            return
         self._sent.append(pending)
         self._transport.write(data)
 

@@ -12,6 +12,7 @@ from odradek.broker.process.clock import SystemClock
 from odradek.broker.quorum.peers import Channel, Peers
 from odradek.protocol.codec import encode_response
 from odradek.protocol.connection import parse_request
+from odradek.protocol.errors import Unencodable
 from odradek.protocol.messages.vote import VoteRequest, VoteResponse
 from odradek.runtime.clock import NEVER_MS
 from odradek.runtime.tasks import Tasks
@@ -101,6 +102,17 @@ async def test_responses_match_their_requests_and_each_purpose_has_a_connection(
         assert rig.peers.last_contact_ms(2) > NEVER_MS
         assert rig.peers.last_refusal_ms(2) == NEVER_MS
         assert rig.lost == []
+
+
+@pytest.mark.parametrize("connected", [False, True])
+async def test_request_that_cannot_be_encoded_fails_alone(connected: bool) -> None:
+    async with served(numbered) as rig:
+        first = [(await rig.request()).error_code] if connected else []
+        broken = rig.peers.request(2, Channel.RAFT, VoteRequest(voter_id=2**31), 2, timeout_ms=10_000)
+        following = rig.request()
+        with pytest.raises(Unencodable, match="voter_id"):
+            await broken
+        assert (await following).error_code == len(first)
 
 
 async def test_closed_connection_fails_all_pending_requests_and_the_next_request_reconnects() -> None:

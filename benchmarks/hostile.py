@@ -68,12 +68,12 @@ def exchange(address: tuple[str, int], frame: bytes) -> str:
         return f"response of {int.from_bytes(size, 'big') / 2**20:.1f} MiB"
 
 
-async def served(broker: Broker) -> list[tuple[type[Message], int]]:
-    """Return the request classes and highest versions that the broker announces."""
+async def served(broker: Broker, *, lowest: bool = False) -> list[tuple[type[Message], int]]:
+    """Return the request classes and highest versions that the broker announces, or its lowest versions."""
     client = await broker.connect("versions")
     rows = (await client.call(SMALL, 4)).api_keys
     client.close()
-    return [(request_class(row.api_key), row.max_version) for row in rows]
+    return [(request_class(row.api_key), row.min_version if lowest else row.max_version) for row in rows]
 
 
 class Witness:
@@ -119,7 +119,7 @@ def longest_callback(callbacks: Path, since_s: float) -> Callback:
     return found[0] if found else Callback(since_s, 0.0, "")
 
 
-async def run(size: int, chosen: Sequence[str]) -> int:
+async def run(size: int, chosen: Sequence[str], *, lowest: bool = False) -> int:
     with tempfile.TemporaryDirectory(prefix="odradek-hostile-") as directory:
         callbacks = Path(directory) / "callbacks"
         callbacks.mkdir()
@@ -128,7 +128,7 @@ async def run(size: int, chosen: Sequence[str]) -> int:
         broker = Broker(Path(directory))
         try:
             await broker.ready()
-            classes = await served(broker)
+            classes = await served(broker, lowest=lowest)
             witness = Witness(await broker.connect("witness"))
             await asyncio.sleep(IDLE_SECONDS)
             idle_ms = witness.take_longest_ms()
@@ -162,9 +162,10 @@ async def run(size: int, chosen: Sequence[str]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile", description=__doc__)
     parser.add_argument("--bytes", type=int, default=2_000_000, help="size of each request (default 2,000,000)")
+    parser.add_argument("--lowest", action="store_true", help="the lowest version of each API, not the highest")
     parser.add_argument("apis", nargs="*", help="only APIs whose names contain one of these")
     options = parser.parse_args()
-    return uvloop.run(run(options.bytes, options.apis))
+    return uvloop.run(run(options.bytes, options.apis, lowest=options.lowest))
 
 
 if __name__ == "__main__":

@@ -237,7 +237,7 @@ PLANTED: Final = (
         ClassicGroup,
         "check_offset_commit",
         group_bugs.accept_fenced_member,
-        ("I7",),
+        ("I7", "I8"),
         groups=True,
     ),
     Planted(

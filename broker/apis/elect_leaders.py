@@ -14,12 +14,12 @@ Version notes:
 * v0 has preferred elections only. v1 has the election type, and an error for the whole request. v2 is flexible.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
-from odradek.broker.requests.slices import respond_in_parts, visit_parts
+from odradek.broker.requests.slices import distinct, respond_in_parts
 from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.partitions import PartitionResult as Result
@@ -42,22 +42,16 @@ async def handle(context: QuorumRequestContext, request: ElectLeadersRequest) ->
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if request.election_type not in {PREFERRED, UNCLEAN}:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
-    partitions = None if request.topic_partitions is None else await _unique_partitions(request)
+    named = request.topic_partitions is not None
+    partitions = await distinct(context, PARTS, request, _partitions) if named else None
     results = await context.quorum.controller.elect_leaders(
         partitions, unclean=request.election_type == UNCLEAN, timeout_ms=request.timeout_ms
     )
     return await respond_in_parts(context, PARTS, ElectLeadersResponse, results, _response)
 
 
-async def _unique_partitions(request: ElectLeadersRequest) -> list[tuple[str, int]]:
-    partitions: dict[tuple[str, int], None] = {}
-
-    def add(part: ElectLeadersRequest) -> None:
-        for topic in part.topic_partitions or ():
-            partitions.update(dict.fromkeys((topic.topic, index) for index in topic.partitions))
-
-    await visit_parts(PARTS, request, add)
-    return list(partitions)
+def _partitions(request: ElectLeadersRequest) -> Iterator[tuple[str, int]]:
+    return ((topic.topic, index) for topic in request.topic_partitions or () for index in topic.partitions)
 
 
 def _response(results: Sequence[Result]) -> ElectLeadersResponse:

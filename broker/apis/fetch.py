@@ -58,10 +58,10 @@ from odradek.broker.fetch.read import (
 from odradek.broker.fetch.requested import (
     PARTITIONS_PER_TURN,
     UNCOUNTED_BYTES,
+    named_in_slices,
+    named_partitions,
     partition_count,
-    requested,
     slices,
-    slots,
 )
 from odradek.broker.fetch.sessions import (
     FINAL_EPOCH,
@@ -102,14 +102,15 @@ REPLICA_STATE_MIN_VERSION: Final = 15
 READ_REPLICA_MIN_VERSION: Final = 11
 LEADER_HINT_MIN_VERSION: Final = 16
 PARTITIONS_UNTIMED: Final = 16
-"""Partitions that a fetch handles between two looks at the clock."""
+"""Maximum partitions that a fetch reads without a look-up of the time. Most fetches need none."""
 WAITING_ERRORS: Final = (
     ErrorCode.NONE,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
-"""Results of partitions that do not end the wait for other partitions. Kafka's KafkaApis sets them before any read."""
+"""Results, before the read of a partition, with which the fetch still waits for min_bytes. Kafka's KafkaApis sets these
+errors before any read."""
 HINTED_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 """Partition errors with a hint to the current leader (KIP-951)."""
 
@@ -137,7 +138,7 @@ def handle(
         return _fetch_as_replica(context, request, replica_id)
     if context.request_bytes > UNCOUNTED_BYTES and partition_count(request) > PARTITIONS_PER_TURN:
         return Ordered(_plan_in_slices(context, request, replica_id))
-    named = requested(request, by_id=version >= TOPIC_ID_MIN_VERSION)
+    named = named_partitions(request, by_id=version >= TOPIC_ID_MIN_VERSION)
     return _start(_fetch(context, request, replica_id, *named))
 
 
@@ -217,27 +218,11 @@ def refuse(context: RequestContext, request: FetchRequest, error: ErrorCode, mes
 
 
 async def _plan_in_slices(context: BrokerRequestContext, request: FetchRequest, replica_id: int) -> Any:
-    """Run stage one of a request that names many partitions.
-
-    Partitions that leave the session count only if the session has them.
-    """
-    by_id = context.api_version >= TOPIC_ID_MIN_VERSION
-    work = WorkSlice(PARTITIONS_PER_TURN)
-    requested: list[FetchSlot] = []
-    for topic in request.topics:
-        for partitions in slices(topic.partitions):
-            requested += slots(topic, partitions, by_id=by_id)
-            if work.spend(1 + len(partitions)):
-                await sleep(0)
-    forgotten: dict[FetchKey, None] = {}
+    """Run stage one of a request that names many partitions."""
     held = context.broker.fetch_sessions.held(request.session_id)
-    for leaving in request.forgotten_topics_data:
-        name = leaving.topic_id if by_id else leaving.topic
-        for indexes in slices(leaving.partitions):
-            forgotten |= {key: None for index in indexes if (key := (name, index)) in held}
-            if work.spend(1 + len(indexes)):
-                await sleep(0)
-    return _start(_fetch(context, request, replica_id, requested, list(forgotten)))
+    by_id = context.api_version >= TOPIC_ID_MIN_VERSION
+    requested, forgotten = await named_in_slices(request, held, by_id=by_id)
+    return _start(_fetch(context, request, replica_id, requested, forgotten))
 
 
 def _fetch(
@@ -420,8 +405,7 @@ def _charge(fetch: _Fetch, count: int) -> None:
     3. Without this count, they would together exceed the budget.
     """
     if count:
-        fetch.context.charge += count
-        fetch.context.session.charge(count)
+        fetch.context.reserve(count)
 
 
 async def _read_on(fetch: _Fetch, read: FetchPass, cold: ColdFetch | None) -> None:
@@ -461,15 +445,17 @@ def _watch(fetch: _Fetch, readings: Sequence[Reading], wait: FetchWait) -> None:
 async def _park(fetch: _Fetch, read: FetchPass, wait: FetchWait) -> bool:
     """Register for the bytes that are missing after a pass of more than one turn, and start the timer of `max_wait_ms`.
 
-    Wake the fetch if a partition has more bytes than at its read. Return False if the fetch is awake.
+    Wake the fetch if a partition may have more bytes than at its read. Return False if the fetch is awake:
+
+    1. The pass reads partition 0, and lets other work run before it reads partition 300.
+    2. A producer appends to partition 0. No wait for it is registered yet.
+    3. Without this check, the fetch would wait for the next append, or for `max_wait_ms`.
     """
     for readings in slices(read.readings):
         if wait.woken.done():
             return False  # the connection received another request
         _watch(fetch, readings, wait)
-        if any(
-            reading.partition is not None and _has_advanced(reading.partition, reading.data) for reading in readings
-        ):
+        if any(_has_advanced(fetch, reading) for reading in readings):
             wait.wake()
             return False
         if len(read.readings) > PARTITIONS_PER_TURN:
@@ -480,9 +466,13 @@ async def _park(fetch: _Fetch, read: FetchPass, wait: FetchWait) -> bool:
     return True
 
 
-def _has_advanced(partition: Partition, data: PartitionData) -> bool:
-    log = partition.log
-    return (log.high_watermark, log.last_stable_offset) != (data.high_watermark, data.last_stable_offset)
+def _has_advanced(fetch: _Fetch, reading: Reading) -> bool:
+    if reading.partition is None:
+        return False
+    log, data = reading.partition.log, reading.data
+    if fetch.limits.watermark is Watermark.LAST_STABLE_OFFSET:
+        return log.last_stable_offset != data.last_stable_offset
+    return log.high_watermark != data.high_watermark
 
 
 # ---- responses ------------------------------------------------------------------------------------------------------

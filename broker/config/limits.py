@@ -112,6 +112,26 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The request is handled in parts, and other connections are served in between.",
         ),
         Limit(
+            "broker.fetch.requested.PARTITIONS_PER_TURN",
+            "partitions per turn of the event loop",
+            "The fetch continues in the next turn, and other connections are served in between.",
+        ),
+        Limit(
+            "broker.network.connection.REQUESTS_AT_A_TIME",
+            "requests per connection and turn of the event loop",
+            "Other connections are served first.",
+        ),
+        Limit(
+            "broker.network.connection.TURN_US_MAX",
+            "microseconds per connection and turn of the event loop",
+            "Other connections are served before the next request of this one.",
+        ),
+        Limit(
+            "broker.network.listeners.CONNECTIONS_AT_A_TIME",
+            "connections per turn of the event loop while a broker starts",
+            "The remaining ones are served in later turns, in their order.",
+        ),
+        Limit(
             "broker.apis.write_txn_markers.MARKERS_PER_PART",
             "markers and partitions per turn of the event loop",
             "The request is handled in parts. On a listener for clients alone: INVALID_REQUEST.",

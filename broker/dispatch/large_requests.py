@@ -67,8 +67,7 @@ class LargeRequest:
     def charge(self, count: int) -> None:
         """Reserve `count` bytes of the byte budget until the response is sent; release them if `count` is negative."""
         self.charged += count
-        self._context.charge += count
-        self._context.session.charge(count)
+        self._context.reserve(count)
 
     @contextmanager
     def reserved(self, count: int) -> Iterator[None]:

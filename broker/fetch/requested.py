@@ -1,18 +1,20 @@
 """Partitions that one Fetch request names, and their slices."""
 
-from collections.abc import Iterator
+from asyncio import sleep
+from collections.abc import Collection, Iterator
 from typing import Final, TypeVar
 
 from odradek.broker.fetch.sessions import FetchKey, FetchSlot
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.storage.batches.work import WorkSlice
 
 T = TypeVar("T")
 
 PARTITIONS_PER_TURN: Final = 256
 """Maximum partitions that one fetch handles between two turns of the event loop (about 3 ms)."""
-
 UNCOUNTED_BYTES: Final = 3 * PARTITIONS_PER_TURN
-"""Bytes of a request that names fewer elements than PARTITIONS_PER_TURN: a topic or partition has three or more."""
+"""Maximum bytes of a request whose topics and partitions are not counted. Each takes at least three bytes, so such a
+request names at most PARTITIONS_PER_TURN."""
 
 
 def partition_count(request: FetchRequest) -> int:
@@ -34,9 +36,9 @@ def slices(elements: list[T]) -> Iterator[list[T]]:
         yield elements[first : first + PARTITIONS_PER_TURN]
 
 
-def requested(request: FetchRequest, *, by_id: bool) -> tuple[list[FetchSlot], list[FetchKey]]:
+def named_partitions(request: FetchRequest, *, by_id: bool) -> tuple[list[FetchSlot], list[FetchKey]]:
     """Return the partitions of the request, and those that leave its session."""
-    named = [slot for topic in request.topics for slot in slots(topic, topic.partitions, by_id=by_id)]
+    named = [slot for topic in request.topics for slot in slots_of(topic, topic.partitions, by_id=by_id)]
     forgotten: list[FetchKey] = [
         (topic.topic_id if by_id else topic.topic, index)
         for topic in request.forgotten_topics_data
@@ -45,7 +47,31 @@ def requested(request: FetchRequest, *, by_id: bool) -> tuple[list[FetchSlot], l
     return named, forgotten
 
 
-def slots(topic: FetchTopic, partitions: list[FetchPartition], *, by_id: bool) -> list[FetchSlot]:
+async def named_in_slices(
+    request: FetchRequest, held: Collection[FetchKey], *, by_id: bool
+) -> tuple[list[FetchSlot], list[FetchKey]]:
+    """Like `named_partitions`, with turns of the event loop between slices.
+
+    Of the partitions that leave the session, return those in `held`, the partitions of the session, once each.
+    """
+    work = WorkSlice(PARTITIONS_PER_TURN)
+    named: list[FetchSlot] = []
+    for topic in request.topics:
+        for partitions in slices(topic.partitions):
+            named += slots_of(topic, partitions, by_id=by_id)
+            if work.spend(1 + len(partitions)):
+                await sleep(0)
+    forgotten: dict[FetchKey, None] = {}
+    for leaving in request.forgotten_topics_data:
+        name = leaving.topic_id if by_id else leaving.topic
+        for indexes in slices(leaving.partitions):
+            forgotten |= {key: None for index in indexes if (key := (name, index)) in held}
+            if work.spend(1 + len(indexes)):
+                await sleep(0)
+    return named, list(forgotten)
+
+
+def slots_of(topic: FetchTopic, partitions: list[FetchPartition], *, by_id: bool) -> list[FetchSlot]:
     """Return the parameters of some partitions of `topic`."""
     name = topic.topic_id if by_id else topic.topic
     return [

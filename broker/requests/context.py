@@ -32,11 +32,16 @@ class RequestContext:
     throttle_ms: int = field(default=0, init=False)
     """Throttle time of the response in milliseconds."""
     charge: int = field(default=0, init=False)
-    """Bytes that the byte budget holds for decoded elements and for parts of the response, until it is sent."""
+    """Bytes that the byte budget holds until the response is sent: for decoded elements, records and results."""
     large: LargeWork | None = field(default=None, init=False)
     """Work on this request, if it is large and has begun."""
     encode_in_slices: bool = field(default=False, init=False)
     """True if the response is large: it is encoded in slices, between other work of the event loop."""
+
+    def reserve(self, count: int) -> None:
+        """Reserve `count` bytes of the byte budget until the response is sent; release them if negative."""
+        self.charge += count
+        self.session.charge(count)
 
     def allowed(self, operation: AclOperation, resource: ResourceType, name: str) -> bool:
         """Return True if the session's principal may do `operation` on the resource `name`."""

@@ -114,9 +114,7 @@ async def distinct(
     def add(part: Q) -> None:
         before = len(found)
         found.update(dict.fromkeys(elements_of(part)))
-        added_bytes = DISTINCT_BYTES * (len(found) - before)
-        context.charge += added_bytes
-        context.session.charge(added_bytes)
+        context.reserve(DISTINCT_BYTES * (len(found) - before))
 
     await visit_parts(splitting, request, add)
     return list(found)
@@ -177,8 +175,7 @@ def collect_charged(
         if total > RUN_BYTES_MAX and context.session.begin_large is not None:
             context.encode_in_slices = True
             return Ordered(_collect_charged(context, message, items, bytes_max, results_of, finish))
-    context.charge += total
-    context.session.charge(total)
+    context.reserve(total)
     return Ordered(_collect_in_one_piece(items, results_of, finish))
 
 

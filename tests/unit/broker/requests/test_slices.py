@@ -214,9 +214,10 @@ async def test_large_request_for_partitions_is_processed_in_slices(monkeypatch: 
     assert (accepted.largest, built.largest) == (ELEMENTS_PER_PART, ELEMENTS_PER_PART)
 
 
-async def test_distinct_elements_of_a_large_request_are_charged(context: Any) -> None:
+async def test_distinct_elements_of_a_large_request_are_charged() -> None:
+    handler_context = context_of(1, image())
     charged: list[int] = []
-    context.charge, context.session.charge = 0, charged.append
+    handler_context.session.on_charge = charged.append
     names = [f"t{number}" for number in range(2 * ELEMENTS_PER_PART)]
     request = MetadataRequest([MetadataRequestTopic(name=name) for name in names * 2])
     count = Count()
@@ -226,8 +227,8 @@ async def test_distinct_elements_of_a_large_request_are_charged(context: Any) ->
         count.add(len(part.topics))
         return [topic.name for topic in part.topics]
 
-    assert await count.during(distinct(context, TOPICS, request, names_of)) == names
-    assert sum(charged) == context.charge == len(names) * DISTINCT_BYTES
+    assert await count.during(distinct(handler_context, TOPICS, request, names_of)) == names
+    assert sum(charged) == handler_context.charge == len(names) * DISTINCT_BYTES
     assert count.largest == ELEMENTS_PER_PART
 
 
@@ -417,21 +418,23 @@ class Work:
 class Charges:
     """Fake session that records the bytes that are reserved until the response is sent."""
 
-    def __init__(self, work: Work | None) -> None:
+    def __init__(self, work: Work) -> None:
         self.bytes: list[int] = []
         self.charge = self.bytes.append
-        self.begin_large = None if work is None else lambda _context: contextlib.nullcontext(work)
+        self.begin_large = lambda _context: contextlib.nullcontext(work)
 
 
 async def test_small_results_are_reserved_until_the_response_and_built_in_one_piece() -> None:
-    work = Work()
-    context: Any = SimpleNamespace(charge=1, encode_in_slices=False, session=Charges(work))
+    work, reserved = Work(), list[int]()
+    context: Any = context_of(1, image())
+    context.charge, context.session.on_charge = 1, reserved.append
+    context.session.begin_large = lambda _context: contextlib.nullcontext(work)
     names = ["a", "hidden", "b"]
     built = await completed(
         collect_charged(context, MetadataResponse, names, lambda _name: RUN_BYTES_MAX // 3, work.results_of, response)
     )
     assert [topic.name for topic in built.topics] == ["a", "b"]
-    assert (context.session.bytes, context.charge) == ([RUN_BYTES_MAX // 3 * 3], 1 + RUN_BYTES_MAX // 3 * 3)
+    assert (reserved, context.charge) == ([RUN_BYTES_MAX // 3 * 3], 1 + RUN_BYTES_MAX // 3 * 3)
     assert (work.turns, work.built, context.encode_in_slices) == ([], [(0, names)], False)
 
 
@@ -455,13 +458,15 @@ async def test_large_results_are_reserved_before_they_are_built_and_encoded_in_r
 
 
 async def test_large_results_of_a_forwarded_request_are_built_in_one_piece() -> None:
-    work = Work()
-    context: Any = SimpleNamespace(charge=0, encode_in_slices=False, session=Charges(None))
+    work, handler_context = Work(), context_of(1, image())
+    assert handler_context.session.begin_large is None
     built = await completed(
-        collect_charged(context, MetadataResponse, ["a"], lambda _name: 2 * RUN_BYTES_MAX, work.results_of, response)
+        collect_charged(
+            handler_context, MetadataResponse, ["a"], lambda _name: 2 * RUN_BYTES_MAX, work.results_of, response
+        )
     )
     assert [topic.name for topic in built.topics] == ["a"]
-    assert not context.encode_in_slices
+    assert not handler_context.encode_in_slices
 
 
 async def test_memory_of_built_elements_is_reserved_while_they_are_encoded() -> None:

@@ -69,11 +69,14 @@ def exchange(address: tuple[str, int], frame: bytes) -> str:
 
 
 async def served(broker: Broker, *, lowest: bool = False) -> list[tuple[type[Message], int]]:
-    """Return the request classes and highest versions that the broker announces, or its lowest versions."""
+    """Return the request classes and highest versions that the broker announces, or its lowest versions.
+
+    The broker announces Produce from version 0 on, as Kafka does, but the lowest version that exists is 3.
+    """
     client = await broker.connect("versions")
-    rows = (await client.call(SMALL, 4)).api_keys
+    rows = [(request_class(row.api_key), row) for row in (await client.call(SMALL, 4)).api_keys]
     client.close()
-    return [(request_class(row.api_key), row.min_version if lowest else row.max_version) for row in rows]
+    return [(cls, max(row.min_version, cls.MIN_VERSION) if lowest else row.max_version) for cls, row in rows]
 
 
 class Witness:

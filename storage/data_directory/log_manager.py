@@ -268,7 +268,7 @@ class LogManager:
             OSError: A disk operation fails.
         """
         partition_log = self._logs[topic, partition]
-        if offset < partition_log.recovery_point:
+        if offset < partition_log.flushed_offset:
             partition_log.local.lower_recovery_point(offset)
             await self.checkpoint_recovery_points()
         if partition_log.cleaned_to is not None and offset < partition_log.cleaned_to:

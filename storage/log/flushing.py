@@ -50,10 +50,15 @@ class Flusher:
 
     @property
     def recovery_point(self) -> int:
-        """Offset below which no segment needs recovery."""
-        if self._sealed_from == self._segments.active.base_offset:
-            return self.flushed_offset
-        return min(self.flushed_offset, self._sealed_from)
+        """Offset at which recovery starts: it checks the segment for this offset and all later ones.
+
+        If batches of the active segment are flushed, this is the last flushed offset, not the offset after it. The
+        next segment may start there, and recovery would take the index files of the segment before it as durable.
+        """
+        active_base = self._segments.active.base_offset
+        if self._sealed_from < active_base:
+            return min(self.flushed_offset, self._sealed_from)
+        return self.flushed_offset - 1 if self.flushed_offset > active_base else self.flushed_offset
 
     def is_complete(self, end_offset: int) -> bool:
         """Return True if the log ends at `end_offset` and all its files are as a clean shutdown leaves them.

@@ -58,7 +58,7 @@ def test_clean_shutdown_marker_is_used_once(disk: FaultyDisk, tmp_path: Path) ->
     assert not (tmp_path / checkpoint.CLEAN_SHUTDOWN).exists()
     loaded = reopened.get("t", 0)
     assert loaded is not None
-    assert (loaded.log_end_offset, loaded.high_watermark, loaded.recovery_point, loaded.topic_id) == (8, 8, 8, TOPIC_ID)
+    assert (loaded.log_end_offset, loaded.high_watermark, loaded.flushed_offset, loaded.topic_id) == (8, 8, 8, TOPIC_ID)
     reopened.close(clean=False)
     assert not opened(disk, tmp_path).directory.clean_start
 
@@ -341,7 +341,7 @@ async def test_recovery_point_is_lowered_on_disk_before_a_truncation(disk: Fault
     points = checkpoint.decode_offsets((tmp_path / checkpoint.RECOVERY_POINTS).read_bytes())
     assert points["t", 0] <= 4
     assert log.truncate_to(4, now_ms=NOW_MS)
-    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset, log.recovery_point) == (4, 4, 0, 4)
+    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset, log.flushed_offset) == (4, 4, 0, 4)
 
 
 class SlowDisk(FaultyDisk):

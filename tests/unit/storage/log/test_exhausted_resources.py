@@ -180,7 +180,7 @@ async def test_flush_without_resources_can_be_repeated(
     assert (log.failed, log.flushed_offset) == (False, 0)
     disk.heal()
     await log.flush()
-    assert (log.flushed_offset, log.recovery_point) == (9, 9)
+    assert (log.flushed_offset, log.recovery_point) == (9, 8)
     snapshots = {Path(path).name for path in disk.synced if path.endswith(".snapshot")}
     assert snapshots == {f"{base:020d}.snapshot" for base in bases(log)[1:]}
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.os_disk import OsDisk
+from odradek.storage.log.reads import ColdRead
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, append, batch, headers, marker, open_log, produced
 
@@ -42,7 +44,7 @@ async def test_concurrent_flushes_share_one_sync(disk: FaultyDisk, root: str) ->
     await asyncio.sleep(0)
     append(log, batch(1))
     await asyncio.gather(first, log.flush(), log.flush(2))
-    assert log.flushed_offset == log.recovery_point == 3
+    assert (log.flushed_offset, log.recovery_point) == (3, 2)
 
 
 async def test_failed_flush_marks_the_log_as_failed(disk: FaultyDisk, root: str) -> None:
@@ -66,6 +68,27 @@ async def test_recovery_point_stays_before_a_sealed_segment_with_unsynced_indexe
     await flush
     assert f"{0:020d}.index" in [path.rpartition("/")[2] for path in disk.synced]
     assert (log.flushed_offset, log.recovery_point, log.sealed_unflushed) == (1, 1, False)
+
+
+async def test_recovery_checks_a_segment_that_was_sealed_after_the_last_checkpoint(disk: FaultyDisk, root: str) -> None:
+    """All batches of the active segment are flushed, then it is sealed: the power fails before its indexes are durable.
+
+    The only entry of its transaction index is lost. Without recovery of the segment, readers would get the records of
+    the aborted transaction.
+    """
+    log = open_log(disk, root, SMALL)
+    append(log, produced(7, 0, size=200, transactional=True))
+    append(log, marker(7, commit=False))
+    await log.flush()
+    checkpointed = log.recovery_point
+    log.roll(NOW_MS)
+    log.close(clean=False)
+    os.truncate(f"{log.directory}/{0:020d}.txnindex", 0)
+    survivor = open_log(disk, root, SMALL, recovery_point=checkpointed, high_watermark=2)
+    assert survivor.log_end_offset == survivor.last_stable_offset == 2
+    result = survivor.read(0, max_bytes=10_000)
+    assert not isinstance(result, ColdRead)
+    assert survivor.aborted_transactions(0, result) == [(7, 0)]
 
 
 async def test_only_flushed_batches_survive_a_kill_with_a_write_back_file(root: str) -> None:

@@ -111,11 +111,10 @@ class BrokerImage:
     in_controlled_shutdown: bool
     directories: tuple[UUID, ...]
     cordoned_directories: tuple[UUID, ...] = ()
-    lineage: tuple[int, ...] = field(default=(), compare=False)
+    lineage: tuple[int, ...] = ()
     """Broker epochs of the preceding registrations of this broker id, while none of them has been unfenced.
 
     A broker that was never unfenced has acknowledged nothing, so its log is that of the first of these registrations.
-    Snapshots do not contain the lineage.
     """
 
     @property

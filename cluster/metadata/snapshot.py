@@ -49,7 +49,8 @@ def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
     """Return the records that lead from the empty image to `image`."""
     names = sorted(image.features, key=lambda name: (name != METADATA_VERSION, name))
     yield from (r.FeatureLevelRecord(name, image.features[name]) for name in names)
-    yield from (_broker_record(broker) for broker in image.brokers.values())
+    for broker in image.brokers.values():
+        yield from _broker_records(broker)
     yield from (_controller_record(controller) for controller in image.controllers.values())
     for topic in image.topics.values():
         yield r.TopicRecord(topic.name, topic.topic_id)
@@ -61,6 +62,13 @@ def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
         yield from (r.ClientQuotaRecord(named, key, value) for key, value in quotas.items())
     if image.next_producer_id > 0:
         yield r.ProducerIdsRecord(UNKNOWN_BROKER, UNKNOWN_BROKER, image.next_producer_id)
+
+
+def _broker_records(broker: BrokerImage) -> Iterator[r.RegisterBrokerRecord]:
+    """Yield one registration for each epoch of the lineage, then the present one: replay derives the lineage again."""
+    record = _broker_record(broker)
+    yield from (replace(record, broker_epoch=epoch, fenced=True) for epoch in broker.lineage)
+    yield record
 
 
 def _broker_record(broker: BrokerImage) -> r.RegisterBrokerRecord:

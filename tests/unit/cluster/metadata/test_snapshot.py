@@ -49,6 +49,7 @@ def rich_image() -> MetadataImage:
     records: list[r.MetadataRecord] = [
         r.FeatureLevelRecord("metadata.version", 33),
         r.FeatureLevelRecord("a.feature", 2),
+        r.RegisterBrokerRecord(4, incarnation_id=UUID(int=7), broker_epoch=15, fenced=True),
         r.RegisterBrokerRecord(
             4,
             incarnation_id=UUID(int=9),
@@ -97,6 +98,7 @@ def test_records_of_an_image_cover_every_field() -> None:
         assert getattr(image, name) != getattr(EMPTY_IMAGE, name), name
     for partition_field in type(image.topics["t"].partitions[0]).__dataclass_fields__:
         assert partition_field == "index" or getattr(image.topics["t"].partitions[0], partition_field)
+    assert image.brokers[4].lineage == (15,)
 
 
 @settings(max_examples=60, deadline=None)

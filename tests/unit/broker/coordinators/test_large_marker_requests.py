@@ -12,6 +12,7 @@ import pytest
 
 from odradek.broker.apis import write_txn_markers
 from odradek.broker.apis.write_txn_markers import MARKERS_PER_PART
+from odradek.broker.coordinators import marker_writer
 from odradek.broker.dispatch.large_requests import LargeRequests
 from odradek.broker.dispatch.request_metrics import ApiMetrics
 from odradek.broker.quota.byte_budget import ByteBudget
@@ -31,6 +32,8 @@ E = ErrorCode
 PARTITIONS = 3
 UNLIMITED = 1 << 40
 RESPONSE_HEADER_BYTES = 5
+NO_TIME_OUT_MS = 3_600_000
+"""The wait for a commit must not end before the last part is appended: a repeated marker would not be appended then."""
 OBJECTS_MAX = 2
 """The last marker and its last topic, since the next part may continue them."""
 
@@ -130,7 +133,10 @@ def objects(response: Any) -> int:
     return len(markers) + len(topics) + len(partitions)
 
 
-async def test_later_requests_of_the_connection_wait_for_the_appends_but_not_for_the_commits(tmp_path: Path) -> None:
+async def test_later_requests_of_the_connection_wait_for_the_appends_but_not_for_the_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marker_writer, "COMMIT_MS_MAX", NO_TIME_OUT_MS)
     rig = Rig(tmp_path, manual_commits=True)
     rig.topic("t", PARTITIONS)
     handled: Any = write_txn_markers.handle(rig.context(27, 1), request_of("markers"))

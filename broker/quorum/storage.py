@@ -237,9 +237,10 @@ class PartitionRaftStorage:
         return self._snapshots.create(snapshot)
 
     async def read_snapshot(self, snapshot: EpochEnd, position: int, max_bytes: int) -> SnapshotBytes | None:
-        return await self._snapshots.read(snapshot, position, max_bytes)
+        return await self._when_possible(lambda: self._snapshots.read(snapshot, position, max_bytes))
 
     async def restart_at(self, snapshot: EpochEnd) -> None:
+        await self._when_possible(self._check_resources)  # as in `truncate_to`
         await self._logs.lower_recovery_point(CLUSTER_METADATA, 0, 0)
         self._log.truncate_fully_and_start_at(snapshot.end_offset, now_ms=self._clock.wall_ms())
         await self._log.sync_truncation()

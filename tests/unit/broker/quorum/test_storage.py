@@ -300,6 +300,26 @@ async def test_metadata_log_is_written_when_memory_is_free_again(
     assert replica.reopened().storage.log_end_offset == 3
 
 
+async def test_snapshot_is_read_when_descriptors_are_free_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "RESOURCE_RETRY_S", 0.0)
+    disk = FailingDisk()
+    replica = Replica(tmp_path, disk=disk)
+    await replica.append(5)
+    await replica.commit(5)
+    snapshot = await replica.snapshot(5)
+    disk.failing["open"] = errno.EMFILE
+    reading = asyncio.ensure_future(replica.storage.read_snapshot(snapshot, 0, 100))
+    for _ in range(ATTEMPTS):
+        await asyncio.sleep(0)
+    assert not reading.done()
+    disk.failing.clear()
+    piece = await reading
+    assert piece is not None
+    assert len(piece.data) == 100
+
+
 async def test_metadata_log_is_truncated_when_descriptors_are_free_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

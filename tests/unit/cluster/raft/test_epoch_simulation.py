@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.cluster.raft.epoch_limits import EPOCH_JUMP_MAX, EPOCHS_PER_SECOND
-from odradek.cluster.raft.messages import BeginQuorumEpochRequest, EndQuorumEpochRequest, VoteRequest
+from odradek.cluster.raft.messages import BeginQuorumEpochRequest, EndQuorumEpochRequest, Standing, VoteRequest
 from tests.support.effort import effort
 from tests.support.raft_sim import RaftSim
 
 if TYPE_CHECKING:
-    from odradek.cluster.raft.messages import Message
+    from odradek.cluster.raft.messages import HardState, Message
 
 SEEDS = effort(20)
 FAR_EPOCH = 5_000_000
@@ -23,9 +23,19 @@ RECOVERY_MS = 2_000
 
 
 def settled(seed: int, observers: int = 0) -> RaftSim:
+    """Return a quorum that serves, after the disk of each voter has it as an ordinary one.
+
+    A voter that starts again before counts as new, and a new voter alone with another one elects no leader.
+    """
     sim = RaftSim(seed, 3, observers)
     sim.settle()
+    while not all(is_ordinary(sim.disks[voter].hard_state) for voter in sim.voters):
+        sim.run(1)
     return sim
+
+
+def is_ordinary(state: HardState | None) -> bool:
+    return state is not None and state.standing is Standing.ORDINARY
 
 
 def forged(sim: RaftSim, target: int, own_epoch: int) -> Message:

@@ -96,3 +96,12 @@ def test_only_runs_with_several_brokers_have_damaged_logs() -> None:
     without = generate_options(3, brokers=3, damage=False)
     with_damage = generate_options(3, brokers=3, damage=True)
     assert [fault for fault in with_damage.faults if fault.kind != DAMAGE] == without.faults
+
+
+def test_segment_that_is_damaged_already_can_be_damaged_again() -> None:
+    """No recovery has read the segment between the two faults."""
+    for first in range(SEEDS):
+        medium = written(PLACE[0])
+        damage_log(medium, ROOT, [PLACE], Random(first))
+        for second in range(SEEDS):
+            damage_log(medium, ROOT, [PLACE], Random(second))

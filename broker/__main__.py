@@ -44,6 +44,7 @@ from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
 from odradek.broker.process.open_files import OpenFileLimit
 from odradek.broker.process.profiler import FORMATS, profile_command, profiling
+from odradek.broker.process.stop_progress import StopProgress
 from odradek.protocol.sasl.cluster_secret import ClusterSecret, parse_secret
 from odradek.source_commit import source_commit
 from odradek.storage.disk.descriptors import RESERVED_DESCRIPTORS
@@ -55,6 +56,8 @@ _logger = structlog.get_logger(__name__)
 EXIT_CONFIGURATION: Final = 2
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 """File of the Linux kernel with a random id of the current boot."""
+PROCESS_NAME: Final = Path("/proc/self/comm")
+"""File of the Linux kernel with the name of this process. `ps` and `top` show it."""
 EXIT_FAILURE: Final = 1
 COLLECT_AFTER_OBJECTS: Final = 10_000
 """Allocations between collections of the youngest generation (Python's default: 700). A collection takes about 4 ms.
@@ -180,7 +183,8 @@ async def _run(config: Config, secret: ClusterSecret | None, options: argparse.N
     rng = random.SystemRandom()  # nonces must be unpredictable
     limit = OpenFileLimit(open_files_max, lambda: disk.open_files, backlog=config.socket_listen_backlog_size)
     env = Env(disk, SystemClock(), rng, _boot_id(rng, kept=not options.hold_unsynced), limit.connections_max)
-    node = Node(config, env, on_fatal=stop, secret=secret)
+    progress = StopProgress(_set_process_name)
+    node = Node(config, env, on_fatal=stop, on_stop_step=progress.step, secret=secret)
     starting = loop.create_task(node.start())
     try:
         if options.stop_with_stdin:
@@ -211,6 +215,11 @@ def _boot_id(rng: random.Random, *, kept: bool) -> str:
         return BOOT_ID.read_text(encoding="ascii").strip() if kept else str(rng.getrandbits(128))
     except OSError:
         return str(rng.getrandbits(128))
+
+
+def _set_process_name(name: str) -> None:
+    with suppress(OSError):  # the stop then shows no progress
+        PROCESS_NAME.write_text(name, encoding="ascii")
 
 
 def _allow_open_files() -> int:

@@ -80,6 +80,7 @@ class Node:
         env: Env,
         *,
         on_fatal: Callable[[str], None] | None = None,
+        on_stop_step: Callable[[], None] = lambda: None,
         on_unexpected: Unexpected | None = None,
         leader_term: type[LeaderTerm] = LeaderTerm,
         secret: ClusterSecret | None = None,
@@ -87,6 +88,7 @@ class Node:
         """Prepare a node; `start` starts it.
 
         `on_fatal` receives the reason when the running node cannot continue; the caller must then call `stop`.
+        `stop` calls `on_stop_step` after each completed step, also from threads.
         `on_unexpected` receives each exception that is a bug; by default it is logged. `leader_term` is the class of
         leader terms; the simulator passes one that delays commits. `secret` is the secret of the cluster.
         """
@@ -94,6 +96,7 @@ class Node:
         self._expiry_clock = ExpiryClock(env.clock)
         env = self.env = replace(env, clock=self._expiry_clock)
         self._on_fatal = on_fatal
+        self._on_stop_step = on_stop_step
         self._on_unexpected = UnexpectedExceptions(on_unexpected or log_unexpected)
         self._leader_term = leader_term
         self._secret = secret
@@ -359,6 +362,7 @@ class Node:
     async def _leave(self, registration: Registration) -> None:
         if self._fatal is None:
             await registration.leave()
+        self._on_stop_step()
 
     async def _close_network(self) -> None:
         if self._metrics is not None:
@@ -368,7 +372,7 @@ class Node:
     def _close_logs(self, logs: LogManager) -> None:
         registration = self._registration
         if registration is None:
-            logs.close(clean=self._fatal is None, broker_epoch=-1)
+            logs.close(clean=self._fatal is None, broker_epoch=-1, on_step=self._on_stop_step)
             return
         clean = self._fatal is None and not registration.log_start_checks
-        logs.close(clean=clean, broker_epoch=registration.broker_epoch)
+        logs.close(clean=clean, broker_epoch=registration.broker_epoch, on_step=self._on_stop_step)

@@ -6,5 +6,12 @@ META_PROPERTIES: Final = "meta.properties"
 """File of a data directory with the node id and the cluster id, as in Kafka."""
 ENVIRONMENT_PREFIX: Final = "ODRADEK_"
 """Prefix of an environment variable that sets a property: ODRADEK_NUM_PARTITIONS sets num.partitions."""
+STOP_PROGRESS_NAME: Final = "stopping "
+"""Prefix of the process name of a stopping broker. The number of completed steps of its stop follows.
+
+The kernel keeps at most 15 bytes of a process name, so the number has at most 6 digits.
+"""
+STOP_STEPS_MAX: Final = 999_999
+"""Largest number of steps in a process name. A broker counts no further, and shows no progress from there on."""
 PORT_MAX: Final = 65_535
 """Largest TCP port."""

@@ -23,7 +23,7 @@ from odradek.local.stopping import Outcome, stop_identities
 StopTimeout = Annotated[
     float,
     typer.Option(
-        "--timeout", help="Seconds until a broker that has not ended after SIGTERM is killed (SIGKILL).", min=0
+        "--timeout", help="Seconds without progress after which a stopping broker is killed (SIGKILL).", min=0
     ),
 ]
 
@@ -31,8 +31,8 @@ StopTimeout = Annotated[
 def down(directory: Directory = DIRECTORY_DEFAULT, timeout_s: StopTimeout = STOP_TIMEOUT_S) -> None:
     """Stop all brokers of a local cluster with a controlled shutdown.
 
-    A broker that does not end within --timeout is killed. Its next start recovers
-    its logs. Exit code 1: a broker still runs.
+    A broker whose stop makes no progress for --timeout seconds is killed. Its next
+    start recovers its logs. Exit code 1: a broker still runs.
 
     Example:
 

@@ -55,7 +55,7 @@ class LocalCluster:
         host: Address that the brokers listen on.
         port: Port of the first broker; the other brokers have the next ports. 0 selects free ports.
         settings: Properties of all brokers, by Kafka's names.
-        stop_timeout_s: Seconds between SIGTERM and SIGKILL when a broker is stopped.
+        stop_timeout_s: Seconds without progress after which a stopping broker is killed.
 
     Raises:
         ValueError: The number of brokers is out of range.
@@ -146,7 +146,7 @@ class LocalCluster:
     def stop(self, node_id: int) -> int:
         """Stop a broker with a controlled shutdown, and return its exit code.
 
-        The exit code is -9 if the broker did not end within `stop_timeout_s` seconds and was killed. Raise
+        The exit code is -9 if the stop made no progress for `stop_timeout_s` seconds and the broker was killed. Raise
         BrokerNotRunning if it is down.
         """
         return self._marked_stopped(node_id).stop(self._stop_timeout_s)
@@ -184,7 +184,7 @@ class LocalCluster:
     def close(self) -> None:
         """Stop all brokers, and remove the directory if it is temporary.
 
-        Issue a RuntimeWarning for each broker that did not end within `stop_timeout_s` seconds and was killed. If the
+        Issue a RuntimeWarning for each broker that was killed. If the
         wait is interrupted, kill all brokers. Raise BrokerFailed if a broker still runs after SIGKILL.
         """
         try:

@@ -1,4 +1,7 @@
-"""Stop several brokers in parallel: SIGTERM, a bounded wait, SIGKILL. Each broker has an outcome, which is reported."""
+"""Stop several brokers in parallel: SIGTERM, a bounded wait, SIGKILL. Each broker has an outcome, which is reported.
+
+A broker whose stop makes progress is not killed for STOP_WITH_PROGRESS_S_MAX seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,14 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from odradek.local.processes import KILL_TIMEOUT_S, STOP_TIMEOUT_S, BrokerProcess, ProcessId
+from odradek.local.processes import (
+    KILL_TIMEOUT_S,
+    STOP_TIMEOUT_S,
+    STOP_WITH_PROGRESS_S_MAX,
+    BrokerProcess,
+    ProcessId,
+    await_stops,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,12 +27,12 @@ class Outcome(Enum):
     """Outcome of a stop for one broker."""
 
     STOPPED = "the broker ended after SIGTERM"
-    KILLED = "the broker did not end within the time-out, and ended after SIGKILL"
+    KILLED = "the stop of the broker made no progress within the time-out, and the broker ended after SIGKILL"
     RUNNING = "the process still exists after SIGKILL"
 
 
 def stop_all(processes: Sequence[BrokerProcess], timeout_s: float = STOP_TIMEOUT_S) -> list[int]:
-    """Send SIGTERM to all brokers, wait `timeout_s` seconds for all of them, and send SIGKILL to those that remain.
+    """Send SIGTERM to all brokers, and SIGKILL to those whose stop makes no progress for `timeout_s` seconds.
 
     Return the node ids of the brokers that were killed. If the wait is interrupted, kill all brokers that remain. Raise
     BrokerFailed if a broker still runs after SIGKILL.
@@ -30,9 +40,9 @@ def stop_all(processes: Sequence[BrokerProcess], timeout_s: float = STOP_TIMEOUT
     running = [process for process in processes if process.poll() is None]
     for process in running:
         process.terminate()
-    deadline = time.monotonic() + timeout_s
     try:
-        codes = {process.node_id: process.join(max(0.0, deadline - time.monotonic())) for process in processes}
+        await_stops({process.node_id: process.identity for process in running}, timeout_s)
+        codes = {process.node_id: process.join(0.0) for process in processes}
     except BaseException:
         for process in processes:
             process.signal(signal.SIGKILL)
@@ -48,7 +58,7 @@ def stop_identities(identities: Mapping[int, ProcessId], timeout_s: float = STOP
     for identity in identities.values():
         identity.signal(signal.SIGCONT)
         identity.signal(signal.SIGTERM)
-    late = _remaining(identities, timeout_s)
+    late = await_stops(identities, timeout_s)
     for node_id in late:
         identities[node_id].signal(signal.SIGKILL)
     running = _remaining({node_id: identities[node_id] for node_id in late}, KILL_TIMEOUT_S)
@@ -70,4 +80,7 @@ def _remaining(identities: Mapping[int, ProcessId], timeout_s: float) -> list[in
 
 def killed_message(node_id: int, timeout_s: float) -> str:
     """Return the message for a broker that did not end after SIGTERM and was killed."""
-    return f"broker {node_id} did not stop within {timeout_s:g} s and was killed; its next start recovers its logs"
+    return (
+        f"broker {node_id} was killed, because its stop made no progress for {timeout_s:g} s or took longer than "
+        f"{STOP_WITH_PROGRESS_S_MAX:g} s; its next start recovers its logs"
+    )

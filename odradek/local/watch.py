@@ -39,7 +39,7 @@ class BrokerWatch:
         *,
         stop_timeout_s: float = STOP_TIMEOUT_S,
     ) -> None:
-        """`stop_timeout_s` is the number of seconds between SIGTERM and SIGKILL after a stop signal."""
+        """After a stop signal, a broker is killed whose stop makes no progress for `stop_timeout_s` seconds."""
         self._directory = directory
         self._stop_timeout_s = stop_timeout_s
         self._children = {process.identity: process for process in processes}

@@ -21,7 +21,7 @@ from odradek.storage.recovery.loader import read_topic_id
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from odradek.storage.config import LogConfig
     from odradek.storage.disk.port import Disk
@@ -277,18 +277,18 @@ class LogManager:
             partition_log.lower_cleaned_to(offset)
             await self.checkpoint_cleaned()
 
-    def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
+    def close(self, *, clean: bool = True, broker_epoch: int = -1, on_step: Callable[[], None] = lambda: None) -> None:
         """Close every log and release the lock of the directory. The call blocks.
 
         The clean-shutdown marker is written only if every log was closed cleanly. If `load` was not complete, the logs
         that are not open must be those of a clean shutdown. Disk errors are logged; the next
-        start then recovers the logs.
+        start then recovers the logs. `on_step` is called after each step of the flush of a log, also from threads.
         """
         all_clean = clean and not self._open_errors
         if self.loading.remaining and not self.directory.clean_start:
             all_clean = False  # the other logs are not recovered
         logs = list(self._logs.values())
-        failures = flush_logs(self.disk, self.directory.path, logs) if clean else [None] * len(logs)
+        failures = flush_logs(self.disk, self.directory.path, logs, on_step) if clean else [None] * len(logs)
         for partition_log, error in zip(logs, failures, strict=True):
             if error is not None:
                 _logger.error("log not closed cleanly", path=partition_log.directory, reason=str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from contextlib import contextmanager
@@ -399,3 +400,13 @@ def test_earlier_format_of_the_state_file_is_read(tmp_path: Path) -> None:
         assert adopted is not None
         assert adopted.plan.cluster_id == state.plan.cluster_id
         assert read(bootstrap_after_restart, "t", 1) == [b"1"]
+
+
+def test_stopping_broker_shows_its_completed_steps_as_its_process_name() -> None:
+    """The process name of a process that has ended can be read until its parent has waited for it."""
+    with LocalCluster() as cluster:
+        broker = ProcessId(cluster.pid(1), 0)
+        assert broker.stop_steps() == 0
+        os.kill(broker.pid, signal.SIGTERM)
+        os.waitid(os.P_PID, broker.pid, os.WEXITED | os.WNOWAIT)
+        assert broker.stop_steps() > 0

@@ -71,6 +71,16 @@ def test_clean_shutdown_syncs_only_logs_that_have_changed(disk: FaultyDisk, tmp_
     assert synced_logs(disk) == {"t-3", "t-5"}
 
 
+@pytest.mark.parametrize("logs", [FILE_SYSTEM_SYNC_LOGS_MIN // 2, FILE_SYSTEM_SYNC_LOGS_MIN])
+def test_clean_shutdown_reports_a_step_per_changed_log(disk: FaultyDisk, tmp_path: Path, logs: int) -> None:
+    manager = opened(disk, str(tmp_path), logs)
+    for log in manager:
+        append(log, batch(1))
+    steps: list[None] = []
+    manager.close(on_step=lambda: steps.append(None))
+    assert len(steps) >= logs
+
+
 def test_leader_epoch_without_records_needs_no_sync(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, str(tmp_path))
     append(log_of(manager, 0), batch(1))

@@ -110,6 +110,15 @@ class Partitions:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
         return self._find_changed(topic, index)
 
+    def awaits_log(self, topic: str | UUID, index: int) -> bool:
+        """Return True if this broker has not opened the log of a new partition yet. `find` and `find_by_id` open it."""
+        if self._image is None:
+            return False
+        image = self._image.topic_by_id(topic) if isinstance(topic, UUID) else self._image.topic(topic)
+        if image is None or self.get_by_id(image.topic_id, index) is not None:
+            return False
+        return (image.topic_id, index) in self._changed
+
     def __iter__(self) -> Iterator[Partition]:
         """Iterate over a copy of all hosted partitions, in the order in which they were opened."""
         return iter([partition for hosted in self._by_name.values() for partition in hosted.values()])

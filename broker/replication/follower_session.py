@@ -8,6 +8,8 @@ partitions.
 from asyncio import TimerHandle
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
 from uuid import UUID
 
 from odradek.broker.fetch.sessions import INITIAL_EPOCH, NO_SESSION, SESSION_EPOCH_MAX
@@ -16,6 +18,9 @@ from odradek.cluster.replication.follower import PartitionFetchState, State
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from odradek.protocol.special_values import UNKNOWN_OFFSET
 
+PARTITIONS_PER_REQUEST_MAX: Final = 256
+"""Maximum partitions per Fetch request: the leader resolves all partitions of a request in one step. The next request
+has the other partitions."""
 Key = tuple[int, int]
 """Topic id, as an integer because hashing a UUID is slow, and partition index."""
 
@@ -118,9 +123,14 @@ class FollowerSession:
                 self.due[followed] = None
 
     def next_request(self, identity: BrokerIdentity, settings: FetchSettings) -> FetchRequest:
-        """Return the next request, and clear `due`."""
+        """Return the next request, and remove its partitions from `due`.
+
+        If some remain, the leader must respond immediately, so that the next request follows.
+        """
         topics: dict[int, FetchTopic] = {}
-        for followed in self.due:
+        requested = list(islice(self.due, PARTITIONS_PER_REQUEST_MAX))
+        for followed in requested:
+            del self.due[followed]
             partition = followed.partition
             if not followed.in_session:
                 followed.in_session = True
@@ -130,7 +140,6 @@ class FollowerSession:
             if topic is None:
                 topic = topics[topic_id.int] = FetchTopic("", topic_id, [])
             topic.partitions.append(_fetch_partition(followed, settings.max_bytes))
-        self.due.clear()
         forgotten: dict[int, ForgottenTopic] = {}
         for (topic_number, index), topic_id in self._forgotten.items():
             forgotten.setdefault(topic_number, ForgottenTopic("", topic_id, [])).partitions.append(index)
@@ -138,7 +147,7 @@ class FollowerSession:
         return FetchRequest(
             replica_state=ReplicaState(identity.node_id, identity.broker_epoch),
             max_wait_ms=settings.wait_max_ms,
-            min_bytes=settings.min_bytes,
+            min_bytes=0 if self.due else settings.min_bytes,
             max_bytes=settings.response_max_bytes,
             session_id=self._id,
             session_epoch=self._epoch,

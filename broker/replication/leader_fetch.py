@@ -29,6 +29,9 @@ several."""
 DEFERRED_S: Final = 0.005
 """Maximum delay of deferred appends, in seconds: no client waits for their commit, so they wait for other records to
 join."""
+SLOTS_PER_RESPONSE_MAX: Final = 256
+"""Maximum partitions per response, and unresolved ones per pass. One pass over them takes about 3 ms of the event loop.
+The other due partitions are in the next responses, which do not wait for records."""
 WATERMARKS_EVERY_MS: Final = 100
 """Minimum interval of responses with partitions without records, in milliseconds. Such partitions only report a new
 high watermark; in each response, they would cost more than the records of the others."""
@@ -58,20 +61,29 @@ class Gathering:
     """Milliseconds after which a throttled slot may be read; 0 if no slot is throttled."""
     _slots: list[ReplicaSlot] = field(default_factory=list)
     _next: int = 0
+    _resolved: int = 0
+    """Slots that the pass has resolved."""
 
     def begin(self) -> None:
         """Select the slots of the pass."""
         session = self.session
         session.release_deferred()
         self._slots = list(session.due)
-        if self.final or session.eager or self.now_ms >= session.watermarks_sent_ms + WATERMARKS_EVERY_MS:
+        if (
+            self.final
+            or session.eager
+            or session.incomplete
+            or self.now_ms >= session.watermarks_sent_ms + WATERMARKS_EVERY_MS
+        ):
             session.watermarks_sent_ms = self.now_ms
             self._slots += [slot for slot in session.advanced if slot not in session.due]
 
     def advance(self) -> ColdFetch | None:
         """Read up to the next slot whose data is not in memory. Return its read, or None at the end of the pass."""
         slots = self._slots
-        while self._next < len(slots):
+        # Without a session, the next fetch has the same partitions in the same order, so the response must have all.
+        limit = SLOTS_PER_RESPONSE_MAX if self.session.id != NO_SESSION else len(slots) + 1
+        while self.incomplete and max(len(self.rows), self._resolved) < limit:
             slot = slots[self._next]
             cold = self._read(slot)
             if cold is not None:
@@ -79,6 +91,11 @@ class Gathering:
                 return ColdFetch(slot.partition, cold)
             self._next += 1
         return None
+
+    @property
+    def incomplete(self) -> bool:
+        """True if the pass has not reached its last slot."""
+        return self._next < len(self._slots)
 
     def supply(self, result: ReadResult | Refusal) -> None:
         """Apply the result of the read that `advance` returned."""
@@ -92,6 +109,7 @@ class Gathering:
 
     def _read(self, slot: ReplicaSlot) -> ColdRead | None:
         if slot.unresolved:
+            self._resolved += 1
             self.sessions.resolve(slot, self.now_ms)
         if slot.error:
             if self.final or not slot.transient:
@@ -165,6 +183,7 @@ class Gathering:
     def finish(self, context: RequestContext) -> list[FetchableTopicResponse]:
         """Record the changed rows as sent, and return them by topic."""
         session = self.session
+        session.incomplete = self.incomplete
         due, advanced, served = session.due, session.advanced, session.served
         topics: dict[int | str, FetchableTopicResponse] = {}
         for slot, row in self.rows:
@@ -285,7 +304,7 @@ class _Fetch:
             self._park()
             # This fetch may itself have advanced the high watermark, before it was parked.
             own_advance = session.eager and session.advanced
-            if own_advance or self._owner.sessions.has_urgent(session, self._owner.clock.monotonic_ms()):
+            if own_advance or self._must_respond():
                 self.wake_soon()
         assert self._future is not None
         return self._future
@@ -333,9 +352,14 @@ class _Fetch:
         self._soon = None
         if self._session.parked is not self:
             return
-        sessions, session = self._owner.sessions, self._session
-        if sessions.has_urgent(session, self._owner.clock.monotonic_ms()) or session.eager:
+        if self._must_respond() or self._session.eager:
             self._settle(self._gather(final=False))
+
+    def _must_respond(self) -> bool:
+        """Return True if a due slot is urgent, or if the follower or this broker divided a large fetch."""
+        owner, session = self._owner, self._session
+        urgent = owner.sessions.has_urgent(session, owner.clock.monotonic_ms(), SLOTS_PER_RESPONSE_MAX)
+        return urgent or session.incomplete or self._request.min_bytes <= 0
 
     def expire(self) -> None:
         if self._session.parked is self:
@@ -377,7 +401,9 @@ class _Fetch:
         return self._respond(gathering)
 
     def _suffices(self, gathering: Gathering) -> bool:
-        if gathering.urgent or (self._session.eager and gathering.has_changes):
+        if gathering.urgent or gathering.incomplete or self._session.incomplete:
+            return True
+        if self._session.eager and gathering.has_changes:
             return True
         return gathering.size >= min(self._request.min_bytes, max(gathering.max_bytes, 1))
 

@@ -11,6 +11,7 @@ import pytest
 from odradek.broker.fetch.sessions import INITIAL_EPOCH
 from odradek.broker.partition.partition import Partition
 from odradek.broker.quorum.peers import Channel
+from odradek.broker.replication import follower_session, leader_fetch
 from odradek.broker.replication.follower_fetcher import FETCH_VERSION
 from odradek.broker.replication.follower_session import FollowerSession
 from odradek.broker.replication.leader_fetch import LINGER_ROUNDS, WATERMARKS_EVERY_MS, Gathering
@@ -260,6 +261,42 @@ async def test_appends_within_the_linger_rounds_leave_in_one_response(
     leader.append(b"b", index=1)
     await brokers.until(lambda: leader.committed(0) == leader.committed(1) == 1)
     assert [indexes for indexes in sent if indexes] == [[0, 1]] * 2
+
+
+@pytest.mark.parametrize("append_first", [True, False])
+async def test_fetches_of_many_partitions_are_divided(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, append_first: bool
+) -> None:
+    """No request and no response has more partitions than its maximum, and each partition is committed."""
+    monkeypatch.setattr(follower_session, "PARTITIONS_PER_REQUEST_MAX", 4)
+    monkeypatch.setattr(leader_fetch, "SLOTS_PER_RESPONSE_MAX", 3)
+    requested: list[int] = []
+    next_request = FollowerSession.next_request
+
+    def recorded_request(self: FollowerSession, *arguments: Any) -> Any:
+        request = next_request(self, *arguments)
+        requested.append(sum(len(topic.partitions) for topic in request.topics))
+        return request
+
+    sent: list[int] = []
+    finish = Gathering.finish
+
+    def recorded_response(self: Gathering, context: Any) -> Any:
+        sent.append(len(self.rows))
+        return finish(self, context)
+
+    monkeypatch.setattr(FollowerSession, "next_request", recorded_request)
+    monkeypatch.setattr(Gathering, "finish", recorded_response)
+    brokers.topic(10)
+    leader = brokers[1]
+    if not append_first:
+        await brokers.until(lambda: sum(len(session.slots) for session in leader.sessions) == 20)
+    for index in range(10):
+        leader.append(b"a", index=index)
+    await brokers.until(lambda: all(leader.committed(index) == 1 for index in range(10)))
+    await brokers.until(lambda: all(brokers[2].committed(index) == 1 for index in range(10)))
+    assert max(requested) == 4
+    assert max(sent) == 3
 
 
 async def test_deferred_records_are_replicated_without_later_records(brokers: Brokers) -> None:

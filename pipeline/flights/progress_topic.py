@@ -22,6 +22,8 @@ TAIL_OFFSETS = 64
 """Offsets before the end of the topic at which the search for the last record begins."""
 STABLE_INTERVAL_SECONDS = 0.01
 """Seconds between two comparisons of the high watermark and the last stable offset."""
+LEADER_MOVED = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+"""Errors of a partition whose leader has moved or is being elected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +110,21 @@ def open_consumer(bootstrap: str, isolation: str = "read_committed") -> Consumer
 def watermarks(consumer: Consumer, topic: str, partition: int = 0) -> tuple[int, int]:
     """Return the log start offset and the end offset of a partition.
 
-    The end offset is the last stable offset for a read_committed consumer, otherwise the high watermark.
+    The end offset is the last stable offset for a read_committed consumer, otherwise the high watermark. Leaders move
+    when a broker returns, and librdkafka does not repeat a request to the former leader. Raise KafkaException
+    on another error, or if no leader responds within `RESPONSE_SECONDS_MAX`.
     """
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=RESPONSE_SECONDS_MAX)
-    return low, high
+    deadline = time.monotonic() + RESPONSE_SECONDS_MAX
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=RESPONSE_SECONDS_MAX)
+        except KafkaException as exception:
+            if exception.args[0].code() not in LEADER_MOVED or time.monotonic() > deadline:
+                raise
+            consumer.list_topics(topic, timeout=RESPONSE_SECONDS_MAX)  # learns the new leader
+            time.sleep(STABLE_INTERVAL_SECONDS)
+        else:
+            return low, high
 
 
 def read_to_end(consumer: Consumer, topic: str, start: int) -> list[Progress]:

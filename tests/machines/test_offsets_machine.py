@@ -62,6 +62,8 @@ class OffsetsMachine(RuleBasedStateMachine):
         self.next_value = 0
         self.epochs = dict.fromkeys(PRODUCERS, 0)
         self.rng = Random(0)
+        self.without_record: dict[str, None] = {}
+        """Groups whose tombstone was appended while they had offsets, as long as they have some."""
 
     def values(self, topic: str, partition_ids: list[int]) -> dict[tuple[str, int], int]:
         """Return a distinct offset per partition, so that no commit can be mistaken for another one."""
@@ -159,6 +161,7 @@ class OffsetsMachine(RuleBasedStateMachine):
     def group_tombstone_is_appended(self, group: str, really: bool) -> None:
         """Append only the group's tombstone, as a change of its protocol does. Committed and pending offsets stay."""
         if really:
+            self.without_record[group] = None
             self.rig.append(to_record(GroupMetadataKey(group), None))
             self.model.groups.pop(group, None)
 
@@ -198,10 +201,15 @@ class OffsetsMachine(RuleBasedStateMachine):
         # A group without offsets exists until its records are compacted, its removal is known until its tombstone is.
         # The next sweep makes both states equal.
         store, groups_, replayed_groups = self.rig.store, self.rig.state.groups, replayed.groups
+        #
+        # As in Apache Kafka, a group whose tombstone follows its offsets exists again from its next commit on. If that
+        # commit is deleted and compacted away, only the older offsets are left, and they do not create the group.
+        empty = {group for group in GROUPS if store.count_of(group) == 0 and not store.has_pending(group)}
+        for group in empty:
+            self.without_record.pop(group, None)
         for group in groups_.keys() - replayed_groups.keys():
             assert self.model.groups[group] is None
-            assert store.count_of(group) == 0
-            assert not store.has_pending(group)
+            assert group in empty or group in self.without_record
         assert all(not replayed_groups[group].protocol_type for group in replayed_groups.keys() - groups_.keys())
 
     @invariant()

@@ -7,7 +7,7 @@ I5: a read_committed consumer receives no aborted and no uncommitted record.
 from collections.abc import Iterator, Sequence
 
 from tests.sim.checkers.evidence import Evidence
-from tests.sim.checkers.visibility import COMMITTED, PLAIN, PartitionModel, Slot
+from tests.sim.checkers.visibility import COMMITTED, PLAIN, SEQUENCES, PartitionModel, Slot
 from tests.sim.history import FAIL, FETCH, LIST, OK, PRODUCE, READ_COMMITTED, Operation
 
 ALL_REPLICAS = -1
@@ -78,6 +78,11 @@ def _is_client_resend(evidence: Evidence, attempts: Sequence[Operation], before:
     return bool(attempts) and not same_numbers and all(attempt.process in evidence.repeaters for attempt in attempts)
 
 
+def _is_later(sequence: int, before: int) -> bool:
+    """Return True if `sequence` is at most half of all sequences after `before`: the highest is followed by 0."""
+    return 0 < (sequence - before) % SEQUENCES < SEQUENCES // 2
+
+
 def check_order(evidence: Evidence) -> Iterator[str]:
     """I4: records of one producer in one partition have ascending offsets in the order of their sequences."""
     last: dict[tuple[str, tuple[str, int], int, int], Operation] = {}
@@ -88,7 +93,7 @@ def check_order(evidence: Evidence) -> Iterator[str]:
         before = last.get(key)
         if (
             before is not None
-            and before.base_sequence < operation.base_sequence
+            and _is_later(operation.base_sequence, before.base_sequence)
             and before.result_offset >= operation.result_offset
         ):
             yield (

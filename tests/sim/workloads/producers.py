@@ -6,6 +6,7 @@ the broker must detect. After other errors they call InitProducerId. Every attem
 
 import asyncio
 from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 ATTEMPTS_MAX: Final = 40
 SEQUENCES: Final = 1 << 31
+WRAP_PROBABILITY: Final = 0.5
+"""Part of the idempotent producers whose sequences begin shortly before the highest one, so that they wrap to 0."""
+SEQUENCES_BEFORE_WRAP_MAX: Final = 12
 ALL_REPLICAS: Final = -1
 LEADER_ONLY: Final = 1
 PRODUCE_TIMEOUT_MS: Final = 5000
@@ -77,6 +81,8 @@ class Producer(Client):
         self.producer_id = -1
         self.producer_epoch = -1
         self.sequences: dict[Partition, int] = {}
+        self.first_sequence = 0
+        """First sequence in each partition. A broker accepts any, except from transactional producers."""
         self.transaction = -1
 
     # ---- InitProducerId ---------------------------------------------------------------------------------------------
@@ -124,7 +130,7 @@ class Producer(Client):
     # ---- Produce ----------------------------------------------------------------------------------------------------
 
     def batch(self, partition: Partition, count: int) -> Pending:
-        sequence = self.sequences.get(partition, 0)
+        sequence = self.sequences.get(partition, self.first_sequence)
         self.sequences[partition] = (sequence + count) % SEQUENCES
         padding = self.rng.choice((0, 20, self.padding_max // 3, self.padding_max))
         values = next_values(self, partition, count, padding=padding)
@@ -243,9 +249,12 @@ class Producer(Client):
 
 
 class IdempotentProducer(Producer):
-    """Writes batches outside transactions, with a producer id."""
+    """Writes batches outside transactions, with a producer id. Half of its sequences begin shortly before the wrap."""
 
     async def run(self, batches: int) -> None:
+        generator = Random(f"{self.name} {self.world.options.seed}")
+        if generator.random() < WRAP_PROBABILITY:
+            self.first_sequence = SEQUENCES - generator.randint(1, SEQUENCES_BEFORE_WRAP_MAX)
         ready = await self.initialize()
         for _ in range(batches):
             if not ready:

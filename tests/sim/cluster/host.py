@@ -58,6 +58,8 @@ class Machine:
         """True if the machine was removed permanently."""
         self._fail_again_at = 0
         self._disk_failed = False
+        self._full_disks = 0
+        """Faults that keep the disk full now."""
         self._cache_is_stale = False
         self._supervisors: list[asyncio.Task[None]] = []
         self._config = make_config(cluster.options, number)
@@ -91,7 +93,9 @@ class Machine:
             name, error = await self._start_once()
             if error is None:
                 return self.up.is_set()
-            may_recover = self.cluster.options.brokers > 1 or isinstance(error.__cause__, ResourcesExhausted)
+            may_recover = (
+                self.cluster.options.brokers > 1 or self._disk_failed or isinstance(error.__cause__, ResourcesExhausted)
+            )
             if not isinstance(error, CannotStartError) or not may_recover:
                 self._violation(f"L1 {name} does not start: {''.join(traceback.format_exception(error))}")
                 return False
@@ -152,6 +156,7 @@ class Machine:
         latency = DiskLatency(sync_seconds_max=options.sync_seconds_max, cold_probability=options.cold_probability)
         disk = SimDisk(self.medium, self.loop, Random(self.rng.getrandbits(64)), name=name, latency=latency)
         disk.watchers += self.cluster.watchers_of(self)
+        disk.full = self._full_disks > 0
         return disk
 
     async def _stop_failed_start(self, name: str) -> None:
@@ -351,6 +356,20 @@ class Machine:
 
         disk.on_fault = on_fault
         disk.may_fail = partial(self.cluster.disk_may_fail, self)
+
+    def fill_disk(self, seconds: float) -> None:
+        """Let the disk be full, for this process and the next ones, until the operator makes space."""
+        self._full_disks += 1
+        self.loop.call_later(seconds, self._make_space, context=self.loop.context_of("operator"))
+        self._set_full()
+
+    def _make_space(self) -> None:
+        self._full_disks -= 1
+        self._set_full()
+
+    def _set_full(self) -> None:
+        if self.disk is not None:
+            self.disk.full = self._full_disks > 0
 
     def occupy_disk_threads(self, seconds: float) -> None:
         """Let slow operations occupy all shared threads of the disk."""

@@ -58,8 +58,9 @@ class DiskLatency:
 class DiskFault:
     """Failure of the next operation on a path that contains `match`, with `errno`.
 
-    The operation is `write`, `sync`, `open` or `resources` (`SimDisk.check_resources`, with the path ""). Failures with
-    an errno of RESOURCE_ERRORS are ResourcesExhausted, except those of `sync`; `SimDisk.may_fail` does not apply.
+    The operation is `write`, `sync`, `open`, `rename` or `resources` (`SimDisk.check_resources`, with the path "").
+    Failures with an errno of RESOURCE_ERRORS are ResourcesExhausted, except those of `sync`; `SimDisk.may_fail` does
+    not apply to them.
     """
 
     operation: str
@@ -234,6 +235,7 @@ class SimDisk:
 
     def rename(self, old: str, new: str) -> None:
         self.changing("rename", f"{old}>{new}")
+        self.fault("rename", old)
         entry = self.medium.entry(old)
         if entry is None:
             raise FileNotFoundError(2, "No such file or directory", old)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tests.sim.environment.disk import DiskFault
 from tests.sim.environment.network import FrameFault
 from tests.sim.faults.fault import CLOCK_KINDS, FRAME_KINDS, SLOW_THREADS, Fault
+from tests.sim.options.disk_options import DISK_ERRORS, DISK_FULL, DISK_OPERATION
 from tests.sim.options.group_options import GROUP_COORDINATOR
 from tests.sim.world import CONSUMER_OFFSETS, TOPIC, TRANSACTION_STATE
 
@@ -54,6 +55,13 @@ class BrokerFaults:
         elif fault.kind == SLOW_THREADS:
             self._disturbed(fault.seconds)
             machine.occupy_disk_threads(fault.seconds)
+        elif fault.kind == DISK_OPERATION:
+            self._disturbed(fault.seconds)
+            error = DISK_ERRORS[fault.number]
+            machine.disk_fault(DiskFault(error.operation, error.match, error.errno), restart_after=fault.seconds)
+        elif fault.kind == DISK_FULL:
+            self._disturbed(fault.seconds)
+            machine.fill_disk(fault.seconds)
         elif fault.kind in {"disk_write", "disk_sync"}:
             operation = fault.kind.removeprefix("disk_")
             topic = TOPIC if fault.target == "data" else TRANSACTION_STATE

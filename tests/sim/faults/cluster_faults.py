@@ -13,7 +13,9 @@ from tests.sim.environment.links import CLIENTS
 from tests.sim.environment.network import BROKERS, FrameFault
 from tests.sim.faults.fault import CONTROLLER, COORDINATOR, FRAME_KINDS, LEADER, SLOW_THREADS, Fault
 from tests.sim.options.damage_options import DAMAGE, EVERY_BROKER
+from tests.sim.options.disk_options import DISK_ERRORS, DISK_FULL, DISK_OPERATION
 from tests.sim.options.group_options import GROUP_COORDINATOR
+from tests.sim.options.outage_options import OUTAGE
 from tests.sim.world import CONSUMER_OFFSETS, TOPIC, TRANSACTION_STATE
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 SLOW_SECONDS: Final = (0.02, 0.1, 0.6)
+OUTAGE_SECONDS: Final = 1.0
+"""Maximum seconds by which the other brokers start later than the one that has lost power."""
 ROLLING_SECONDS_MAX: Final = 30.0
 EIO: Final = 5
 
@@ -58,6 +62,9 @@ class ClusterFaults:
             "reassign": self._reassign,
             "delete_topic": self._delete_topic,
             DAMAGE: self._damage,
+            OUTAGE: self._outage,
+            DISK_OPERATION: self._disk_operation,
+            DISK_FULL: self._disk_full,
         }
 
     def inject(self, fault: Fault) -> None:
@@ -227,6 +234,15 @@ class ClusterFaults:
         self._disturbed(fault.seconds)
         machine.disk_fault(DiskFault("write", f"/{topic}-", EIO), restart_after=fault.seconds)
 
+    def _disk_operation(self, fault: Fault, machine: "Machine") -> None:
+        self._disturbed(fault.seconds)
+        error = DISK_ERRORS[fault.number]
+        machine.disk_fault(DiskFault(error.operation, error.match, error.errno), restart_after=fault.seconds)
+
+    def _disk_full(self, fault: Fault, machine: "Machine") -> None:
+        self._disturbed(fault.seconds)
+        machine.fill_disk(fault.seconds)
+
     def _slow_threads(self, fault: Fault, machine: "Machine") -> None:
         self._disturbed(fault.seconds)
         machine.occupy_disk_threads(fault.seconds)
@@ -242,6 +258,13 @@ class ClusterFaults:
             for other_machine in self.world.cluster.machines:
                 if other_machine is not machine:
                     other_machine.crash(power=False, downtime=fault.seconds)
+
+    def _outage(self, fault: Fault, machine: "Machine") -> None:
+        """Kill the processes of all brokers; the machine of the target loses power, and starts first."""
+        machine.crash(power=self._allowed(machine), downtime=fault.seconds)
+        for other_machine in self.world.cluster.machines:
+            if other_machine is not machine:
+                other_machine.crash(power=False, downtime=fault.seconds + OUTAGE_SECONDS * self.rng.random())
 
     # administration
 

@@ -24,8 +24,10 @@ from tests.sim.faults.small_limits import generate_controller_slices, generate_l
 from tests.sim.options.cluster_options import OPERATIONS_EXPECTED, generate_cluster
 from tests.sim.options.compaction_options import CompactionOptions, generate_compaction
 from tests.sim.options.damage_options import generate_damage
+from tests.sim.options.disk_options import generate_disk_faults
 from tests.sim.options.group_options import GroupOptions, generate_groups
 from tests.sim.options.hostile_options import HostileOptions, generate_hostile
+from tests.sim.options.outage_options import generate_outages
 
 KILL, FLUSH, LOOSE = "process kills only", "flush before acknowledge", "power cuts without flushing"
 DEFAULT_ID_EXPIRATION_MS: Final = 7 * 24 * 3600 * 1000
@@ -136,11 +138,14 @@ def generate_options(
     hostile: bool | None = None,
     shared_listener: bool | None = None,
     damage: bool | None = None,
+    outages: bool = False,
+    disk_faults: bool = False,
 ) -> Options:
     """Return the options of a seed.
 
-    A test may fix the size, the durability (and with it the kinds of faults), the use of groups, the
-    presence of a hostile client, its use of the listener of the brokers, and damage of logs.
+    A test may fix the size, the durability (and with it the kinds of faults), and the use of groups. It may also fix
+    the presence of a hostile client, its use of the listener of the brokers, and damage of logs. Only
+    runs of some tests have outages and failing disks.
     """
     cluster_rng = Random(seed * 104_729 + 5)
     sampled = cluster_rng.choices(*BROKERS)[0] if brokers is None else brokers
@@ -153,7 +158,11 @@ def generate_options(
     generate_compaction(options)
     generate_hostile(options, wanted=hostile, shared=shared_listener)
     generate_damage(options, wanted=damage)
+    if outages:
+        generate_outages(options)
     options.faults = in_order([*options.faults, *_generate_slow_threads(options)])
+    if disk_faults:
+        generate_disk_faults(options)
     options.limits |= generate_log_tail(Random(seed * 49_979_687 + 3))
     options.limits |= generate_controller_slices(Random(seed * 49_979_687 + 7))
     return options

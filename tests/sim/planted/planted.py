@@ -30,3 +30,5 @@ class Planted:
     """True if the hostile client of each run uses the listener of the brokers."""
     damage: bool = False
     """True if logs are damaged in each run. Otherwise in no run."""
+    outages: bool = False
+    """True if each run has an outage, in which one broker loses power. Otherwise no run has one."""

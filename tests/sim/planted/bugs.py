@@ -19,6 +19,7 @@ import odradek.cluster.controller.partitions.isr
 import odradek.coordinator.group.offsets.core
 import odradek.coordinator.txn.core
 import odradek.coordinator.txn.end_txn
+import odradek.storage.compaction.batch_filter
 import odradek.storage.recovery.loader
 import odradek.storage.recovery.sweep
 from odradek.broker.partition.flush import GroupFlush
@@ -39,7 +40,7 @@ from odradek.storage.compaction.batch_filter import BatchFilter
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.producers.entry import ProducerUpdate
 from tests.sim.options.run_options import FLUSH, Options, generate_options
-from tests.sim.planted import cluster_bugs, compaction_bugs, group_bugs, hostile_bugs, power_loss_bugs
+from tests.sim.planted import cluster_bugs, compaction_bugs, group_bugs, hostile_bugs, log_bugs, power_loss_bugs
 from tests.sim.planted.planted import Planted
 from tests.sim.result import Result
 from tests.sim.run import run_seed
@@ -271,6 +272,13 @@ PLANTED: Final = (
         ("I10",),
     ),
     Planted(
+        "marker compacted away before its records",
+        odradek.storage.compaction.batch_filter,
+        "marker_kind",
+        compaction_bugs.remove_marker_first,
+        ("I10", "I13", "I16"),
+    ),
+    Planted(
         "unfinished swap dropped at the start",
         odradek.storage.recovery.sweep,
         "_complete_swaps",
@@ -321,6 +329,7 @@ PLANTED: Final = (
         shared_listener=True,
     ),
     *power_loss_bugs.BUGS,
+    *log_bugs.BUGS,
 )
 TABLE: Final = Path(__file__).resolve().parents[3] / "docs" / "planted.md"
 SEEDS: Final = range(300)
@@ -350,6 +359,7 @@ def options_for(bug: Planted, seed: int) -> Options:
         hostile=True if bug.hostile else None,
         shared_listener=bug.shared_listener if bug.hostile else None,
         damage=bug.damage,
+        outages=bug.outages,
     )
 
 

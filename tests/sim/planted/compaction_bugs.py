@@ -1,4 +1,4 @@
-"""Four bugs of compaction. Each replaces one function (see `planted`)."""
+"""Five bugs of compaction. Each replaces one function (see `planted`)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,6 +37,15 @@ def forget_last_batches(_original: Callable[..., Any]) -> Callable[..., Any]:
         return False
 
     return is_last_of_producer
+
+
+def remove_marker_first(_original: Callable[..., Any]) -> Callable[..., Any]:
+    """Compaction removes the marker of a transaction whose records stay."""
+
+    def marker_kind(_header: Any, _batch: memoryview) -> None:
+        return None
+
+    return marker_kind
 
 
 def drop_swaps(_original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,11 +1,16 @@
 """Bugs that lose records when a machine fails or its disk is damaged. Each replaces one function (see `planted`)."""
 
+import json
 from collections.abc import Callable
 from typing import Any, Final
 
+import odradek.cluster.controller.brokers.registration
+from odradek.broker.quorum.boot_marker import BootMarker
+from odradek.broker.quorum.storage import PartitionRaftStorage
 from odradek.broker.replication.follower_fetcher import ReplicaFetcher
 from odradek.storage.data_directory.checkpoints import Checkpoints
-from tests.sim.options.cluster_options import FLUSH
+from odradek.storage.data_directory.directory import DataDirectory
+from tests.sim.options.cluster_options import FLUSH, ONE_LOSES
 from tests.sim.options.run_options import LOOSE
 from tests.sim.planted.planted import Planted
 
@@ -29,6 +34,45 @@ def raise_recovery_points(original: Callable[..., Any]) -> Callable[..., Any]:
     return init
 
 
+def ignore_unclean_shutdown(_original: Callable[..., Any]) -> Callable[..., Any]:
+    """The controller keeps a broker in ISRs and ELRs that registers after an unclean shutdown."""
+
+    def left_cleanly(_registration: Any, existing: Any) -> bool:
+        return existing is not None
+
+    return left_cleanly
+
+
+def trust_any_boot(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A broker counts as one whose process failed, although its machine has failed."""
+
+    def previous_broker_epoch(self: BootMarker) -> int:
+        if self._disk.exists(self._path):
+            self._boot_id = json.loads(bytes(self._disk.read_file(self._path)))["bootId"]
+        epoch: int = original(self)
+        return epoch
+
+    return previous_broker_epoch
+
+
+def forget_lost_records(_original: Callable[..., Any]) -> Callable[..., Any]:
+    """A broker whose recovery has removed committed records stays eligible as a leader."""
+
+    def note_loss(self: DataDirectory, reason: str) -> None:
+        """Record nothing."""
+
+    return note_loss
+
+
+def leave_metadata_unflushed(_original: Callable[..., Any]) -> Callable[..., Any]:
+    """A voter acknowledges records of the metadata log before they are durable."""
+
+    async def sync(self: PartitionRaftStorage) -> None:
+        """Flush nothing."""
+
+    return sync
+
+
 BUGS: Final = (
     Planted(
         "follower acknowledges before the flush",
@@ -46,5 +90,43 @@ BUGS: Final = (
         raise_recovery_points,
         ("I16",),
         durability=LOOSE,
+    ),
+    Planted(
+        "unclean shutdown ignored by the controller",
+        odradek.cluster.controller.brokers.registration,
+        "_left_cleanly",
+        ignore_unclean_shutdown,
+        ("I11", "I1 "),
+        durability=ONE_LOSES,
+        brokers=3,
+        outages=True,
+    ),
+    Planted(
+        "boot id of another boot trusted",
+        BootMarker,
+        "previous_broker_epoch",
+        trust_any_boot,
+        ("I11", "I1 "),
+        durability=ONE_LOSES,
+        brokers=3,
+        outages=True,
+    ),
+    Planted(
+        "replica with lost records eligible as a leader",
+        DataDirectory,
+        "note_loss",
+        forget_lost_records,
+        ("I11", "I1 "),
+        brokers=3,
+        damage=True,
+    ),
+    Planted(
+        "metadata log not flushed",
+        PartitionRaftStorage,
+        "sync",
+        leave_metadata_unflushed,
+        ("I12",),
+        durability=ONE_LOSES,
+        brokers=3,
     ),
 )

@@ -31,8 +31,8 @@ StopTimeout = Annotated[
 def down(directory: Directory = DIRECTORY_DEFAULT, timeout_s: StopTimeout = STOP_TIMEOUT_S) -> None:
     """Stop all brokers of a local cluster with a controlled shutdown.
 
-    A broker whose stop makes no progress for --timeout seconds is killed. Its next
-    start recovers its logs. Exit code 1: a broker still runs.
+    A broker whose stop makes no progress for --timeout seconds is killed. Its
+    next start recovers its logs. Exit code 1: a broker still runs.
 
     Example:
 

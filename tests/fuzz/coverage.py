@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import odradek
 from tests.fuzz.folders import CORPUS_BYTES_MAX, CORPUS_INPUTS_MAX
 from tests.fuzz.verdict import run_once
 
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.fuzz.target import Target
 
+PACKAGE = f"{Path(odradek.__file__).parent}/"
+"""Folder of odradek's modules. The repository may have the same name, with the tests and all libraries in it."""
 Edge = tuple[object, int, int]
 """Two lines of a function that were executed one after the other."""
 
@@ -38,7 +43,10 @@ def selected(target: Target, candidates: Iterable[bytes]) -> list[bytes]:
 
 
 def edges(target: Target, data: bytes) -> set[Edge]:
-    """Return the pairs of consecutive lines of odradek that the input executes."""
+    """Return the pairs of consecutive lines of odradek that the input executes.
+
+    The garbage collector does not run meanwhile: it would execute finalizers of other objects.
+    """
     found: set[Edge] = set()
     last: dict[FrameType, int] = {}
 
@@ -51,15 +59,18 @@ def edges(target: Target, data: bytes) -> set[Edge]:
             last[frame] = frame.f_lineno
         return line
 
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.settrace(enter)
     try:
         run_once(target, data)
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
     return found
 
 
 def is_own(code: CodeType) -> bool:
     """Return True for odradek's modules and for compiled decoders."""
-    return "/odradek/" in code.co_filename or code.co_filename.startswith("<protocol codec")
+    return code.co_filename.startswith(PACKAGE) or code.co_filename.startswith("<protocol codec")

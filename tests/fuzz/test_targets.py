@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ import pytest
 from odradek.protocol import codec
 from odradek.protocol.compilation import decoder
 from tests.fuzz import planted
-from tests.fuzz.coverage import selected
+from tests.fuzz.coverage import edges, selected
 from tests.fuzz.folders import CORPUS, REGRESSIONS, inputs
 from tests.fuzz.minimize import minimized
 from tests.fuzz.target import Target
@@ -83,6 +85,18 @@ def test_selected_corpus_has_the_smallest_input_for_each_path() -> None:
     deeper = [seed[:1] + b"\x07" + seed[2:] for seed in target.seeds()]  # an unknown kind, which no seed has
     smallest = min(deeper, key=len)
     assert selected(target, [*deeper, *target.seeds()]) == [smallest]
+
+
+def test_garbage_is_not_collected_while_the_path_of_an_input_is_noted() -> None:
+    """Otherwise the path contains finalizers of objects that earlier tests have left."""
+    collects: list[bool] = []
+
+    def run(data: bytes) -> int:
+        collects.append(gc.isenabled())
+        return 0
+
+    edges(replace(TARGETS["datagrams"], run=run), b"")
+    assert (collects, gc.isenabled()) == ([False], True)
 
 
 # ---- planted defects ------------------------------------------------------------------------------------------------

@@ -62,8 +62,8 @@ class OffsetsMachine(RuleBasedStateMachine):
         self.next_value = 0
         self.epochs = dict.fromkeys(PRODUCERS, 0)
         self.rng = Random(0)
-        self.without_record: dict[str, None] = {}
-        """Groups whose tombstone was appended while they had offsets, as long as they have some."""
+        self.tombstones: dict[str, int] = {}
+        """Group -> offset of its last tombstone."""
 
     def values(self, topic: str, partition_ids: list[int]) -> dict[tuple[str, int], int]:
         """Return a distinct offset per partition, so that no commit can be mistaken for another one."""
@@ -161,7 +161,7 @@ class OffsetsMachine(RuleBasedStateMachine):
     def group_tombstone_is_appended(self, group: str, really: bool) -> None:
         """Append only the group's tombstone, as a change of its protocol does. Committed and pending offsets stay."""
         if really:
-            self.without_record[group] = None
+            self.tombstones[group] = self.rig.end
             self.rig.append(to_record(GroupMetadataKey(group), None))
             self.model.groups.pop(group, None)
 
@@ -200,16 +200,14 @@ class OffsetsMachine(RuleBasedStateMachine):
         assert replayed.offsets == self.rig.store
         # A group without offsets exists until its records are compacted, its removal is known until its tombstone is.
         # The next sweep makes both states equal.
-        store, groups_, replayed_groups = self.rig.store, self.rig.state.groups, replayed.groups
-        #
         # As in Apache Kafka, a group whose tombstone follows its offsets exists again from its next commit on. If that
         # commit is deleted and compacted away, only the older offsets are left, and they do not create the group.
-        empty = {group for group in GROUPS if store.count_of(group) == 0 and not store.has_pending(group)}
-        for group in empty:
-            self.without_record.pop(group, None)
+        store, groups_, replayed_groups = self.rig.store, self.rig.state.groups, replayed.groups
         for group in groups_.keys() - replayed_groups.keys():
             assert self.model.groups[group] is None
-            assert group in empty or group in self.without_record
+            offsets = [offset for place, offset in self.model.committed.items() if place[0] == group]
+            assert all(offset.position < self.tombstones.get(group, 0) for offset in offsets)
+            assert not store.has_pending(group)
         assert all(not replayed_groups[group].protocol_type for group in replayed_groups.keys() - groups_.keys())
 
     @invariant()

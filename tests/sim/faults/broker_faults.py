@@ -57,8 +57,7 @@ class BrokerFaults:
             machine.occupy_disk_threads(fault.seconds)
         elif fault.kind == DISK_OPERATION:
             self._disturbed(fault.seconds)
-            error = DISK_ERRORS[fault.number]
-            machine.disk_fault(DiskFault(error.operation, error.match, error.errno), restart_after=fault.seconds)
+            machine.disk_fault(DiskFault(*DISK_ERRORS[fault.number]), restart_after=fault.seconds)
         elif fault.kind == DISK_FULL:
             self._disturbed(fault.seconds)
             machine.fill_disk(fault.seconds)

@@ -236,8 +236,7 @@ class ClusterFaults:
 
     def _disk_operation(self, fault: Fault, machine: "Machine") -> None:
         self._disturbed(fault.seconds)
-        error = DISK_ERRORS[fault.number]
-        machine.disk_fault(DiskFault(error.operation, error.match, error.errno), restart_after=fault.seconds)
+        machine.disk_fault(DiskFault(*DISK_ERRORS[fault.number]), restart_after=fault.seconds)
 
     def _disk_full(self, fault: Fault, machine: "Machine") -> None:
         self._disturbed(fault.seconds)

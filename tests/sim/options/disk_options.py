@@ -1,6 +1,5 @@
 """Failures of disk operations on every kind of file, and full disks, from a generator of their own."""
 
-from dataclasses import dataclass
 from errno import EIO, EMFILE, ENOSPC
 from itertools import product
 from random import Random
@@ -26,19 +25,12 @@ ERRORS: Final = (
     ("write", EIO), ("write", ENOSPC), ("sync", EIO), ("sync", ENOSPC), ("open", EIO), ("open", EMFILE),
     ("rename", EIO),
 )  # fmt: skip
+"""Operations, each with an errno."""
+DISK_ERRORS: Final = tuple((operation, match, errno) for match, (operation, errno) in product(FILES, ERRORS))
+"""The next operation on a path that contains `match` fails with `errno`, as in `DiskFault`.
 
-
-@dataclass(frozen=True, slots=True)
-class DiskError:
-    """The next `operation` on a path that contains `match` fails with `errno`."""
-
-    operation: str
-    match: str
-    errno: int
-
-
-DISK_ERRORS: Final = tuple(DiskError(operation, match, errno) for match, (operation, errno) in product(FILES, ERRORS))
-"""`Fault.number` of a DISK_OPERATION fault is a position in this tuple."""
+`Fault.number` of a DISK_OPERATION fault is a position in this tuple.
+"""
 
 
 def generate_disk_faults(options: "Options") -> None:
@@ -59,7 +51,7 @@ def generate_disk_faults(options: "Options") -> None:
 
 def _disk_fault(rng: Random, *, operations: int, sync_may_fail: bool) -> Fault:
     full = rng.random() < FULL_PROBABILITY
-    numbers = [number for number, error in enumerate(DISK_ERRORS) if sync_may_fail or error.operation != "sync"]
+    numbers = [number for number, error in enumerate(DISK_ERRORS) if sync_may_fail or error[0] != "sync"]
     return Fault(
         DISK_FULL if full else DISK_OPERATION,
         operations,

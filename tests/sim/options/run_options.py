@@ -144,8 +144,8 @@ def generate_options(
     """Return the options of a seed.
 
     A test may fix the size, the durability (and with it the kinds of faults), and the use of groups. It may also fix
-    the presence of a hostile client, its use of the listener of the brokers, and damage of logs. Only
-    runs of some tests have outages and failing disks.
+    the presence of a hostile client, its use of the listener of the brokers, and damage of logs. Only runs of some
+    tests have outages and failing disks.
     """
     cluster_rng = Random(seed * 104_729 + 5)
     sampled = cluster_rng.choices(*BROKERS)[0] if brokers is None else brokers

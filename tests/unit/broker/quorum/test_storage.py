@@ -7,7 +7,7 @@ import errno
 import random
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -29,10 +29,12 @@ from tests.support.logs import load_all
 from tests.support.raft_memory import CLUSTER_ID
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from pathlib import Path
 
     from odradek.storage.disk.port import Disk
 
+T = TypeVar("T")
 ATTEMPTS = 20
 GUARD_S = 20
 CONFIG = replace(LogConfig(), retention_ms=-1, retention_bytes=-1)
@@ -284,15 +286,11 @@ async def test_metadata_log_is_written_when_memory_is_free_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node without memory waits. Its log has each batch once."""
-    monkeypatch.setattr(storage, "RESOURCE_RETRY_S", 0.0)
     disk = FailingDisk()
     replica = Replica(tmp_path, disk=disk)
     await replica.append(1)
     disk.failing["write"] = errno.ENOMEM
-    writing = asyncio.ensure_future(replica.append(2))
-    for _ in range(ATTEMPTS):
-        await asyncio.sleep(0)
-    assert not writing.done()
+    writing = await waiting(replica.append(2), monkeypatch)
     assert replica.storage.log_end_offset == 1
     disk.failing.clear()
     await writing
@@ -303,27 +301,24 @@ async def test_metadata_log_is_written_when_memory_is_free_again(
 async def test_snapshot_is_read_when_descriptors_are_free_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "RESOURCE_RETRY_S", 0.0)
     disk = FailingDisk()
     replica = Replica(tmp_path, disk=disk)
     await replica.append(5)
     await replica.commit(5)
     snapshot = await replica.snapshot(5)
     disk.failing["open"] = errno.EMFILE
-    reading = asyncio.ensure_future(replica.storage.read_snapshot(snapshot, 0, 100))
-    for _ in range(ATTEMPTS):
-        await asyncio.sleep(0)
-    assert not reading.done()
+    reading = await waiting(replica.storage.read_snapshot(snapshot, 0, 100), monkeypatch)
     disk.failing.clear()
     piece = await reading
     assert piece is not None
     assert len(piece.data) == 100
 
 
+@pytest.mark.parametrize("restarts", [False, True])
 async def test_metadata_log_is_truncated_when_descriptors_are_free_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, restarts: bool
 ) -> None:
-    monkeypatch.setattr(storage, "RESOURCE_RETRY_S", 0.0)
+    """A truncation, and the restart of the log at a snapshot, which truncates all of it."""
     disk = FailingDisk()
     replica = Replica(tmp_path, disk=disk)
     await replica.append(3)
@@ -331,11 +326,21 @@ async def test_metadata_log_is_truncated_when_descriptors_are_free_again(
     def exhausted() -> None:
         raise ResourcesExhausted(errno.EMFILE, "injected")
 
+    checks = disk.check_resources
     monkeypatch.setattr(disk, "check_resources", exhausted)
-    truncating = asyncio.ensure_future(replica.storage.truncate_to(1))
+    changing = replica.storage.restart_at(EpochEnd(1, 100)) if restarts else replica.storage.truncate_to(1)
+    truncating = await waiting(changing, monkeypatch)
+    assert replica.storage.log_end_offset == 3
+    monkeypatch.setattr(disk, "check_resources", checks)
+    await truncating
+    assert replica.storage.log_end_offset == (100 if restarts else 1)
+
+
+async def waiting(operation: Coroutine[Any, Any, T], monkeypatch: pytest.MonkeyPatch) -> asyncio.Future[T]:
+    """Start an operation without the resources that it needs. It must wait for them."""
+    monkeypatch.setattr(storage, "RESOURCE_RETRY_S", 0.0)
+    started = asyncio.ensure_future(operation)
     for _ in range(ATTEMPTS):
         await asyncio.sleep(0)
-    assert (truncating.done(), replica.storage.log_end_offset) == (False, 3)
-    monkeypatch.undo()
-    await truncating
-    assert replica.storage.log_end_offset == 1
+    assert not started.done()
+    return started

@@ -344,6 +344,23 @@ async def test_recovery_point_is_lowered_on_disk_before_a_truncation(disk: Fault
     assert (log.log_end_offset, log.high_watermark, log.last_stable_offset, log.flushed_offset) == (4, 4, 0, 4)
 
 
+async def test_recovery_point_is_lowered_before_the_last_flushed_record_is_truncated(
+    disk: FaultyDisk, tmp_path: Path
+) -> None:
+    """Otherwise the next segment could start at the recovery point, and recovery would skip the one before it."""
+    manager = opened(disk, tmp_path)
+    log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    for _ in range(4):
+        append(log, batch(1))
+    await log.flush()
+    await manager.checkpoint_recovery_points()
+    await manager.lower_recovery_point("t", 0, 3)
+    assert log.truncate_to(3, now_ms=NOW_MS)
+    assert log.roll(NOW_MS).base_offset == 3
+    points = checkpoint.decode_offsets((tmp_path / checkpoint.RECOVERY_POINTS).read_bytes())
+    assert points["t", 0] == 2
+
+
 class SlowDisk(FaultyDisk):
     """Disk on which a write of the recovery point checkpoint waits for the test."""
 

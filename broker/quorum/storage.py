@@ -178,8 +178,7 @@ class PartitionRaftStorage:
 
     async def truncate_to(self, offset: int) -> None:
         await self._when_possible(self._check_resources)  # a truncation that fails in between cannot be repeated
-        if offset < self._log.flushed_offset:
-            await self._logs.lower_recovery_point(CLUSTER_METADATA, 0, offset)
+        await self._logs.lower_recovery_point(CLUSTER_METADATA, 0, offset)
         if offset < self._log.log_end_offset:
             self._log.truncate_to(offset, now_ms=self._clock.wall_ms())
             await self._log.sync_truncation()

@@ -104,8 +104,7 @@ class FollowerTruncation:
         log = partition.log
         try:
             self.logs.disk.check_resources()
-            if truncation.offset < log.flushed_offset:
-                await self.logs.lower_recovery_point(partition.topic, partition.index, truncation.offset)
+            await self.logs.lower_recovery_point(partition.topic, partition.index, truncation.offset)
             if is_current(followed):
                 if truncation.offset < log.log_end_offset:
                     _log_truncation("replica truncated", followed, truncation.offset)

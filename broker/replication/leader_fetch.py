@@ -80,10 +80,10 @@ class Gathering:
 
     def advance(self) -> ColdFetch | None:
         """Read up to the next slot whose data is not in memory. Return its read, or None at the end of the pass."""
-        slots = self._slots
+        slots, rows, end = self._slots, self.rows, len(self._slots)
         # Without a session, the next fetch has the same partitions in the same order, so the response must have all.
-        limit = SLOTS_PER_RESPONSE_MAX if self.session.id != NO_SESSION else len(slots) + 1
-        while self.incomplete and max(len(self.rows), self._resolved) < limit:
+        limit = SLOTS_PER_RESPONSE_MAX if self.session.id != NO_SESSION else end + 1
+        while self._next < end and len(rows) < limit and self._resolved < limit:
             slot = slots[self._next]
             cold = self._read(slot)
             if cold is not None:

@@ -184,8 +184,8 @@ class LocalCluster:
     def close(self) -> None:
         """Stop all brokers, and remove the directory if it is temporary.
 
-        Issue a RuntimeWarning for each broker that was killed. If the
-        wait is interrupted, kill all brokers. Raise BrokerFailed if a broker still runs after SIGKILL.
+        Issue a RuntimeWarning for each broker that was killed. If the wait is interrupted, kill all brokers. Raise
+        BrokerFailed if a broker still runs after SIGKILL.
         """
         try:
             killed = stop_all(list(self._processes.values()), self._stop_timeout_s)

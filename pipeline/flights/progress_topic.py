@@ -111,8 +111,8 @@ def watermarks(consumer: Consumer, topic: str, partition: int = 0) -> tuple[int,
     """Return the log start offset and the end offset of a partition.
 
     The end offset is the last stable offset for a read_committed consumer, otherwise the high watermark. Leaders move
-    when a broker returns, and librdkafka does not repeat a request to the former leader. Raise KafkaException
-    on another error, or if no leader responds within `RESPONSE_SECONDS_MAX`.
+    when a broker returns, and librdkafka does not repeat a request to the former leader. Raise KafkaException on
+    another error, or if no leader responds within `RESPONSE_SECONDS_MAX`.
     """
     deadline = time.monotonic() + RESPONSE_SECONDS_MAX
     while True:

@@ -263,6 +263,7 @@ class LogManager:
         """Lower the recovery point and the cleaner offset of a log to `offset`, before it is truncated to there.
 
         With the old recovery point, a recovery would not check records that were appended in place of truncated ones.
+        No effect if neither is above `offset`.
 
         Raises:
             OSError: A disk operation fails.

@@ -150,11 +150,15 @@ class ElectOnline:
 
 @dataclass(frozen=True, slots=True)
 class DrainBroker:
-    """Move leaders and ISR memberships away from a broker, from `cursor` on, before a command that removes it."""
+    """Move leaders and ISR memberships away from a broker, from `cursor` on, before a command that removes it.
+
+    `stops`: the broker has requested a controlled shutdown.
+    """
 
     broker_id: int
     removal: Removal
     cursor: Cursor
+    stops: bool = False
 
 
 @dataclass(frozen=True, slots=True)

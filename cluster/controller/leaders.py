@@ -14,6 +14,7 @@ from odradek.cluster.controller.state import ControllerResult, Notice
 from odradek.cluster.metadata.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from odradek.cluster.metadata.records import PartitionChangeRecord
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from odradek.cluster.metadata.records import MetadataRecord
 
 NO_BROKER: Final = -1
+COORDINATORS: Final = (TRANSACTION_STATE, CONSUMER_OFFSETS)
+"""Topics whose leaders are coordinators."""
 ELECTIONS_PER_JOB_MAX: Final = 200
 """Maximum elections per run of a job (about 8 ms). The next run follows immediately if more are due."""
 NAMED_MAX: Final = 10
@@ -111,6 +114,21 @@ def new_partition_epoch(topic: TopicImage, partition: PartitionImage) -> Partiti
     return PartitionChangeRecord(partition_id=partition.index, topic_id=topic.topic_id, isr=list(partition.isr))
 
 
+def new_coordinator_epochs(state: ControllerState, broker_id: int) -> list[MetadataRecord]:
+    """Return records that start a new leader epoch of the coordinators that a broker leads, with the same leader.
+
+    The epoch of a transaction coordinator is its leader epoch. A marker that the previous process of the broker sent
+    late is refused once a marker with a newer epoch is in the log.
+    """
+    return [
+        PartitionChangeRecord(partition_id=partition.index, topic_id=topic.topic_id, leader=broker_id)
+        for topic in map(state.image.topic, COORDINATORS)
+        if topic is not None
+        for partition in topic.partitions.values()
+        if partition.leader == broker_id
+    ]
+
+
 def partitions_with(
     state: ControllerState, matches: Callable[[PartitionImage], bool]
 ) -> Iterable[tuple[TopicImage, PartitionImage]]:
@@ -122,6 +140,12 @@ def partitions_with(
 
 def leads_any(state: ControllerState, broker_id: int) -> bool:
     return next(iter(partitions_with(state, lambda partition: partition.leader == broker_id)), None) is not None
+
+
+def holds_any(state: ControllerState, broker_id: int) -> bool:
+    """Return True if the broker leads a partition, or is in an ISR that it would leave if it were inactive."""
+    affected = partitions_with(state, is_affected(state, broker_id, Removal.INACTIVE))
+    return next(iter(affected), None) is not None
 
 
 def is_affected(state: ControllerState, broker_id: int, removal: Removal) -> Callable[[PartitionImage], bool]:

@@ -102,6 +102,8 @@ class ControllerState:
 
     They count as inactive in elections. Soft state.
     """
+    stopping: dict[int, int] = field(default_factory=dict)
+    """Broker id -> epoch of the brokers that have requested a controlled shutdown. Soft state."""
     preferred_elections: Counter[int] = field(default_factory=Counter)
     """Elections of preferred leaders per broker since the last periodic check (`preferred`). Soft state."""
     shutdown_offsets: dict[int, int] = field(default_factory=dict)

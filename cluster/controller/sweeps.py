@@ -18,6 +18,7 @@ from odradek.cluster.controller.commands import DrainBroker, ElectOnline, ElectP
 from odradek.cluster.controller.cursor import Cursor
 from odradek.cluster.controller.leaders import changes_of, is_affected
 from odradek.cluster.controller.state import ControllerResult
+from odradek.cluster.metadata.records import BrokerRegistrationChangeRecord
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import RetryAfter, Timer
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from odradek.cluster.controller.removal import Removal
     from odradek.cluster.controller.state import ControllerState
-    from odradek.cluster.metadata.image import PartitionImage, TopicImage
+    from odradek.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
     from odradek.cluster.metadata.records import MetadataRecord
     from odradek.runtime.shard import SoftChange
 
@@ -39,13 +40,20 @@ CHECKS_PER_SLICE: Final = 5_000
 """Partitions that one slice of a pass over all partitions visits (about 1 ms)."""
 RELEASE_MS: Final = 1_000
 """Milliseconds from the end of a drain to the end of its effect, if no command removes the broker."""
+STOP_TOGETHER_MS: Final = 100
+"""Milliseconds from the request for a controlled shutdown to the drain. Brokers that stop together request it in this
+time, and need no drain."""
 ELECT_ONLINE: Final = "ElectOnline"
+ENTER_SHUTDOWN: Final = 1
 
 
-def drained_first(state: ControllerState, broker_id: int, removal: Removal) -> ControllerResult[Any] | None:
+def drained_first(
+    state: ControllerState, broker_id: int, removal: Removal, *, stops: bool = False
+) -> ControllerResult[Any] | None:
     """Return a result that makes the command wait for a drain of the broker.
 
     None: the broker has few partitions, so that the command can be decided now. Its soft changes have `released`.
+    `stops`: the broker has requested a controlled shutdown. Its drain ends early if no broker stays.
     """
     retry = RetryAfter(_key(broker_id), Refusal(ErrorCode.REQUEST_TIMED_OUT))
     if state.draining.get(broker_id) is False:
@@ -54,9 +62,27 @@ def drained_first(state: ControllerState, broker_id: int, removal: Removal) -> C
     affected = (each for topic in state.image.topics.values() for each in topic.partitions.values() if matches(each))
     if next(islice(affected, CHANGES_PER_SLICE, None), None) is None:
         return None
-    command = DrainBroker(broker_id, removal, start(state))
+    command = DrainBroker(broker_id, removal, start(state), stops)
     begin = partial(state.draining.__setitem__, broker_id, False)
-    return ControllerResult(retry, timers=(now_timer(_key(broker_id), command),), soft=(begin,))
+    timer = Timer(_key(broker_id), command=command, delay_ms=STOP_TOGETHER_MS if stops else 0)
+    return ControllerResult(retry, timers=(timer,), soft=(begin,))
+
+
+def all_stop(state: ControllerState) -> bool:
+    """Return True if each broker is fenced or stops: no broker stays that can lead."""
+    return all(broker.fenced or stops(state, broker) for broker in state.image.brokers.values())
+
+
+def stops(state: ControllerState, broker: BrokerImage) -> bool:
+    """Return True if this incarnation of the broker has requested a controlled shutdown."""
+    return broker.in_controlled_shutdown or state.stopping.get(broker.broker_id) == broker.epoch
+
+
+def entered_shutdown(broker: BrokerImage) -> BrokerRegistrationChangeRecord:
+    """Return the record of the beginning of a controlled shutdown."""
+    return BrokerRegistrationChangeRecord(
+        broker_id=broker.broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=ENTER_SHUTDOWN
+    )
 
 
 def released(state: ControllerState, broker_id: int) -> SoftChange:
@@ -67,18 +93,30 @@ def released(state: ControllerState, broker_id: int) -> SoftChange:
 def drain_broker(state: ControllerState, command: DrainBroker) -> ControllerResult[None]:
     """Move some leaders and ISR memberships away from a broker. At the end, wake the commands that wait for it."""
     broker_id, removal = command.broker_id, command.removal
+    if command.stops and all_stop(state):
+        leaving = [broker for broker in state.image.brokers.values() if broker.is_active]
+        return _drained(state, tuple(state.draining), tuple(map(entered_shutdown, leaving)))
     found, cursor = visit(state, command.cursor, is_affected(state, broker_id, removal))
     records = changes_of(state, found, removal=removal, broker_id=broker_id)
     if cursor is not None:
         following = replace(command, cursor=cursor)
         return ControllerResult(None, tuple(records), timers=(now_timer(_key(broker_id), following),))
+    return _drained(state, (broker_id,), tuple(records))
+
+
+def _drained(
+    state: ControllerState, broker_ids: tuple[int, ...], records: tuple[MetadataRecord, ...]
+) -> ControllerResult[None]:
     # The broker counts as inactive until a command has removed it. Otherwise:
     # 1. The drain has ended, and the command that waits is decided when the last slice is committed.
     # 2. Meanwhile, the broker is elected again for partitions that no other broker can lead.
     # 3. The command needs another drain.
-    complete = partial(state.draining.__setitem__, broker_id, True)
-    release = Timer(_key(broker_id), command=ReleaseBroker(broker_id), delay_ms=RELEASE_MS)
-    return ControllerResult(None, tuple(records), soft=(complete,), timers=(release,), keys=(_key(broker_id),))
+    complete = partial(state.draining.update, dict.fromkeys(broker_ids, True))
+    keys = tuple(_key(broker_id) for broker_id in broker_ids)
+    timers = tuple(
+        Timer(_key(broker_id), command=ReleaseBroker(broker_id), delay_ms=RELEASE_MS) for broker_id in broker_ids
+    )
+    return ControllerResult(None, records, soft=(complete,), timers=timers, keys=keys)
 
 
 def release_broker(state: ControllerState, command: ReleaseBroker) -> ControllerResult[None]:

@@ -130,7 +130,10 @@ class BrokerLifecycle:
 
     def _is_unfenced(self, image: MetadataImage) -> bool:
         broker = image.brokers.get(self._registration.broker_id)
-        return broker is not None and broker.epoch == self.broker_epoch and not broker.fenced
+        if broker is None or broker.epoch != self.broker_epoch:
+            return False
+        # A registration that keeps its partitions is not fenced. The record after its first heartbeat ends its lineage.
+        return not broker.fenced and not broker.lineage
 
     def want_fence(self, reason: str) -> None:
         """Request to be fenced, until this node restarts: it cannot serve its partitions, and other brokers can."""

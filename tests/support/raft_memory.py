@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.cluster.controller.commands import Bootstrap, ElectPreferred, RegisterBroker, ReleaseBroker, UnfenceBroker
+from odradek.cluster.controller.commands import (
+    Bootstrap,
+    DrainBroker,
+    ElectPreferred,
+    RegisterBroker,
+    ReleaseBroker,
+    UnfenceBroker,
+)
 from odradek.cluster.controller.core import Controller
 from odradek.cluster.controller.messages.brokers import BrokerRegistration
 from odradek.cluster.controller.messages.topics import ConfigValue
@@ -221,7 +228,7 @@ class ControllerRig:
         self.core = Controller(state)
         self.pure = PureDecisions()
         self.due: dict[Any, Command] = {}
-        """Commands of timers without delay, by key."""
+        """Commands of timers without delay, and of drains, by key."""
         self.later: dict[Any, Command] = {}
         """Commands of the timers that end a drain, or elect the preferred leaders of a broker."""
 
@@ -258,7 +265,7 @@ class ControllerRig:
             self.later.pop(timer.key, None)
             if isinstance(timer.command, ReleaseBroker | ElectPreferred) and timer.delay_ms:
                 self.later[timer.key] = timer.command
-            elif timer.delay_ms == 0:
+            elif timer.delay_ms == 0 or isinstance(timer.command, DrainBroker):
                 self.due[timer.key] = timer.command
         return decision.reply
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from odradek.cluster.controller.leaders import lost_replicas, remove_broker
+from odradek.cluster.controller.leaders import holds_any, lost_replicas, remove_broker
 from odradek.cluster.controller.removal import Removal
 from odradek.cluster.controller.state import ControllerResult, ControllerState, Session
 from odradek.cluster.controller.sweeps import drained_first, first_elections, released
@@ -37,11 +37,17 @@ def check_broker_epoch(state: ControllerState, broker_id: int, broker_epoch: int
 
 
 def fence_broker(state: ControllerState, command: FenceBroker) -> ControllerResult[None]:
-    """Fence a broker. The next registration of this broker id does not wait for the end of the session."""
+    """Fence a broker. The next registration of this broker id does not wait for the end of the session.
+
+    A broker that has stopped with all others is not fenced. Its next registration comes soon, and keeps its partitions.
+    If it does not come, the session ends.
+    """
     broker = _registered(state, command.broker_id)
     if command.broker_epoch is not None:
         check_broker_epoch(state, command.broker_id, command.broker_epoch)
-    return ControllerResult(None) if broker.fenced else fence(state, broker, None)
+    if broker.fenced or (broker.in_controlled_shutdown and holds_any(state, broker.broker_id)):
+        return ControllerResult(None)
+    return fence(state, broker, None)
 
 
 def unfence_broker(state: ControllerState, command: UnfenceBroker) -> ControllerResult[None]:
@@ -98,10 +104,13 @@ def _registered(state: ControllerState, broker_id: int) -> BrokerImage:
 
 
 def fence(
-    state: ControllerState, broker: BrokerImage, reply: R, soft: tuple[SoftChange, ...] = ()
+    state: ControllerState, broker: BrokerImage, reply: R, soft: tuple[SoftChange, ...] = (), *, stops: bool = False
 ) -> ControllerResult[R]:
-    """Fence a broker in the same batch as the changes of its last partitions, so that no fenced broker leads."""
-    drain = drained_first(state, broker.broker_id, Removal.INACTIVE)
+    """Fence a broker in the same batch as the changes of its last partitions, so that no fenced broker leads.
+
+    `stops`: the broker has requested a controlled shutdown.
+    """
+    drain = drained_first(state, broker.broker_id, Removal.INACTIVE, stops=stops)
     if drain is not None:
         return replace(drain, soft=(*drain.soft, *soft))
     change = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=FENCE)

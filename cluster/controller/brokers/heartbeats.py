@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from odradek.cluster.controller.brokers.active import check_broker_epoch, fence, unfence
-from odradek.cluster.controller.leaders import leads_any, remove_broker
+from odradek.cluster.controller.leaders import holds_any, leads_any, remove_broker
 from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, HeartbeatReply
 from odradek.cluster.controller.removal import Removal
 from odradek.cluster.controller.state import ControllerResult, ControllerState, Session
-from odradek.cluster.controller.sweeps import drained_first, released
-from odradek.cluster.metadata.records import BrokerRegistrationChangeRecord
+from odradek.cluster.controller.sweeps import all_stop, drained_first, entered_shutdown, released
 
 if TYPE_CHECKING:
     from odradek.cluster.controller.commands import Heartbeat
     from odradek.cluster.metadata.image import BrokerImage
-
-ENTER_SHUTDOWN: Final = 1
+    from odradek.runtime.shard import SoftChange
 
 
 class _Next(Enum):
@@ -34,26 +32,29 @@ def heartbeat(state: ControllerState, command: Heartbeat) -> ControllerResult[He
     broker = check_broker_epoch(state, beat.broker_id, beat.broker_epoch)
     session = Session(beat.broker_epoch, command.at_ms, beat.metadata_offset)
     following = _next_state(state, broker, beat)
-    soft = (partial(state.sessions.__setitem__, beat.broker_id, session),)
+    soft: tuple[SoftChange, ...] = (partial(state.sessions.__setitem__, beat.broker_id, session),)
+    if beat.want_shut_down:
+        soft = (*soft, partial(state.stopping.__setitem__, beat.broker_id, broker.epoch))
+        if broker.in_controlled_shutdown and all_stop(state) and holds_any(state, beat.broker_id):
+            # It stops with all others, and keeps its partitions (`registration.register_broker`).
+            stop = HeartbeatReply(is_caught_up=True, is_fenced=False, should_shut_down=True)
+            return ControllerResult(stop, soft=soft)
     reply = HeartbeatReply(
         is_caught_up=beat.metadata_offset >= broker.epoch,
         is_fenced=following in {_Next.FENCED, _Next.SHUTDOWN_NOW},
         should_shut_down=following is _Next.SHUTDOWN_NOW,
     )
     if following in {_Next.FENCED, _Next.SHUTDOWN_NOW} and not broker.fenced:
-        return fence(state, broker, reply, soft)
-    if following is _Next.ACTIVE and broker.fenced:
+        return fence(state, broker, reply, soft, stops=beat.want_shut_down)
+    if following is _Next.ACTIVE and (broker.fenced or broker.lineage):
         return unfence(state, broker, reply, soft)
     if following is _Next.CONTROLLED_SHUTDOWN and not broker.in_controlled_shutdown:
-        drain = drained_first(state, broker.broker_id, Removal.INACTIVE)
+        drain = drained_first(state, broker.broker_id, Removal.INACTIVE, stops=True)
         if drain is not None:
             return replace(drain, soft=(*drain.soft, *soft))
-        change = BrokerRegistrationChangeRecord(
-            broker_id=broker.broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=ENTER_SHUTDOWN
-        )
         return ControllerResult(
             reply,
-            (change, *remove_broker(state, broker.broker_id, Removal.INACTIVE)),
+            (entered_shutdown(broker), *remove_broker(state, broker.broker_id, Removal.INACTIVE)),
             soft=(*soft, released(state, broker.broker_id)),
         )
     return ControllerResult(reply, soft=soft)

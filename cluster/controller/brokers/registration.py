@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from odradek.cluster.controller.leaders import remove_broker
+from odradek.cluster.controller.leaders import new_coordinator_epochs, remove_broker
 from odradek.cluster.controller.removal import Removal
 from odradek.cluster.controller.state import ControllerResult, ControllerState, Session
 from odradek.cluster.controller.sweeps import drained_first, released
@@ -39,7 +39,8 @@ UNREGISTER_CONTROLLER_LEVEL_MIN: Final = 33
 def register_broker(state: ControllerState, command: RegisterBroker) -> ControllerResult[int]:
     """Return the broker epoch: the offset of the registration record.
 
-    A new incarnation starts fenced, with a new epoch, and leaves the ISRs that the previous incarnation was in.
+    A new incarnation starts with a new epoch. It is fenced, and leaves the ISRs that the previous incarnation was in,
+    unless it keeps its partitions.
     """
     registration = command.registration
     existing = state.image.brokers.get(registration.broker_id)
@@ -51,16 +52,34 @@ def register_broker(state: ControllerState, command: RegisterBroker) -> Controll
         records: list[MetadataRecord] = [record]
     else:
         record = _record(registration, state.next_offset())
+        kept = _keeps_partitions(state, registration, existing)
         clean = _left_cleanly(registration, existing) or not state.elr_enabled
         removal = Removal.INACTIVE if clean else Removal.UNCLEAN
-        drain = drained_first(state, registration.broker_id, removal)
+        drain = None if kept else drained_first(state, registration.broker_id, removal)
         if drain is not None:
             return drain
-        records = [*remove_broker(state, registration.broker_id, removal), record]
+        if kept:
+            record.fenced = False
+            records = [record, *new_coordinator_epochs(state, registration.broker_id)]
+        else:
+            records = [*remove_broker(state, registration.broker_id, removal), record]
     session = Session(record.broker_epoch, command.at_ms)
     begin = partial(state.sessions.__setitem__, registration.broker_id, session)
     soft = (begin, released(state, registration.broker_id))
     return ControllerResult(record.broker_epoch, tuple(records), soft=soft)
+
+
+def _keeps_partitions(state: ControllerState, registration: BrokerRegistration, existing: BrokerImage | None) -> bool:
+    """Return True if a broker returns with all its records before it was fenced.
+
+    It stopped together with all other brokers, or only its process failed. Its partitions still have it as leader or
+    in the ISR. It leads them again in the same leader epoch, since no follower has records that it lacks. Apache Kafka
+    first removes it from all ISRs and elects other leaders. After a stop of all brokers, those changes of all
+    partitions would take most of the start.
+    """
+    if existing is None or existing.fenced or registration.broker_id in state.draining:
+        return False
+    return _left_cleanly(registration, existing)
 
 
 def _left_cleanly(registration: BrokerRegistration, existing: BrokerImage | None) -> bool:

@@ -54,9 +54,9 @@ def partitions(rig: ControllerRig) -> list[PartitionImage]:
     return list(rig.core.state.image.topics["t"].partitions.values())
 
 
-def shutdown(rig: ControllerRig) -> Command:
-    epoch = rig.core.state.image.brokers[2].epoch
-    return Heartbeat(BrokerHeartbeat(2, epoch, len(rig.log), want_shut_down=True), rig.now_ms)
+def shutdown(rig: ControllerRig, broker_id: int = 2) -> Command:
+    epoch = rig.core.state.image.brokers[broker_id].epoch
+    return Heartbeat(BrokerHeartbeat(broker_id, epoch, len(rig.log), want_shut_down=True), rig.now_ms)
 
 
 def states(rig: ControllerRig) -> dict[int, tuple[bool, bool]]:
@@ -183,6 +183,62 @@ def test_new_controller_elects_leaders_that_the_former_one_has_moved_to_none() -
     assert {partition.leader for partition in partitions(rig)} == {2}
     rig.do(FenceBroker(2))
     assert {partition.leader for partition in partitions(rig)} == {-1}
+
+
+def test_brokers_that_stop_together_keep_their_partitions() -> None:
+    rig = cluster(1, 2, 3)
+    before = partitions(rig)
+    for broker_id in (1, 2, 3):
+        assert isinstance(rig.decide(shutdown(rig, broker_id)), RetryAfter)
+    rig.run_next_due()
+    for broker_id in (1, 2, 3):
+        assert rig.decide(shutdown(rig, broker_id)).should_shut_down
+    rig.run_due()
+    rig.core.state.draining.clear()
+    for broker_id in (1, 2, 3):
+        assert rig.decide(shutdown(rig, broker_id)).should_shut_down, "another controller"
+    assert partitions(rig) == before
+    assert [len(batch) for batch in rig.batches] == [3]
+    assert set(states(rig).values()) == {(False, True)}
+
+
+def test_drain_ends_when_the_last_broker_stops_too() -> None:
+    rig = cluster(1, 2, 3)
+    assert isinstance(rig.decide(shutdown(rig, 1)), RetryAfter)
+    rig.run_next_due()
+    assert sum(partition.leader == 2 for partition in partitions(rig)) == CHANGES_PER_SLICE
+    assert isinstance(rig.decide(shutdown(rig, 2)), RetryAfter)
+    assert isinstance(rig.decide(shutdown(rig, 3)), RetryAfter)
+    rig.run_due()
+    assert all(rig.decide(shutdown(rig, broker_id)).should_shut_down for broker_id in (1, 2, 3))
+    assert len(rig.batches[0]) == CHANGES_PER_SLICE
+    assert [len(batch) for batch in rig.batches[1:]] == [3]
+
+
+def test_broker_that_stays_leads_the_partitions_of_those_that_stop() -> None:
+    rig = cluster(1, 2, 3)
+    for broker_id in (1, 2):
+        assert isinstance(rig.decide(shutdown(rig, broker_id)), RetryAfter)
+    rig.run_due()
+    assert {(partition.leader, partition.isr) for partition in partitions(rig)} == {(3, (3,))}
+
+
+def test_broker_that_stopped_together_and_does_not_start_is_fenced_at_the_end_of_its_session() -> None:
+    rig = cluster(1, 2, 3)
+    for broker_id in (1, 2, 3):
+        rig.decide(shutdown(rig, broker_id))
+    rig.run_due()
+    for broker_id in (1, 2, 3):
+        rig.decide(shutdown(rig, broker_id))
+    rig.core.state.draining.clear()
+    epoch = rig.core.state.image.brokers[2].epoch
+    rig.do(RegisterBroker(registration(2, incarnation=8, previous=epoch), rig.now_ms))
+    rig.do(FenceBroker(3))
+    assert states(rig)[3] == (False, True)
+    rig.do(Heartbeat(BrokerHeartbeat(2, rig.core.state.image.brokers[2].epoch, len(rig.log)), rig.now_ms + 1_000_000))
+    rig.do(ExpireSessions(rig.now_ms + 1_000_000))
+    assert states(rig)[3] == (True, True)
+    assert {partition.isr for partition in partitions(rig)} == {(1, 2)}
 
 
 def test_unfenced_broker_is_elected_in_slices() -> None:

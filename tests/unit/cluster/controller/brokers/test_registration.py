@@ -130,8 +130,36 @@ def test_new_incarnation_loses_the_leaders_of_the_former_one() -> None:
     assert broker(rig, 2).fenced
 
 
+def test_broker_with_all_its_records_keeps_its_partitions() -> None:
+    """A broker that was not fenced, with complete logs. Its lineage ends with its first heartbeat."""
+    rig = cluster(2, 1)
+    before = partition(rig)
+    rig.do(RegisterBroker(restarted(2, rig, clean=True), 0))
+    assert (partition(rig), broker(rig, 2).fenced) == (before, False)
+    assert broker(rig, 2).lineage
+    heartbeat = Heartbeat(BrokerHeartbeat(2, broker(rig, 2).epoch, len(rig.log)), 0)
+    rig.do(heartbeat)
+    assert broker(rig, 2).lineage == ()
+    records = len(rig.log)
+    rig.do(heartbeat)
+    assert len(rig.log) == records
+
+
+def test_coordinators_that_a_broker_keeps_get_new_leader_epochs() -> None:
+    """A late marker of the former process has the former coordinator epoch."""
+    rig = cluster(2, 1)
+    rig.do(CreateTopics((NewTopic("__transaction_state", assignments=((0, (2, 1)), (1, (1, 2)))),)))
+    rig.do(RegisterBroker(restarted(2, rig, clean=True), 0))
+    kept = rig.core.state.image.topics["__transaction_state"].partitions
+    assert [(kept[index].leader, kept[index].leader_epoch, kept[index].isr) for index in (0, 1)] == [
+        (2, 1, (2, 1)),
+        (1, 0, (1, 2)),
+    ]
+
+
 def test_last_in_sync_replica_stays_eligible_after_a_clean_shutdown() -> None:
     rig = cluster(2)
+    rig.do(FenceBroker(2))
     rig.do(RegisterBroker(restarted(2, rig, clean=True), 0))
     assert (partition(rig).leader, partition(rig).isr, partition(rig).elr) == (-1, (), (2,))
     rig.do(UnfenceBroker(2))
@@ -153,6 +181,8 @@ def test_start_that_did_not_write_its_epoch_keeps_eligibility() -> None:
     """
     rig = cluster(1, 2, 3, configs=(("min.insync.replicas", "2"),))
     written_epochs = {broker_id: broker(rig, broker_id).epoch for broker_id in (1, 2, 3)}
+    for broker_id in (1, 2, 3):
+        rig.do(FenceBroker(broker_id))
     for incarnation in (8, 9, 10):
         for broker_id, epoch in written_epochs.items():
             rig.do(RegisterBroker(registration(broker_id, incarnation=incarnation, previous=epoch), 0))
@@ -162,6 +192,18 @@ def test_start_that_did_not_write_its_epoch_keeps_eligibility() -> None:
     # After it was unfenced, broker 3 may have acknowledged records that its written epoch does not cover.
     rig.do(RegisterBroker(registration(3, incarnation=11, previous=written_epochs[3]), 0))
     assert partition(rig).elr == (2,)
+
+
+def test_start_that_did_not_write_its_epoch_keeps_its_partitions() -> None:
+    rig = cluster(1, 2, 3)
+    before, written = partition(rig), broker(rig, 2).epoch
+    for incarnation in (8, 9):
+        rig.do(RegisterBroker(registration(2, incarnation=incarnation, previous=written), 0))
+        assert partition(rig) == before
+    rig.do(Heartbeat(BrokerHeartbeat(2, broker(rig, 2).epoch, len(rig.log)), 0))
+    # From now on, broker 2 may have acknowledged records that its written epoch does not cover.
+    rig.do(RegisterBroker(registration(2, incarnation=10, previous=written), 0))
+    assert (broker(rig, 2).fenced, partition(rig).isr) == (True, (1, 3))
 
 
 def test_registrations_without_a_written_epoch_are_remembered_up_to_a_limit() -> None:

@@ -15,6 +15,7 @@ from tests.sim.options.run_options import generate_options
 from tests.sim.result import Result
 from tests.sim.run import run_seed
 from tests.sim.transition_coverage import Cell, report, since, unmet, visits
+from tests.sim.workloads.codecs import CODEC_NAMES
 from tests.support.hostile_attack import KINDS, VOTES
 
 PROCESSES: Final = 2
@@ -31,6 +32,13 @@ REACHABLE: Final = (
     "late EndTxn",
 )
 """Events that a campaign must reach. It fails otherwise, because it has tested nothing about them."""
+REACHABLE_BY_BATCHES: Final = (
+    *(f"batch compressed with {name}" for name in CODEC_NAMES.values()),
+    "batch with an old timestamp",
+    "batch with a timestamp in the future",
+    "producer continued after its expiration",
+)
+"""Events of runs that vary codecs, timestamps and the expiration of producers: half of all runs."""
 REACHABLE_BY_CLUSTERS: Final = (
     "leader change",
     "controller election",
@@ -165,7 +173,7 @@ class Campaign:
         """Return the events that did not occur, for each kind of run of which the campaign had enough."""
         expected: list[str] = []
         if self.seeds - self.cluster_seeds >= REACHABILITY_SINGLE_MIN:
-            expected += REACHABLE
+            expected += (*REACHABLE, *REACHABLE_BY_BATCHES)
         if self.cluster_seeds >= REACHABILITY_SEEDS_MIN:
             expected += REACHABLE_BY_CLUSTERS
         if self.group_seeds >= REACHABILITY_GROUPS_MIN:
@@ -199,6 +207,7 @@ class Campaign:
         lines = [self.progress(), "reached:"]
         named = (
             *REACHABLE,
+            *REACHABLE_BY_BATCHES,
             *(REACHABLE_BY_CLUSTERS if self.cluster_seeds else ()),
             *((*REACHABLE_BY_GROUPS, *REACHABLE_BY_GROUPS_OF_CLUSTERS) if self.group_seeds else ()),
             *((*REACHABLE_BY_COMPACTION, *REACHABLE_BY_COMPACTION_OF_CLUSTERS) if self.compaction_seeds else ()),

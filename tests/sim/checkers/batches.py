@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+import cramjam
 import crc32c
+
+from tests.sim.workloads.codecs import decompress
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
@@ -27,7 +30,7 @@ class Unreadable(ValueError):
 
 @dataclass(slots=True)
 class Batch:
-    """One record batch; `values` holds (key, value) of each record (uncompressed batches only)."""
+    """One record batch; `records` holds (key, value) of each record."""
 
     base_offset: int
     last_offset: int
@@ -135,10 +138,17 @@ def read_batches(
             crc=fields[4],
             base_timestamp=fields[7],
         )
-        if not batch.attributes & CODEC_MASK:
-            _read_records(batch, bytes(body[HEADER_BYTES:]), fields[12])
+        _read_records(batch, _uncompressed(batch, bytes(body[HEADER_BYTES:])), fields[12])
         yield batch
         position += size
+
+
+def _uncompressed(batch: Batch, data: bytes) -> bytes:
+    codec = batch.attributes & CODEC_MASK
+    try:
+        return decompress(codec, data) if codec else data
+    except (ValueError, OSError, EOFError, cramjam.DecompressionError) as error:
+        raise Unreadable(f"batch at {batch.position}, offset {batch.base_offset}: {error}") from error
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ keeps the removed batches, so the other checkers read complete logs. A removal t
 - Batches at or above the last stable offset stay. A batch that stays keeps its offsets, producer, sequence and
   contents.
 - The last batch of a producer stays, possibly without records: the broker checks the next sequence of the producer
-  against it.
+  against it. This rule is not checked in runs in which producers expire.
 """
 
 from bisect import bisect_right
@@ -156,6 +156,7 @@ class Judge:
     committed: Callable[[int], bool]
     wall_ms: int | None
     retention_ms: int
+    producers_expire: bool = False
 
     def taken(self, original: Batch, was: Batch | None, now: Batch | None) -> Iterator[str]:
         """Yield findings about replacing `was` by `now`, both of them parts of the batch `original`."""
@@ -166,7 +167,8 @@ class Judge:
         if original.last_offset >= self.content.stable_end:
             yield f"{where} was compacted, the last stable offset is {self.content.stable_end}"
         last = self.content.last_of.get(original.producer_id)
-        if now is None and last is not None and last.base_offset == original.base_offset:
+        is_last = last is not None and last.base_offset == original.base_offset
+        if now is None and is_last and not self.producers_expire:
             yield (
                 f"{where}: the last batch of producer {original.producer_id} was removed, but the broker checks "
                 "its next sequence against it"

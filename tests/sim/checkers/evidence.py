@@ -72,6 +72,8 @@ class Evidence:
     ended_late: dict[bytes, None] = field(default_factory=dict)
     """Values whose classic transaction was ended by the delayed marker of an earlier transaction."""
     lossy: bool = False
+    producers_expire: bool = False
+    """Brokers may have removed the state of producers without an open transaction."""
     compacted: dict[Partition, int] = field(default_factory=dict)
     """Compacted partitions written by clients, with their delete.retention.ms."""
     scan_interval_ms: int = 0

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ROOT: Final = "/data"
 WATERMARKS: Final = f"{ROOT}/replication-offset-checkpoint"
 CLUSTER_ID: Final = "c2ltdWxhdGVkY2x1c3Rlcg"
+PRODUCER_CHECK_MS: Final = 500
 SECRET: Final = b"secret of the simulated cluster, with over 32 bytes"
 """Content of the file that cluster.secret.file names."""
 
@@ -67,6 +68,9 @@ def make_config(options: "Options", number: int, incarnation: int = 1) -> "Confi
             settings["group.max.size"] = options.groups.size_max
     if options.compaction is not None:
         settings |= _compaction_settings(options.compaction)
+    if options.producer_expiration_ms:
+        settings["producer.id.expiration.ms"] = options.producer_expiration_ms
+        settings["producer.id.expiration.check.interval.ms"] = PRODUCER_CHECK_MS
     if options.retention_check_ms:
         settings["log.retention.check.interval.ms"] = options.retention_check_ms
         settings["log.initial.task.delay.ms"] = options.retention_check_ms

@@ -67,6 +67,7 @@ def collect(
         ended_late=monitor.ended_late,
         compacted={place: monitor.compaction.retention_ms for place in world.written if place[0] == TABLE},
         lossy=options.lossy,
+        producers_expire=options.producer_expiration_ms > 0,
         replicated=options.brokers > 1,
         scan_interval_ms=options.scan_interval_ms,
         disturbance_ms=injector.disturbance_ms

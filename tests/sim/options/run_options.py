@@ -21,6 +21,7 @@ from tests.sim.faults.fault import (
     soon_enough,
 )
 from tests.sim.faults.small_limits import generate_controller_slices, generate_limits, generate_log_tail
+from tests.sim.options.batch_options import BatchOptions, generate_batches
 from tests.sim.options.cluster_options import OPERATIONS_EXPECTED, generate_cluster
 from tests.sim.options.compaction_options import CompactionOptions, generate_compaction
 from tests.sim.options.damage_options import generate_damage
@@ -100,6 +101,9 @@ class Options:
     groups: GroupOptions | None = None
     compaction: CompactionOptions | None = None
     hostile: HostileOptions | None = None
+    batches: BatchOptions | None = None
+    producer_expiration_ms: int = 0
+    """producer.id.expiration.ms; 0: the default, which no run reaches."""
 
     @property
     def flush(self) -> bool:
@@ -124,6 +128,8 @@ class Options:
             f"{'' if self.groups is None else self.groups.describe() + ', '}"
             f"{'' if self.compaction is None else self.compaction.describe() + ', '}"
             f"{'' if self.hostile is None else self.hostile.describe() + ', '}"
+            f"{'producers expire, ' if self.producer_expiration_ms else ''}"
+            f"{'' if self.batches is None else self.batches.describe() + ', '}"
             f"faults: {', '.join(fault.kind for fault in self.faults)}"
         )
 
@@ -158,6 +164,7 @@ def generate_options(
     generate_compaction(options)
     generate_hostile(options, wanted=hostile, shared=shared_listener)
     generate_damage(options, wanted=damage)
+    generate_batches(options)
     if outages:
         generate_outages(options)
     options.faults = in_order([*options.faults, *_generate_slow_threads(options)])

@@ -50,7 +50,8 @@ class CompactionWatch:
             return self._commit_delays.committed(partition) > offset
 
         clock = self.clocks.get(host.number)
-        judge = Judge(log.content(), cleaned, committed, None if clock is None else clock(), self.retention_ms)
+        wall_ms = None if clock is None else clock()
+        judge = Judge(log.content(), cleaned, committed, wall_ms, self.retention_ms, self._monitor.producers_expire)
         self._report(host, partition, *judge.taken(placed.batch, placed.held, now))
         if finding := cleaned.note(placed.batch, now):
             self._report(host, partition, finding)

@@ -14,7 +14,7 @@ from tests.sim.checkers.committed import CommittedLog
 from tests.sim.checkers.coordinator_log import PREPARE_ABORT, CoordinatorModel, read_entries
 from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.checkers.metadata_log import NO_LEADER, Change, MetadataModel
-from tests.sim.checkers.recovery import accept_removed_batches, expected_rows, stable_end
+from tests.sim.checkers.recovery import accept_expired, accept_removed_batches, expected_rows, stable_end
 from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.environment.medium import Medium
@@ -53,6 +53,7 @@ class Monitor:
         With `elections`, the metadata log contains the election of each leader. Hand-written logs may have none.
         """
         self.violations: list[str] = []
+        self.producers_expire = False
         self.counters: dict[str, int] = {}
         self.hosts: dict[int, HostLogs] = {}
         self.written_at: dict[bytes, int] = {}
@@ -452,6 +453,8 @@ class Monitor:
             expected = expected_rows(model)
             if topic == TABLE:
                 accept_removed_batches(rows, expected, expected_rows(replica.left()))
+            if self.producers_expire:
+                accept_expired(rows, expected)
             stable = stable_end(expected, model.end)
             if log.last_stable_offset > stable:
                 findings.append(f"{where}: last stable offset {log.last_stable_offset}, a replay gives {stable}")

@@ -31,6 +31,7 @@ from tests.sim.workloads.membership import Membership
 from tests.sim.workloads.offsets import commit_offsets, fetch_offsets
 from tests.sim.workloads.producers import ATTEMPTS_MAX, SEQUENCES, Dialect, Pending
 from tests.sim.workloads.readers import Reader
+from tests.sim.workloads.shapes import shape_of
 from tests.sim.workloads.transactions import Behavior, TransactionalProducer
 from tests.sim.world import CONSUMER_OFFSETS
 
@@ -289,7 +290,7 @@ class Copier(TransactionalProducer):
         )
         data = encode_batch(
             [(None, value) for value in values],
-            timestamp=self.world.timestamp(),
+            **shape_of(self.world, self.shapes),
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=sequence,

@@ -9,6 +9,8 @@ from typing import Final
 
 import crc32c
 
+from tests.sim.workloads.codecs import compress
+
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
@@ -48,9 +50,12 @@ def encode_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
     marks: Mapping[int, bytes] | None = None,
+    codec: int = 0,
 ) -> bytes:
-    """Encode an uncompressed batch whose records share one timestamp. `marks`: header value by index of the record."""
+    """Encode a batch whose records share one timestamp. `marks`: header value by index of the record."""
     body = b"".join(_record(index, key, value, (marks or {}).get(index)) for index, (key, value) in enumerate(records))
+    if codec:
+        body = compress(codec, body)
     batch = bytearray(
         HEADER.pack(
             base_offset,
@@ -58,7 +63,7 @@ def encode_batch(
             leader_epoch,
             2,
             0,
-            attributes,
+            attributes | codec,
             len(records) - 1,
             timestamp,
             timestamp,

@@ -6,12 +6,14 @@ the broker must detect. After other errors they call InitProducerId. Every attem
 
 import asyncio
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.sim.history import INIT, OK, PRODUCE, Operation, Partition
+from tests.sim.options.batch_options import DELIVERY_MS
 from tests.sim.workloads.client import (
     CALL_SECONDS,
     NONE,
@@ -22,6 +24,7 @@ from tests.sim.workloads.client import (
     Client,
 )
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch
+from tests.sim.workloads.shapes import shape_of
 from tests.sim.workloads.table import next_values, rows_of
 
 if TYPE_CHECKING:
@@ -32,6 +35,9 @@ SEQUENCES: Final = 1 << 31
 WRAP_PROBABILITY: Final = 0.5
 """Part of the idempotent producers whose sequences begin shortly before the highest one, so that they wrap to 0."""
 SEQUENCES_BEFORE_WRAP_MAX: Final = 12
+IDLE_PROBABILITY: Final = 0.1
+IDLE_FACTOR: Final = 1.3
+"""Idle time, as a multiple of producer.id.expiration.ms."""
 ALL_REPLICAS: Final = -1
 LEADER_ONLY: Final = 1
 PRODUCE_TIMEOUT_MS: Final = 5000
@@ -84,6 +90,8 @@ class Producer(Client):
         self.first_sequence = 0
         """First sequence in each partition. A broker accepts any, except from transactional producers."""
         self.transaction = -1
+        self.shapes = Random(f"shapes of {name} {world.options.seed}")
+        """Its own generator, so that other choices of a seed stay the same."""
 
     # ---- InitProducerId ---------------------------------------------------------------------------------------------
 
@@ -136,7 +144,7 @@ class Producer(Client):
         values = next_values(self, partition, count, padding=padding)
         data = encode_batch(
             **rows_of(self, partition, values),
-            timestamp=self.world.timestamp(),
+            **shape_of(self.world, self.shapes),
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=sequence,
@@ -145,11 +153,17 @@ class Producer(Client):
         return Pending(partition, sequence, values, data)
 
     async def write(self, batches: list[Pending]) -> bool:
-        """Send the batches until all are acknowledged. Return False after a fatal error or ATTEMPTS_MAX attempts."""
+        """Send the batches until all are acknowledged.
+
+        Return False after a fatal error, after ATTEMPTS_MAX attempts, or after DELIVERY_MS if producers expire.
+        """
+        give_up = self.world.now() + (DELIVERY_MS / 1_000 if self.world.options.producer_expiration_ms else inf)
         for _ in range(ATTEMPTS_MAX):
             waiting = [batch for batch in batches if not batch.acknowledged]
             if not waiting:
                 return True
+            if self.world.now() > give_up:
+                return False
             operations = await self._send(waiting)
             stuck: dict[Partition, None] = {}
             for batch, operation in zip(waiting, operations, strict=True):
@@ -256,16 +270,34 @@ class IdempotentProducer(Producer):
         if generator.random() < WRAP_PROBABILITY:
             self.first_sequence = SEQUENCES - generator.randint(1, SEQUENCES_BEFORE_WRAP_MAX)
         ready = await self.initialize()
+        forgotten: dict[Partition, None] = {}
         for _ in range(batches):
             if not ready:
                 ready = await self.initialize()
                 continue
             partition = self.rng.choice(self.world.written)
-            window = [self.batch(partition, self.rng.randint(1, 4)) for _ in range(self.rng.choice((1, 1, 2, 5)))]
+            # Without state of the producer, a broker accepts any sequence first. A second batch must wait for that.
+            batches_in_flight = 1 if partition in forgotten else self.rng.choice((1, 1, 2, 5))
+            window = [self.batch(partition, self.rng.randint(1, 4)) for _ in range(batches_in_flight)]
             if not await self.write(window):
                 ready = await self.initialize()
             await asyncio.sleep(self.rng.random() * self.world.options.think_seconds)
+            forgotten.pop(partition, None)
+            if generator.random() < IDLE_PROBABILITY and await self._idle():
+                forgotten |= dict.fromkeys(self.world.written)
         self.close()
+
+    async def _idle(self) -> bool:
+        """Send nothing until the brokers have removed the state of this producer. It then continues its sequences.
+
+        Return False if producers do not expire in this run.
+        """
+        expiration_ms = self.world.options.producer_expiration_ms
+        if not expiration_ms or self.world.stopping:
+            return False
+        await asyncio.sleep(IDLE_FACTOR * expiration_ms / 1_000)
+        self.world.count("producer continued after its expiration")
+        return True
 
 
 class PlainProducer(Producer):
@@ -280,5 +312,5 @@ class PlainProducer(Producer):
 
     def batch(self, partition: Partition, count: int) -> Pending:
         values = next_values(self, partition, count, padding=20)
-        data = encode_batch(**rows_of(self, partition, values), timestamp=self.world.timestamp())
+        data = encode_batch(**rows_of(self, partition, values), **shape_of(self.world, self.shapes))
         return Pending(partition, -1, values, data)

@@ -150,6 +150,8 @@ def test_last_batch_of_a_producer_must_be_kept_even_without_records() -> None:
     assert list(judge(first, last, later).taken(first, first, None)) == []
     assert list(judge(first, last, later).taken(last, last, left_of(last))) == []
     assert "the last batch of producer 7 was removed" in next(judge(first, last, later).taken(last, last, None))
+    expiring = replace(judge(first, last, later), producers_expire=True)
+    assert list(expiring.taken(last, last, None)) == []
     fence = replace(marker(3, commit=False), producer_epoch=1)
     assert list(judge(first, last, later, fence).taken(last, last, None)) == []
 

@@ -9,6 +9,8 @@ from typing import Any, cast
 import pytest
 
 from tests.sim.checkers.batches import Batch, read_batches
+from tests.sim.checkers.evidence import SnapshotRow
+from tests.sim.checkers.recovery import accept_expired
 from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.environment.loop import SimLoop
 from tests.sim.environment.medium import Medium
@@ -112,3 +114,14 @@ def test_marker_without_record_gives_the_epoch_but_no_coordinator_epoch() -> Non
     other = (OTHER, 3, 0, -1, -1)
     assert findings(log, 13, (PRODUCER, 3, -1, -1, -1), other) == []
     assert len(findings(log, 13, (PRODUCER, -1, -1, -1, -1), other)) == 2
+
+
+def test_only_producers_without_an_open_transaction_may_be_missing_if_they_expire() -> None:
+    def rows() -> dict[int, SnapshotRow]:
+        return {7: SnapshotRow(7, 3, 4, 2, 10), 8: SnapshotRow(8, 0, 1, 5, -1), 9: SnapshotRow(9, 0, 1, 5, -1)}
+
+    expected, broker = rows(), rows()
+    del broker[7], broker[8]
+    broker[9].coordinator_epoch = -1
+    accept_expired(broker, expected)
+    assert expected == {7: rows()[7], 9: broker[9]}

@@ -70,10 +70,10 @@ def drained_first(
 
 def all_stop(state: ControllerState) -> bool:
     """Return True if each broker is fenced or stops: no broker stays that can lead."""
-    return all(broker.fenced or stops(state, broker) for broker in state.image.brokers.values())
+    return all(broker.fenced or _is_stopping(state, broker) for broker in state.image.brokers.values())
 
 
-def stops(state: ControllerState, broker: BrokerImage) -> bool:
+def _is_stopping(state: ControllerState, broker: BrokerImage) -> bool:
     """Return True if this incarnation of the broker has requested a controlled shutdown."""
     return broker.in_controlled_shutdown or state.stopping.get(broker.broker_id) == broker.epoch
 
@@ -107,7 +107,8 @@ def drain_broker(state: ControllerState, command: DrainBroker) -> ControllerResu
 def _drained(
     state: ControllerState, broker_ids: tuple[int, ...], records: tuple[MetadataRecord, ...]
 ) -> ControllerResult[None]:
-    # The broker counts as inactive until a command has removed it. Otherwise:
+    """Return the end of the drains of these brokers, with the last records. It wakes the commands that wait for it."""
+    # Each broker counts as inactive until a command has removed it. Otherwise:
     # 1. The drain has ended, and the command that waits is decided when the last slice is committed.
     # 2. Meanwhile, the broker is elected again for partitions that no other broker can lead.
     # 3. The command needs another drain.

@@ -52,16 +52,15 @@ def register_broker(state: ControllerState, command: RegisterBroker) -> Controll
         records: list[MetadataRecord] = [record]
     else:
         record = _record(registration, state.next_offset())
-        kept = _keeps_partitions(state, registration, existing)
-        clean = _left_cleanly(registration, existing) or not state.elr_enabled
-        removal = Removal.INACTIVE if clean else Removal.UNCLEAN
-        drain = None if kept else drained_first(state, registration.broker_id, removal)
-        if drain is not None:
-            return drain
-        if kept:
+        if _keeps_partitions(state, registration, existing):
             record.fenced = False
             records = [record, *new_coordinator_epochs(state, registration.broker_id)]
         else:
+            clean = _left_cleanly(registration, existing) or not state.elr_enabled
+            removal = Removal.INACTIVE if clean else Removal.UNCLEAN
+            drain = drained_first(state, registration.broker_id, removal)
+            if drain is not None:
+                return drain
             records = [*remove_broker(state, registration.broker_id, removal), record]
     session = Session(record.broker_epoch, command.at_ms)
     begin = partial(state.sessions.__setitem__, registration.broker_id, session)

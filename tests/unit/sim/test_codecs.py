@@ -5,6 +5,7 @@ import pytest
 from odradek.protocol.compression import Compression
 from odradek.protocol.compression import compress as broker_compress
 from odradek.protocol.compression import decompress as broker_decompress
+from odradek.storage.config import LogConfig
 from tests.sim.checkers.batches import HEADER_BYTES, Unreadable, read_batches
 from tests.sim.options.batch_options import FUTURE_MS, OLD_MS
 from tests.sim.options.run_options import generate_options
@@ -51,5 +52,5 @@ def test_runs_differ_in_codecs_timestamps_and_expiration() -> None:
 def test_no_timestamp_is_refused_or_expires() -> None:
     """The default limits of a topic, with a step of a broker's clock."""
     step_ms = 60_000
-    assert FUTURE_MS + step_ms < 3_600_000
-    assert OLD_MS + step_ms < 7 * 24 * 3_600_000
+    assert FUTURE_MS + step_ms < LogConfig().message_timestamp_after_max_ms
+    assert OLD_MS + step_ms < LogConfig().retention_ms

@@ -176,6 +176,24 @@ async def test_previous_registration_of_the_broker_does_not_count_as_unfenced() 
     await script.tasks.cancel_all()
 
 
+async def test_registration_that_keeps_its_partitions_does_not_serve_before_its_lineage_ends() -> None:
+    """Until then, the previous broker epoch is evidence of a clean shutdown, so nothing may be acknowledged."""
+    script = ScriptedController([ErrorCode.NOT_CONTROLLER, ErrorCode.NONE], [ACTIVE])
+    script.publishes_unfence = False
+    publish(script, RegisterBrokerRecord(broker_id=1, broker_epoch=0, fenced=False))
+    unfenced = asyncio.ensure_future(script.lifecycle.wait_unfenced())
+    while not script.heartbeats:
+        await asyncio.sleep(0)
+    publish(script, RegisterBrokerRecord(broker_id=1, broker_epoch=EPOCH, fenced=False))
+    await asyncio.sleep(0)
+    kept = script.metadata.image.brokers[1]
+    assert (kept.fenced, kept.lineage) == (False, (0,))
+    assert not unfenced.done()
+    unfence(script, EPOCH)
+    await asyncio.wait_for(unfenced, 10)
+    await script.tasks.cancel_all()
+
+
 async def test_final_registration_error_stops_the_node() -> None:
     script = ScriptedController([ErrorCode.INCONSISTENT_CLUSTER_ID], [ACTIVE])
     await asyncio.wait_for(script.failed.wait(), 10)

@@ -1,6 +1,6 @@
 """Base classes of generated messages, and the parser of their field tables.
 
-A generated class is a dataclass with a string SCHEMA. SCHEMA has one line per field, in wire order:
+A generated class has a string SCHEMA, with one line per field, in wire order:
 
     name type versions [n<versions>] [t<tag>@<versions>] [f<versions>] [i]
 
@@ -13,11 +13,13 @@ A generated class is a dataclass with a string SCHEMA. SCHEMA has one line per f
 from __future__ import annotations
 
 import sys
-from dataclasses import MISSING, Field, dataclass, fields
-from typing import Any, ClassVar, Final
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TypeVar
 
 Buffer = bytes | bytearray | memoryview
 Range = tuple[int, int]
+NEW: Final[Any] = object()
+"""Default of a parameter of a generated class: each instance creates an empty list or struct of its own."""
 
 NO_VERSIONS: Final[Range] = (0, -1)
 VERSION_MAX: Final = 32_767
@@ -55,14 +57,23 @@ class Struct:
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __eq__(self, other: object) -> bool:
-        return _values(self) == _values(other) if other.__class__ is self.__class__ else NotImplemented
+        return field_values(self) == field_values(other) if isinstance(other, self.__class__) else NotImplemented
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in _values(self))
+        shown = ", ".join(f"{name}={value!r}" for name, value in field_values(self))
         return f"{self.__class__.__qualname__}({shown})"
 
 
-def _values(struct: object) -> list[tuple[str, object]]:
+S = TypeVar("S", bound=Struct)
+
+
+def replace_fields(struct: S, **changes: Any) -> S:
+    """Return a copy of `struct` with some fields changed, as `dataclasses.replace` does for a dataclass."""
+    return struct.__class__(**{**dict(field_values(struct)), **changes})
+
+
+def field_values(struct: Struct) -> list[tuple[str, Any]]:
+    """Return (name, value) of each field."""
     names: tuple[str, ...] = vars(struct.__class__)["__slots__"]
     return [(name, getattr(struct, name)) for name in names]
 
@@ -147,13 +158,12 @@ def field_rows(cls: type[Struct]) -> tuple[FieldRow, ...]:
     rows = _rows.get(cls)
     if rows is None:
         namespace = vars(sys.modules[cls.__module__])
-        dataclass_fields = fields(cls)  # type: ignore[arg-type]  # all generated classes are dataclasses
-        by_name: dict[str, Field[Any]] = {field.name: field for field in dataclass_fields}
-        rows = _rows[cls] = tuple(_parse_row(line, by_name, namespace) for line in cls.SCHEMA.splitlines())
+        defaults = cls()
+        rows = _rows[cls] = tuple(_parse_row(line, defaults, namespace) for line in cls.SCHEMA.splitlines())
     return rows
 
 
-def _parse_row(line: str, by_name: dict[str, Field[Any]], namespace: dict[str, Any]) -> FieldRow:
+def _parse_row(line: str, defaults: Struct, namespace: dict[str, Any]) -> FieldRow:
     name, kind, versions, *options = line.split()
     nullable, tagged, tag, flexible, ignorable = NO_VERSIONS, NO_VERSIONS, -1, None, False
     for option in options:
@@ -169,11 +179,10 @@ def _parse_row(line: str, by_name: dict[str, Field[Any]], namespace: dict[str, A
     is_array = kind.startswith("[]")
     kind = kind.removeprefix("[]")
     struct = namespace[kind] if kind[0].isupper() else None
-    field = by_name[name]
-    default = field.default if field.default is not MISSING else None
-    default_is_struct = struct is not None and not is_array and field.default is MISSING
-    if field.default is MISSING and not default_is_struct:
-        default = []
+    default = getattr(defaults, name)
+    default_is_struct = isinstance(default, Struct)
+    if default_is_struct:
+        default = None
     return FieldRow(
         name, kind, is_array, parse_range(versions), nullable, tagged, tag, flexible, ignorable, struct, default,
         default_is_struct,

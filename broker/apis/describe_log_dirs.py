@@ -12,7 +12,6 @@ Version notes:
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -29,6 +28,7 @@ from odradek.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from odradek.protocol.schema import replace_fields
 from odradek.storage.log.log import PartitionLog
 
 TOP_LEVEL_ERROR_MIN_VERSION: Final = 3
@@ -77,7 +77,7 @@ def _response(result: DescribeLogDirsResult, logs: Sequence[PartitionLog]) -> De
         row = DescribeLogDirsPartition(partition_index=log.partition, partition_size=log.segments.size)
         topics.setdefault(log.topic, []).append(row)
     described = [DescribeLogDirsTopic(name=name, partitions=rows) for name, rows in topics.items()]
-    return DescribeLogDirsResponse(results=[replace(result, topics=described)])
+    return DescribeLogDirsResponse(results=[replace_fields(result, topics=described)])
 
 
 def refuse(

@@ -20,7 +20,6 @@ Version notes:
 
 from asyncio import Future
 from collections.abc import Awaitable, Hashable
-from dataclasses import replace
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
@@ -47,6 +46,7 @@ from odradek.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from odradek.protocol.primitives import ZERO_UUID
+from odradek.protocol.schema import replace_fields
 
 TOPIC_IDS_MIN_VERSION: Final = 10
 
@@ -79,13 +79,15 @@ def handle(
         if missing:
             refused.append(_refused(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if existing:
-            accepted.append(replace(topic, partitions=existing))
+            accepted.append(replace_fields(topic, partitions=existing))
     if not accepted:
         return OffsetCommitResponse(topics=merge_topics(refused, (), _key))
     caller, groups = caller_of(context), context.broker.groups
     if accepted == request.topics:
         return result_or_future(groups.commit_offsets(request, caller))
-    pending = request_each([replace(request, topics=accepted)], lambda reduced: groups.commit_offsets(reduced, caller))
+    pending = request_each(
+        [replace_fields(request, topics=accepted)], lambda reduced: groups.commit_offsets(reduced, caller)
+    )
     return _merged(context, pending, refused)
 
 

@@ -11,7 +11,6 @@ Errors:
 
 from asyncio import Future
 from collections.abc import Awaitable
-from dataclasses import replace
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
@@ -33,6 +32,7 @@ from odradek.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from odradek.protocol.schema import replace_fields
 
 
 def handle(context: BrokerRequestContext, request: OffsetDeleteRequest) -> Awaitable[OffsetDeleteResponse]:
@@ -49,8 +49,8 @@ def handle(context: BrokerRequestContext, request: OffsetDeleteRequest) -> Await
         if missing:
             refused.append(_refused(topic.name, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if existing:
-            accepted.append(replace(topic, partitions=existing))
-    return _merged(context.broker.groups.delete_offsets(replace(request, topics=accepted)), refused)
+            accepted.append(replace_fields(topic, partitions=existing))
+    return _merged(context.broker.groups.delete_offsets(replace_fields(request, topics=accepted)), refused)
 
 
 def refuse(
@@ -65,7 +65,7 @@ async def _merged(
     response = await deleted
     if response.error_code:
         return response
-    return replace(response, topics=merge_topics(refused, response.topics, lambda topic: topic.name))
+    return replace_fields(response, topics=merge_topics(refused, response.topics, lambda topic: topic.name))
 
 
 def _refused(name: str, partitions: list[OffsetDeleteRequestPartition], error: ErrorCode) -> OffsetDeleteResponseTopic:

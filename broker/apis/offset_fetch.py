@@ -20,7 +20,7 @@ Version notes:
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
@@ -42,6 +42,7 @@ from odradek.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from odradek.protocol.primitives import ZERO_UUID
+from odradek.protocol.schema import replace_fields
 from odradek.protocol.special_values import NO_COMMITTED_OFFSET
 
 GROUP_ERROR_MIN_VERSION: Final = 2
@@ -129,7 +130,7 @@ def _prepare(context: BrokerRequestContext, group_request: _GroupRequest) -> Non
             group_request.refused.append(_topic_error(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         else:
             kept.append(topic)
-    group_request.group = replace(group_request.group, topics=kept)
+    group_request.group = replace_fields(group_request.group, topics=kept)
 
 
 def _collect_all(
@@ -190,7 +191,9 @@ def _visible_topics(
         return visible
     image = context.node.metadata.image
     known = [(topic, image.topic(topic.name)) for topic in visible]
-    return [replace(topic, topic_id=topic_image.topic_id) for topic, topic_image in known if topic_image is not None]
+    return [
+        replace_fields(topic, topic_id=topic_image.topic_id) for topic, topic_image in known if topic_image is not None
+    ]
 
 
 def _topic_error(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:

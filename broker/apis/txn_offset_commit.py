@@ -27,7 +27,6 @@ Version notes:
 """
 
 from collections.abc import Awaitable, Hashable
-from dataclasses import replace
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
@@ -55,6 +54,7 @@ from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from odradek.protocol.primitives import ZERO_UUID
+from odradek.protocol.schema import replace_fields
 
 IMPLICIT_ADD_MIN_VERSION: Final = 5
 TOPIC_IDS_MIN_VERSION: Final = 6
@@ -83,7 +83,7 @@ def handle(
     refused, accepted = _split(context, request)
     if not accepted:
         return TxnOffsetCommitResponse(topics=merge_topics(refused, (), _key))
-    return _commit(context, replace(request, topics=accepted), _verify(context, request), refused)
+    return _commit(context, replace_fields(request, topics=accepted), _verify(context, request), refused)
 
 
 def _split(
@@ -110,7 +110,7 @@ def _split(
         if missing:
             refused.append(_refused(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if existing:
-            accepted.append(replace(topic, partitions=existing))
+            accepted.append(replace_fields(topic, partitions=existing))
     return refused, accepted
 
 
@@ -151,7 +151,7 @@ async def _commit(
     except Refusal as refusal:
         error = wire_error(context.api_key, context.api_version, refusal.error)
         response = refuse(context, request, error, refusal.message)
-    return replace(response, topics=merge_topics(refused, response.topics, _key))
+    return replace_fields(response, topics=merge_topics(refused, response.topics, _key))
 
 
 def _key(topic: TxnOffsetCommitResponseTopic) -> Hashable:

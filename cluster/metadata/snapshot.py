@@ -15,6 +15,7 @@ from odradek.cluster.metadata.changes import Overlay
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import METADATA_VERSION
 from odradek.cluster.raft.batches import encode_records, encode_snapshot_footer, encode_snapshot_header
+from odradek.protocol.schema import replace_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,7 +68,7 @@ def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
 def _broker_records(broker: BrokerImage) -> Iterator[r.RegisterBrokerRecord]:
     """Yield one registration for each epoch of the lineage, then the present one: replay derives the lineage again."""
     record = _broker_record(broker)
-    yield from (replace(record, broker_epoch=epoch, fenced=True) for epoch in broker.lineage)
+    yield from (replace_fields(record, broker_epoch=epoch, fenced=True) for epoch in broker.lineage)
     yield record
 
 

@@ -15,6 +15,7 @@ from odradek.coordinator.group.modern import classic_members
 from odradek.coordinator.group.state import State
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from odradek.protocol.schema import replace_fields
 from odradek.runtime.shard import Decision, RetryAfter
 
 REBALANCE_TIMEOUT_MIN: Final = 1
@@ -46,7 +47,7 @@ def _with_rebalance_timeout(command: JoinGroup) -> JoinGroup:
     if command.caller.api_version >= REBALANCE_TIMEOUT_MIN:
         return command
     request = command.request
-    return replace(command, request=replace(request, rebalance_timeout_ms=request.session_timeout_ms))
+    return replace(command, request=replace_fields(request, rebalance_timeout_ms=request.session_timeout_ms))
 
 
 def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any] | RetryAfter:

@@ -27,6 +27,8 @@ PYTHON_TYPES: Final = {
     "bytes": "Buffer",
     "records": "Buffer",
 }
+NEW: Final = "NEW"
+"""Default of a parameter whose object each instance creates: `odradek.protocol.schema.NEW`."""
 ZERO_DEFAULTS: Final = {
     "bool": "False",
     "float64": "0.0",
@@ -52,19 +54,14 @@ def render_module(schemas: list[Schema]) -> str:
 
 
 def _imports(body: str) -> str:
-    factories = ", field" if "field(default_factory" in body else ""
-    lines = ["from __future__ import annotations", ""]
-    lines += [f"from dataclasses import dataclass{factories}", "from typing import ClassVar"]
+    lines = ["from __future__ import annotations", "", "from typing import ClassVar"]
     if "UUID" in body:
         lines.append("from uuid import UUID")
     lines.append("")
     if "ZERO_UUID" in body:
         lines.append("from odradek.protocol.primitives import ZERO_UUID")
-    wanted = ["Message"]
-    if "Buffer" in body:
-        wanted.insert(0, "Buffer")
-    if "(Struct)" in body:
-        wanted.append("Struct")
+    names = {NEW: f"= {NEW},", "Buffer": "Buffer", "Message": "(Message)", "Struct": "(Struct)"}
+    wanted = [name for name, text in names.items() if text in body]
     lines.append(f"from odradek.protocol.schema import {', '.join(wanted)}")
     return "\n".join(lines) + "\n"
 
@@ -100,13 +97,24 @@ def _render_class(
     fields: tuple[SchemaField, ...],
     names: dict[str, str],
 ) -> str:
-    # A broker creates these classes at start. To save time, equality and representation come from Struct, because
-    # dataclass would compile them for each class. Without a docstring, dataclass would compute one from the signature.
-    lines = ["@dataclass(slots=True, eq=False, repr=False)", f"class {name}({base}):", f'    """{doc}"""', ""]
+    # A broker creates these classes at its start. The code that `dataclass` would compile for each class is written
+    # here; equality and representation come from Struct.
+    parameters = [(snake(field.name), _annotation(field, names), _default(field)) for field in fields]
+    parameters.append(("unknown_tagged_fields", "tuple[tuple[int, bytes], ...]", "()"))
+    created = {snake(field.name): _created(field, names) for field in fields if _default(field) == NEW}
+    lines = [f"class {name}({base}):", f'    """{doc}"""', ""]
     lines += constants
     lines.append(f'    SCHEMA: ClassVar[str] = """{_schema_lines(fields, names)}"""')
-    lines.extend(f"    {snake(field.name)}: {_annotation(field, names)} = {_default(field, names)}" for field in fields)
-    lines.append("    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()")
+    lines += ["    __slots__ = (", *(f'        "{parameter}",' for parameter, _, _ in parameters), "    )"]
+    lines += [f"    {parameter}: {annotation}" for parameter, annotation, _ in parameters]
+    lines += ["", "    def __init__(", "        self,"]
+    lines += [f"        {parameter}: {annotation} = {default}," for parameter, annotation, default in parameters]
+    lines.append("    ) -> None:")
+    for parameter, _, _ in parameters:
+        if parameter in created:
+            lines.append(f"        self.{parameter} = {created[parameter]} if {parameter} is {NEW} else {parameter}")
+        else:
+            lines.append(f"        self.{parameter} = {parameter}")
     return "\n".join(lines) + "\n"
 
 
@@ -141,13 +149,16 @@ def _annotation(field: SchemaField, names: dict[str, str]) -> str:
     return f"{kind} | None" if nullable else kind
 
 
-def _default(field: SchemaField, names: dict[str, str]) -> str:
+def _created(field: SchemaField, names: dict[str, str]) -> str:
+    """Return the expression that creates the default value of a list or a struct."""
+    return "[]" if field.is_array else f"{names[field.element]}()"
+
+
+def _default(field: SchemaField) -> str:
     if field.default == "null":
         return "None"
-    if field.is_array:
-        return "field(default_factory=list)"
-    if field.is_struct:
-        return f"field(default_factory={names[field.element]})"
+    if field.is_array or field.is_struct:
+        return NEW
     if not field.default:
         return ZERO_DEFAULTS.get(field.type, "0")
     if field.type == "bool":

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AllocateProducerIdsRequest(Message):
     """Kafka's request AllocateProducerIdsRequest."""
 
@@ -21,12 +19,26 @@ class AllocateProducerIdsRequest(Message):
     LISTENERS: ClassVar[tuple[str, ...]] = ("controller",)
     SCHEMA: ClassVar[str] = """broker_id int32 0+
 broker_epoch int64 0+"""
-    broker_id: int = 0
-    broker_epoch: int = -1
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "broker_id",
+        "broker_epoch",
+        "unknown_tagged_fields",
+    )
+    broker_id: int
+    broker_epoch: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        broker_epoch: int = -1,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AllocateProducerIdsResponse(Message):
     """Kafka's response AllocateProducerIdsResponse."""
 
@@ -39,8 +51,29 @@ class AllocateProducerIdsResponse(Message):
 error_code int16 0+
 producer_id_start int64 0+
 producer_id_len int32 0+"""
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    producer_id_start: int = 0
-    producer_id_len: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "producer_id_start",
+        "producer_id_len",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    error_code: int
+    producer_id_start: int
+    producer_id_len: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        producer_id_start: int = 0,
+        producer_id_len: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.producer_id_start = producer_id_start
+        self.producer_id_len = producer_id_len
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,48 +2,91 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RequestEntityData(Struct):
     """Nested struct of AlterClientQuotasRequest."""
 
     SCHEMA: ClassVar[str] = """entity_type string 0+
 entity_name string 0+ n0+"""
-    entity_type: str = ""
-    entity_name: str | None = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "entity_type",
+        "entity_name",
+        "unknown_tagged_fields",
+    )
+    entity_type: str
+    entity_name: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        entity_type: str = "",
+        entity_name: str | None = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class OpData(Struct):
     """Nested struct of AlterClientQuotasRequest."""
 
     SCHEMA: ClassVar[str] = """key string 0+
 value float64 0+
 remove bool 0+"""
-    key: str = ""
-    value: float = 0.0
-    remove: bool = False
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "key",
+        "value",
+        "remove",
+        "unknown_tagged_fields",
+    )
+    key: str
+    value: float
+    remove: bool
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        key: str = "",
+        value: float = 0.0,
+        remove: bool = False,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.remove = remove
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RequestEntryData(Struct):
     """Nested struct of AlterClientQuotasRequest."""
 
     SCHEMA: ClassVar[str] = """entity []RequestEntityData 0+
 ops []OpData 0+"""
-    entity: list[RequestEntityData] = field(default_factory=list)
-    ops: list[OpData] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "entity",
+        "ops",
+        "unknown_tagged_fields",
+    )
+    entity: list[RequestEntityData]
+    ops: list[OpData]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        entity: list[RequestEntityData] = NEW,
+        ops: list[OpData] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.entity = [] if entity is NEW else entity
+        self.ops = [] if ops is NEW else ops
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterClientQuotasRequest(Message):
     """Kafka's request AlterClientQuotasRequest."""
 
@@ -56,36 +99,81 @@ class AlterClientQuotasRequest(Message):
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker", "controller",)
     SCHEMA: ClassVar[str] = """entries []RequestEntryData 0+
 validate_only bool 0+"""
-    entries: list[RequestEntryData] = field(default_factory=list)
-    validate_only: bool = False
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "entries",
+        "validate_only",
+        "unknown_tagged_fields",
+    )
+    entries: list[RequestEntryData]
+    validate_only: bool
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        entries: list[RequestEntryData] = NEW,
+        validate_only: bool = False,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.entries = [] if entries is NEW else entries
+        self.validate_only = validate_only
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ResponseEntityData(Struct):
     """Nested struct of AlterClientQuotasResponse."""
 
     SCHEMA: ClassVar[str] = """entity_type string 0+
 entity_name string 0+ n0+"""
-    entity_type: str = ""
-    entity_name: str | None = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "entity_type",
+        "entity_name",
+        "unknown_tagged_fields",
+    )
+    entity_type: str
+    entity_name: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        entity_type: str = "",
+        entity_name: str | None = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ResponseEntryData(Struct):
     """Nested struct of AlterClientQuotasResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+
 entity []ResponseEntityData 0+"""
-    error_code: int = 0
-    error_message: str | None = ""
-    entity: list[ResponseEntityData] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "entity",
+        "unknown_tagged_fields",
+    )
+    error_code: int
+    error_message: str | None
+    entity: list[ResponseEntityData]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = "",
+        entity: list[ResponseEntityData] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.entity = [] if entity is NEW else entity
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterClientQuotasResponse(Message):
     """Kafka's response AlterClientQuotasResponse."""
 
@@ -96,6 +184,21 @@ class AlterClientQuotasResponse(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 1
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 entries []ResponseEntryData 0+"""
-    throttle_time_ms: int = 0
-    entries: list[ResponseEntryData] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "entries",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    entries: list[ResponseEntryData]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        entries: list[ResponseEntryData] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.entries = [] if entries is NEW else entries
+        self.unknown_tagged_fields = unknown_tagged_fields

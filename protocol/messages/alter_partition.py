@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class BrokerState(Struct):
     """Nested struct of AlterPartitionRequest."""
 
     SCHEMA: ClassVar[str] = """broker_id int32 3+
 broker_epoch int64 3+"""
-    broker_id: int = 0
-    broker_epoch: int = -1
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "broker_id",
+        "broker_epoch",
+        "unknown_tagged_fields",
+    )
+    broker_id: int
+    broker_epoch: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        broker_epoch: int = -1,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionData(Struct):
     """Nested struct of AlterPartitionRequest."""
 
@@ -31,27 +43,67 @@ new_isr []int32 0-2
 new_isr_with_epochs []BrokerState 3+
 leader_recovery_state int8 1+
 partition_epoch int32 0+"""
-    partition_index: int = 0
-    leader_epoch: int = 0
-    new_isr: list[int] = field(default_factory=list)
-    new_isr_with_epochs: list[BrokerState] = field(default_factory=list)
-    leader_recovery_state: int = 0
-    partition_epoch: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_index",
+        "leader_epoch",
+        "new_isr",
+        "new_isr_with_epochs",
+        "leader_recovery_state",
+        "partition_epoch",
+        "unknown_tagged_fields",
+    )
+    partition_index: int
+    leader_epoch: int
+    new_isr: list[int]
+    new_isr_with_epochs: list[BrokerState]
+    leader_recovery_state: int
+    partition_epoch: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        leader_epoch: int = 0,
+        new_isr: list[int] = NEW,
+        new_isr_with_epochs: list[BrokerState] = NEW,
+        leader_recovery_state: int = 0,
+        partition_epoch: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.leader_epoch = leader_epoch
+        self.new_isr = [] if new_isr is NEW else new_isr
+        self.new_isr_with_epochs = [] if new_isr_with_epochs is NEW else new_isr_with_epochs
+        self.leader_recovery_state = leader_recovery_state
+        self.partition_epoch = partition_epoch
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RequestTopicData(Struct):
     """Nested struct of AlterPartitionRequest."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 2+ i
 partitions []RequestPartitionData 0+"""
-    topic_id: UUID = ZERO_UUID
-    partitions: list[RequestPartitionData] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_id",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic_id: UUID
+    partitions: list[RequestPartitionData]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_id: UUID = ZERO_UUID,
+        partitions: list[RequestPartitionData] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterPartitionRequest(Message):
     """Kafka's request AlterPartitionRequest."""
 
@@ -65,13 +117,30 @@ class AlterPartitionRequest(Message):
     SCHEMA: ClassVar[str] = """broker_id int32 0+
 broker_epoch int64 0+
 topics []RequestTopicData 0+"""
-    broker_id: int = 0
-    broker_epoch: int = -1
-    topics: list[RequestTopicData] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "broker_id",
+        "broker_epoch",
+        "topics",
+        "unknown_tagged_fields",
+    )
+    broker_id: int
+    broker_epoch: int
+    topics: list[RequestTopicData]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        broker_epoch: int = -1,
+        topics: list[RequestTopicData] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.topics = [] if topics is NEW else topics
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionData(Struct):
     """Nested struct of AlterPartitionResponse."""
 
@@ -82,28 +151,71 @@ leader_epoch int32 0+
 isr []int32 0+
 leader_recovery_state int8 1+ i
 partition_epoch int32 0+"""
-    partition_index: int = 0
-    error_code: int = 0
-    leader_id: int = 0
-    leader_epoch: int = 0
-    isr: list[int] = field(default_factory=list)
-    leader_recovery_state: int = 0
-    partition_epoch: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "leader_id",
+        "leader_epoch",
+        "isr",
+        "leader_recovery_state",
+        "partition_epoch",
+        "unknown_tagged_fields",
+    )
+    partition_index: int
+    error_code: int
+    leader_id: int
+    leader_epoch: int
+    isr: list[int]
+    leader_recovery_state: int
+    partition_epoch: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        leader_id: int = 0,
+        leader_epoch: int = 0,
+        isr: list[int] = NEW,
+        leader_recovery_state: int = 0,
+        partition_epoch: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.isr = [] if isr is NEW else isr
+        self.leader_recovery_state = leader_recovery_state
+        self.partition_epoch = partition_epoch
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicData(Struct):
     """Nested struct of AlterPartitionResponse."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 2+ i
 partitions []ResponsePartitionData 0+"""
-    topic_id: UUID = ZERO_UUID
-    partitions: list[ResponsePartitionData] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_id",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic_id: UUID
+    partitions: list[ResponsePartitionData]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_id: UUID = ZERO_UUID,
+        partitions: list[ResponsePartitionData] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterPartitionResponse(Message):
     """Kafka's response AlterPartitionResponse."""
 
@@ -115,7 +227,25 @@ class AlterPartitionResponse(Message):
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 error_code int16 0+
 topics []ResponseTopicData 0+"""
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    topics: list[ResponseTopicData] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "topics",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    error_code: int
+    topics: list[ResponseTopicData]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        topics: list[ResponseTopicData] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.topics = [] if topics is NEW else topics
+        self.unknown_tagged_fields = unknown_tagged_fields

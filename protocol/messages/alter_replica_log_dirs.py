@@ -2,35 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterReplicaLogDirTopic(Struct):
     """Nested struct of AlterReplicaLogDirsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []int32 0+"""
-    name: str = ""
-    partitions: list[int] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    name: str
+    partitions: list[int]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[int] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterReplicaLogDir(Struct):
     """Nested struct of AlterReplicaLogDirsRequest."""
 
     SCHEMA: ClassVar[str] = """path string 0+
 topics []AlterReplicaLogDirTopic 0+"""
-    path: str = ""
-    topics: list[AlterReplicaLogDirTopic] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "path",
+        "topics",
+        "unknown_tagged_fields",
+    )
+    path: str
+    topics: list[AlterReplicaLogDirTopic]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        path: str = "",
+        topics: list[AlterReplicaLogDirTopic] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.path = path
+        self.topics = [] if topics is NEW else topics
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterReplicaLogDirsRequest(Message):
     """Kafka's request AlterReplicaLogDirsRequest."""
 
@@ -42,33 +68,72 @@ class AlterReplicaLogDirsRequest(Message):
     LATEST_VERSION_UNSTABLE: ClassVar[bool] = False
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker",)
     SCHEMA: ClassVar[str] = """dirs []AlterReplicaLogDir 0+"""
-    dirs: list[AlterReplicaLogDir] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "dirs",
+        "unknown_tagged_fields",
+    )
+    dirs: list[AlterReplicaLogDir]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        dirs: list[AlterReplicaLogDir] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.dirs = [] if dirs is NEW else dirs
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterReplicaLogDirPartitionResult(Struct):
     """Nested struct of AlterReplicaLogDirsResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+"""
-    partition_index: int = 0
-    error_code: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "unknown_tagged_fields",
+    )
+    partition_index: int
+    error_code: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterReplicaLogDirTopicResult(Struct):
     """Nested struct of AlterReplicaLogDirsResponse."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []AlterReplicaLogDirPartitionResult 0+"""
-    topic_name: str = ""
-    partitions: list[AlterReplicaLogDirPartitionResult] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_name",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic_name: str
+    partitions: list[AlterReplicaLogDirPartitionResult]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_name: str = "",
+        partitions: list[AlterReplicaLogDirPartitionResult] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterReplicaLogDirsResponse(Message):
     """Kafka's response AlterReplicaLogDirsResponse."""
 
@@ -79,6 +144,21 @@ class AlterReplicaLogDirsResponse(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 2
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 results []AlterReplicaLogDirTopicResult 0+"""
-    throttle_time_ms: int = 0
-    results: list[AlterReplicaLogDirTopicResult] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "results",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    results: list[AlterReplicaLogDirTopicResult]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        results: list[AlterReplicaLogDirTopicResult] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if results is NEW else results
+        self.unknown_tagged_fields = unknown_tagged_fields

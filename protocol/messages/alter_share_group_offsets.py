@@ -2,37 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterShareGroupOffsetsRequestPartition(Struct):
     """Nested struct of AlterShareGroupOffsetsRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 start_offset int64 0+"""
-    partition_index: int = 0
-    start_offset: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_index",
+        "start_offset",
+        "unknown_tagged_fields",
+    )
+    partition_index: int
+    start_offset: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        start_offset: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.start_offset = start_offset
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterShareGroupOffsetsRequestTopic(Struct):
     """Nested struct of AlterShareGroupOffsetsRequest."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []AlterShareGroupOffsetsRequestPartition 0+"""
-    topic_name: str = ""
-    partitions: list[AlterShareGroupOffsetsRequestPartition] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_name",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic_name: str
+    partitions: list[AlterShareGroupOffsetsRequestPartition]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_name: str = "",
+        partitions: list[AlterShareGroupOffsetsRequestPartition] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterShareGroupOffsetsRequest(Message):
     """Kafka's request AlterShareGroupOffsetsRequest."""
 
@@ -45,38 +71,86 @@ class AlterShareGroupOffsetsRequest(Message):
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker",)
     SCHEMA: ClassVar[str] = """group_id string 0+
 topics []AlterShareGroupOffsetsRequestTopic 0+"""
-    group_id: str = ""
-    topics: list[AlterShareGroupOffsetsRequestTopic] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group_id",
+        "topics",
+        "unknown_tagged_fields",
+    )
+    group_id: str
+    topics: list[AlterShareGroupOffsetsRequestTopic]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        topics: list[AlterShareGroupOffsetsRequestTopic] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if topics is NEW else topics
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterShareGroupOffsetsResponsePartition(Struct):
     """Nested struct of AlterShareGroupOffsetsResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
 error_message string 0+ n0+"""
-    partition_index: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "error_message",
+        "unknown_tagged_fields",
+    )
+    partition_index: int
+    error_code: int
+    error_message: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterShareGroupOffsetsResponseTopic(Struct):
     """Nested struct of AlterShareGroupOffsetsResponse."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 topic_id uuid 0+
 partitions []AlterShareGroupOffsetsResponsePartition 0+"""
-    topic_name: str = ""
-    topic_id: UUID = ZERO_UUID
-    partitions: list[AlterShareGroupOffsetsResponsePartition] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_name",
+        "topic_id",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic_name: str
+    topic_id: UUID
+    partitions: list[AlterShareGroupOffsetsResponsePartition]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_name: str = "",
+        topic_id: UUID = ZERO_UUID,
+        partitions: list[AlterShareGroupOffsetsResponsePartition] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterShareGroupOffsetsResponse(Message):
     """Kafka's response AlterShareGroupOffsetsResponse."""
 
@@ -89,8 +163,29 @@ class AlterShareGroupOffsetsResponse(Message):
 error_code int16 0+
 error_message string 0+ n0+
 responses []AlterShareGroupOffsetsResponseTopic 0+"""
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    responses: list[AlterShareGroupOffsetsResponseTopic] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "responses",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    responses: list[AlterShareGroupOffsetsResponseTopic]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        responses: list[AlterShareGroupOffsetsResponseTopic] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.responses = [] if responses is NEW else responses
+        self.unknown_tagged_fields = unknown_tagged_fields

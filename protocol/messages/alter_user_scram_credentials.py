@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Buffer, Message, Struct
+from odradek.protocol.schema import NEW, Buffer, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ScramCredentialDeletion(Struct):
     """Nested struct of AlterUserScramCredentialsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 mechanism int8 0+"""
-    name: str = ""
-    mechanism: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "mechanism",
+        "unknown_tagged_fields",
+    )
+    name: str
+    mechanism: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        mechanism: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.mechanism = mechanism
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ScramCredentialUpsertion(Struct):
     """Nested struct of AlterUserScramCredentialsRequest."""
 
@@ -28,15 +40,38 @@ mechanism int8 0+
 iterations int32 0+
 salt bytes 0+
 salted_password bytes 0+"""
-    name: str = ""
-    mechanism: int = 0
-    iterations: int = 0
-    salt: Buffer = b""
-    salted_password: Buffer = b""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "mechanism",
+        "iterations",
+        "salt",
+        "salted_password",
+        "unknown_tagged_fields",
+    )
+    name: str
+    mechanism: int
+    iterations: int
+    salt: Buffer
+    salted_password: Buffer
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        mechanism: int = 0,
+        iterations: int = 0,
+        salt: Buffer = b"",
+        salted_password: Buffer = b"",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.mechanism = mechanism
+        self.iterations = iterations
+        self.salt = salt
+        self.salted_password = salted_password
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterUserScramCredentialsRequest(Message):
     """Kafka's request AlterUserScramCredentialsRequest."""
 
@@ -49,25 +84,56 @@ class AlterUserScramCredentialsRequest(Message):
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker", "controller",)
     SCHEMA: ClassVar[str] = """deletions []ScramCredentialDeletion 0+
 upsertions []ScramCredentialUpsertion 0+"""
-    deletions: list[ScramCredentialDeletion] = field(default_factory=list)
-    upsertions: list[ScramCredentialUpsertion] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "deletions",
+        "upsertions",
+        "unknown_tagged_fields",
+    )
+    deletions: list[ScramCredentialDeletion]
+    upsertions: list[ScramCredentialUpsertion]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        deletions: list[ScramCredentialDeletion] = NEW,
+        upsertions: list[ScramCredentialUpsertion] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.deletions = [] if deletions is NEW else deletions
+        self.upsertions = [] if upsertions is NEW else upsertions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterUserScramCredentialsResult(Struct):
     """Nested struct of AlterUserScramCredentialsResponse."""
 
     SCHEMA: ClassVar[str] = """user string 0+
 error_code int16 0+
 error_message string 0+ n0+"""
-    user: str = ""
-    error_code: int = 0
-    error_message: str | None = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "user",
+        "error_code",
+        "error_message",
+        "unknown_tagged_fields",
+    )
+    user: str
+    error_code: int
+    error_message: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        user: str = "",
+        error_code: int = 0,
+        error_message: str | None = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.user = user
+        self.error_code = error_code
+        self.error_message = error_message
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AlterUserScramCredentialsResponse(Message):
     """Kafka's response AlterUserScramCredentialsResponse."""
 
@@ -78,6 +144,21 @@ class AlterUserScramCredentialsResponse(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 results []AlterUserScramCredentialsResult 0+"""
-    throttle_time_ms: int = 0
-    results: list[AlterUserScramCredentialsResult] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "results",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    results: list[AlterUserScramCredentialsResult]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        results: list[AlterUserScramCredentialsResult] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if results is NEW else results
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ApiVersionsRequest(Message):
     """Kafka's request ApiVersionsRequest."""
 
@@ -23,53 +21,124 @@ class ApiVersionsRequest(Message):
 client_software_version string 3+ i
 cluster_id string 5+ n5+ i
 node_id int32 5+ i"""
-    client_software_name: str = ""
-    client_software_version: str = ""
-    cluster_id: str | None = None
-    node_id: int = -1
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "client_software_name",
+        "client_software_version",
+        "cluster_id",
+        "node_id",
+        "unknown_tagged_fields",
+    )
+    client_software_name: str
+    client_software_version: str
+    cluster_id: str | None
+    node_id: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        client_software_name: str = "",
+        client_software_version: str = "",
+        cluster_id: str | None = None,
+        node_id: int = -1,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.client_software_name = client_software_name
+        self.client_software_version = client_software_version
+        self.cluster_id = cluster_id
+        self.node_id = node_id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ApiVersion(Struct):
     """Nested struct of ApiVersionsResponse."""
 
     SCHEMA: ClassVar[str] = """api_key int16 0+
 min_version int16 0+
 max_version int16 0+"""
-    api_key: int = 0
-    min_version: int = 0
-    max_version: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "api_key",
+        "min_version",
+        "max_version",
+        "unknown_tagged_fields",
+    )
+    api_key: int
+    min_version: int
+    max_version: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        api_key: int = 0,
+        min_version: int = 0,
+        max_version: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.api_key = api_key
+        self.min_version = min_version
+        self.max_version = max_version
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class SupportedFeatureKey(Struct):
     """Nested struct of ApiVersionsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 3+
 min_version int16 3+
 max_version int16 3+"""
-    name: str = ""
-    min_version: int = 0
-    max_version: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "min_version",
+        "max_version",
+        "unknown_tagged_fields",
+    )
+    name: str
+    min_version: int
+    max_version: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        min_version: int = 0,
+        max_version: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.min_version = min_version
+        self.max_version = max_version
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class FinalizedFeatureKey(Struct):
     """Nested struct of ApiVersionsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 3+
 max_version_level int16 3+
 min_version_level int16 3+"""
-    name: str = ""
-    max_version_level: int = 0
-    min_version_level: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "max_version_level",
+        "min_version_level",
+        "unknown_tagged_fields",
+    )
+    name: str
+    max_version_level: int
+    min_version_level: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        max_version_level: int = 0,
+        min_version_level: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.max_version_level = max_version_level
+        self.min_version_level = min_version_level
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ApiVersionsResponse(Message):
     """Kafka's response ApiVersionsResponse."""
 
@@ -85,11 +154,41 @@ supported_features []SupportedFeatureKey 3+ t0@3+ i
 finalized_features_epoch int64 3+ t1@3+ i
 finalized_features []FinalizedFeatureKey 3+ t2@3+ i
 zk_migration_ready bool 3+ t3@3+ i"""
-    error_code: int = 0
-    api_keys: list[ApiVersion] = field(default_factory=list)
-    throttle_time_ms: int = 0
-    supported_features: list[SupportedFeatureKey] = field(default_factory=list)
-    finalized_features_epoch: int = -1
-    finalized_features: list[FinalizedFeatureKey] = field(default_factory=list)
-    zk_migration_ready: bool = False
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "error_code",
+        "api_keys",
+        "throttle_time_ms",
+        "supported_features",
+        "finalized_features_epoch",
+        "finalized_features",
+        "zk_migration_ready",
+        "unknown_tagged_fields",
+    )
+    error_code: int
+    api_keys: list[ApiVersion]
+    throttle_time_ms: int
+    supported_features: list[SupportedFeatureKey]
+    finalized_features_epoch: int
+    finalized_features: list[FinalizedFeatureKey]
+    zk_migration_ready: bool
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        api_keys: list[ApiVersion] = NEW,
+        throttle_time_ms: int = 0,
+        supported_features: list[SupportedFeatureKey] = NEW,
+        finalized_features_epoch: int = -1,
+        finalized_features: list[FinalizedFeatureKey] = NEW,
+        zk_migration_ready: bool = False,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.api_keys = [] if api_keys is NEW else api_keys
+        self.throttle_time_ms = throttle_time_ms
+        self.supported_features = [] if supported_features is NEW else supported_features
+        self.finalized_features_epoch = finalized_features_epoch
+        self.finalized_features = [] if finalized_features is NEW else finalized_features
+        self.zk_migration_ready = zk_migration_ready
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,46 +2,83 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionData(Struct):
     """Nested struct of AssignReplicasToDirsRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+"""
-    partition_index: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_index",
+        "unknown_tagged_fields",
+    )
+    partition_index: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RequestTopicData(Struct):
     """Nested struct of AssignReplicasToDirsRequest."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []RequestPartitionData 0+"""
-    topic_id: UUID = ZERO_UUID
-    partitions: list[RequestPartitionData] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_id",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic_id: UUID
+    partitions: list[RequestPartitionData]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_id: UUID = ZERO_UUID,
+        partitions: list[RequestPartitionData] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RequestDirectoryData(Struct):
     """Nested struct of AssignReplicasToDirsRequest."""
 
     SCHEMA: ClassVar[str] = """id uuid 0+
 topics []RequestTopicData 0+"""
-    id: UUID = ZERO_UUID
-    topics: list[RequestTopicData] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "id",
+        "topics",
+        "unknown_tagged_fields",
+    )
+    id: UUID
+    topics: list[RequestTopicData]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        id: UUID = ZERO_UUID,
+        topics: list[RequestTopicData] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.id = id
+        self.topics = [] if topics is NEW else topics
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AssignReplicasToDirsRequest(Message):
     """Kafka's request AssignReplicasToDirsRequest."""
 
@@ -55,46 +92,105 @@ class AssignReplicasToDirsRequest(Message):
     SCHEMA: ClassVar[str] = """broker_id int32 0+
 broker_epoch int64 0+
 directories []RequestDirectoryData 0+"""
-    broker_id: int = 0
-    broker_epoch: int = -1
-    directories: list[RequestDirectoryData] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "broker_id",
+        "broker_epoch",
+        "directories",
+        "unknown_tagged_fields",
+    )
+    broker_id: int
+    broker_epoch: int
+    directories: list[RequestDirectoryData]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        broker_epoch: int = -1,
+        directories: list[RequestDirectoryData] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.directories = [] if directories is NEW else directories
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionData(Struct):
     """Nested struct of AssignReplicasToDirsResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+"""
-    partition_index: int = 0
-    error_code: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "unknown_tagged_fields",
+    )
+    partition_index: int
+    error_code: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicData(Struct):
     """Nested struct of AssignReplicasToDirsResponse."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []ResponsePartitionData 0+"""
-    topic_id: UUID = ZERO_UUID
-    partitions: list[ResponsePartitionData] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_id",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic_id: UUID
+    partitions: list[ResponsePartitionData]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_id: UUID = ZERO_UUID,
+        partitions: list[ResponsePartitionData] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ResponseDirectoryData(Struct):
     """Nested struct of AssignReplicasToDirsResponse."""
 
     SCHEMA: ClassVar[str] = """id uuid 0+
 topics []ResponseTopicData 0+"""
-    id: UUID = ZERO_UUID
-    topics: list[ResponseTopicData] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "id",
+        "topics",
+        "unknown_tagged_fields",
+    )
+    id: UUID
+    topics: list[ResponseTopicData]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        id: UUID = ZERO_UUID,
+        topics: list[ResponseTopicData] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.id = id
+        self.topics = [] if topics is NEW else topics
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AssignReplicasToDirsResponse(Message):
     """Kafka's response AssignReplicasToDirsResponse."""
 
@@ -106,7 +202,25 @@ class AssignReplicasToDirsResponse(Message):
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 error_code int16 0+
 directories []ResponseDirectoryData 0+"""
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    directories: list[ResponseDirectoryData] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "directories",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    error_code: int
+    directories: list[ResponseDirectoryData]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        directories: list[ResponseDirectoryData] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.directories = [] if directories is NEW else directories
+        self.unknown_tagged_fields = unknown_tagged_fields

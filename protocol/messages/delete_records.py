@@ -2,35 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsPartition(Struct):
     """Nested struct of DeleteRecordsRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 offset int64 0+"""
-    partition_index: int = 0
-    offset: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_index",
+        "offset",
+        "unknown_tagged_fields",
+    )
+    partition_index: int
+    offset: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        offset: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.offset = offset
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsTopic(Struct):
     """Nested struct of DeleteRecordsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []DeleteRecordsPartition 0+"""
-    name: str = ""
-    partitions: list[DeleteRecordsPartition] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    name: str
+    partitions: list[DeleteRecordsPartition]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[DeleteRecordsPartition] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsRequest(Message):
     """Kafka's request DeleteRecordsRequest."""
 
@@ -43,36 +69,81 @@ class DeleteRecordsRequest(Message):
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker",)
     SCHEMA: ClassVar[str] = """topics []DeleteRecordsTopic 0+
 timeout_ms int32 0+"""
-    topics: list[DeleteRecordsTopic] = field(default_factory=list)
-    timeout_ms: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topics",
+        "timeout_ms",
+        "unknown_tagged_fields",
+    )
+    topics: list[DeleteRecordsTopic]
+    timeout_ms: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topics: list[DeleteRecordsTopic] = NEW,
+        timeout_ms: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topics = [] if topics is NEW else topics
+        self.timeout_ms = timeout_ms
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsPartitionResult(Struct):
     """Nested struct of DeleteRecordsResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 low_watermark int64 0+
 error_code int16 0+"""
-    partition_index: int = 0
-    low_watermark: int = 0
-    error_code: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_index",
+        "low_watermark",
+        "error_code",
+        "unknown_tagged_fields",
+    )
+    partition_index: int
+    low_watermark: int
+    error_code: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        low_watermark: int = 0,
+        error_code: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.low_watermark = low_watermark
+        self.error_code = error_code
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsTopicResult(Struct):
     """Nested struct of DeleteRecordsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []DeleteRecordsPartitionResult 0+"""
-    name: str = ""
-    partitions: list[DeleteRecordsPartitionResult] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    name: str
+    partitions: list[DeleteRecordsPartitionResult]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[DeleteRecordsPartitionResult] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsResponse(Message):
     """Kafka's response DeleteRecordsResponse."""
 
@@ -83,6 +154,21 @@ class DeleteRecordsResponse(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 2
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 topics []DeleteRecordsTopicResult 0+"""
-    throttle_time_ms: int = 0
-    topics: list[DeleteRecordsTopicResult] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "topics",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    topics: list[DeleteRecordsTopicResult]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        topics: list[DeleteRecordsTopicResult] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if topics is NEW else topics
+        self.unknown_tagged_fields = unknown_tagged_fields

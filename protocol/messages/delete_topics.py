@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class DeleteTopicState(Struct):
     """Nested struct of DeleteTopicsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 6+ n6+
 topic_id uuid 6+"""
-    name: str | None = None
-    topic_id: UUID = ZERO_UUID
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "topic_id",
+        "unknown_tagged_fields",
+    )
+    name: str | None
+    topic_id: UUID
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str | None = None,
+        topic_id: UUID = ZERO_UUID,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class DeleteTopicsRequest(Message):
     """Kafka's request DeleteTopicsRequest."""
 
@@ -35,13 +47,30 @@ class DeleteTopicsRequest(Message):
     SCHEMA: ClassVar[str] = """topics []DeleteTopicState 6+
 topic_names []string 0-5 i
 timeout_ms int32 0+"""
-    topics: list[DeleteTopicState] = field(default_factory=list)
-    topic_names: list[str] = field(default_factory=list)
-    timeout_ms: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topics",
+        "topic_names",
+        "timeout_ms",
+        "unknown_tagged_fields",
+    )
+    topics: list[DeleteTopicState]
+    topic_names: list[str]
+    timeout_ms: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topics: list[DeleteTopicState] = NEW,
+        topic_names: list[str] = NEW,
+        timeout_ms: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topics = [] if topics is NEW else topics
+        self.topic_names = [] if topic_names is NEW else topic_names
+        self.timeout_ms = timeout_ms
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class DeletableTopicResult(Struct):
     """Nested struct of DeleteTopicsResponse."""
 
@@ -49,14 +78,34 @@ class DeletableTopicResult(Struct):
 topic_id uuid 6+ i
 error_code int16 0+
 error_message string 5+ n5+ i"""
-    name: str | None = ""
-    topic_id: UUID = ZERO_UUID
-    error_code: int = 0
-    error_message: str | None = None
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "topic_id",
+        "error_code",
+        "error_message",
+        "unknown_tagged_fields",
+    )
+    name: str | None
+    topic_id: UUID
+    error_code: int
+    error_message: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str | None = "",
+        topic_id: UUID = ZERO_UUID,
+        error_code: int = 0,
+        error_message: str | None = None,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.error_code = error_code
+        self.error_message = error_message
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class DeleteTopicsResponse(Message):
     """Kafka's response DeleteTopicsResponse."""
 
@@ -67,6 +116,21 @@ class DeleteTopicsResponse(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 4
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 1+ i
 responses []DeletableTopicResult 0+"""
-    throttle_time_ms: int = 0
-    responses: list[DeletableTopicResult] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "responses",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    responses: list[DeletableTopicResult]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        responses: list[DeletableTopicResult] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.responses = [] if responses is NEW else responses
+        self.unknown_tagged_fields = unknown_tagged_fields

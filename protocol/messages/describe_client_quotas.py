@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ComponentData(Struct):
     """Nested struct of DescribeClientQuotasRequest."""
 
     SCHEMA: ClassVar[str] = """entity_type string 0+
 match_type int8 0+
 match string 0+ n0+"""
-    entity_type: str = ""
-    match_type: int = 0
-    match: str | None = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "entity_type",
+        "match_type",
+        "match",
+        "unknown_tagged_fields",
+    )
+    entity_type: str
+    match_type: int
+    match: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        entity_type: str = "",
+        match_type: int = 0,
+        match: str | None = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.entity_type = entity_type
+        self.match_type = match_type
+        self.match = match
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class DescribeClientQuotasRequest(Message):
     """Kafka's request DescribeClientQuotasRequest."""
 
@@ -34,45 +49,101 @@ class DescribeClientQuotasRequest(Message):
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker",)
     SCHEMA: ClassVar[str] = """components []ComponentData 0+
 strict bool 0+"""
-    components: list[ComponentData] = field(default_factory=list)
-    strict: bool = False
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "components",
+        "strict",
+        "unknown_tagged_fields",
+    )
+    components: list[ComponentData]
+    strict: bool
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        components: list[ComponentData] = NEW,
+        strict: bool = False,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.components = [] if components is NEW else components
+        self.strict = strict
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class EntityData(Struct):
     """Nested struct of DescribeClientQuotasResponse."""
 
     SCHEMA: ClassVar[str] = """entity_type string 0+
 entity_name string 0+ n0+"""
-    entity_type: str = ""
-    entity_name: str | None = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "entity_type",
+        "entity_name",
+        "unknown_tagged_fields",
+    )
+    entity_type: str
+    entity_name: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        entity_type: str = "",
+        entity_name: str | None = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ValueData(Struct):
     """Nested struct of DescribeClientQuotasResponse."""
 
     SCHEMA: ClassVar[str] = """key string 0+
 value float64 0+"""
-    key: str = ""
-    value: float = 0.0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "key",
+        "value",
+        "unknown_tagged_fields",
+    )
+    key: str
+    value: float
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        key: str = "",
+        value: float = 0.0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class EntryData(Struct):
     """Nested struct of DescribeClientQuotasResponse."""
 
     SCHEMA: ClassVar[str] = """entity []EntityData 0+
 values []ValueData 0+"""
-    entity: list[EntityData] = field(default_factory=list)
-    values: list[ValueData] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "entity",
+        "values",
+        "unknown_tagged_fields",
+    )
+    entity: list[EntityData]
+    values: list[ValueData]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        entity: list[EntityData] = NEW,
+        values: list[ValueData] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.entity = [] if entity is NEW else entity
+        self.values = [] if values is NEW else values
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class DescribeClientQuotasResponse(Message):
     """Kafka's response DescribeClientQuotasResponse."""
 
@@ -85,8 +156,29 @@ class DescribeClientQuotasResponse(Message):
 error_code int16 0+
 error_message string 0+ n0+
 entries []EntryData 0+ n0+"""
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
-    entries: list[EntryData] | None = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "entries",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    entries: list[EntryData] | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        entries: list[EntryData] | None = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.entries = [] if entries is NEW else entries
+        self.unknown_tagged_fields = unknown_tagged_fields

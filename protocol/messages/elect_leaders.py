@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopicPartitions(Struct):
     """Nested struct of ElectLeadersRequest."""
 
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []int32 0+"""
-    topic: str = ""
-    partitions: list[int] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic: str
+    partitions: list[int]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic: str = "",
+        partitions: list[int] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic = topic
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ElectLeadersRequest(Message):
     """Kafka's request ElectLeadersRequest."""
 
@@ -33,37 +45,85 @@ class ElectLeadersRequest(Message):
     SCHEMA: ClassVar[str] = """election_type int8 1+
 topic_partitions []TopicPartitions 0+ n0+
 timeout_ms int32 0+"""
-    election_type: int = 0
-    topic_partitions: list[TopicPartitions] | None = field(default_factory=list)
-    timeout_ms: int = 60000
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "election_type",
+        "topic_partitions",
+        "timeout_ms",
+        "unknown_tagged_fields",
+    )
+    election_type: int
+    topic_partitions: list[TopicPartitions] | None
+    timeout_ms: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        election_type: int = 0,
+        topic_partitions: list[TopicPartitions] | None = NEW,
+        timeout_ms: int = 60000,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.election_type = election_type
+        self.topic_partitions = [] if topic_partitions is NEW else topic_partitions
+        self.timeout_ms = timeout_ms
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class PartitionResult(Struct):
     """Nested struct of ElectLeadersResponse."""
 
     SCHEMA: ClassVar[str] = """partition_id int32 0+
 error_code int16 0+
 error_message string 0+ n0+"""
-    partition_id: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_id",
+        "error_code",
+        "error_message",
+        "unknown_tagged_fields",
+    )
+    partition_id: int
+    error_code: int
+    error_message: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_id: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_id = partition_id
+        self.error_code = error_code
+        self.error_message = error_message
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ReplicaElectionResult(Struct):
     """Nested struct of ElectLeadersResponse."""
 
     SCHEMA: ClassVar[str] = """topic string 0+
 partition_result []PartitionResult 0+"""
-    topic: str = ""
-    partition_result: list[PartitionResult] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic",
+        "partition_result",
+        "unknown_tagged_fields",
+    )
+    topic: str
+    partition_result: list[PartitionResult]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic: str = "",
+        partition_result: list[PartitionResult] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic = topic
+        self.partition_result = [] if partition_result is NEW else partition_result
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ElectLeadersResponse(Message):
     """Kafka's response ElectLeadersResponse."""
 
@@ -75,7 +135,25 @@ class ElectLeadersResponse(Message):
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 error_code int16 1+
 replica_election_results []ReplicaElectionResult 0+"""
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    replica_election_results: list[ReplicaElectionResult] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "replica_election_results",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    error_code: int
+    replica_election_results: list[ReplicaElectionResult]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        replica_election_results: list[ReplicaElectionResult] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.replica_election_results = [] if replica_election_results is NEW else replica_election_results
+        self.unknown_tagged_fields = unknown_tagged_fields

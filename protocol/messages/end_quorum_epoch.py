@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ReplicaInfo(Struct):
     """Nested struct of EndQuorumEpochRequest."""
 
     SCHEMA: ClassVar[str] = """candidate_id int32 1+
 candidate_directory_id uuid 1+"""
-    candidate_id: int = 0
-    candidate_directory_id: UUID = ZERO_UUID
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "candidate_id",
+        "candidate_directory_id",
+        "unknown_tagged_fields",
+    )
+    candidate_id: int
+    candidate_directory_id: UUID
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        candidate_id: int = 0,
+        candidate_directory_id: UUID = ZERO_UUID,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.candidate_id = candidate_id
+        self.candidate_directory_id = candidate_directory_id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionData(Struct):
     """Nested struct of EndQuorumEpochRequest."""
 
@@ -30,39 +42,93 @@ leader_id int32 0+
 leader_epoch int32 0+
 preferred_successors []int32 0 i
 preferred_candidates []ReplicaInfo 1+ i"""
-    partition_index: int = 0
-    leader_id: int = 0
-    leader_epoch: int = 0
-    preferred_successors: list[int] = field(default_factory=list)
-    preferred_candidates: list[ReplicaInfo] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_index",
+        "leader_id",
+        "leader_epoch",
+        "preferred_successors",
+        "preferred_candidates",
+        "unknown_tagged_fields",
+    )
+    partition_index: int
+    leader_id: int
+    leader_epoch: int
+    preferred_successors: list[int]
+    preferred_candidates: list[ReplicaInfo]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        leader_id: int = 0,
+        leader_epoch: int = 0,
+        preferred_successors: list[int] = NEW,
+        preferred_candidates: list[ReplicaInfo] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.preferred_successors = [] if preferred_successors is NEW else preferred_successors
+        self.preferred_candidates = [] if preferred_candidates is NEW else preferred_candidates
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RequestTopicData(Struct):
     """Nested struct of EndQuorumEpochRequest."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []RequestPartitionData 0+"""
-    topic_name: str = ""
-    partitions: list[RequestPartitionData] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_name",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic_name: str
+    partitions: list[RequestPartitionData]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_name: str = "",
+        partitions: list[RequestPartitionData] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class LeaderEndpoint(Struct):
     """Nested struct of EndQuorumEpochRequest."""
 
     SCHEMA: ClassVar[str] = """name string 1+
 host string 1+
 port uint16 1+"""
-    name: str = ""
-    host: str = ""
-    port: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "host",
+        "port",
+        "unknown_tagged_fields",
+    )
+    name: str
+    host: str
+    port: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        host: str = "",
+        port: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class EndQuorumEpochRequest(Message):
     """Kafka's request EndQuorumEpochRequest."""
 
@@ -76,13 +142,30 @@ class EndQuorumEpochRequest(Message):
     SCHEMA: ClassVar[str] = """cluster_id string 0+ n0+
 topics []RequestTopicData 0+
 leader_endpoints []LeaderEndpoint 1+ i"""
-    cluster_id: str | None = None
-    topics: list[RequestTopicData] = field(default_factory=list)
-    leader_endpoints: list[LeaderEndpoint] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "cluster_id",
+        "topics",
+        "leader_endpoints",
+        "unknown_tagged_fields",
+    )
+    cluster_id: str | None
+    topics: list[RequestTopicData]
+    leader_endpoints: list[LeaderEndpoint]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        cluster_id: str | None = None,
+        topics: list[RequestTopicData] = NEW,
+        leader_endpoints: list[LeaderEndpoint] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.topics = [] if topics is NEW else topics
+        self.leader_endpoints = [] if leader_endpoints is NEW else leader_endpoints
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionData(Struct):
     """Nested struct of EndQuorumEpochResponse."""
 
@@ -90,38 +173,89 @@ class ResponsePartitionData(Struct):
 error_code int16 0+
 leader_id int32 0+
 leader_epoch int32 0+"""
-    partition_index: int = 0
-    error_code: int = 0
-    leader_id: int = 0
-    leader_epoch: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "leader_id",
+        "leader_epoch",
+        "unknown_tagged_fields",
+    )
+    partition_index: int
+    error_code: int
+    leader_id: int
+    leader_epoch: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        leader_id: int = 0,
+        leader_epoch: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicData(Struct):
     """Nested struct of EndQuorumEpochResponse."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []ResponsePartitionData 0+"""
-    topic_name: str = ""
-    partitions: list[ResponsePartitionData] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_name",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic_name: str
+    partitions: list[ResponsePartitionData]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_name: str = "",
+        partitions: list[ResponsePartitionData] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_name = topic_name
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
     """Nested struct of EndQuorumEpochResponse."""
 
     SCHEMA: ClassVar[str] = """node_id int32 1+
 host string 1+
 port uint16 1+"""
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "node_id",
+        "host",
+        "port",
+        "unknown_tagged_fields",
+    )
+    node_id: int
+    host: str
+    port: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class EndQuorumEpochResponse(Message):
     """Kafka's response EndQuorumEpochResponse."""
 
@@ -133,7 +267,25 @@ class EndQuorumEpochResponse(Message):
     SCHEMA: ClassVar[str] = """error_code int16 0+
 topics []ResponseTopicData 0+
 node_endpoints []NodeEndpoint 1+ t0@1+"""
-    error_code: int = 0
-    topics: list[ResponseTopicData] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "error_code",
+        "topics",
+        "node_endpoints",
+        "unknown_tagged_fields",
+    )
+    error_code: int
+    topics: list[ResponseTopicData]
+    node_endpoints: list[NodeEndpoint]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        topics: list[ResponseTopicData] = NEW,
+        node_endpoints: list[NodeEndpoint] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.topics = [] if topics is NEW else topics
+        self.node_endpoints = [] if node_endpoints is NEW else node_endpoints
+        self.unknown_tagged_fields = unknown_tagged_fields

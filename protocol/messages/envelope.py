@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Buffer, Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class EnvelopeRequest(Message):
     """Kafka's request EnvelopeRequest."""
 
@@ -22,13 +20,30 @@ class EnvelopeRequest(Message):
     SCHEMA: ClassVar[str] = """request_data bytes 0+
 request_principal bytes 0+ n0+
 client_host_address bytes 0+"""
-    request_data: Buffer = b""
-    request_principal: Buffer | None = b""
-    client_host_address: Buffer = b""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "request_data",
+        "request_principal",
+        "client_host_address",
+        "unknown_tagged_fields",
+    )
+    request_data: Buffer
+    request_principal: Buffer | None
+    client_host_address: Buffer
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        request_data: Buffer = b"",
+        request_principal: Buffer | None = b"",
+        client_host_address: Buffer = b"",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.request_data = request_data
+        self.request_principal = request_principal
+        self.client_host_address = client_host_address
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class EnvelopeResponse(Message):
     """Kafka's response EnvelopeResponse."""
 
@@ -39,6 +54,21 @@ class EnvelopeResponse(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """response_data bytes 0+ n0+
 error_code int16 0+"""
-    response_data: Buffer | None = None
-    error_code: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "response_data",
+        "error_code",
+        "unknown_tagged_fields",
+    )
+    response_data: Buffer | None
+    error_code: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        response_data: Buffer | None = None,
+        error_code: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.response_data = response_data
+        self.error_code = error_code
+        self.unknown_tagged_fields = unknown_tagged_fields

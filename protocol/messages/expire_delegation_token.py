@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Buffer, Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ExpireDelegationTokenRequest(Message):
     """Kafka's request ExpireDelegationTokenRequest."""
 
@@ -21,12 +19,26 @@ class ExpireDelegationTokenRequest(Message):
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker", "controller",)
     SCHEMA: ClassVar[str] = """hmac bytes 0+
 expiry_time_period_ms int64 0+"""
-    hmac: Buffer = b""
-    expiry_time_period_ms: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "hmac",
+        "expiry_time_period_ms",
+        "unknown_tagged_fields",
+    )
+    hmac: Buffer
+    expiry_time_period_ms: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        hmac: Buffer = b"",
+        expiry_time_period_ms: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.hmac = hmac
+        self.expiry_time_period_ms = expiry_time_period_ms
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ExpireDelegationTokenResponse(Message):
     """Kafka's response ExpireDelegationTokenResponse."""
 
@@ -38,7 +50,25 @@ class ExpireDelegationTokenResponse(Message):
     SCHEMA: ClassVar[str] = """error_code int16 0+
 expiry_timestamp_ms int64 0+
 throttle_time_ms int32 0+"""
-    error_code: int = 0
-    expiry_timestamp_ms: int = 0
-    throttle_time_ms: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "error_code",
+        "expiry_timestamp_ms",
+        "throttle_time_ms",
+        "unknown_tagged_fields",
+    )
+    error_code: int
+    expiry_timestamp_ms: int
+    throttle_time_ms: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        expiry_timestamp_ms: int = 0,
+        throttle_time_ms: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.expiry_timestamp_ms = expiry_timestamp_ms
+        self.throttle_time_ms = throttle_time_ms
+        self.unknown_tagged_fields = unknown_tagged_fields

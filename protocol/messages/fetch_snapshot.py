@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Buffer, Message, Struct
+from odradek.protocol.schema import NEW, Buffer, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RequestSnapshotId(Struct):
     """Nested struct of FetchSnapshotRequest."""
 
     SCHEMA: ClassVar[str] = """end_offset int64 0+
 epoch int32 0+"""
-    end_offset: int = 0
-    epoch: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "end_offset",
+        "epoch",
+        "unknown_tagged_fields",
+    )
+    end_offset: int
+    epoch: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        end_offset: int = 0,
+        epoch: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.end_offset = end_offset
+        self.epoch = epoch
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionSnapshot(Struct):
     """Nested struct of FetchSnapshotRequest."""
 
@@ -30,26 +42,63 @@ current_leader_epoch int32 0+
 snapshot_id RequestSnapshotId 0+
 position int64 0+
 replica_directory_id uuid 1+ t0@1+ i"""
-    partition: int = 0
-    current_leader_epoch: int = 0
-    snapshot_id: RequestSnapshotId = field(default_factory=RequestSnapshotId)
-    position: int = 0
-    replica_directory_id: UUID = ZERO_UUID
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition",
+        "current_leader_epoch",
+        "snapshot_id",
+        "position",
+        "replica_directory_id",
+        "unknown_tagged_fields",
+    )
+    partition: int
+    current_leader_epoch: int
+    snapshot_id: RequestSnapshotId
+    position: int
+    replica_directory_id: UUID
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition: int = 0,
+        current_leader_epoch: int = 0,
+        snapshot_id: RequestSnapshotId = NEW,
+        position: int = 0,
+        replica_directory_id: UUID = ZERO_UUID,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition = partition
+        self.current_leader_epoch = current_leader_epoch
+        self.snapshot_id = RequestSnapshotId() if snapshot_id is NEW else snapshot_id
+        self.position = position
+        self.replica_directory_id = replica_directory_id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RequestTopicSnapshot(Struct):
     """Nested struct of FetchSnapshotRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []RequestPartitionSnapshot 0+"""
-    name: str = ""
-    partitions: list[RequestPartitionSnapshot] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    name: str
+    partitions: list[RequestPartitionSnapshot]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[RequestPartitionSnapshot] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class FetchSnapshotRequest(Message):
     """Kafka's request FetchSnapshotRequest."""
 
@@ -64,36 +113,84 @@ class FetchSnapshotRequest(Message):
 replica_id int32 0+
 max_bytes int32 0+
 topics []RequestTopicSnapshot 0+"""
-    cluster_id: str | None = None
-    replica_id: int = -1
-    max_bytes: int = 2147483647
-    topics: list[RequestTopicSnapshot] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "cluster_id",
+        "replica_id",
+        "max_bytes",
+        "topics",
+        "unknown_tagged_fields",
+    )
+    cluster_id: str | None
+    replica_id: int
+    max_bytes: int
+    topics: list[RequestTopicSnapshot]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        cluster_id: str | None = None,
+        replica_id: int = -1,
+        max_bytes: int = 2147483647,
+        topics: list[RequestTopicSnapshot] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.replica_id = replica_id
+        self.max_bytes = max_bytes
+        self.topics = [] if topics is NEW else topics
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ResponseSnapshotId(Struct):
     """Nested struct of FetchSnapshotResponse."""
 
     SCHEMA: ClassVar[str] = """end_offset int64 0+
 epoch int32 0+"""
-    end_offset: int = 0
-    epoch: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "end_offset",
+        "epoch",
+        "unknown_tagged_fields",
+    )
+    end_offset: int
+    epoch: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        end_offset: int = 0,
+        epoch: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.end_offset = end_offset
+        self.epoch = epoch
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class LeaderIdAndEpoch(Struct):
     """Nested struct of FetchSnapshotResponse."""
 
     SCHEMA: ClassVar[str] = """leader_id int32 0+
 leader_epoch int32 0+"""
-    leader_id: int = 0
-    leader_epoch: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "leader_id",
+        "leader_epoch",
+        "unknown_tagged_fields",
+    )
+    leader_id: int
+    leader_epoch: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        leader_id: int = 0,
+        leader_epoch: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionSnapshot(Struct):
     """Nested struct of FetchSnapshotResponse."""
 
@@ -104,41 +201,101 @@ current_leader LeaderIdAndEpoch 0+ t0@0+
 size int64 0+
 position int64 0+
 unaligned_records records 0+"""
-    index: int = 0
-    error_code: int = 0
-    snapshot_id: ResponseSnapshotId = field(default_factory=ResponseSnapshotId)
-    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
-    size: int = 0
-    position: int = 0
-    unaligned_records: Buffer | None = None
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "index",
+        "error_code",
+        "snapshot_id",
+        "current_leader",
+        "size",
+        "position",
+        "unaligned_records",
+        "unknown_tagged_fields",
+    )
+    index: int
+    error_code: int
+    snapshot_id: ResponseSnapshotId
+    current_leader: LeaderIdAndEpoch
+    size: int
+    position: int
+    unaligned_records: Buffer | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        index: int = 0,
+        error_code: int = 0,
+        snapshot_id: ResponseSnapshotId = NEW,
+        current_leader: LeaderIdAndEpoch = NEW,
+        size: int = 0,
+        position: int = 0,
+        unaligned_records: Buffer | None = None,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.index = index
+        self.error_code = error_code
+        self.snapshot_id = ResponseSnapshotId() if snapshot_id is NEW else snapshot_id
+        self.current_leader = LeaderIdAndEpoch() if current_leader is NEW else current_leader
+        self.size = size
+        self.position = position
+        self.unaligned_records = unaligned_records
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicSnapshot(Struct):
     """Nested struct of FetchSnapshotResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []ResponsePartitionSnapshot 0+"""
-    name: str = ""
-    partitions: list[ResponsePartitionSnapshot] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    name: str
+    partitions: list[ResponsePartitionSnapshot]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[ResponsePartitionSnapshot] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
     """Nested struct of FetchSnapshotResponse."""
 
     SCHEMA: ClassVar[str] = """node_id int32 1+
 host string 1+
 port uint16 1+"""
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "node_id",
+        "host",
+        "port",
+        "unknown_tagged_fields",
+    )
+    node_id: int
+    host: str
+    port: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class FetchSnapshotResponse(Message):
     """Kafka's response FetchSnapshotResponse."""
 
@@ -151,8 +308,29 @@ class FetchSnapshotResponse(Message):
 error_code int16 0+
 topics []ResponseTopicSnapshot 0+
 node_endpoints []NodeEndpoint 1+ t0@1+"""
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    topics: list[ResponseTopicSnapshot] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "topics",
+        "node_endpoints",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    error_code: int
+    topics: list[ResponseTopicSnapshot]
+    node_endpoints: list[NodeEndpoint]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        topics: list[ResponseTopicSnapshot] = NEW,
+        node_endpoints: list[NodeEndpoint] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.topics = [] if topics is NEW else topics
+        self.node_endpoints = [] if node_endpoints is NEW else node_endpoints
+        self.unknown_tagged_fields = unknown_tagged_fields

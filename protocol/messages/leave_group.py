@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class MemberIdentity(Struct):
     """Nested struct of LeaveGroupRequest."""
 
     SCHEMA: ClassVar[str] = """member_id string 3+
 group_instance_id string 3+ n3+
 reason string 5+ n5+ i"""
-    member_id: str = ""
-    group_instance_id: str | None = None
-    reason: str | None = None
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "member_id",
+        "group_instance_id",
+        "reason",
+        "unknown_tagged_fields",
+    )
+    member_id: str
+    group_instance_id: str | None
+    reason: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        reason: str | None = None,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.reason = reason
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class LeaveGroupRequest(Message):
     """Kafka's request LeaveGroupRequest."""
 
@@ -35,26 +50,60 @@ class LeaveGroupRequest(Message):
     SCHEMA: ClassVar[str] = """group_id string 0+
 member_id string 0-2
 members []MemberIdentity 3+"""
-    group_id: str = ""
-    member_id: str = ""
-    members: list[MemberIdentity] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "members",
+        "unknown_tagged_fields",
+    )
+    group_id: str
+    member_id: str
+    members: list[MemberIdentity]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+        members: list[MemberIdentity] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.members = [] if members is NEW else members
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class MemberResponse(Struct):
     """Nested struct of LeaveGroupResponse."""
 
     SCHEMA: ClassVar[str] = """member_id string 3+
 group_instance_id string 3+ n3+
 error_code int16 3+"""
-    member_id: str = ""
-    group_instance_id: str | None = ""
-    error_code: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "member_id",
+        "group_instance_id",
+        "error_code",
+        "unknown_tagged_fields",
+    )
+    member_id: str
+    group_instance_id: str | None
+    error_code: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        member_id: str = "",
+        group_instance_id: str | None = "",
+        error_code: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.error_code = error_code
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class LeaveGroupResponse(Message):
     """Kafka's response LeaveGroupResponse."""
 
@@ -66,7 +115,25 @@ class LeaveGroupResponse(Message):
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 1+ i
 error_code int16 0+
 members []MemberResponse 3+"""
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    members: list[MemberResponse] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "members",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    error_code: int
+    members: list[MemberResponse]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        members: list[MemberResponse] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.members = [] if members is NEW else members
+        self.unknown_tagged_fields = unknown_tagged_fields

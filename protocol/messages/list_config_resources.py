@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ListConfigResourcesRequest(Message):
     """Kafka's request ListConfigResourcesRequest."""
 
@@ -20,22 +18,47 @@ class ListConfigResourcesRequest(Message):
     LATEST_VERSION_UNSTABLE: ClassVar[bool] = False
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker",)
     SCHEMA: ClassVar[str] = """resource_types []int8 1+"""
-    resource_types: list[int] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "resource_types",
+        "unknown_tagged_fields",
+    )
+    resource_types: list[int]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        resource_types: list[int] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.resource_types = [] if resource_types is NEW else resource_types
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ConfigResource(Struct):
     """Nested struct of ListConfigResourcesResponse."""
 
     SCHEMA: ClassVar[str] = """resource_name string 0+
 resource_type int8 1+ i"""
-    resource_name: str = ""
-    resource_type: int = 16
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "resource_name",
+        "resource_type",
+        "unknown_tagged_fields",
+    )
+    resource_name: str
+    resource_type: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        resource_name: str = "",
+        resource_type: int = 16,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.resource_name = resource_name
+        self.resource_type = resource_type
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ListConfigResourcesResponse(Message):
     """Kafka's response ListConfigResourcesResponse."""
 
@@ -47,7 +70,25 @@ class ListConfigResourcesResponse(Message):
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 error_code int16 0+
 config_resources []ConfigResource 0+"""
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    config_resources: list[ConfigResource] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "config_resources",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    error_code: int
+    config_resources: list[ConfigResource]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        config_resources: list[ConfigResource] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.config_resources = [] if config_resources is NEW else config_resources
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ListGroupsRequest(Message):
     """Kafka's request ListGroupsRequest."""
 
@@ -21,12 +19,26 @@ class ListGroupsRequest(Message):
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker",)
     SCHEMA: ClassVar[str] = """states_filter []string 4+
 types_filter []string 5+"""
-    states_filter: list[str] = field(default_factory=list)
-    types_filter: list[str] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "states_filter",
+        "types_filter",
+        "unknown_tagged_fields",
+    )
+    states_filter: list[str]
+    types_filter: list[str]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        states_filter: list[str] = NEW,
+        types_filter: list[str] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.states_filter = [] if states_filter is NEW else states_filter
+        self.types_filter = [] if types_filter is NEW else types_filter
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ListedGroup(Struct):
     """Nested struct of ListGroupsResponse."""
 
@@ -34,14 +46,34 @@ class ListedGroup(Struct):
 protocol_type string 0+
 group_state string 4+ i
 group_type string 5+ i"""
-    group_id: str = ""
-    protocol_type: str = ""
-    group_state: str = ""
-    group_type: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group_id",
+        "protocol_type",
+        "group_state",
+        "group_type",
+        "unknown_tagged_fields",
+    )
+    group_id: str
+    protocol_type: str
+    group_state: str
+    group_type: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        protocol_type: str = "",
+        group_state: str = "",
+        group_type: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.protocol_type = protocol_type
+        self.group_state = group_state
+        self.group_type = group_type
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ListGroupsResponse(Message):
     """Kafka's response ListGroupsResponse."""
 
@@ -53,7 +85,25 @@ class ListGroupsResponse(Message):
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 1+ i
 error_code int16 0+
 groups []ListedGroup 0+"""
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    groups: list[ListedGroup] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "groups",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    error_code: int
+    groups: list[ListedGroup]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        groups: list[ListedGroup] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.groups = [] if groups is NEW else groups
+        self.unknown_tagged_fields = unknown_tagged_fields

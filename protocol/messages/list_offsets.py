@@ -2,37 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsPartition(Struct):
     """Nested struct of ListOffsetsRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 current_leader_epoch int32 4+ i
 timestamp int64 0+"""
-    partition_index: int = 0
-    current_leader_epoch: int = -1
-    timestamp: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_index",
+        "current_leader_epoch",
+        "timestamp",
+        "unknown_tagged_fields",
+    )
+    partition_index: int
+    current_leader_epoch: int
+    timestamp: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        current_leader_epoch: int = -1,
+        timestamp: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.current_leader_epoch = current_leader_epoch
+        self.timestamp = timestamp
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsTopic(Struct):
     """Nested struct of ListOffsetsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []ListOffsetsPartition 0+"""
-    name: str = ""
-    partitions: list[ListOffsetsPartition] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    name: str
+    partitions: list[ListOffsetsPartition]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[ListOffsetsPartition] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsRequest(Message):
     """Kafka's request ListOffsetsRequest."""
 
@@ -47,14 +76,34 @@ class ListOffsetsRequest(Message):
 isolation_level int8 2+
 topics []ListOffsetsTopic 0+
 timeout_ms int32 10+ i"""
-    replica_id: int = 0
-    isolation_level: int = 0
-    topics: list[ListOffsetsTopic] = field(default_factory=list)
-    timeout_ms: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "replica_id",
+        "isolation_level",
+        "topics",
+        "timeout_ms",
+        "unknown_tagged_fields",
+    )
+    replica_id: int
+    isolation_level: int
+    topics: list[ListOffsetsTopic]
+    timeout_ms: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        replica_id: int = 0,
+        isolation_level: int = 0,
+        topics: list[ListOffsetsTopic] = NEW,
+        timeout_ms: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.replica_id = replica_id
+        self.isolation_level = isolation_level
+        self.topics = [] if topics is NEW else topics
+        self.timeout_ms = timeout_ms
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsPartitionResponse(Struct):
     """Nested struct of ListOffsetsResponse."""
 
@@ -63,26 +112,63 @@ error_code int16 0+
 timestamp int64 1+
 offset int64 1+
 leader_epoch int32 4+"""
-    partition_index: int = 0
-    error_code: int = 0
-    timestamp: int = -1
-    offset: int = -1
-    leader_epoch: int = -1
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "timestamp",
+        "offset",
+        "leader_epoch",
+        "unknown_tagged_fields",
+    )
+    partition_index: int
+    error_code: int
+    timestamp: int
+    offset: int
+    leader_epoch: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        timestamp: int = -1,
+        offset: int = -1,
+        leader_epoch: int = -1,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.timestamp = timestamp
+        self.offset = offset
+        self.leader_epoch = leader_epoch
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsTopicResponse(Struct):
     """Nested struct of ListOffsetsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []ListOffsetsPartitionResponse 0+"""
-    name: str = ""
-    partitions: list[ListOffsetsPartitionResponse] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    name: str
+    partitions: list[ListOffsetsPartitionResponse]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: list[ListOffsetsPartitionResponse] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsResponse(Message):
     """Kafka's response ListOffsetsResponse."""
 
@@ -93,6 +179,21 @@ class ListOffsetsResponse(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 6
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 2+ i
 topics []ListOffsetsTopicResponse 0+"""
-    throttle_time_ms: int = 0
-    topics: list[ListOffsetsTopicResponse] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "topics",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    topics: list[ListOffsetsTopicResponse]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        topics: list[ListOffsetsTopicResponse] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if topics is NEW else topics
+        self.unknown_tagged_fields = unknown_tagged_fields

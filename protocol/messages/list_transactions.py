@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ListTransactionsRequest(Message):
     """Kafka's request ListTransactionsRequest."""
 
@@ -23,27 +21,64 @@ class ListTransactionsRequest(Message):
 producer_id_filters []int64 0+
 duration_filter int64 1+
 transactional_id_pattern string 2+ n2+"""
-    state_filters: list[str] = field(default_factory=list)
-    producer_id_filters: list[int] = field(default_factory=list)
-    duration_filter: int = -1
-    transactional_id_pattern: str | None = None
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "state_filters",
+        "producer_id_filters",
+        "duration_filter",
+        "transactional_id_pattern",
+        "unknown_tagged_fields",
+    )
+    state_filters: list[str]
+    producer_id_filters: list[int]
+    duration_filter: int
+    transactional_id_pattern: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        state_filters: list[str] = NEW,
+        producer_id_filters: list[int] = NEW,
+        duration_filter: int = -1,
+        transactional_id_pattern: str | None = None,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.state_filters = [] if state_filters is NEW else state_filters
+        self.producer_id_filters = [] if producer_id_filters is NEW else producer_id_filters
+        self.duration_filter = duration_filter
+        self.transactional_id_pattern = transactional_id_pattern
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TransactionState(Struct):
     """Nested struct of ListTransactionsResponse."""
 
     SCHEMA: ClassVar[str] = """transactional_id string 0+
 producer_id int64 0+
 transaction_state string 0+"""
-    transactional_id: str = ""
-    producer_id: int = 0
-    transaction_state: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "transactional_id",
+        "producer_id",
+        "transaction_state",
+        "unknown_tagged_fields",
+    )
+    transactional_id: str
+    producer_id: int
+    transaction_state: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        transactional_id: str = "",
+        producer_id: int = 0,
+        transaction_state: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.transaction_state = transaction_state
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ListTransactionsResponse(Message):
     """Kafka's response ListTransactionsResponse."""
 
@@ -56,8 +91,29 @@ class ListTransactionsResponse(Message):
 error_code int16 0+
 unknown_state_filters []string 0+
 transaction_states []TransactionState 0+"""
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    unknown_state_filters: list[str] = field(default_factory=list)
-    transaction_states: list[TransactionState] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "unknown_state_filters",
+        "transaction_states",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    error_code: int
+    unknown_state_filters: list[str]
+    transaction_states: list[TransactionState]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        unknown_state_filters: list[str] = NEW,
+        transaction_states: list[TransactionState] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.unknown_state_filters = [] if unknown_state_filters is NEW else unknown_state_filters
+        self.transaction_states = [] if transaction_states is NEW else transaction_states
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,37 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderPartition(Struct):
     """Nested struct of OffsetForLeaderEpochRequest."""
 
     SCHEMA: ClassVar[str] = """partition int32 0+
 current_leader_epoch int32 2+ i
 leader_epoch int32 0+"""
-    partition: int = 0
-    current_leader_epoch: int = -1
-    leader_epoch: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition",
+        "current_leader_epoch",
+        "leader_epoch",
+        "unknown_tagged_fields",
+    )
+    partition: int
+    current_leader_epoch: int
+    leader_epoch: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition: int = 0,
+        current_leader_epoch: int = -1,
+        leader_epoch: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition = partition
+        self.current_leader_epoch = current_leader_epoch
+        self.leader_epoch = leader_epoch
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderTopic(Struct):
     """Nested struct of OffsetForLeaderEpochRequest."""
 
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []OffsetForLeaderPartition 0+"""
-    topic: str = ""
-    partitions: list[OffsetForLeaderPartition] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic: str
+    partitions: list[OffsetForLeaderPartition]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic: str = "",
+        partitions: list[OffsetForLeaderPartition] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic = topic
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderEpochRequest(Message):
     """Kafka's request OffsetForLeaderEpochRequest."""
 
@@ -45,12 +74,26 @@ class OffsetForLeaderEpochRequest(Message):
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker",)
     SCHEMA: ClassVar[str] = """replica_id int32 3+ i
 topics []OffsetForLeaderTopic 0+"""
-    replica_id: int = -2
-    topics: list[OffsetForLeaderTopic] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "replica_id",
+        "topics",
+        "unknown_tagged_fields",
+    )
+    replica_id: int
+    topics: list[OffsetForLeaderTopic]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        replica_id: int = -2,
+        topics: list[OffsetForLeaderTopic] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.replica_id = replica_id
+        self.topics = [] if topics is NEW else topics
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class EpochEndOffset(Struct):
     """Nested struct of OffsetForLeaderEpochResponse."""
 
@@ -58,25 +101,59 @@ class EpochEndOffset(Struct):
 partition int32 0+
 leader_epoch int32 1+ i
 end_offset int64 0+"""
-    error_code: int = 0
-    partition: int = 0
-    leader_epoch: int = -1
-    end_offset: int = -1
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "error_code",
+        "partition",
+        "leader_epoch",
+        "end_offset",
+        "unknown_tagged_fields",
+    )
+    error_code: int
+    partition: int
+    leader_epoch: int
+    end_offset: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        partition: int = 0,
+        leader_epoch: int = -1,
+        end_offset: int = -1,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.end_offset = end_offset
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderTopicResult(Struct):
     """Nested struct of OffsetForLeaderEpochResponse."""
 
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []EpochEndOffset 0+"""
-    topic: str = ""
-    partitions: list[EpochEndOffset] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic: str
+    partitions: list[EpochEndOffset]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic: str = "",
+        partitions: list[EpochEndOffset] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic = topic
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderEpochResponse(Message):
     """Kafka's response OffsetForLeaderEpochResponse."""
 
@@ -87,6 +164,21 @@ class OffsetForLeaderEpochResponse(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 4
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 2+ i
 topics []OffsetForLeaderTopicResult 0+"""
-    throttle_time_ms: int = 0
-    topics: list[OffsetForLeaderTopicResult] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "topics",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    topics: list[OffsetForLeaderTopicResult]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        topics: list[OffsetForLeaderTopicResult] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if topics is NEW else topics
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
@@ -10,7 +9,6 @@ from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RemoveRaftVoterRequest(Message):
     """Kafka's request RemoveRaftVoterRequest."""
 
@@ -24,13 +22,30 @@ class RemoveRaftVoterRequest(Message):
     SCHEMA: ClassVar[str] = """cluster_id string 0+ n0+
 voter_id int32 0+
 voter_directory_id uuid 0+"""
-    cluster_id: str | None = ""
-    voter_id: int = 0
-    voter_directory_id: UUID = ZERO_UUID
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "cluster_id",
+        "voter_id",
+        "voter_directory_id",
+        "unknown_tagged_fields",
+    )
+    cluster_id: str | None
+    voter_id: int
+    voter_directory_id: UUID
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        cluster_id: str | None = "",
+        voter_id: int = 0,
+        voter_directory_id: UUID = ZERO_UUID,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.voter_id = voter_id
+        self.voter_directory_id = voter_directory_id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RemoveRaftVoterResponse(Message):
     """Kafka's response RemoveRaftVoterResponse."""
 
@@ -42,7 +57,25 @@ class RemoveRaftVoterResponse(Message):
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 error_code int16 0+
 error_message string 0+ n0+ i"""
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Buffer, Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class SaslAuthenticateRequest(Message):
     """Kafka's request SaslAuthenticateRequest."""
 
@@ -20,11 +18,22 @@ class SaslAuthenticateRequest(Message):
     LATEST_VERSION_UNSTABLE: ClassVar[bool] = False
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker", "controller",)
     SCHEMA: ClassVar[str] = """auth_bytes bytes 0+"""
-    auth_bytes: Buffer = b""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "auth_bytes",
+        "unknown_tagged_fields",
+    )
+    auth_bytes: Buffer
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        auth_bytes: Buffer = b"",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.auth_bytes = auth_bytes
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class SaslAuthenticateResponse(Message):
     """Kafka's response SaslAuthenticateResponse."""
 
@@ -37,8 +46,29 @@ class SaslAuthenticateResponse(Message):
 error_message string 0+ n0+
 auth_bytes bytes 0+
 session_lifetime_ms int64 1+ i"""
-    error_code: int = 0
-    error_message: str | None = ""
-    auth_bytes: Buffer = b""
-    session_lifetime_ms: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "auth_bytes",
+        "session_lifetime_ms",
+        "unknown_tagged_fields",
+    )
+    error_code: int
+    error_message: str | None
+    auth_bytes: Buffer
+    session_lifetime_ms: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = "",
+        auth_bytes: Buffer = b"",
+        session_lifetime_ms: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.auth_bytes = auth_bytes
+        self.session_lifetime_ms = session_lifetime_ms
+        self.unknown_tagged_fields = unknown_tagged_fields

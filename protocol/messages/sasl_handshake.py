@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message
+from odradek.protocol.schema import NEW, Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class SaslHandshakeRequest(Message):
     """Kafka's request SaslHandshakeRequest."""
 
@@ -20,11 +18,22 @@ class SaslHandshakeRequest(Message):
     LATEST_VERSION_UNSTABLE: ClassVar[bool] = False
     LISTENERS: ClassVar[tuple[str, ...]] = ("broker", "controller",)
     SCHEMA: ClassVar[str] = """mechanism string 0+"""
-    mechanism: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "mechanism",
+        "unknown_tagged_fields",
+    )
+    mechanism: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        mechanism: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.mechanism = mechanism
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class SaslHandshakeResponse(Message):
     """Kafka's response SaslHandshakeResponse."""
 
@@ -35,6 +44,21 @@ class SaslHandshakeResponse(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = None
     SCHEMA: ClassVar[str] = """error_code int16 0+
 mechanisms []string 0+"""
-    error_code: int = 0
-    mechanisms: list[str] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "error_code",
+        "mechanisms",
+        "unknown_tagged_fields",
+    )
+    error_code: int
+    mechanisms: list[str]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        mechanisms: list[str] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.mechanisms = [] if mechanisms is NEW else mechanisms
+        self.unknown_tagged_fields = unknown_tagged_fields

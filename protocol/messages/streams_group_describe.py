@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupDescribeRequest(Message):
     """Kafka's request StreamsGroupDescribeRequest."""
 
@@ -22,24 +20,55 @@ class StreamsGroupDescribeRequest(Message):
     SCHEMA: ClassVar[str] = """group_ids []string 0+
 include_authorized_operations bool 0+
 include_topology_description bool 1+"""
-    group_ids: list[str] = field(default_factory=list)
-    include_authorized_operations: bool = False
-    include_topology_description: bool = False
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group_ids",
+        "include_authorized_operations",
+        "include_topology_description",
+        "unknown_tagged_fields",
+    )
+    group_ids: list[str]
+    include_authorized_operations: bool
+    include_topology_description: bool
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group_ids: list[str] = NEW,
+        include_authorized_operations: bool = False,
+        include_topology_description: bool = False,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group_ids = [] if group_ids is NEW else group_ids
+        self.include_authorized_operations = include_authorized_operations
+        self.include_topology_description = include_topology_description
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class KeyValue(Struct):
     """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """key string 0+
 value string 0+"""
-    key: str = ""
-    value: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "key",
+        "value",
+        "unknown_tagged_fields",
+    )
+    key: str
+    value: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        key: str = "",
+        value: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopicInfo(Struct):
     """Nested struct of StreamsGroupDescribeResponse."""
 
@@ -47,14 +76,34 @@ class TopicInfo(Struct):
 partitions int32 0+
 replication_factor int16 0+
 topic_configs []KeyValue 0+"""
-    name: str = ""
-    partitions: int = 0
-    replication_factor: int = 0
-    topic_configs: list[KeyValue] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "partitions",
+        "replication_factor",
+        "topic_configs",
+        "unknown_tagged_fields",
+    )
+    name: str
+    partitions: int
+    replication_factor: int
+    topic_configs: list[KeyValue]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: int = 0,
+        replication_factor: int = 0,
+        topic_configs: list[KeyValue] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+        self.replication_factor = replication_factor
+        self.topic_configs = [] if topic_configs is NEW else topic_configs
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Subtopology(Struct):
     """Nested struct of StreamsGroupDescribeResponse."""
 
@@ -63,74 +112,173 @@ source_topics []string 0+
 repartition_sink_topics []string 0+
 state_changelog_topics []TopicInfo 0+
 repartition_source_topics []TopicInfo 0+"""
-    subtopology_id: str = ""
-    source_topics: list[str] = field(default_factory=list)
-    repartition_sink_topics: list[str] = field(default_factory=list)
-    state_changelog_topics: list[TopicInfo] = field(default_factory=list)
-    repartition_source_topics: list[TopicInfo] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "subtopology_id",
+        "source_topics",
+        "repartition_sink_topics",
+        "state_changelog_topics",
+        "repartition_source_topics",
+        "unknown_tagged_fields",
+    )
+    subtopology_id: str
+    source_topics: list[str]
+    repartition_sink_topics: list[str]
+    state_changelog_topics: list[TopicInfo]
+    repartition_source_topics: list[TopicInfo]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        source_topics: list[str] = NEW,
+        repartition_sink_topics: list[str] = NEW,
+        state_changelog_topics: list[TopicInfo] = NEW,
+        repartition_source_topics: list[TopicInfo] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.source_topics = [] if source_topics is NEW else source_topics
+        self.repartition_sink_topics = [] if repartition_sink_topics is NEW else repartition_sink_topics
+        self.state_changelog_topics = [] if state_changelog_topics is NEW else state_changelog_topics
+        self.repartition_source_topics = [] if repartition_source_topics is NEW else repartition_source_topics
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Topology(Struct):
     """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """epoch int32 0+
 subtopologies []Subtopology 0+ n0+"""
-    epoch: int = 0
-    subtopologies: list[Subtopology] | None = None
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "epoch",
+        "subtopologies",
+        "unknown_tagged_fields",
+    )
+    epoch: int
+    subtopologies: list[Subtopology] | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        subtopologies: list[Subtopology] | None = None,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.epoch = epoch
+        self.subtopologies = subtopologies
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Endpoint(Struct):
     """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """host string 0+
 port uint16 0+"""
-    host: str = ""
-    port: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "host",
+        "port",
+        "unknown_tagged_fields",
+    )
+    host: str
+    port: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        host: str = "",
+        port: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TaskOffset(Struct):
     """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partition int32 0+
 offset int64 0+"""
-    subtopology_id: str = ""
-    partition: int = 0
-    offset: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "subtopology_id",
+        "partition",
+        "offset",
+        "unknown_tagged_fields",
+    )
+    subtopology_id: str
+    partition: int
+    offset: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        partition: int = 0,
+        offset: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.partition = partition
+        self.offset = offset
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TaskIds(Struct):
     """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partitions []int32 0+"""
-    subtopology_id: str = ""
-    partitions: list[int] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "subtopology_id",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    subtopology_id: str
+    partitions: list[int]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        partitions: list[int] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Assignment(Struct):
     """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """active_tasks []TaskIds 0+
 standby_tasks []TaskIds 0+
 warmup_tasks []TaskIds 0+"""
-    active_tasks: list[TaskIds] = field(default_factory=list)
-    standby_tasks: list[TaskIds] = field(default_factory=list)
-    warmup_tasks: list[TaskIds] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "active_tasks",
+        "standby_tasks",
+        "warmup_tasks",
+        "unknown_tagged_fields",
+    )
+    active_tasks: list[TaskIds]
+    standby_tasks: list[TaskIds]
+    warmup_tasks: list[TaskIds]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        active_tasks: list[TaskIds] = NEW,
+        standby_tasks: list[TaskIds] = NEW,
+        warmup_tasks: list[TaskIds] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.active_tasks = [] if active_tasks is NEW else active_tasks
+        self.standby_tasks = [] if standby_tasks is NEW else standby_tasks
+        self.warmup_tasks = [] if warmup_tasks is NEW else warmup_tasks
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Member(Struct):
     """Nested struct of StreamsGroupDescribeResponse."""
 
@@ -149,25 +297,78 @@ task_end_offsets []TaskOffset 0+
 assignment Assignment 0+
 target_assignment Assignment 0+
 is_classic bool 0+"""
-    member_id: str = ""
-    member_epoch: int = 0
-    instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    topology_epoch: int = 0
-    process_id: str = ""
-    user_endpoint: Endpoint | None = None
-    client_tags: list[KeyValue] = field(default_factory=list)
-    task_offsets: list[TaskOffset] = field(default_factory=list)
-    task_end_offsets: list[TaskOffset] = field(default_factory=list)
-    assignment: Assignment = field(default_factory=Assignment)
-    target_assignment: Assignment = field(default_factory=Assignment)
-    is_classic: bool = False
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "member_id",
+        "member_epoch",
+        "instance_id",
+        "rack_id",
+        "client_id",
+        "client_host",
+        "topology_epoch",
+        "process_id",
+        "user_endpoint",
+        "client_tags",
+        "task_offsets",
+        "task_end_offsets",
+        "assignment",
+        "target_assignment",
+        "is_classic",
+        "unknown_tagged_fields",
+    )
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topology_epoch: int
+    process_id: str
+    user_endpoint: Endpoint | None
+    client_tags: list[KeyValue]
+    task_offsets: list[TaskOffset]
+    task_end_offsets: list[TaskOffset]
+    assignment: Assignment
+    target_assignment: Assignment
+    is_classic: bool
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        member_id: str = "",
+        member_epoch: int = 0,
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        client_id: str = "",
+        client_host: str = "",
+        topology_epoch: int = 0,
+        process_id: str = "",
+        user_endpoint: Endpoint | None = None,
+        client_tags: list[KeyValue] = NEW,
+        task_offsets: list[TaskOffset] = NEW,
+        task_end_offsets: list[TaskOffset] = NEW,
+        assignment: Assignment = NEW,
+        target_assignment: Assignment = NEW,
+        is_classic: bool = False,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.topology_epoch = topology_epoch
+        self.process_id = process_id
+        self.user_endpoint = user_endpoint
+        self.client_tags = [] if client_tags is NEW else client_tags
+        self.task_offsets = [] if task_offsets is NEW else task_offsets
+        self.task_end_offsets = [] if task_end_offsets is NEW else task_end_offsets
+        self.assignment = Assignment() if assignment is NEW else assignment
+        self.target_assignment = Assignment() if target_assignment is NEW else target_assignment
+        self.is_classic = is_classic
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopologyDescriptionNode(Struct):
     """Nested struct of StreamsGroupDescribeResponse."""
 
@@ -177,49 +378,117 @@ source_topics []string 1+
 sink_topic string 1+ n1+
 stores []string 1+
 successors []string 1+"""
-    name: str = ""
-    node_type: int = 0
-    source_topics: list[str] = field(default_factory=list)
-    sink_topic: str | None = None
-    stores: list[str] = field(default_factory=list)
-    successors: list[str] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "node_type",
+        "source_topics",
+        "sink_topic",
+        "stores",
+        "successors",
+        "unknown_tagged_fields",
+    )
+    name: str
+    node_type: int
+    source_topics: list[str]
+    sink_topic: str | None
+    stores: list[str]
+    successors: list[str]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        node_type: int = 0,
+        source_topics: list[str] = NEW,
+        sink_topic: str | None = None,
+        stores: list[str] = NEW,
+        successors: list[str] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.node_type = node_type
+        self.source_topics = [] if source_topics is NEW else source_topics
+        self.sink_topic = sink_topic
+        self.stores = [] if stores is NEW else stores
+        self.successors = [] if successors is NEW else successors
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopologyDescriptionSubtopology(Struct):
     """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 1+
 nodes []TopologyDescriptionNode 1+"""
-    subtopology_id: str = ""
-    nodes: list[TopologyDescriptionNode] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "subtopology_id",
+        "nodes",
+        "unknown_tagged_fields",
+    )
+    subtopology_id: str
+    nodes: list[TopologyDescriptionNode]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        nodes: list[TopologyDescriptionNode] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.nodes = [] if nodes is NEW else nodes
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopologyDescriptionGlobalStore(Struct):
     """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """source TopologyDescriptionNode 1+
 processor TopologyDescriptionNode 1+"""
-    source: TopologyDescriptionNode = field(default_factory=TopologyDescriptionNode)
-    processor: TopologyDescriptionNode = field(default_factory=TopologyDescriptionNode)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "source",
+        "processor",
+        "unknown_tagged_fields",
+    )
+    source: TopologyDescriptionNode
+    processor: TopologyDescriptionNode
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        source: TopologyDescriptionNode = NEW,
+        processor: TopologyDescriptionNode = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.source = TopologyDescriptionNode() if source is NEW else source
+        self.processor = TopologyDescriptionNode() if processor is NEW else processor
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopologyDescription(Struct):
     """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """subtopologies []TopologyDescriptionSubtopology 1+
 global_stores []TopologyDescriptionGlobalStore 1+"""
-    subtopologies: list[TopologyDescriptionSubtopology] = field(default_factory=list)
-    global_stores: list[TopologyDescriptionGlobalStore] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "subtopologies",
+        "global_stores",
+        "unknown_tagged_fields",
+    )
+    subtopologies: list[TopologyDescriptionSubtopology]
+    global_stores: list[TopologyDescriptionGlobalStore]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        subtopologies: list[TopologyDescriptionSubtopology] = NEW,
+        global_stores: list[TopologyDescriptionGlobalStore] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.subtopologies = [] if subtopologies is NEW else subtopologies
+        self.global_stores = [] if global_stores is NEW else global_stores
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class DescribedGroup(Struct):
     """Nested struct of StreamsGroupDescribeResponse."""
 
@@ -235,22 +504,66 @@ authorized_operations int32 0+
 topology_description TopologyDescription 1+ n1+
 topology_description_status int8 1+
 assignor_name string 1+ n1+ i"""
-    error_code: int = 0
-    error_message: str | None = None
-    group_id: str = ""
-    group_state: str = ""
-    group_epoch: int = 0
-    assignment_epoch: int = 0
-    topology: Topology | None = None
-    members: list[Member] = field(default_factory=list)
-    authorized_operations: int = -2147483648
-    topology_description: TopologyDescription | None = None
-    topology_description_status: int = 0
-    assignor_name: str | None = None
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "error_code",
+        "error_message",
+        "group_id",
+        "group_state",
+        "group_epoch",
+        "assignment_epoch",
+        "topology",
+        "members",
+        "authorized_operations",
+        "topology_description",
+        "topology_description_status",
+        "assignor_name",
+        "unknown_tagged_fields",
+    )
+    error_code: int
+    error_message: str | None
+    group_id: str
+    group_state: str
+    group_epoch: int
+    assignment_epoch: int
+    topology: Topology | None
+    members: list[Member]
+    authorized_operations: int
+    topology_description: TopologyDescription | None
+    topology_description_status: int
+    assignor_name: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = None,
+        group_id: str = "",
+        group_state: str = "",
+        group_epoch: int = 0,
+        assignment_epoch: int = 0,
+        topology: Topology | None = None,
+        members: list[Member] = NEW,
+        authorized_operations: int = -2147483648,
+        topology_description: TopologyDescription | None = None,
+        topology_description_status: int = 0,
+        assignor_name: str | None = None,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.group_id = group_id
+        self.group_state = group_state
+        self.group_epoch = group_epoch
+        self.assignment_epoch = assignment_epoch
+        self.topology = topology
+        self.members = [] if members is NEW else members
+        self.authorized_operations = authorized_operations
+        self.topology_description = topology_description
+        self.topology_description_status = topology_description_status
+        self.assignor_name = assignor_name
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupDescribeResponse(Message):
     """Kafka's response StreamsGroupDescribeResponse."""
 
@@ -261,6 +574,21 @@ class StreamsGroupDescribeResponse(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 groups []DescribedGroup 0+"""
-    throttle_time_ms: int = 0
-    groups: list[DescribedGroup] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "groups",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    groups: list[DescribedGroup]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        groups: list[DescribedGroup] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = [] if groups is NEW else groups
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class KeyValue(Struct):
     """Nested struct of StreamsGroupHeartbeatRequest."""
 
     SCHEMA: ClassVar[str] = """key string 0+
 value string 0+"""
-    key: str = ""
-    value: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "key",
+        "value",
+        "unknown_tagged_fields",
+    )
+    key: str
+    value: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        key: str = "",
+        value: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopicInfo(Struct):
     """Nested struct of StreamsGroupHeartbeatRequest."""
 
@@ -27,27 +39,64 @@ class TopicInfo(Struct):
 partitions int32 0+
 replication_factor int16 0+
 topic_configs []KeyValue 0+"""
-    name: str = ""
-    partitions: int = 0
-    replication_factor: int = 0
-    topic_configs: list[KeyValue] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "partitions",
+        "replication_factor",
+        "topic_configs",
+        "unknown_tagged_fields",
+    )
+    name: str
+    partitions: int
+    replication_factor: int
+    topic_configs: list[KeyValue]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: int = 0,
+        replication_factor: int = 0,
+        topic_configs: list[KeyValue] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+        self.replication_factor = replication_factor
+        self.topic_configs = [] if topic_configs is NEW else topic_configs
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class CopartitionGroup(Struct):
     """Nested struct of StreamsGroupHeartbeatRequest."""
 
     SCHEMA: ClassVar[str] = """source_topics []int16 0+
 source_topic_regex []int16 0+
 repartition_source_topics []int16 0+"""
-    source_topics: list[int] = field(default_factory=list)
-    source_topic_regex: list[int] = field(default_factory=list)
-    repartition_source_topics: list[int] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "source_topics",
+        "source_topic_regex",
+        "repartition_source_topics",
+        "unknown_tagged_fields",
+    )
+    source_topics: list[int]
+    source_topic_regex: list[int]
+    repartition_source_topics: list[int]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        source_topics: list[int] = NEW,
+        source_topic_regex: list[int] = NEW,
+        repartition_source_topics: list[int] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.source_topics = [] if source_topics is NEW else source_topics
+        self.source_topic_regex = [] if source_topic_regex is NEW else source_topic_regex
+        self.repartition_source_topics = [] if repartition_source_topics is NEW else repartition_source_topics
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Subtopology(Struct):
     """Nested struct of StreamsGroupHeartbeatRequest."""
 
@@ -58,63 +107,151 @@ state_changelog_topics []TopicInfo 0+
 repartition_sink_topics []string 0+
 repartition_source_topics []TopicInfo 0+
 copartition_groups []CopartitionGroup 0+"""
-    subtopology_id: str = ""
-    source_topics: list[str] = field(default_factory=list)
-    source_topic_regex: list[str] = field(default_factory=list)
-    state_changelog_topics: list[TopicInfo] = field(default_factory=list)
-    repartition_sink_topics: list[str] = field(default_factory=list)
-    repartition_source_topics: list[TopicInfo] = field(default_factory=list)
-    copartition_groups: list[CopartitionGroup] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "subtopology_id",
+        "source_topics",
+        "source_topic_regex",
+        "state_changelog_topics",
+        "repartition_sink_topics",
+        "repartition_source_topics",
+        "copartition_groups",
+        "unknown_tagged_fields",
+    )
+    subtopology_id: str
+    source_topics: list[str]
+    source_topic_regex: list[str]
+    state_changelog_topics: list[TopicInfo]
+    repartition_sink_topics: list[str]
+    repartition_source_topics: list[TopicInfo]
+    copartition_groups: list[CopartitionGroup]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        source_topics: list[str] = NEW,
+        source_topic_regex: list[str] = NEW,
+        state_changelog_topics: list[TopicInfo] = NEW,
+        repartition_sink_topics: list[str] = NEW,
+        repartition_source_topics: list[TopicInfo] = NEW,
+        copartition_groups: list[CopartitionGroup] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.source_topics = [] if source_topics is NEW else source_topics
+        self.source_topic_regex = [] if source_topic_regex is NEW else source_topic_regex
+        self.state_changelog_topics = [] if state_changelog_topics is NEW else state_changelog_topics
+        self.repartition_sink_topics = [] if repartition_sink_topics is NEW else repartition_sink_topics
+        self.repartition_source_topics = [] if repartition_source_topics is NEW else repartition_source_topics
+        self.copartition_groups = [] if copartition_groups is NEW else copartition_groups
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Topology(Struct):
     """Nested struct of StreamsGroupHeartbeatRequest."""
 
     SCHEMA: ClassVar[str] = """epoch int32 0+
 subtopologies []Subtopology 0+"""
-    epoch: int = 0
-    subtopologies: list[Subtopology] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "epoch",
+        "subtopologies",
+        "unknown_tagged_fields",
+    )
+    epoch: int
+    subtopologies: list[Subtopology]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        subtopologies: list[Subtopology] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.epoch = epoch
+        self.subtopologies = [] if subtopologies is NEW else subtopologies
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RequestTaskIds(Struct):
     """Nested struct of StreamsGroupHeartbeatRequest."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partitions []int32 0+"""
-    subtopology_id: str = ""
-    partitions: list[int] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "subtopology_id",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    subtopology_id: str
+    partitions: list[int]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        partitions: list[int] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RequestEndpoint(Struct):
     """Nested struct of StreamsGroupHeartbeatRequest."""
 
     SCHEMA: ClassVar[str] = """host string 0+
 port uint16 0+"""
-    host: str = ""
-    port: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "host",
+        "port",
+        "unknown_tagged_fields",
+    )
+    host: str
+    port: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        host: str = "",
+        port: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TaskOffset(Struct):
     """Nested struct of StreamsGroupHeartbeatRequest."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partition int32 0+
 offset int64 0+"""
-    subtopology_id: str = ""
-    partition: int = 0
-    offset: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "subtopology_id",
+        "partition",
+        "offset",
+        "unknown_tagged_fields",
+    )
+    subtopology_id: str
+    partition: int
+    offset: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        partition: int = 0,
+        offset: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.partition = partition
+        self.offset = offset
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupHeartbeatRequest(Message):
     """Kafka's request StreamsGroupHeartbeatRequest."""
 
@@ -142,84 +279,216 @@ client_tags []KeyValue 0+ n0+
 task_offsets []TaskOffset 0+ n0+
 task_end_offsets []TaskOffset 0+ n0+
 shutdown_application bool 0+"""
-    group_id: str = ""
-    member_id: str = ""
-    member_epoch: int = 0
-    endpoint_information_epoch: int = 0
-    instance_id: str | None = None
-    rack_id: str | None = None
-    rebalance_timeout_ms: int = -1
-    topology: Topology | None = None
-    active_tasks: list[RequestTaskIds] | None = None
-    standby_tasks: list[RequestTaskIds] | None = None
-    warmup_tasks: list[RequestTaskIds] | None = None
-    process_id: str | None = None
-    user_endpoint: RequestEndpoint | None = None
-    client_tags: list[KeyValue] | None = None
-    task_offsets: list[TaskOffset] | None = None
-    task_end_offsets: list[TaskOffset] | None = None
-    shutdown_application: bool = False
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "member_epoch",
+        "endpoint_information_epoch",
+        "instance_id",
+        "rack_id",
+        "rebalance_timeout_ms",
+        "topology",
+        "active_tasks",
+        "standby_tasks",
+        "warmup_tasks",
+        "process_id",
+        "user_endpoint",
+        "client_tags",
+        "task_offsets",
+        "task_end_offsets",
+        "shutdown_application",
+        "unknown_tagged_fields",
+    )
+    group_id: str
+    member_id: str
+    member_epoch: int
+    endpoint_information_epoch: int
+    instance_id: str | None
+    rack_id: str | None
+    rebalance_timeout_ms: int
+    topology: Topology | None
+    active_tasks: list[RequestTaskIds] | None
+    standby_tasks: list[RequestTaskIds] | None
+    warmup_tasks: list[RequestTaskIds] | None
+    process_id: str | None
+    user_endpoint: RequestEndpoint | None
+    client_tags: list[KeyValue] | None
+    task_offsets: list[TaskOffset] | None
+    task_end_offsets: list[TaskOffset] | None
+    shutdown_application: bool
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+        member_epoch: int = 0,
+        endpoint_information_epoch: int = 0,
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        rebalance_timeout_ms: int = -1,
+        topology: Topology | None = None,
+        active_tasks: list[RequestTaskIds] | None = None,
+        standby_tasks: list[RequestTaskIds] | None = None,
+        warmup_tasks: list[RequestTaskIds] | None = None,
+        process_id: str | None = None,
+        user_endpoint: RequestEndpoint | None = None,
+        client_tags: list[KeyValue] | None = None,
+        task_offsets: list[TaskOffset] | None = None,
+        task_end_offsets: list[TaskOffset] | None = None,
+        shutdown_application: bool = False,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.endpoint_information_epoch = endpoint_information_epoch
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.topology = topology
+        self.active_tasks = active_tasks
+        self.standby_tasks = standby_tasks
+        self.warmup_tasks = warmup_tasks
+        self.process_id = process_id
+        self.user_endpoint = user_endpoint
+        self.client_tags = client_tags
+        self.task_offsets = task_offsets
+        self.task_end_offsets = task_end_offsets
+        self.shutdown_application = shutdown_application
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Status(Struct):
     """Nested struct of StreamsGroupHeartbeatResponse."""
 
     SCHEMA: ClassVar[str] = """status_code int8 0+
 status_detail string 0+"""
-    status_code: int = 0
-    status_detail: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "status_code",
+        "status_detail",
+        "unknown_tagged_fields",
+    )
+    status_code: int
+    status_detail: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        status_code: int = 0,
+        status_detail: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.status_code = status_code
+        self.status_detail = status_detail
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ResponseTaskIds(Struct):
     """Nested struct of StreamsGroupHeartbeatResponse."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partitions []int32 0+"""
-    subtopology_id: str = ""
-    partitions: list[int] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "subtopology_id",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    subtopology_id: str
+    partitions: list[int]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        partitions: list[int] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ResponseEndpoint(Struct):
     """Nested struct of StreamsGroupHeartbeatResponse."""
 
     SCHEMA: ClassVar[str] = """host string 0+
 port uint16 0+"""
-    host: str = ""
-    port: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "host",
+        "port",
+        "unknown_tagged_fields",
+    )
+    host: str
+    port: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        host: str = "",
+        port: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopicPartition(Struct):
     """Nested struct of StreamsGroupHeartbeatResponse."""
 
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []int32 0+"""
-    topic: str = ""
-    partitions: list[int] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic: str
+    partitions: list[int]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic: str = "",
+        partitions: list[int] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic = topic
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class EndpointToPartitions(Struct):
     """Nested struct of StreamsGroupHeartbeatResponse."""
 
     SCHEMA: ClassVar[str] = """user_endpoint ResponseEndpoint 0+
 active_partitions []TopicPartition 0+
 standby_partitions []TopicPartition 0+"""
-    user_endpoint: ResponseEndpoint = field(default_factory=ResponseEndpoint)
-    active_partitions: list[TopicPartition] = field(default_factory=list)
-    standby_partitions: list[TopicPartition] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "user_endpoint",
+        "active_partitions",
+        "standby_partitions",
+        "unknown_tagged_fields",
+    )
+    user_endpoint: ResponseEndpoint
+    active_partitions: list[TopicPartition]
+    standby_partitions: list[TopicPartition]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        user_endpoint: ResponseEndpoint = NEW,
+        active_partitions: list[TopicPartition] = NEW,
+        standby_partitions: list[TopicPartition] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.user_endpoint = ResponseEndpoint() if user_endpoint is NEW else user_endpoint
+        self.active_partitions = [] if active_partitions is NEW else active_partitions
+        self.standby_partitions = [] if standby_partitions is NEW else standby_partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupHeartbeatResponse(Message):
     """Kafka's response StreamsGroupHeartbeatResponse."""
 
@@ -244,20 +513,77 @@ warmup_tasks []ResponseTaskIds 0+ n0+
 topology_description_required bool 1+
 endpoint_information_epoch int32 0+
 partitions_by_user_endpoint []EndpointToPartitions 0+ n0+"""
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    member_id: str = ""
-    member_epoch: int = 0
-    heartbeat_interval_ms: int = 0
-    acceptable_recovery_lag_legacy: int = 0
-    task_offset_interval_ms: int = 0
-    acceptable_recovery_lag: int = -1
-    status: list[Status] | None = field(default_factory=list)
-    active_tasks: list[ResponseTaskIds] | None = None
-    standby_tasks: list[ResponseTaskIds] | None = None
-    warmup_tasks: list[ResponseTaskIds] | None = None
-    topology_description_required: bool = False
-    endpoint_information_epoch: int = 0
-    partitions_by_user_endpoint: list[EndpointToPartitions] | None = None
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "member_id",
+        "member_epoch",
+        "heartbeat_interval_ms",
+        "acceptable_recovery_lag_legacy",
+        "task_offset_interval_ms",
+        "acceptable_recovery_lag",
+        "status",
+        "active_tasks",
+        "standby_tasks",
+        "warmup_tasks",
+        "topology_description_required",
+        "endpoint_information_epoch",
+        "partitions_by_user_endpoint",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int
+    acceptable_recovery_lag_legacy: int
+    task_offset_interval_ms: int
+    acceptable_recovery_lag: int
+    status: list[Status] | None
+    active_tasks: list[ResponseTaskIds] | None
+    standby_tasks: list[ResponseTaskIds] | None
+    warmup_tasks: list[ResponseTaskIds] | None
+    topology_description_required: bool
+    endpoint_information_epoch: int
+    partitions_by_user_endpoint: list[EndpointToPartitions] | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        member_id: str = "",
+        member_epoch: int = 0,
+        heartbeat_interval_ms: int = 0,
+        acceptable_recovery_lag_legacy: int = 0,
+        task_offset_interval_ms: int = 0,
+        acceptable_recovery_lag: int = -1,
+        status: list[Status] | None = NEW,
+        active_tasks: list[ResponseTaskIds] | None = None,
+        standby_tasks: list[ResponseTaskIds] | None = None,
+        warmup_tasks: list[ResponseTaskIds] | None = None,
+        topology_description_required: bool = False,
+        endpoint_information_epoch: int = 0,
+        partitions_by_user_endpoint: list[EndpointToPartitions] | None = None,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.heartbeat_interval_ms = heartbeat_interval_ms
+        self.acceptable_recovery_lag_legacy = acceptable_recovery_lag_legacy
+        self.task_offset_interval_ms = task_offset_interval_ms
+        self.acceptable_recovery_lag = acceptable_recovery_lag
+        self.status = [] if status is NEW else status
+        self.active_tasks = active_tasks
+        self.standby_tasks = standby_tasks
+        self.warmup_tasks = warmup_tasks
+        self.topology_description_required = topology_description_required
+        self.endpoint_information_epoch = endpoint_information_epoch
+        self.partitions_by_user_endpoint = partitions_by_user_endpoint
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopologyDescriptionNode(Struct):
     """Nested struct of StreamsGroupTopologyDescriptionUpdateRequest."""
 
@@ -18,49 +16,117 @@ source_topics []string 0+
 sink_topic string 0+ n0+
 stores []string 0+
 successors []string 0+"""
-    name: str = ""
-    node_type: int = 0
-    source_topics: list[str] = field(default_factory=list)
-    sink_topic: str | None = None
-    stores: list[str] = field(default_factory=list)
-    successors: list[str] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "node_type",
+        "source_topics",
+        "sink_topic",
+        "stores",
+        "successors",
+        "unknown_tagged_fields",
+    )
+    name: str
+    node_type: int
+    source_topics: list[str]
+    sink_topic: str | None
+    stores: list[str]
+    successors: list[str]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        node_type: int = 0,
+        source_topics: list[str] = NEW,
+        sink_topic: str | None = None,
+        stores: list[str] = NEW,
+        successors: list[str] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.node_type = node_type
+        self.source_topics = [] if source_topics is NEW else source_topics
+        self.sink_topic = sink_topic
+        self.stores = [] if stores is NEW else stores
+        self.successors = [] if successors is NEW else successors
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopologyDescriptionSubtopology(Struct):
     """Nested struct of StreamsGroupTopologyDescriptionUpdateRequest."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 nodes []TopologyDescriptionNode 0+"""
-    subtopology_id: str = ""
-    nodes: list[TopologyDescriptionNode] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "subtopology_id",
+        "nodes",
+        "unknown_tagged_fields",
+    )
+    subtopology_id: str
+    nodes: list[TopologyDescriptionNode]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        nodes: list[TopologyDescriptionNode] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.nodes = [] if nodes is NEW else nodes
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopologyDescriptionGlobalStore(Struct):
     """Nested struct of StreamsGroupTopologyDescriptionUpdateRequest."""
 
     SCHEMA: ClassVar[str] = """source TopologyDescriptionNode 0+
 processor TopologyDescriptionNode 0+"""
-    source: TopologyDescriptionNode = field(default_factory=TopologyDescriptionNode)
-    processor: TopologyDescriptionNode = field(default_factory=TopologyDescriptionNode)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "source",
+        "processor",
+        "unknown_tagged_fields",
+    )
+    source: TopologyDescriptionNode
+    processor: TopologyDescriptionNode
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        source: TopologyDescriptionNode = NEW,
+        processor: TopologyDescriptionNode = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.source = TopologyDescriptionNode() if source is NEW else source
+        self.processor = TopologyDescriptionNode() if processor is NEW else processor
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopologyDescription(Struct):
     """Nested struct of StreamsGroupTopologyDescriptionUpdateRequest."""
 
     SCHEMA: ClassVar[str] = """subtopologies []TopologyDescriptionSubtopology 0+
 global_stores []TopologyDescriptionGlobalStore 0+"""
-    subtopologies: list[TopologyDescriptionSubtopology] = field(default_factory=list)
-    global_stores: list[TopologyDescriptionGlobalStore] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "subtopologies",
+        "global_stores",
+        "unknown_tagged_fields",
+    )
+    subtopologies: list[TopologyDescriptionSubtopology]
+    global_stores: list[TopologyDescriptionGlobalStore]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        subtopologies: list[TopologyDescriptionSubtopology] = NEW,
+        global_stores: list[TopologyDescriptionGlobalStore] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.subtopologies = [] if subtopologies is NEW else subtopologies
+        self.global_stores = [] if global_stores is NEW else global_stores
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupTopologyDescriptionUpdateRequest(Message):
     """Kafka's request StreamsGroupTopologyDescriptionUpdateRequest."""
 
@@ -75,14 +141,34 @@ class StreamsGroupTopologyDescriptionUpdateRequest(Message):
 member_id string 0+
 topology_epoch int32 0+
 topology_description TopologyDescription 0+"""
-    group_id: str = ""
-    member_id: str = ""
-    topology_epoch: int = 0
-    topology_description: TopologyDescription = field(default_factory=TopologyDescription)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "topology_epoch",
+        "topology_description",
+        "unknown_tagged_fields",
+    )
+    group_id: str
+    member_id: str
+    topology_epoch: int
+    topology_description: TopologyDescription
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+        topology_epoch: int = 0,
+        topology_description: TopologyDescription = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.topology_epoch = topology_epoch
+        self.topology_description = TopologyDescription() if topology_description is NEW else topology_description
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupTopologyDescriptionUpdateResponse(Message):
     """Kafka's response StreamsGroupTopologyDescriptionUpdateResponse."""
 
@@ -94,7 +180,25 @@ class StreamsGroupTopologyDescriptionUpdateResponse(Message):
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 error_code int16 0+
 error_message string 0+ n0+"""
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "error_message",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TxnOffsetCommitRequestPartition(Struct):
     """Nested struct of TxnOffsetCommitRequest."""
 
@@ -18,27 +16,64 @@ class TxnOffsetCommitRequestPartition(Struct):
 committed_offset int64 0+
 committed_leader_epoch int32 2+ i
 committed_metadata string 0+ n0+"""
-    partition_index: int = 0
-    committed_offset: int = 0
-    committed_leader_epoch: int = -1
-    committed_metadata: str | None = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_index",
+        "committed_offset",
+        "committed_leader_epoch",
+        "committed_metadata",
+        "unknown_tagged_fields",
+    )
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        committed_offset: int = 0,
+        committed_leader_epoch: int = -1,
+        committed_metadata: str | None = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.committed_offset = committed_offset
+        self.committed_leader_epoch = committed_leader_epoch
+        self.committed_metadata = committed_metadata
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TxnOffsetCommitRequestTopic(Struct):
     """Nested struct of TxnOffsetCommitRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0-5 i
 topic_id uuid 6+ i
 partitions []TxnOffsetCommitRequestPartition 0+"""
-    name: str = ""
-    topic_id: UUID = ZERO_UUID
-    partitions: list[TxnOffsetCommitRequestPartition] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "topic_id",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    name: str
+    topic_id: UUID
+    partitions: list[TxnOffsetCommitRequestPartition]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        topic_id: UUID = ZERO_UUID,
+        partitions: list[TxnOffsetCommitRequestPartition] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TxnOffsetCommitRequest(Message):
     """Kafka's request TxnOffsetCommitRequest."""
 
@@ -57,42 +92,105 @@ generation_id_or_member_epoch int32 3+
 member_id string 3+
 group_instance_id string 3+ n3+
 topics []TxnOffsetCommitRequestTopic 0+"""
-    transactional_id: str = ""
-    group_id: str = ""
-    producer_id: int = 0
-    producer_epoch: int = 0
-    generation_id_or_member_epoch: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
-    topics: list[TxnOffsetCommitRequestTopic] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "transactional_id",
+        "group_id",
+        "producer_id",
+        "producer_epoch",
+        "generation_id_or_member_epoch",
+        "member_id",
+        "group_instance_id",
+        "topics",
+        "unknown_tagged_fields",
+    )
+    transactional_id: str
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    generation_id_or_member_epoch: int
+    member_id: str
+    group_instance_id: str | None
+    topics: list[TxnOffsetCommitRequestTopic]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        transactional_id: str = "",
+        group_id: str = "",
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        generation_id_or_member_epoch: int = -1,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        topics: list[TxnOffsetCommitRequestTopic] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.group_id = group_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.generation_id_or_member_epoch = generation_id_or_member_epoch
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.topics = [] if topics is NEW else topics
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TxnOffsetCommitResponsePartition(Struct):
     """Nested struct of TxnOffsetCommitResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+"""
-    partition_index: int = 0
-    error_code: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_index",
+        "error_code",
+        "unknown_tagged_fields",
+    )
+    partition_index: int
+    error_code: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TxnOffsetCommitResponseTopic(Struct):
     """Nested struct of TxnOffsetCommitResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0-5 i
 topic_id uuid 6+ i
 partitions []TxnOffsetCommitResponsePartition 0+"""
-    name: str = ""
-    topic_id: UUID = ZERO_UUID
-    partitions: list[TxnOffsetCommitResponsePartition] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "topic_id",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    name: str
+    topic_id: UUID
+    partitions: list[TxnOffsetCommitResponsePartition]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        topic_id: UUID = ZERO_UUID,
+        partitions: list[TxnOffsetCommitResponsePartition] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TxnOffsetCommitResponse(Message):
     """Kafka's response TxnOffsetCommitResponse."""
 
@@ -103,6 +201,21 @@ class TxnOffsetCommitResponse(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 3
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 topics []TxnOffsetCommitResponseTopic 0+"""
-    throttle_time_ms: int = 0
-    topics: list[TxnOffsetCommitResponseTopic] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "topics",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    topics: list[TxnOffsetCommitResponseTopic]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        topics: list[TxnOffsetCommitResponseTopic] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if topics is NEW else topics
+        self.unknown_tagged_fields = unknown_tagged_fields

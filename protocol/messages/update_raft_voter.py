@@ -2,39 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Listener(Struct):
     """Nested struct of UpdateRaftVoterRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 host string 0+
 port uint16 0+"""
-    name: str = ""
-    host: str = ""
-    port: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "host",
+        "port",
+        "unknown_tagged_fields",
+    )
+    name: str
+    host: str
+    port: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        host: str = "",
+        port: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class KRaftVersionFeature(Struct):
     """Nested struct of UpdateRaftVoterRequest."""
 
     SCHEMA: ClassVar[str] = """min_supported_version int16 0+
 max_supported_version int16 0+"""
-    min_supported_version: int = 0
-    max_supported_version: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "min_supported_version",
+        "max_supported_version",
+        "unknown_tagged_fields",
+    )
+    min_supported_version: int
+    max_supported_version: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        min_supported_version: int = 0,
+        max_supported_version: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.min_supported_version = min_supported_version
+        self.max_supported_version = max_supported_version
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class UpdateRaftVoterRequest(Message):
     """Kafka's request UpdateRaftVoterRequest."""
 
@@ -51,16 +80,42 @@ voter_id int32 0+
 voter_directory_id uuid 0+
 listeners []Listener 0+
 kraft_version_feature KRaftVersionFeature 0+"""
-    cluster_id: str | None = ""
-    current_leader_epoch: int = 0
-    voter_id: int = 0
-    voter_directory_id: UUID = ZERO_UUID
-    listeners: list[Listener] = field(default_factory=list)
-    kraft_version_feature: KRaftVersionFeature = field(default_factory=KRaftVersionFeature)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "cluster_id",
+        "current_leader_epoch",
+        "voter_id",
+        "voter_directory_id",
+        "listeners",
+        "kraft_version_feature",
+        "unknown_tagged_fields",
+    )
+    cluster_id: str | None
+    current_leader_epoch: int
+    voter_id: int
+    voter_directory_id: UUID
+    listeners: list[Listener]
+    kraft_version_feature: KRaftVersionFeature
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        cluster_id: str | None = "",
+        current_leader_epoch: int = 0,
+        voter_id: int = 0,
+        voter_directory_id: UUID = ZERO_UUID,
+        listeners: list[Listener] = NEW,
+        kraft_version_feature: KRaftVersionFeature = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.current_leader_epoch = current_leader_epoch
+        self.voter_id = voter_id
+        self.voter_directory_id = voter_directory_id
+        self.listeners = [] if listeners is NEW else listeners
+        self.kraft_version_feature = KRaftVersionFeature() if kraft_version_feature is NEW else kraft_version_feature
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class CurrentLeader(Struct):
     """Nested struct of UpdateRaftVoterResponse."""
 
@@ -68,14 +123,34 @@ class CurrentLeader(Struct):
 leader_epoch int32 0+
 host string 0+
 port int32 0+"""
-    leader_id: int = -1
-    leader_epoch: int = -1
-    host: str = ""
-    port: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "leader_id",
+        "leader_epoch",
+        "host",
+        "port",
+        "unknown_tagged_fields",
+    )
+    leader_id: int
+    leader_epoch: int
+    host: str
+    port: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        leader_id: int = -1,
+        leader_epoch: int = -1,
+        host: str = "",
+        port: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.host = host
+        self.port = port
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class UpdateRaftVoterResponse(Message):
     """Kafka's response UpdateRaftVoterResponse."""
 
@@ -87,7 +162,25 @@ class UpdateRaftVoterResponse(Message):
     SCHEMA: ClassVar[str] = """throttle_time_ms int32 0+
 error_code int16 0+
 current_leader CurrentLeader 0+ t0@0+"""
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    current_leader: CurrentLeader = field(default_factory=CurrentLeader)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "throttle_time_ms",
+        "error_code",
+        "current_leader",
+        "unknown_tagged_fields",
+    )
+    throttle_time_ms: int
+    error_code: int
+    current_leader: CurrentLeader
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        current_leader: CurrentLeader = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.current_leader = CurrentLeader() if current_leader is NEW else current_leader
+        self.unknown_tagged_fields = unknown_tagged_fields

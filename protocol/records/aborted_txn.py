@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AbortedTxn(Message):
     """Kafka's data AbortedTxn."""
 
@@ -21,8 +19,29 @@ class AbortedTxn(Message):
 first_offset int64 0+
 last_offset int64 0+
 last_stable_offset int64 0+"""
-    producer_id: int = 0
-    first_offset: int = 0
-    last_offset: int = 0
-    last_stable_offset: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "producer_id",
+        "first_offset",
+        "last_offset",
+        "last_stable_offset",
+        "unknown_tagged_fields",
+    )
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        producer_id: int = 0,
+        first_offset: int = 0,
+        last_offset: int = 0,
+        last_stable_offset: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.producer_id = producer_id
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.last_stable_offset = last_stable_offset
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupCurrentMemberAssignmentKey(Message):
     """Kafka's coordinator-key ConsumerGroupCurrentMemberAssignmentKey."""
 
@@ -21,25 +19,56 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = None
     SCHEMA: ClassVar[str] = """group_id string 0
 member_id string 0"""
-    group_id: str = ""
-    member_id: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "unknown_tagged_fields",
+    )
+    group_id: str
+    member_id: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopicPartitions(Struct):
     """Nested struct of ConsumerGroupCurrentMemberAssignmentValue."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []int32 0+
 assignment_epochs []int32 0+ n0+ t0@0+"""
-    topic_id: UUID = ZERO_UUID
-    partitions: list[int] = field(default_factory=list)
-    assignment_epochs: list[int] | None = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_id",
+        "partitions",
+        "assignment_epochs",
+        "unknown_tagged_fields",
+    )
+    topic_id: UUID
+    partitions: list[int]
+    assignment_epochs: list[int] | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_id: UUID = ZERO_UUID,
+        partitions: list[int] = NEW,
+        assignment_epochs: list[int] | None = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is NEW else partitions
+        self.assignment_epochs = [] if assignment_epochs is NEW else assignment_epochs
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
     """Kafka's coordinator-value ConsumerGroupCurrentMemberAssignmentValue."""
 
@@ -53,9 +82,33 @@ previous_member_epoch int32 0+
 state int8 0+
 assigned_partitions []TopicPartitions 0+
 partitions_pending_revocation []TopicPartitions 0+"""
-    member_epoch: int = 0
-    previous_member_epoch: int = 0
-    state: int = 0
-    assigned_partitions: list[TopicPartitions] = field(default_factory=list)
-    partitions_pending_revocation: list[TopicPartitions] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "member_epoch",
+        "previous_member_epoch",
+        "state",
+        "assigned_partitions",
+        "partitions_pending_revocation",
+        "unknown_tagged_fields",
+    )
+    member_epoch: int
+    previous_member_epoch: int
+    state: int
+    assigned_partitions: list[TopicPartitions]
+    partitions_pending_revocation: list[TopicPartitions]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        member_epoch: int = 0,
+        previous_member_epoch: int = 0,
+        state: int = 0,
+        assigned_partitions: list[TopicPartitions] = NEW,
+        partitions_pending_revocation: list[TopicPartitions] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.member_epoch = member_epoch
+        self.previous_member_epoch = previous_member_epoch
+        self.state = state
+        self.assigned_partitions = [] if assigned_partitions is NEW else assigned_partitions
+        self.partitions_pending_revocation = [] if partitions_pending_revocation is NEW else partitions_pending_revocation
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message
+from odradek.protocol.schema import NEW, Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupRegularExpressionKey(Message):
     """Kafka's coordinator-key ConsumerGroupRegularExpressionKey."""
 
@@ -19,12 +17,26 @@ class ConsumerGroupRegularExpressionKey(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = None
     SCHEMA: ClassVar[str] = """group_id string 0
 regular_expression string 0"""
-    group_id: str = ""
-    regular_expression: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group_id",
+        "regular_expression",
+        "unknown_tagged_fields",
+    )
+    group_id: str
+    regular_expression: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        regular_expression: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.regular_expression = regular_expression
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupRegularExpressionValue(Message):
     """Kafka's coordinator-value ConsumerGroupRegularExpressionValue."""
 
@@ -36,7 +48,25 @@ class ConsumerGroupRegularExpressionValue(Message):
     SCHEMA: ClassVar[str] = """topics []string 0+
 version int64 0+
 timestamp int64 0+"""
-    topics: list[str] = field(default_factory=list)
-    version: int = 0
-    timestamp: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topics",
+        "version",
+        "timestamp",
+        "unknown_tagged_fields",
+    )
+    topics: list[str]
+    version: int
+    timestamp: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topics: list[str] = NEW,
+        version: int = 0,
+        timestamp: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topics = [] if topics is NEW else topics
+        self.version = version
+        self.timestamp = timestamp
+        self.unknown_tagged_fields = unknown_tagged_fields

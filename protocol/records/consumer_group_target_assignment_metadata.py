@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupTargetAssignmentMetadataKey(Message):
     """Kafka's coordinator-key ConsumerGroupTargetAssignmentMetadataKey."""
 
@@ -18,11 +16,22 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message):
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_MIN: ClassVar[int | None] = None
     SCHEMA: ClassVar[str] = """group_id string 0"""
-    group_id: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group_id",
+        "unknown_tagged_fields",
+    )
+    group_id: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
     """Kafka's coordinator-value ConsumerGroupTargetAssignmentMetadataValue."""
 
@@ -33,6 +42,21 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """assignment_epoch int32 0+
 assignment_timestamp int64 0+ t0@0+ i"""
-    assignment_epoch: int = 0
-    assignment_timestamp: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "assignment_epoch",
+        "assignment_timestamp",
+        "unknown_tagged_fields",
+    )
+    assignment_epoch: int
+    assignment_timestamp: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        assignment_epoch: int = 0,
+        assignment_timestamp: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.assignment_epoch = assignment_epoch
+        self.assignment_timestamp = assignment_timestamp
+        self.unknown_tagged_fields = unknown_tagged_fields

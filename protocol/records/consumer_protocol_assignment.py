@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Buffer, Message, Struct
+from odradek.protocol.schema import NEW, Buffer, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopicPartition(Struct):
     """Nested struct of ConsumerProtocolAssignment."""
 
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []int32 0+"""
-    topic: str = ""
-    partitions: list[int] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic: str
+    partitions: list[int]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic: str = "",
+        partitions: list[int] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic = topic
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ConsumerProtocolAssignment(Message):
     """Kafka's data ConsumerProtocolAssignment."""
 
@@ -30,6 +42,21 @@ class ConsumerProtocolAssignment(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = None
     SCHEMA: ClassVar[str] = """assigned_partitions []TopicPartition 0+
 user_data bytes 0+ n0+"""
-    assigned_partitions: list[TopicPartition] = field(default_factory=list)
-    user_data: Buffer | None = None
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "assigned_partitions",
+        "user_data",
+        "unknown_tagged_fields",
+    )
+    assigned_partitions: list[TopicPartition]
+    user_data: Buffer | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        assigned_partitions: list[TopicPartition] = NEW,
+        user_data: Buffer | None = None,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.assigned_partitions = [] if assigned_partitions is NEW else assigned_partitions
+        self.user_data = user_data
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Buffer, Message, Struct
+from odradek.protocol.schema import NEW, Buffer, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopicPartition(Struct):
     """Nested struct of ConsumerProtocolSubscription."""
 
     SCHEMA: ClassVar[str] = """topic string 1+
 partitions []int32 1+"""
-    topic: str = ""
-    partitions: list[int] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic: str
+    partitions: list[int]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic: str = "",
+        partitions: list[int] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic = topic
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ConsumerProtocolSubscription(Message):
     """Kafka's data ConsumerProtocolSubscription."""
 
@@ -33,9 +45,33 @@ user_data bytes 0+ n0+
 owned_partitions []TopicPartition 1+ i
 generation_id int32 2+ i
 rack_id string 3+ n3+ i"""
-    topics: list[str] = field(default_factory=list)
-    user_data: Buffer | None = None
-    owned_partitions: list[TopicPartition] = field(default_factory=list)
-    generation_id: int = -1
-    rack_id: str | None = None
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topics",
+        "user_data",
+        "owned_partitions",
+        "generation_id",
+        "rack_id",
+        "unknown_tagged_fields",
+    )
+    topics: list[str]
+    user_data: Buffer | None
+    owned_partitions: list[TopicPartition]
+    generation_id: int
+    rack_id: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topics: list[str] = NEW,
+        user_data: Buffer | None = None,
+        owned_partitions: list[TopicPartition] = NEW,
+        generation_id: int = -1,
+        rack_id: str | None = None,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topics = [] if topics is NEW else topics
+        self.user_data = user_data
+        self.owned_partitions = [] if owned_partitions is NEW else owned_partitions
+        self.generation_id = generation_id
+        self.rack_id = rack_id
+        self.unknown_tagged_fields = unknown_tagged_fields

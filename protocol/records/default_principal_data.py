@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class DefaultPrincipalData(Message):
     """Kafka's data DefaultPrincipalData."""
 
@@ -20,7 +18,25 @@ class DefaultPrincipalData(Message):
     SCHEMA: ClassVar[str] = """type string 0+
 name string 0+
 token_authenticated bool 0+"""
-    type: str = ""
-    name: str = ""
-    token_authenticated: bool = False
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "type",
+        "name",
+        "token_authenticated",
+        "unknown_tagged_fields",
+    )
+    type: str
+    name: str
+    token_authenticated: bool
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        type: str = "",
+        name: str = "",
+        token_authenticated: bool = False,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.type = type
+        self.name = name
+        self.token_authenticated = token_authenticated
+        self.unknown_tagged_fields = unknown_tagged_fields

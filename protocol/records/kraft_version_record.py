@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class KRaftVersionRecord(Message):
     """Kafka's data KRaftVersionRecord."""
 
@@ -19,6 +17,21 @@ class KRaftVersionRecord(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """version int16 0+
 kraft_version int16 0+"""
-    version: int = 0
-    kraft_version: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "version",
+        "kraft_version",
+        "unknown_tagged_fields",
+    )
+    version: int
+    kraft_version: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        version: int = 0,
+        kraft_version: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.version = version
+        self.kraft_version = kraft_version
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Voter(Struct):
     """Nested struct of LeaderChangeMessage."""
 
     SCHEMA: ClassVar[str] = """voter_id int32 0+
 voter_directory_id uuid 1+"""
-    voter_id: int = 0
-    voter_directory_id: UUID = ZERO_UUID
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "voter_id",
+        "voter_directory_id",
+        "unknown_tagged_fields",
+    )
+    voter_id: int
+    voter_directory_id: UUID
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        voter_id: int = 0,
+        voter_directory_id: UUID = ZERO_UUID,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.voter_id = voter_id
+        self.voter_directory_id = voter_directory_id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class LeaderChangeMessage(Message):
     """Kafka's data LeaderChangeMessage."""
 
@@ -34,8 +46,29 @@ class LeaderChangeMessage(Message):
 leader_id int32 0+
 voters []Voter 0+
 granting_voters []Voter 0+"""
-    version: int = 0
-    leader_id: int = 0
-    voters: list[Voter] = field(default_factory=list)
-    granting_voters: list[Voter] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "version",
+        "leader_id",
+        "voters",
+        "granting_voters",
+        "unknown_tagged_fields",
+    )
+    version: int
+    leader_id: int
+    voters: list[Voter]
+    granting_voters: list[Voter]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        version: int = 0,
+        leader_id: int = 0,
+        voters: list[Voter] = NEW,
+        granting_voters: list[Voter] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.version = version
+        self.leader_id = leader_id
+        self.voters = [] if voters is NEW else voters
+        self.granting_voters = [] if granting_voters is NEW else granting_voters
+        self.unknown_tagged_fields = unknown_tagged_fields

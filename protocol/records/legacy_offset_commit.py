@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class LegacyOffsetCommitKey(Message):
     """Kafka's coordinator-key LegacyOffsetCommitKey."""
 
@@ -20,13 +18,30 @@ class LegacyOffsetCommitKey(Message):
     SCHEMA: ClassVar[str] = """group string 0
 topic string 0
 partition int32 0"""
-    group: str = ""
-    topic: str = ""
-    partition: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group",
+        "topic",
+        "partition",
+        "unknown_tagged_fields",
+    )
+    group: str
+    topic: str
+    partition: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group: str = "",
+        topic: str = "",
+        partition: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group = group
+        self.topic = topic
+        self.partition = partition
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class LegacyOffsetCommitValue(Message):
     """Kafka's coordinator-value LegacyOffsetCommitValue."""
 
@@ -38,7 +53,25 @@ class LegacyOffsetCommitValue(Message):
     SCHEMA: ClassVar[str] = """offset int64 0
 metadata string 0
 commit_timestamp int64 0"""
-    offset: int = 0
-    metadata: str = ""
-    commit_timestamp: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "offset",
+        "metadata",
+        "commit_timestamp",
+        "unknown_tagged_fields",
+    )
+    offset: int
+    metadata: str
+    commit_timestamp: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        offset: int = 0,
+        metadata: str = "",
+        commit_timestamp: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.offset = offset
+        self.metadata = metadata
+        self.commit_timestamp = commit_timestamp
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
@@ -10,7 +9,6 @@ from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitKey(Message):
     """Kafka's coordinator-key OffsetCommitKey."""
 
@@ -22,13 +20,30 @@ class OffsetCommitKey(Message):
     SCHEMA: ClassVar[str] = """group string 0
 topic string 0
 partition int32 0"""
-    group: str = ""
-    topic: str = ""
-    partition: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group",
+        "topic",
+        "partition",
+        "unknown_tagged_fields",
+    )
+    group: str
+    topic: str
+    partition: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group: str = "",
+        topic: str = "",
+        partition: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group = group
+        self.topic = topic
+        self.partition = partition
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitValue(Message):
     """Kafka's coordinator-value OffsetCommitValue."""
 
@@ -43,10 +58,37 @@ metadata string 0+
 commit_timestamp int64 0+
 expire_timestamp int64 1 i
 topic_id uuid 4+ t0@4+ i"""
-    offset: int = 0
-    leader_epoch: int = -1
-    metadata: str = ""
-    commit_timestamp: int = 0
-    expire_timestamp: int = -1
-    topic_id: UUID = ZERO_UUID
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "offset",
+        "leader_epoch",
+        "metadata",
+        "commit_timestamp",
+        "expire_timestamp",
+        "topic_id",
+        "unknown_tagged_fields",
+    )
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp: int
+    expire_timestamp: int
+    topic_id: UUID
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        offset: int = 0,
+        leader_epoch: int = -1,
+        metadata: str = "",
+        commit_timestamp: int = 0,
+        expire_timestamp: int = -1,
+        topic_id: UUID = ZERO_UUID,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.offset = offset
+        self.leader_epoch = leader_epoch
+        self.metadata = metadata
+        self.commit_timestamp = commit_timestamp
+        self.expire_timestamp = expire_timestamp
+        self.topic_id = topic_id
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ProducerEntry(Struct):
     """Nested struct of ProducerSnapshot."""
 
@@ -20,18 +18,50 @@ offset_delta int32 1
 timestamp int64 1
 coordinator_epoch int32 1
 current_txn_first_offset int64 1"""
-    producer_id: int = 0
-    epoch: int = 0
-    last_sequence: int = 0
-    last_offset: int = 0
-    offset_delta: int = 0
-    timestamp: int = 0
-    coordinator_epoch: int = 0
-    current_txn_first_offset: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "producer_id",
+        "epoch",
+        "last_sequence",
+        "last_offset",
+        "offset_delta",
+        "timestamp",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "unknown_tagged_fields",
+    )
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        producer_id: int = 0,
+        epoch: int = 0,
+        last_sequence: int = 0,
+        last_offset: int = 0,
+        offset_delta: int = 0,
+        timestamp: int = 0,
+        coordinator_epoch: int = 0,
+        current_txn_first_offset: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.last_sequence = last_sequence
+        self.last_offset = last_offset
+        self.offset_delta = offset_delta
+        self.timestamp = timestamp
+        self.coordinator_epoch = coordinator_epoch
+        self.current_txn_first_offset = current_txn_first_offset
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ProducerSnapshot(Message):
     """Kafka's data ProducerSnapshot."""
 
@@ -42,6 +72,21 @@ class ProducerSnapshot(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = None
     SCHEMA: ClassVar[str] = """crc uint32 1
 producer_entries []ProducerEntry 1"""
-    crc: int = 0
-    producer_entries: list[ProducerEntry] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "crc",
+        "producer_entries",
+        "unknown_tagged_fields",
+    )
+    crc: int
+    producer_entries: list[ProducerEntry]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        crc: int = 0,
+        producer_entries: list[ProducerEntry] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.crc = crc
+        self.producer_entries = [] if producer_entries is NEW else producer_entries
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Voter(Struct):
     """Nested struct of QuorumStateData."""
 
     SCHEMA: ClassVar[str] = """voter_id int32 0"""
-    voter_id: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "voter_id",
+        "unknown_tagged_fields",
+    )
+    voter_id: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        voter_id: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.voter_id = voter_id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class QuorumStateData(Message):
     """Kafka's data QuorumStateData."""
 
@@ -35,11 +44,41 @@ voted_id int32 0+
 voted_directory_id uuid 1+
 applied_offset int64 0
 current_voters []Voter 0 n0"""
-    cluster_id: str = ""
-    leader_id: int = -1
-    leader_epoch: int = -1
-    voted_id: int = -1
-    voted_directory_id: UUID = ZERO_UUID
-    applied_offset: int = 0
-    current_voters: list[Voter] | None = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "cluster_id",
+        "leader_id",
+        "leader_epoch",
+        "voted_id",
+        "voted_directory_id",
+        "applied_offset",
+        "current_voters",
+        "unknown_tagged_fields",
+    )
+    cluster_id: str
+    leader_id: int
+    leader_epoch: int
+    voted_id: int
+    voted_directory_id: UUID
+    applied_offset: int
+    current_voters: list[Voter] | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        cluster_id: str = "",
+        leader_id: int = -1,
+        leader_epoch: int = -1,
+        voted_id: int = -1,
+        voted_directory_id: UUID = ZERO_UUID,
+        applied_offset: int = 0,
+        current_voters: list[Voter] | None = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.voted_id = voted_id
+        self.voted_directory_id = voted_directory_id
+        self.applied_offset = applied_offset
+        self.current_voters = [] if current_voters is NEW else current_voters
+        self.unknown_tagged_fields = unknown_tagged_fields

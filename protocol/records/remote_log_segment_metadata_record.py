@@ -2,50 +2,93 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Buffer, Message, Struct
+from odradek.protocol.schema import NEW, Buffer, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopicIdPartitionEntry(Struct):
     """Nested struct of RemoteLogSegmentMetadataRecord."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 id uuid 0+
 partition int32 0+"""
-    name: str = ""
-    id: UUID = ZERO_UUID
-    partition: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "id",
+        "partition",
+        "unknown_tagged_fields",
+    )
+    name: str
+    id: UUID
+    partition: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        id: UUID = ZERO_UUID,
+        partition: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.id = id
+        self.partition = partition
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RemoteLogSegmentIdEntry(Struct):
     """Nested struct of RemoteLogSegmentMetadataRecord."""
 
     SCHEMA: ClassVar[str] = """topic_id_partition TopicIdPartitionEntry 0+
 id uuid 0+"""
-    topic_id_partition: TopicIdPartitionEntry = field(default_factory=TopicIdPartitionEntry)
-    id: UUID = ZERO_UUID
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_id_partition",
+        "id",
+        "unknown_tagged_fields",
+    )
+    topic_id_partition: TopicIdPartitionEntry
+    id: UUID
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_id_partition: TopicIdPartitionEntry = NEW,
+        id: UUID = ZERO_UUID,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_id_partition = TopicIdPartitionEntry() if topic_id_partition is NEW else topic_id_partition
+        self.id = id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class SegmentLeaderEpochEntry(Struct):
     """Nested struct of RemoteLogSegmentMetadataRecord."""
 
     SCHEMA: ClassVar[str] = """leader_epoch int32 0+
 offset int64 0+"""
-    leader_epoch: int = 0
-    offset: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "leader_epoch",
+        "offset",
+        "unknown_tagged_fields",
+    )
+    leader_epoch: int
+    offset: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        leader_epoch: int = 0,
+        offset: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.leader_epoch = leader_epoch
+        self.offset = offset
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RemoteLogSegmentMetadataRecord(Message):
     """Kafka's metadata RemoteLogSegmentMetadataRecord."""
 
@@ -65,15 +108,57 @@ segment_size_in_bytes int32 0+
 custom_metadata bytes 0+ n0+
 remote_log_segment_state int8 0+
 txn_index_empty bool 0+ t0@0+"""
-    remote_log_segment_id: RemoteLogSegmentIdEntry = field(default_factory=RemoteLogSegmentIdEntry)
-    start_offset: int = 0
-    end_offset: int = 0
-    broker_id: int = 0
-    max_timestamp_ms: int = 0
-    event_timestamp_ms: int = 0
-    segment_leader_epochs: list[SegmentLeaderEpochEntry] = field(default_factory=list)
-    segment_size_in_bytes: int = 0
-    custom_metadata: Buffer | None = None
-    remote_log_segment_state: int = 0
-    txn_index_empty: bool = False
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "remote_log_segment_id",
+        "start_offset",
+        "end_offset",
+        "broker_id",
+        "max_timestamp_ms",
+        "event_timestamp_ms",
+        "segment_leader_epochs",
+        "segment_size_in_bytes",
+        "custom_metadata",
+        "remote_log_segment_state",
+        "txn_index_empty",
+        "unknown_tagged_fields",
+    )
+    remote_log_segment_id: RemoteLogSegmentIdEntry
+    start_offset: int
+    end_offset: int
+    broker_id: int
+    max_timestamp_ms: int
+    event_timestamp_ms: int
+    segment_leader_epochs: list[SegmentLeaderEpochEntry]
+    segment_size_in_bytes: int
+    custom_metadata: Buffer | None
+    remote_log_segment_state: int
+    txn_index_empty: bool
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        remote_log_segment_id: RemoteLogSegmentIdEntry = NEW,
+        start_offset: int = 0,
+        end_offset: int = 0,
+        broker_id: int = 0,
+        max_timestamp_ms: int = 0,
+        event_timestamp_ms: int = 0,
+        segment_leader_epochs: list[SegmentLeaderEpochEntry] = NEW,
+        segment_size_in_bytes: int = 0,
+        custom_metadata: Buffer | None = None,
+        remote_log_segment_state: int = 0,
+        txn_index_empty: bool = False,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.remote_log_segment_id = RemoteLogSegmentIdEntry() if remote_log_segment_id is NEW else remote_log_segment_id
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self.broker_id = broker_id
+        self.max_timestamp_ms = max_timestamp_ms
+        self.event_timestamp_ms = event_timestamp_ms
+        self.segment_leader_epochs = [] if segment_leader_epochs is NEW else segment_leader_epochs
+        self.segment_size_in_bytes = segment_size_in_bytes
+        self.custom_metadata = custom_metadata
+        self.remote_log_segment_state = remote_log_segment_state
+        self.txn_index_empty = txn_index_empty
+        self.unknown_tagged_fields = unknown_tagged_fields

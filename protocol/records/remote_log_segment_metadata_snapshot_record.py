@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Buffer, Message, Struct
+from odradek.protocol.schema import NEW, Buffer, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class SegmentLeaderEpochEntry(Struct):
     """Nested struct of RemoteLogSegmentMetadataSnapshotRecord."""
 
     SCHEMA: ClassVar[str] = """leader_epoch int32 0+
 offset int64 0+"""
-    leader_epoch: int = 0
-    offset: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "leader_epoch",
+        "offset",
+        "unknown_tagged_fields",
+    )
+    leader_epoch: int
+    offset: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        leader_epoch: int = 0,
+        offset: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.leader_epoch = leader_epoch
+        self.offset = offset
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RemoteLogSegmentMetadataSnapshotRecord(Message):
     """Kafka's metadata RemoteLogSegmentMetadataSnapshotRecord."""
 
@@ -41,15 +53,57 @@ segment_size_in_bytes int32 0+
 custom_metadata bytes 0+ n0+
 remote_log_segment_state int8 0+
 txn_index_empty bool 0+ t0@0+"""
-    segment_id: UUID = ZERO_UUID
-    start_offset: int = 0
-    end_offset: int = 0
-    broker_id: int = 0
-    max_timestamp_ms: int = 0
-    event_timestamp_ms: int = 0
-    segment_leader_epochs: list[SegmentLeaderEpochEntry] = field(default_factory=list)
-    segment_size_in_bytes: int = 0
-    custom_metadata: Buffer | None = None
-    remote_log_segment_state: int = 0
-    txn_index_empty: bool = False
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "segment_id",
+        "start_offset",
+        "end_offset",
+        "broker_id",
+        "max_timestamp_ms",
+        "event_timestamp_ms",
+        "segment_leader_epochs",
+        "segment_size_in_bytes",
+        "custom_metadata",
+        "remote_log_segment_state",
+        "txn_index_empty",
+        "unknown_tagged_fields",
+    )
+    segment_id: UUID
+    start_offset: int
+    end_offset: int
+    broker_id: int
+    max_timestamp_ms: int
+    event_timestamp_ms: int
+    segment_leader_epochs: list[SegmentLeaderEpochEntry]
+    segment_size_in_bytes: int
+    custom_metadata: Buffer | None
+    remote_log_segment_state: int
+    txn_index_empty: bool
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        segment_id: UUID = ZERO_UUID,
+        start_offset: int = 0,
+        end_offset: int = 0,
+        broker_id: int = 0,
+        max_timestamp_ms: int = 0,
+        event_timestamp_ms: int = 0,
+        segment_leader_epochs: list[SegmentLeaderEpochEntry] = NEW,
+        segment_size_in_bytes: int = 0,
+        custom_metadata: Buffer | None = None,
+        remote_log_segment_state: int = 0,
+        txn_index_empty: bool = False,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.segment_id = segment_id
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self.broker_id = broker_id
+        self.max_timestamp_ms = max_timestamp_ms
+        self.event_timestamp_ms = event_timestamp_ms
+        self.segment_leader_epochs = [] if segment_leader_epochs is NEW else segment_leader_epochs
+        self.segment_size_in_bytes = segment_size_in_bytes
+        self.custom_metadata = custom_metadata
+        self.remote_log_segment_state = remote_log_segment_state
+        self.txn_index_empty = txn_index_empty
+        self.unknown_tagged_fields = unknown_tagged_fields

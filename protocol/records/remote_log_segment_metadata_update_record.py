@@ -2,39 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Buffer, Message, Struct
+from odradek.protocol.schema import NEW, Buffer, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopicIdPartitionEntry(Struct):
     """Nested struct of RemoteLogSegmentMetadataUpdateRecord."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 id uuid 0+
 partition int32 0+"""
-    name: str = ""
-    id: UUID = ZERO_UUID
-    partition: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "id",
+        "partition",
+        "unknown_tagged_fields",
+    )
+    name: str
+    id: UUID
+    partition: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        id: UUID = ZERO_UUID,
+        partition: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.id = id
+        self.partition = partition
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RemoteLogSegmentIdEntry(Struct):
     """Nested struct of RemoteLogSegmentMetadataUpdateRecord."""
 
     SCHEMA: ClassVar[str] = """topic_id_partition TopicIdPartitionEntry 0+
 id uuid 0+"""
-    topic_id_partition: TopicIdPartitionEntry = field(default_factory=TopicIdPartitionEntry)
-    id: UUID = ZERO_UUID
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_id_partition",
+        "id",
+        "unknown_tagged_fields",
+    )
+    topic_id_partition: TopicIdPartitionEntry
+    id: UUID
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_id_partition: TopicIdPartitionEntry = NEW,
+        id: UUID = ZERO_UUID,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_id_partition = TopicIdPartitionEntry() if topic_id_partition is NEW else topic_id_partition
+        self.id = id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RemoteLogSegmentMetadataUpdateRecord(Message):
     """Kafka's metadata RemoteLogSegmentMetadataUpdateRecord."""
 
@@ -48,9 +77,33 @@ broker_id int32 0+
 event_timestamp_ms int64 0+
 custom_metadata bytes 0+ n0+
 remote_log_segment_state int8 0+"""
-    remote_log_segment_id: RemoteLogSegmentIdEntry = field(default_factory=RemoteLogSegmentIdEntry)
-    broker_id: int = 0
-    event_timestamp_ms: int = 0
-    custom_metadata: Buffer | None = None
-    remote_log_segment_state: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "remote_log_segment_id",
+        "broker_id",
+        "event_timestamp_ms",
+        "custom_metadata",
+        "remote_log_segment_state",
+        "unknown_tagged_fields",
+    )
+    remote_log_segment_id: RemoteLogSegmentIdEntry
+    broker_id: int
+    event_timestamp_ms: int
+    custom_metadata: Buffer | None
+    remote_log_segment_state: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        remote_log_segment_id: RemoteLogSegmentIdEntry = NEW,
+        broker_id: int = 0,
+        event_timestamp_ms: int = 0,
+        custom_metadata: Buffer | None = None,
+        remote_log_segment_state: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.remote_log_segment_id = RemoteLogSegmentIdEntry() if remote_log_segment_id is NEW else remote_log_segment_id
+        self.broker_id = broker_id
+        self.event_timestamp_ms = event_timestamp_ms
+        self.custom_metadata = custom_metadata
+        self.remote_log_segment_state = remote_log_segment_state
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopicIdPartitionEntry(Struct):
     """Nested struct of RemotePartitionDeleteMetadataRecord."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 id uuid 0+
 partition int32 0+"""
-    name: str = ""
-    id: UUID = ZERO_UUID
-    partition: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "id",
+        "partition",
+        "unknown_tagged_fields",
+    )
+    name: str
+    id: UUID
+    partition: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        id: UUID = ZERO_UUID,
+        partition: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.id = id
+        self.partition = partition
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RemotePartitionDeleteMetadataRecord(Message):
     """Kafka's metadata RemotePartitionDeleteMetadataRecord."""
 
@@ -36,8 +51,29 @@ class RemotePartitionDeleteMetadataRecord(Message):
 broker_id int32 0+
 event_timestamp_ms int64 0+
 remote_partition_delete_state int8 0+"""
-    topic_id_partition: TopicIdPartitionEntry = field(default_factory=TopicIdPartitionEntry)
-    broker_id: int = 0
-    event_timestamp_ms: int = 0
-    remote_partition_delete_state: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_id_partition",
+        "broker_id",
+        "event_timestamp_ms",
+        "remote_partition_delete_state",
+        "unknown_tagged_fields",
+    )
+    topic_id_partition: TopicIdPartitionEntry
+    broker_id: int
+    event_timestamp_ms: int
+    remote_partition_delete_state: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_id_partition: TopicIdPartitionEntry = NEW,
+        broker_id: int = 0,
+        event_timestamp_ms: int = 0,
+        remote_partition_delete_state: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_id_partition = TopicIdPartitionEntry() if topic_id_partition is NEW else topic_id_partition
+        self.broker_id = broker_id
+        self.event_timestamp_ms = event_timestamp_ms
+        self.remote_partition_delete_state = remote_partition_delete_state
+        self.unknown_tagged_fields = unknown_tagged_fields

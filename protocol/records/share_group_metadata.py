@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupMetadataKey(Message):
     """Kafka's coordinator-key ShareGroupMetadataKey."""
 
@@ -18,11 +16,22 @@ class ShareGroupMetadataKey(Message):
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_MIN: ClassVar[int | None] = None
     SCHEMA: ClassVar[str] = """group_id string 0"""
-    group_id: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group_id",
+        "unknown_tagged_fields",
+    )
+    group_id: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupMetadataValue(Message):
     """Kafka's coordinator-value ShareGroupMetadataValue."""
 
@@ -33,6 +42,21 @@ class ShareGroupMetadataValue(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """epoch int32 0+
 metadata_hash int64 0+"""
-    epoch: int = 0
-    metadata_hash: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "epoch",
+        "metadata_hash",
+        "unknown_tagged_fields",
+    )
+    epoch: int
+    metadata_hash: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        metadata_hash: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.epoch = epoch
+        self.metadata_hash = metadata_hash
+        self.unknown_tagged_fields = unknown_tagged_fields

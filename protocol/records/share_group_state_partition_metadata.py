@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupStatePartitionMetadataKey(Message):
     """Kafka's coordinator-key ShareGroupStatePartitionMetadataKey."""
 
@@ -20,35 +18,77 @@ class ShareGroupStatePartitionMetadataKey(Message):
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_MIN: ClassVar[int | None] = None
     SCHEMA: ClassVar[str] = """group_id string 0"""
-    group_id: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group_id",
+        "unknown_tagged_fields",
+    )
+    group_id: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopicPartitionsInfo(Struct):
     """Nested struct of ShareGroupStatePartitionMetadataValue."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 topic_name string 0+
 partitions []int32 0+"""
-    topic_id: UUID = ZERO_UUID
-    topic_name: str = ""
-    partitions: list[int] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_id",
+        "topic_name",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic_id: UUID
+    topic_name: str
+    partitions: list[int]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_id: UUID = ZERO_UUID,
+        topic_name: str = "",
+        partitions: list[int] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic_name = topic_name
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopicInfo(Struct):
     """Nested struct of ShareGroupStatePartitionMetadataValue."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 topic_name string 0+"""
-    topic_id: UUID = ZERO_UUID
-    topic_name: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_id",
+        "topic_name",
+        "unknown_tagged_fields",
+    )
+    topic_id: UUID
+    topic_name: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_id: UUID = ZERO_UUID,
+        topic_name: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic_name = topic_name
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupStatePartitionMetadataValue(Message):
     """Kafka's coordinator-value ShareGroupStatePartitionMetadataValue."""
 
@@ -60,7 +100,25 @@ class ShareGroupStatePartitionMetadataValue(Message):
     SCHEMA: ClassVar[str] = """initializing_topics []TopicPartitionsInfo 0+
 initialized_topics []TopicPartitionsInfo 0+
 deleting_topics []TopicInfo 0+"""
-    initializing_topics: list[TopicPartitionsInfo] = field(default_factory=list)
-    initialized_topics: list[TopicPartitionsInfo] = field(default_factory=list)
-    deleting_topics: list[TopicInfo] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "initializing_topics",
+        "initialized_topics",
+        "deleting_topics",
+        "unknown_tagged_fields",
+    )
+    initializing_topics: list[TopicPartitionsInfo]
+    initialized_topics: list[TopicPartitionsInfo]
+    deleting_topics: list[TopicInfo]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        initializing_topics: list[TopicPartitionsInfo] = NEW,
+        initialized_topics: list[TopicPartitionsInfo] = NEW,
+        deleting_topics: list[TopicInfo] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.initializing_topics = [] if initializing_topics is NEW else initializing_topics
+        self.initialized_topics = [] if initialized_topics is NEW else initialized_topics
+        self.deleting_topics = [] if deleting_topics is NEW else deleting_topics
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupTargetAssignmentMemberKey(Message):
     """Kafka's coordinator-key ShareGroupTargetAssignmentMemberKey."""
 
@@ -21,23 +19,51 @@ class ShareGroupTargetAssignmentMemberKey(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = None
     SCHEMA: ClassVar[str] = """group_id string 0
 member_id string 0"""
-    group_id: str = ""
-    member_id: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "unknown_tagged_fields",
+    )
+    group_id: str
+    member_id: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopicPartition(Struct):
     """Nested struct of ShareGroupTargetAssignmentMemberValue."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []int32 0+"""
-    topic_id: UUID = ZERO_UUID
-    partitions: list[int] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_id",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    topic_id: UUID
+    partitions: list[int]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_id: UUID = ZERO_UUID,
+        partitions: list[int] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupTargetAssignmentMemberValue(Message):
     """Kafka's coordinator-value ShareGroupTargetAssignmentMemberValue."""
 
@@ -47,5 +73,17 @@ class ShareGroupTargetAssignmentMemberValue(Message):
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """topic_partitions []TopicPartition 0+"""
-    topic_partitions: list[TopicPartition] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "topic_partitions",
+        "unknown_tagged_fields",
+    )
+    topic_partitions: list[TopicPartition]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        topic_partitions: list[TopicPartition] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.topic_partitions = [] if topic_partitions is NEW else topic_partitions
+        self.unknown_tagged_fields = unknown_tagged_fields

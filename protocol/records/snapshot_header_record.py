@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class SnapshotHeaderRecord(Message):
     """Kafka's data SnapshotHeaderRecord."""
 
@@ -19,6 +17,21 @@ class SnapshotHeaderRecord(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """version int16 0+
 last_contained_log_timestamp int64 0+"""
-    version: int = 0
-    last_contained_log_timestamp: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "version",
+        "last_contained_log_timestamp",
+        "unknown_tagged_fields",
+    )
+    version: int
+    last_contained_log_timestamp: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        version: int = 0,
+        last_contained_log_timestamp: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.version = version
+        self.last_contained_log_timestamp = last_contained_log_timestamp
+        self.unknown_tagged_fields = unknown_tagged_fields

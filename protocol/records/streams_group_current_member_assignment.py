@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupCurrentMemberAssignmentKey(Message):
     """Kafka's coordinator-key StreamsGroupCurrentMemberAssignmentKey."""
 
@@ -19,25 +17,56 @@ class StreamsGroupCurrentMemberAssignmentKey(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = None
     SCHEMA: ClassVar[str] = """group_id string 0
 member_id string 0"""
-    group_id: str = ""
-    member_id: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "unknown_tagged_fields",
+    )
+    group_id: str
+    member_id: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TaskIds(Struct):
     """Nested struct of StreamsGroupCurrentMemberAssignmentValue."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partitions []int32 0+
 assignment_epochs []int32 0+ n0+ t0@0+"""
-    subtopology_id: str = ""
-    partitions: list[int] = field(default_factory=list)
-    assignment_epochs: list[int] | None = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "subtopology_id",
+        "partitions",
+        "assignment_epochs",
+        "unknown_tagged_fields",
+    )
+    subtopology_id: str
+    partitions: list[int]
+    assignment_epochs: list[int] | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        partitions: list[int] = NEW,
+        assignment_epochs: list[int] | None = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.partitions = [] if partitions is NEW else partitions
+        self.assignment_epochs = [] if assignment_epochs is NEW else assignment_epochs
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupCurrentMemberAssignmentValue(Message):
     """Kafka's coordinator-value StreamsGroupCurrentMemberAssignmentValue."""
 
@@ -55,13 +84,49 @@ warmup_tasks []TaskIds 0+
 active_tasks_pending_revocation []TaskIds 0+
 standby_tasks_pending_revocation []TaskIds 0+
 warmup_tasks_pending_revocation []TaskIds 0+"""
-    member_epoch: int = 0
-    previous_member_epoch: int = 0
-    state: int = 0
-    active_tasks: list[TaskIds] = field(default_factory=list)
-    standby_tasks: list[TaskIds] = field(default_factory=list)
-    warmup_tasks: list[TaskIds] = field(default_factory=list)
-    active_tasks_pending_revocation: list[TaskIds] = field(default_factory=list)
-    standby_tasks_pending_revocation: list[TaskIds] = field(default_factory=list)
-    warmup_tasks_pending_revocation: list[TaskIds] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "member_epoch",
+        "previous_member_epoch",
+        "state",
+        "active_tasks",
+        "standby_tasks",
+        "warmup_tasks",
+        "active_tasks_pending_revocation",
+        "standby_tasks_pending_revocation",
+        "warmup_tasks_pending_revocation",
+        "unknown_tagged_fields",
+    )
+    member_epoch: int
+    previous_member_epoch: int
+    state: int
+    active_tasks: list[TaskIds]
+    standby_tasks: list[TaskIds]
+    warmup_tasks: list[TaskIds]
+    active_tasks_pending_revocation: list[TaskIds]
+    standby_tasks_pending_revocation: list[TaskIds]
+    warmup_tasks_pending_revocation: list[TaskIds]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        member_epoch: int = 0,
+        previous_member_epoch: int = 0,
+        state: int = 0,
+        active_tasks: list[TaskIds] = NEW,
+        standby_tasks: list[TaskIds] = NEW,
+        warmup_tasks: list[TaskIds] = NEW,
+        active_tasks_pending_revocation: list[TaskIds] = NEW,
+        standby_tasks_pending_revocation: list[TaskIds] = NEW,
+        warmup_tasks_pending_revocation: list[TaskIds] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.member_epoch = member_epoch
+        self.previous_member_epoch = previous_member_epoch
+        self.state = state
+        self.active_tasks = [] if active_tasks is NEW else active_tasks
+        self.standby_tasks = [] if standby_tasks is NEW else standby_tasks
+        self.warmup_tasks = [] if warmup_tasks is NEW else warmup_tasks
+        self.active_tasks_pending_revocation = [] if active_tasks_pending_revocation is NEW else active_tasks_pending_revocation
+        self.standby_tasks_pending_revocation = [] if standby_tasks_pending_revocation is NEW else standby_tasks_pending_revocation
+        self.warmup_tasks_pending_revocation = [] if warmup_tasks_pending_revocation is NEW else warmup_tasks_pending_revocation
+        self.unknown_tagged_fields = unknown_tagged_fields

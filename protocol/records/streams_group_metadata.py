@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupMetadataKey(Message):
     """Kafka's coordinator-key StreamsGroupMetadataKey."""
 
@@ -18,22 +16,47 @@ class StreamsGroupMetadataKey(Message):
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_MIN: ClassVar[int | None] = None
     SCHEMA: ClassVar[str] = """group_id string 0"""
-    group_id: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group_id",
+        "unknown_tagged_fields",
+    )
+    group_id: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class LastAssignmentConfig(Struct):
     """Nested struct of StreamsGroupMetadataValue."""
 
     SCHEMA: ClassVar[str] = """key string 0+
 value string 0+"""
-    key: str = ""
-    value: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "key",
+        "value",
+        "unknown_tagged_fields",
+    )
+    key: str
+    value: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        key: str = "",
+        value: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupMetadataValue(Message):
     """Kafka's coordinator-value StreamsGroupMetadataValue."""
 
@@ -48,10 +71,37 @@ validated_topology_epoch int32 0+ t0@0+
 last_assignment_configs []LastAssignmentConfig 0+ n0+ t1@0+
 stored_description_topology_epoch int32 0+ t2@0+
 failed_description_topology_epoch int32 0+ t3@0+"""
-    epoch: int = 0
-    metadata_hash: int = 0
-    validated_topology_epoch: int = -1
-    last_assignment_configs: list[LastAssignmentConfig] | None = field(default_factory=list)
-    stored_description_topology_epoch: int = -1
-    failed_description_topology_epoch: int = -1
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "epoch",
+        "metadata_hash",
+        "validated_topology_epoch",
+        "last_assignment_configs",
+        "stored_description_topology_epoch",
+        "failed_description_topology_epoch",
+        "unknown_tagged_fields",
+    )
+    epoch: int
+    metadata_hash: int
+    validated_topology_epoch: int
+    last_assignment_configs: list[LastAssignmentConfig] | None
+    stored_description_topology_epoch: int
+    failed_description_topology_epoch: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        metadata_hash: int = 0,
+        validated_topology_epoch: int = -1,
+        last_assignment_configs: list[LastAssignmentConfig] | None = NEW,
+        stored_description_topology_epoch: int = -1,
+        failed_description_topology_epoch: int = -1,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.epoch = epoch
+        self.metadata_hash = metadata_hash
+        self.validated_topology_epoch = validated_topology_epoch
+        self.last_assignment_configs = [] if last_assignment_configs is NEW else last_assignment_configs
+        self.stored_description_topology_epoch = stored_description_topology_epoch
+        self.failed_description_topology_epoch = failed_description_topology_epoch
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupTargetAssignmentMemberKey(Message):
     """Kafka's coordinator-key StreamsGroupTargetAssignmentMemberKey."""
 
@@ -19,23 +17,51 @@ class StreamsGroupTargetAssignmentMemberKey(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = None
     SCHEMA: ClassVar[str] = """group_id string 0
 member_id string 0"""
-    group_id: str = ""
-    member_id: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group_id",
+        "member_id",
+        "unknown_tagged_fields",
+    )
+    group_id: str
+    member_id: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TaskIds(Struct):
     """Nested struct of StreamsGroupTargetAssignmentMemberValue."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partitions []int32 0+"""
-    subtopology_id: str = ""
-    partitions: list[int] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "subtopology_id",
+        "partitions",
+        "unknown_tagged_fields",
+    )
+    subtopology_id: str
+    partitions: list[int]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        partitions: list[int] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.partitions = [] if partitions is NEW else partitions
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupTargetAssignmentMemberValue(Message):
     """Kafka's coordinator-value StreamsGroupTargetAssignmentMemberValue."""
 
@@ -47,7 +73,25 @@ class StreamsGroupTargetAssignmentMemberValue(Message):
     SCHEMA: ClassVar[str] = """active_tasks []TaskIds 0+
 standby_tasks []TaskIds 0+
 warmup_tasks []TaskIds 0+"""
-    active_tasks: list[TaskIds] = field(default_factory=list)
-    standby_tasks: list[TaskIds] = field(default_factory=list)
-    warmup_tasks: list[TaskIds] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "active_tasks",
+        "standby_tasks",
+        "warmup_tasks",
+        "unknown_tagged_fields",
+    )
+    active_tasks: list[TaskIds]
+    standby_tasks: list[TaskIds]
+    warmup_tasks: list[TaskIds]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        active_tasks: list[TaskIds] = NEW,
+        standby_tasks: list[TaskIds] = NEW,
+        warmup_tasks: list[TaskIds] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.active_tasks = [] if active_tasks is NEW else active_tasks
+        self.standby_tasks = [] if standby_tasks is NEW else standby_tasks
+        self.warmup_tasks = [] if warmup_tasks is NEW else warmup_tasks
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupTopologyKey(Message):
     """Kafka's coordinator-key StreamsGroupTopologyKey."""
 
@@ -18,22 +16,47 @@ class StreamsGroupTopologyKey(Message):
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_MIN: ClassVar[int | None] = None
     SCHEMA: ClassVar[str] = """group_id string 0"""
-    group_id: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "group_id",
+        "unknown_tagged_fields",
+    )
+    group_id: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopicConfig(Struct):
     """Nested struct of StreamsGroupTopologyValue."""
 
     SCHEMA: ClassVar[str] = """key string 0+
 value string 0+"""
-    key: str = ""
-    value: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "key",
+        "value",
+        "unknown_tagged_fields",
+    )
+    key: str
+    value: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        key: str = "",
+        value: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TopicInfo(Struct):
     """Nested struct of StreamsGroupTopologyValue."""
 
@@ -41,27 +64,64 @@ class TopicInfo(Struct):
 partitions int32 0+
 replication_factor int16 0+
 topic_configs []TopicConfig 0+"""
-    name: str = ""
-    partitions: int = 0
-    replication_factor: int = 0
-    topic_configs: list[TopicConfig] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "partitions",
+        "replication_factor",
+        "topic_configs",
+        "unknown_tagged_fields",
+    )
+    name: str
+    partitions: int
+    replication_factor: int
+    topic_configs: list[TopicConfig]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        partitions: int = 0,
+        replication_factor: int = 0,
+        topic_configs: list[TopicConfig] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+        self.replication_factor = replication_factor
+        self.topic_configs = [] if topic_configs is NEW else topic_configs
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class CopartitionGroup(Struct):
     """Nested struct of StreamsGroupTopologyValue."""
 
     SCHEMA: ClassVar[str] = """source_topics []int16 0+
 source_topic_regex []int16 0+
 repartition_source_topics []int16 0+"""
-    source_topics: list[int] = field(default_factory=list)
-    source_topic_regex: list[int] = field(default_factory=list)
-    repartition_source_topics: list[int] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "source_topics",
+        "source_topic_regex",
+        "repartition_source_topics",
+        "unknown_tagged_fields",
+    )
+    source_topics: list[int]
+    source_topic_regex: list[int]
+    repartition_source_topics: list[int]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        source_topics: list[int] = NEW,
+        source_topic_regex: list[int] = NEW,
+        repartition_source_topics: list[int] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.source_topics = [] if source_topics is NEW else source_topics
+        self.source_topic_regex = [] if source_topic_regex is NEW else source_topic_regex
+        self.repartition_source_topics = [] if repartition_source_topics is NEW else repartition_source_topics
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Subtopology(Struct):
     """Nested struct of StreamsGroupTopologyValue."""
 
@@ -72,17 +132,46 @@ state_changelog_topics []TopicInfo 0+
 repartition_sink_topics []string 0+
 repartition_source_topics []TopicInfo 0+
 copartition_groups []CopartitionGroup 0+"""
-    subtopology_id: str = ""
-    source_topics: list[str] = field(default_factory=list)
-    source_topic_regex: list[str] = field(default_factory=list)
-    state_changelog_topics: list[TopicInfo] = field(default_factory=list)
-    repartition_sink_topics: list[str] = field(default_factory=list)
-    repartition_source_topics: list[TopicInfo] = field(default_factory=list)
-    copartition_groups: list[CopartitionGroup] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "subtopology_id",
+        "source_topics",
+        "source_topic_regex",
+        "state_changelog_topics",
+        "repartition_sink_topics",
+        "repartition_source_topics",
+        "copartition_groups",
+        "unknown_tagged_fields",
+    )
+    subtopology_id: str
+    source_topics: list[str]
+    source_topic_regex: list[str]
+    state_changelog_topics: list[TopicInfo]
+    repartition_sink_topics: list[str]
+    repartition_source_topics: list[TopicInfo]
+    copartition_groups: list[CopartitionGroup]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        subtopology_id: str = "",
+        source_topics: list[str] = NEW,
+        source_topic_regex: list[str] = NEW,
+        state_changelog_topics: list[TopicInfo] = NEW,
+        repartition_sink_topics: list[str] = NEW,
+        repartition_source_topics: list[TopicInfo] = NEW,
+        copartition_groups: list[CopartitionGroup] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.source_topics = [] if source_topics is NEW else source_topics
+        self.source_topic_regex = [] if source_topic_regex is NEW else source_topic_regex
+        self.state_changelog_topics = [] if state_changelog_topics is NEW else state_changelog_topics
+        self.repartition_sink_topics = [] if repartition_sink_topics is NEW else repartition_sink_topics
+        self.repartition_source_topics = [] if repartition_source_topics is NEW else repartition_source_topics
+        self.copartition_groups = [] if copartition_groups is NEW else copartition_groups
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupTopologyValue(Message):
     """Kafka's coordinator-value StreamsGroupTopologyValue."""
 
@@ -93,6 +182,21 @@ class StreamsGroupTopologyValue(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """epoch int32 0+
 subtopologies []Subtopology 0+"""
-    epoch: int = 0
-    subtopologies: list[Subtopology] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "epoch",
+        "subtopologies",
+        "unknown_tagged_fields",
+    )
+    epoch: int
+    subtopologies: list[Subtopology]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        subtopologies: list[Subtopology] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.epoch = epoch
+        self.subtopologies = [] if subtopologies is NEW else subtopologies
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,39 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Endpoint(Struct):
     """Nested struct of VotersRecord."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 host string 0+
 port uint16 0+"""
-    name: str = ""
-    host: str = ""
-    port: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "host",
+        "port",
+        "unknown_tagged_fields",
+    )
+    name: str
+    host: str
+    port: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        host: str = "",
+        port: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class KRaftVersionFeature(Struct):
     """Nested struct of VotersRecord."""
 
     SCHEMA: ClassVar[str] = """min_supported_version int16 0+
 max_supported_version int16 0+"""
-    min_supported_version: int = 0
-    max_supported_version: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "min_supported_version",
+        "max_supported_version",
+        "unknown_tagged_fields",
+    )
+    min_supported_version: int
+    max_supported_version: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        min_supported_version: int = 0,
+        max_supported_version: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.min_supported_version = min_supported_version
+        self.max_supported_version = max_supported_version
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Voter(Struct):
     """Nested struct of VotersRecord."""
 
@@ -42,14 +71,34 @@ class Voter(Struct):
 voter_directory_id uuid 0+
 endpoints []Endpoint 0+
 kraft_version_feature KRaftVersionFeature 0+"""
-    voter_id: int = 0
-    voter_directory_id: UUID = ZERO_UUID
-    endpoints: list[Endpoint] = field(default_factory=list)
-    kraft_version_feature: KRaftVersionFeature = field(default_factory=KRaftVersionFeature)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "voter_id",
+        "voter_directory_id",
+        "endpoints",
+        "kraft_version_feature",
+        "unknown_tagged_fields",
+    )
+    voter_id: int
+    voter_directory_id: UUID
+    endpoints: list[Endpoint]
+    kraft_version_feature: KRaftVersionFeature
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        voter_id: int = 0,
+        voter_directory_id: UUID = ZERO_UUID,
+        endpoints: list[Endpoint] = NEW,
+        kraft_version_feature: KRaftVersionFeature = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.voter_id = voter_id
+        self.voter_directory_id = voter_directory_id
+        self.endpoints = [] if endpoints is NEW else endpoints
+        self.kraft_version_feature = KRaftVersionFeature() if kraft_version_feature is NEW else kraft_version_feature
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class VotersRecord(Message):
     """Kafka's data VotersRecord."""
 
@@ -60,6 +109,21 @@ class VotersRecord(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """version int16 0+
 voters []Voter 0+"""
-    version: int = 0
-    voters: list[Voter] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "version",
+        "voters",
+        "unknown_tagged_fields",
+    )
+    version: int
+    voters: list[Voter]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        version: int = 0,
+        voters: list[Voter] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.version = version
+        self.voters = [] if voters is NEW else voters
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -413,7 +413,7 @@ def _produce(topic: str, batch: bytes, *, partition: int = 0) -> Message:
 
 def _waits(api: AnyApi) -> bool:
     """Return True if a request may say how long its response may take: the controller may be down for that time."""
-    return api.name in WAITING or "timeout_ms" in api.request.__dataclass_fields__
+    return api.name in WAITING or "timeout_ms" in api.request.__slots__
 
 
 def _random_name(rng: Random) -> str:

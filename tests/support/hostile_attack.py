@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from odradek.protocol.schema import Struct, field_values
 from tests.support.hostile_values import ELEMENTS_MAX
 
 CLIENT_ID: Final = "hostile"
@@ -80,9 +81,8 @@ def error_codes(response: object) -> list[int]:
     if isinstance(response, list):
         for item in response:
             codes += error_codes(item)
-    elif hasattr(response, "__dataclass_fields__"):
-        for name in response.__dataclass_fields__:
-            value = getattr(response, name)
+    elif isinstance(response, Struct):
+        for name, value in field_values(response):
             if name.endswith("error_code"):
                 codes.append(value)
             else:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class AbortTransactionRecord(Message):
     """Kafka's metadata AbortTransactionRecord."""
 
@@ -18,5 +16,17 @@ class AbortTransactionRecord(Message):
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """reason string 0+ n0+ t0@0+"""
-    reason: str | None = None
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "reason",
+        "unknown_tagged_fields",
+    )
+    reason: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        reason: str | None = None,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.reason = reason
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
-from odradek.protocol.schema import Message
+from odradek.protocol.schema import NEW, Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class BrokerRegistrationChangeRecord(Message):
     """Kafka's metadata BrokerRegistrationChangeRecord."""
 
@@ -24,10 +22,37 @@ fenced int8 0+ t0@0+
 in_controlled_shutdown int8 1+ t1@1+
 log_dirs []uuid 2+ t2@2+
 cordoned_log_dirs []uuid 3+ n3+ t3@3+"""
-    broker_id: int = 0
-    broker_epoch: int = 0
-    fenced: int = 0
-    in_controlled_shutdown: int = 0
-    log_dirs: list[UUID] = field(default_factory=list)
-    cordoned_log_dirs: list[UUID] | None = None
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "broker_id",
+        "broker_epoch",
+        "fenced",
+        "in_controlled_shutdown",
+        "log_dirs",
+        "cordoned_log_dirs",
+        "unknown_tagged_fields",
+    )
+    broker_id: int
+    broker_epoch: int
+    fenced: int
+    in_controlled_shutdown: int
+    log_dirs: list[UUID]
+    cordoned_log_dirs: list[UUID] | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        broker_epoch: int = 0,
+        fenced: int = 0,
+        in_controlled_shutdown: int = 0,
+        log_dirs: list[UUID] = NEW,
+        cordoned_log_dirs: list[UUID] | None = None,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.fenced = fenced
+        self.in_controlled_shutdown = in_controlled_shutdown
+        self.log_dirs = [] if log_dirs is NEW else log_dirs
+        self.cordoned_log_dirs = cordoned_log_dirs
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class EntityData(Struct):
     """Nested struct of ClientQuotaRecord."""
 
     SCHEMA: ClassVar[str] = """entity_type string 0+
 entity_name string 0+ n0+"""
-    entity_type: str = ""
-    entity_name: str | None = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "entity_type",
+        "entity_name",
+        "unknown_tagged_fields",
+    )
+    entity_type: str
+    entity_name: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        entity_type: str = "",
+        entity_name: str | None = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ClientQuotaRecord(Message):
     """Kafka's metadata ClientQuotaRecord."""
 
@@ -32,8 +44,29 @@ class ClientQuotaRecord(Message):
 key string 0+
 value float64 0+
 remove bool 0+"""
-    entity: list[EntityData] = field(default_factory=list)
-    key: str = ""
-    value: float = 0.0
-    remove: bool = False
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "entity",
+        "key",
+        "value",
+        "remove",
+        "unknown_tagged_fields",
+    )
+    entity: list[EntityData]
+    key: str
+    value: float
+    remove: bool
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        entity: list[EntityData] = NEW,
+        key: str = "",
+        value: float = 0.0,
+        remove: bool = False,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.entity = [] if entity is NEW else entity
+        self.key = key
+        self.value = value
+        self.remove = remove
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ConfigRecord(Message):
     """Kafka's metadata ConfigRecord."""
 
@@ -21,8 +19,29 @@ class ConfigRecord(Message):
 resource_name string 0+
 name string 0+
 value string 0+ n0+"""
-    resource_type: int = 0
-    resource_name: str = ""
-    name: str = ""
-    value: str | None = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "resource_type",
+        "resource_name",
+        "name",
+        "value",
+        "unknown_tagged_fields",
+    )
+    resource_type: int
+    resource_name: str
+    name: str
+    value: str | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        resource_type: int = 0,
+        resource_name: str = "",
+        name: str = "",
+        value: str | None = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.name = name
+        self.value = value
+        self.unknown_tagged_fields = unknown_tagged_fields

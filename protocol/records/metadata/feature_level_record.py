@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class FeatureLevelRecord(Message):
     """Kafka's metadata FeatureLevelRecord."""
 
@@ -19,6 +17,21 @@ class FeatureLevelRecord(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """name string 0+
 feature_level int16 0+"""
-    name: str = ""
-    feature_level: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "feature_level",
+        "unknown_tagged_fields",
+    )
+    name: str
+    feature_level: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        feature_level: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.feature_level = feature_level
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message
+from odradek.protocol.schema import NEW, Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class PartitionRecord(Message):
     """Kafka's metadata PartitionRecord."""
 
@@ -32,17 +30,65 @@ partition_epoch int32 0+
 directories []uuid 1+
 eligible_leader_replicas []int32 2+ n2+ t1@2+
 last_known_elr []int32 2+ n2+ t2@2+"""
-    partition_id: int = -1
-    topic_id: UUID = ZERO_UUID
-    replicas: list[int] = field(default_factory=list)
-    isr: list[int] = field(default_factory=list)
-    removing_replicas: list[int] = field(default_factory=list)
-    adding_replicas: list[int] = field(default_factory=list)
-    leader: int = -1
-    leader_recovery_state: int = 0
-    leader_epoch: int = -1
-    partition_epoch: int = -1
-    directories: list[UUID] = field(default_factory=list)
-    eligible_leader_replicas: list[int] | None = None
-    last_known_elr: list[int] | None = None
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "partition_id",
+        "topic_id",
+        "replicas",
+        "isr",
+        "removing_replicas",
+        "adding_replicas",
+        "leader",
+        "leader_recovery_state",
+        "leader_epoch",
+        "partition_epoch",
+        "directories",
+        "eligible_leader_replicas",
+        "last_known_elr",
+        "unknown_tagged_fields",
+    )
+    partition_id: int
+    topic_id: UUID
+    replicas: list[int]
+    isr: list[int]
+    removing_replicas: list[int]
+    adding_replicas: list[int]
+    leader: int
+    leader_recovery_state: int
+    leader_epoch: int
+    partition_epoch: int
+    directories: list[UUID]
+    eligible_leader_replicas: list[int] | None
+    last_known_elr: list[int] | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        partition_id: int = -1,
+        topic_id: UUID = ZERO_UUID,
+        replicas: list[int] = NEW,
+        isr: list[int] = NEW,
+        removing_replicas: list[int] = NEW,
+        adding_replicas: list[int] = NEW,
+        leader: int = -1,
+        leader_recovery_state: int = 0,
+        leader_epoch: int = -1,
+        partition_epoch: int = -1,
+        directories: list[UUID] = NEW,
+        eligible_leader_replicas: list[int] | None = None,
+        last_known_elr: list[int] | None = None,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.partition_id = partition_id
+        self.topic_id = topic_id
+        self.replicas = [] if replicas is NEW else replicas
+        self.isr = [] if isr is NEW else isr
+        self.removing_replicas = [] if removing_replicas is NEW else removing_replicas
+        self.adding_replicas = [] if adding_replicas is NEW else adding_replicas
+        self.leader = leader
+        self.leader_recovery_state = leader_recovery_state
+        self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
+        self.directories = [] if directories is NEW else directories
+        self.eligible_leader_replicas = eligible_leader_replicas
+        self.last_known_elr = last_known_elr
+        self.unknown_tagged_fields = unknown_tagged_fields

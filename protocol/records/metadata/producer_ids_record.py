@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ProducerIdsRecord(Message):
     """Kafka's metadata ProducerIdsRecord."""
 
@@ -20,7 +18,25 @@ class ProducerIdsRecord(Message):
     SCHEMA: ClassVar[str] = """broker_id int32 0+
 broker_epoch int64 0+
 next_producer_id int64 0+"""
-    broker_id: int = 0
-    broker_epoch: int = -1
-    next_producer_id: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "broker_id",
+        "broker_epoch",
+        "next_producer_id",
+        "unknown_tagged_fields",
+    )
+    broker_id: int
+    broker_epoch: int
+    next_producer_id: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        broker_epoch: int = -1,
+        next_producer_id: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.next_producer_id = next_producer_id
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class BrokerEndpoint(Struct):
     """Nested struct of RegisterBrokerRecord."""
 
@@ -18,27 +16,64 @@ class BrokerEndpoint(Struct):
 host string 0+
 port uint16 0+
 security_protocol int16 0+"""
-    name: str = ""
-    host: str = ""
-    port: int = 0
-    security_protocol: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "host",
+        "port",
+        "security_protocol",
+        "unknown_tagged_fields",
+    )
+    name: str
+    host: str
+    port: int
+    security_protocol: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        host: str = "",
+        port: int = 0,
+        security_protocol: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self.security_protocol = security_protocol
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class BrokerFeature(Struct):
     """Nested struct of RegisterBrokerRecord."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 min_supported_version int16 0+
 max_supported_version int16 0+"""
-    name: str = ""
-    min_supported_version: int = 0
-    max_supported_version: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "min_supported_version",
+        "max_supported_version",
+        "unknown_tagged_fields",
+    )
+    name: str
+    min_supported_version: int
+    max_supported_version: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        min_supported_version: int = 0,
+        max_supported_version: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.min_supported_version = min_supported_version
+        self.max_supported_version = max_supported_version
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RegisterBrokerRecord(Message):
     """Kafka's metadata RegisterBrokerRecord."""
 
@@ -58,15 +93,57 @@ fenced bool 0+
 in_controlled_shutdown bool 1+
 log_dirs []uuid 3+ t0@3+
 cordoned_log_dirs []uuid 4+ n4+ t1@4+"""
-    broker_id: int = 0
-    is_migrating_zk_broker: bool = False
-    incarnation_id: UUID = ZERO_UUID
-    broker_epoch: int = 0
-    end_points: list[BrokerEndpoint] = field(default_factory=list)
-    features: list[BrokerFeature] = field(default_factory=list)
-    rack: str | None = ""
-    fenced: bool = True
-    in_controlled_shutdown: bool = False
-    log_dirs: list[UUID] = field(default_factory=list)
-    cordoned_log_dirs: list[UUID] | None = None
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "broker_id",
+        "is_migrating_zk_broker",
+        "incarnation_id",
+        "broker_epoch",
+        "end_points",
+        "features",
+        "rack",
+        "fenced",
+        "in_controlled_shutdown",
+        "log_dirs",
+        "cordoned_log_dirs",
+        "unknown_tagged_fields",
+    )
+    broker_id: int
+    is_migrating_zk_broker: bool
+    incarnation_id: UUID
+    broker_epoch: int
+    end_points: list[BrokerEndpoint]
+    features: list[BrokerFeature]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool
+    log_dirs: list[UUID]
+    cordoned_log_dirs: list[UUID] | None
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        is_migrating_zk_broker: bool = False,
+        incarnation_id: UUID = ZERO_UUID,
+        broker_epoch: int = 0,
+        end_points: list[BrokerEndpoint] = NEW,
+        features: list[BrokerFeature] = NEW,
+        rack: str | None = "",
+        fenced: bool = True,
+        in_controlled_shutdown: bool = False,
+        log_dirs: list[UUID] = NEW,
+        cordoned_log_dirs: list[UUID] | None = None,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.broker_id = broker_id
+        self.is_migrating_zk_broker = is_migrating_zk_broker
+        self.incarnation_id = incarnation_id
+        self.broker_epoch = broker_epoch
+        self.end_points = [] if end_points is NEW else end_points
+        self.features = [] if features is NEW else features
+        self.rack = rack
+        self.fenced = fenced
+        self.in_controlled_shutdown = in_controlled_shutdown
+        self.log_dirs = [] if log_dirs is NEW else log_dirs
+        self.cordoned_log_dirs = cordoned_log_dirs
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
 from odradek.protocol.primitives import ZERO_UUID
-from odradek.protocol.schema import Message, Struct
+from odradek.protocol.schema import NEW, Message, Struct
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ControllerEndpoint(Struct):
     """Nested struct of RegisterControllerRecord."""
 
@@ -18,27 +16,64 @@ class ControllerEndpoint(Struct):
 host string 0+
 port uint16 0+
 security_protocol int16 0+"""
-    name: str = ""
-    host: str = ""
-    port: int = 0
-    security_protocol: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "host",
+        "port",
+        "security_protocol",
+        "unknown_tagged_fields",
+    )
+    name: str
+    host: str
+    port: int
+    security_protocol: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        host: str = "",
+        port: int = 0,
+        security_protocol: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self.security_protocol = security_protocol
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ControllerFeature(Struct):
     """Nested struct of RegisterControllerRecord."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 min_supported_version int16 0+
 max_supported_version int16 0+"""
-    name: str = ""
-    min_supported_version: int = 0
-    max_supported_version: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "min_supported_version",
+        "max_supported_version",
+        "unknown_tagged_fields",
+    )
+    name: str
+    min_supported_version: int
+    max_supported_version: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        min_supported_version: int = 0,
+        max_supported_version: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.min_supported_version = min_supported_version
+        self.max_supported_version = max_supported_version
+        self.unknown_tagged_fields = unknown_tagged_fields
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RegisterControllerRecord(Message):
     """Kafka's metadata RegisterControllerRecord."""
 
@@ -52,9 +87,33 @@ incarnation_id uuid 0+
 zk_migration_ready bool 0+
 end_points []ControllerEndpoint 0+
 features []ControllerFeature 0+"""
-    controller_id: int = 0
-    incarnation_id: UUID = ZERO_UUID
-    zk_migration_ready: bool = False
-    end_points: list[ControllerEndpoint] = field(default_factory=list)
-    features: list[ControllerFeature] = field(default_factory=list)
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "controller_id",
+        "incarnation_id",
+        "zk_migration_ready",
+        "end_points",
+        "features",
+        "unknown_tagged_fields",
+    )
+    controller_id: int
+    incarnation_id: UUID
+    zk_migration_ready: bool
+    end_points: list[ControllerEndpoint]
+    features: list[ControllerFeature]
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        controller_id: int = 0,
+        incarnation_id: UUID = ZERO_UUID,
+        zk_migration_ready: bool = False,
+        end_points: list[ControllerEndpoint] = NEW,
+        features: list[ControllerFeature] = NEW,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.controller_id = controller_id
+        self.incarnation_id = incarnation_id
+        self.zk_migration_ready = zk_migration_ready
+        self.end_points = [] if end_points is NEW else end_points
+        self.features = [] if features is NEW else features
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
@@ -10,7 +9,6 @@ from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RemoveAccessControlEntryRecord(Message):
     """Kafka's metadata RemoveAccessControlEntryRecord."""
 
@@ -20,5 +18,17 @@ class RemoveAccessControlEntryRecord(Message):
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """id uuid 0+"""
-    id: UUID = ZERO_UUID
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "id",
+        "unknown_tagged_fields",
+    )
+    id: UUID
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        id: UUID = ZERO_UUID,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.id = id
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RemoveDelegationTokenRecord(Message):
     """Kafka's metadata RemoveDelegationTokenRecord."""
 
@@ -18,5 +16,17 @@ class RemoveDelegationTokenRecord(Message):
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """token_id string 0+"""
-    token_id: str = ""
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "token_id",
+        "unknown_tagged_fields",
+    )
+    token_id: str
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        token_id: str = "",
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.token_id = token_id
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RemoveUserScramCredentialRecord(Message):
     """Kafka's metadata RemoveUserScramCredentialRecord."""
 
@@ -19,6 +17,21 @@ class RemoveUserScramCredentialRecord(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """name string 0+
 mechanism int8 0+"""
-    name: str = ""
-    mechanism: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "mechanism",
+        "unknown_tagged_fields",
+    )
+    name: str
+    mechanism: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        mechanism: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.mechanism = mechanism
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class UnfenceBrokerRecord(Message):
     """Kafka's metadata UnfenceBrokerRecord."""
 
@@ -19,6 +17,21 @@ class UnfenceBrokerRecord(Message):
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """id int32 0+
 epoch int64 0+"""
-    id: int = 0
-    epoch: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "id",
+        "epoch",
+        "unknown_tagged_fields",
+    )
+    id: int
+    epoch: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        id: int = 0,
+        epoch: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.id = id
+        self.epoch = epoch
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Buffer, Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class UserScramCredentialRecord(Message):
     """Kafka's metadata UserScramCredentialRecord."""
 
@@ -23,10 +21,37 @@ salt bytes 0+
 stored_key bytes 0+
 server_key bytes 0+
 iterations int32 0+"""
-    name: str = ""
-    mechanism: int = 0
-    salt: Buffer = b""
-    stored_key: Buffer = b""
-    server_key: Buffer = b""
-    iterations: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "name",
+        "mechanism",
+        "salt",
+        "stored_key",
+        "server_key",
+        "iterations",
+        "unknown_tagged_fields",
+    )
+    name: str
+    mechanism: int
+    salt: Buffer
+    stored_key: Buffer
+    server_key: Buffer
+    iterations: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        name: str = "",
+        mechanism: int = 0,
+        salt: Buffer = b"",
+        stored_key: Buffer = b"",
+        server_key: Buffer = b"",
+        iterations: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.name = name
+        self.mechanism = mechanism
+        self.salt = salt
+        self.stored_key = stored_key
+        self.server_key = server_key
+        self.iterations = iterations
+        self.unknown_tagged_fields = unknown_tagged_fields

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.protocol.schema import Message
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ZkMigrationStateRecord(Message):
     """Kafka's metadata ZkMigrationStateRecord."""
 
@@ -18,5 +16,17 @@ class ZkMigrationStateRecord(Message):
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_MIN: ClassVar[int | None] = 0
     SCHEMA: ClassVar[str] = """zk_migration_state int8 0+"""
-    zk_migration_state: int = 0
-    unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
+    __slots__ = (
+        "zk_migration_state",
+        "unknown_tagged_fields",
+    )
+    zk_migration_state: int
+    unknown_tagged_fields: tuple[tuple[int, bytes], ...]
+
+    def __init__(
+        self,
+        zk_migration_state: int = 0,
+        unknown_tagged_fields: tuple[tuple[int, bytes], ...] = (),
+    ) -> None:
+        self.zk_migration_state = zk_migration_state
+        self.unknown_tagged_fields = unknown_tagged_fields

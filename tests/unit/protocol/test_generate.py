@@ -139,9 +139,10 @@ def test_request_and_response_are_rendered_into_one_module() -> None:
     assert "class RequestItem(Struct):" in text  # a struct name in both schemas gets the schema type as prefix
     assert "class ResponseItem(Struct):" in text
     assert "items []RequestItem 0+ n1+\nepoch int64 2+ t0@2+ i\nsingle RequestItem 1+ n1+" in text
-    assert "    mask: int = 127\n" in text
-    assert "    epoch: int = -1\n" in text
-    assert "    items: list[RequestItem] | None = field(default_factory=list)\n" in text
-    assert "    single: RequestItem | None = None\n" in text
+    assert "        mask: int = 127,\n" in text
+    assert "        epoch: int = -1,\n" in text
+    assert "        items: list[RequestItem] | None = NEW,\n" in text
+    assert "        self.items = [] if items is NEW else items\n" in text
+    assert "        single: RequestItem | None = None,\n" in text
     assert "MAX_VERSION: ClassVar[int] = 2" in text
     assert "copied" not in text

@@ -41,6 +41,7 @@ from odradek.protocol.messages.describe_transactions import DescribeTransactions
 from odradek.protocol.messages.end_txn import EndTxnRequest
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
+from odradek.protocol.schema import replace_fields
 from tests.support.broker_context import Deny, context, image, response_of, services_of, topic
 from tests.support.coordinator_rig import SHARD, CoordinatorRig
 from tests.support.txn_rig import ID, NOW_MS, T0, T1
@@ -219,7 +220,7 @@ async def test_add_partitions_to_txn_of_brokers_adds_and_verifies_in_batches(ver
     await rig.running()
     transactions = [
         add_v4(("t", [0, 1]), verify_only=True),
-        replace(add_v4(("u", [0])), transactional_id="a"),
+        replace_fields(add_v4(("u", [0])), transactional_id="a"),
         add_v4(("u", [0])),
         add_v4(("x", [0]), verify_only=True),
     ]
@@ -292,7 +293,7 @@ async def test_end_txn_errors_have_the_code_of_their_version(version: int, error
     assert ErrorCode(response.error_code).name == error
     response = await call(rig, version, request, Deny((AclOperation.WRITE, ID)))
     assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    response = await call(rig, version, replace(request, transactional_id=""))
+    response = await call(rig, version, replace_fields(request, transactional_id=""))
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 

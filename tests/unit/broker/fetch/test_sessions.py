@@ -1,5 +1,4 @@
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +16,7 @@ from odradek.broker.fetch.sessions import (
 )
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import EpochEndOffset, PartitionData
+from odradek.protocol.schema import replace_fields
 
 
 def slots(*indexes: int, topic: str = "t", offset: int = 0) -> list[FetchSlot]:
@@ -113,15 +113,15 @@ def test_incremental_response_has_changed_partitions_only(change: dict[str, obje
 def test_change_of_the_last_stable_offset_alone_is_not_returned() -> None:
     sessions = make_sessions()
     session_id = open_session(sessions, 0)
-    moved = replace(partition_data(0), last_stable_offset=3)
+    moved = replace_fields(partition_data(0), last_stable_offset=3)
     assert plan_fetch(sessions, [], session_id, 1).finish([moved], 0)[2] == []
 
 
 def test_diverging_epoch_and_preferred_replica_are_returned() -> None:
     sessions = make_sessions()
     session_id = open_session(sessions, 0, 1)
-    diverging = replace(partition_data(0), diverging_epoch=EpochEndOffset(3, 7))
-    preferred = replace(partition_data(1), preferred_read_replica=2)
+    diverging = replace_fields(partition_data(0), diverging_epoch=EpochEndOffset(3, 7))
+    preferred = replace_fields(partition_data(1), preferred_read_replica=2)
     _, _, returned = plan_fetch(sessions, [], session_id, 1).finish([diverging, preferred], 0)
     assert [slot.index for slot, _ in returned] == [0, 1]
 

@@ -21,10 +21,11 @@ from odradek.cluster.controller.messages.topics import ConfigValue
 from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
 from odradek.cluster.controller.state import ControllerConfig, ControllerState
 from odradek.cluster.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, Endpoint
+from odradek.cluster.metadata.records import encode_record
 from odradek.cluster.raft.ports import SnapshotBytes
 from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import ErrorCode, Refusal
-from odradek.runtime.shard import RetryAfter
+from odradek.runtime.shard import RetryAfter, ShardRecord
 from tests.support.pure_decisions import PureDecisions
 
 if TYPE_CHECKING:
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from odradek.cluster.controller.commands import Command
+    from odradek.cluster.metadata.records import MetadataRecord
     from odradek.cluster.raft.messages import EpochEnd, HardState
     from odradek.protocol.schema import Buffer
-    from odradek.runtime.shard import ShardRecord
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 
@@ -254,9 +255,7 @@ class ControllerRig:
         assert not isinstance(decision.reply, Refusal)
         for change in decision.soft:
             change()
-        for record in decision.records:
-            self.core.apply(len(self.log), record, 1)
-            self.log.append(record)
+        self._append(decision.records)
         if decision.records:
             self.batches.append(list(decision.records))
         self.notices += decision.effects
@@ -268,6 +267,15 @@ class ControllerRig:
             elif timer.delay_ms == 0 or isinstance(timer.command, DrainBroker):
                 self.due[timer.key] = timer.command
         return decision.reply
+
+    def commit(self, *records: MetadataRecord) -> None:
+        """Append and apply records that come from no decision."""
+        self._append(tuple(ShardRecord(None, encode_record(record)) for record in records))
+
+    def _append(self, records: tuple[ShardRecord, ...]) -> None:
+        for record in records:
+            self.core.apply(len(self.log), record, 1)
+            self.log.append(record)
 
     def with_brokers(self, *broker_ids: int, elr: bool = True) -> ControllerRig:
         """Bootstrapped, with these brokers registered and unfenced."""

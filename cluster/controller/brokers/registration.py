@@ -69,16 +69,20 @@ def register_broker(state: ControllerState, command: RegisterBroker) -> Controll
 
 
 def _keeps_partitions(state: ControllerState, registration: BrokerRegistration, existing: BrokerImage | None) -> bool:
-    """Return True if a broker returns with all its records before it was fenced.
+    """Return True if a broker returns after it stopped together with all other brokers.
 
-    It stopped together with all other brokers, or only its process failed. Its partitions still have it as leader or
-    in the ISR. It leads them again in the same leader epoch, since no follower has records that it lacks. Apache Kafka
-    first removes it from all ISRs and elects other leaders. After a stop of all brokers, those changes of all
-    partitions would take most of the start.
+    Its partitions still have it as leader or in the ISR. It leads them again in the same leader epoch, since no
+    follower has records that it lacks. Apache Kafka first removes it from all ISRs and elects other leaders. After a
+    stop of all brokers, those changes of all partitions would take most of the start.
+
+    A broker whose process failed does not keep its partitions, although its logs are usually complete. Recovery may
+    have removed a damaged last batch that a follower has. Only a new leader epoch lets that follower find the
+    difference.
     """
     if existing is None or existing.fenced or registration.broker_id in state.draining:
         return False
-    return _left_cleanly(registration, existing)
+    stopped = existing.in_controlled_shutdown or bool(existing.lineage)  # the latter: no heartbeat yet
+    return stopped and _left_cleanly(registration, existing)
 
 
 def _left_cleanly(registration: BrokerRegistration, existing: BrokerImage | None) -> bool:

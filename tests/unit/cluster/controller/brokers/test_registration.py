@@ -18,6 +18,7 @@ from odradek.cluster.controller.commands import (
 )
 from odradek.cluster.controller.messages.brokers import BrokerHeartbeat
 from odradek.cluster.controller.messages.topics import NewTopic
+from odradek.cluster.controller.sweeps import entered_shutdown
 from odradek.cluster.metadata.image import VersionRange
 from odradek.cluster.metadata.replay.brokers import LINEAGE_MAX
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -130,9 +131,16 @@ def test_new_incarnation_loses_the_leaders_of_the_former_one() -> None:
     assert broker(rig, 2).fenced
 
 
-def test_broker_with_all_its_records_keeps_its_partitions() -> None:
+def stop_together(rig: ControllerRig) -> None:
+    """Commit the records of a controlled shutdown of all brokers, which keep their partitions."""
+    for current in list(rig.core.state.image.brokers.values()):
+        rig.commit(entered_shutdown(current))
+
+
+def test_broker_that_stopped_with_all_others_keeps_its_partitions() -> None:
     """A broker that was not fenced, with complete logs. Its lineage ends with its first heartbeat."""
     rig = cluster(2, 1)
+    stop_together(rig)
     before = partition(rig)
     rig.do(RegisterBroker(restarted(2, rig, clean=True), 0))
     assert (partition(rig), broker(rig, 2).fenced) == (before, False)
@@ -145,10 +153,19 @@ def test_broker_with_all_its_records_keeps_its_partitions() -> None:
     assert len(rig.log) == records
 
 
+def test_broker_whose_process_failed_leaves_its_isrs() -> None:
+    """Recovery may have removed its last batch. In the same leader epoch, a follower with this batch would keep it."""
+    rig = cluster(2, 1)
+    rig.do(RegisterBroker(restarted(2, rig, clean=True), 0))
+    assert (partition(rig).leader, partition(rig).isr, partition(rig).leader_epoch) == (1, (1,), 1)
+    assert broker(rig, 2).fenced
+
+
 def test_coordinators_that_a_broker_keeps_get_new_leader_epochs() -> None:
     """A late marker of the former process has the former coordinator epoch."""
     rig = cluster(2, 1)
     rig.do(CreateTopics((NewTopic("__transaction_state", assignments=((0, (2, 1)), (1, (1, 2)))),)))
+    stop_together(rig)
     rig.do(RegisterBroker(restarted(2, rig, clean=True), 0))
     kept = rig.core.state.image.topics["__transaction_state"].partitions
     assert [(kept[index].leader, kept[index].leader_epoch, kept[index].isr) for index in (0, 1)] == [
@@ -196,6 +213,7 @@ def test_start_that_did_not_write_its_epoch_keeps_eligibility() -> None:
 
 def test_start_that_did_not_write_its_epoch_keeps_its_partitions() -> None:
     rig = cluster(1, 2, 3)
+    stop_together(rig)
     before, written = partition(rig), broker(rig, 2).epoch
     for incarnation in (8, 9):
         rig.do(RegisterBroker(registration(2, incarnation=incarnation, previous=written), 0))

@@ -39,6 +39,7 @@ from odradek.protocol.records.snapshot_footer_record import SnapshotFooterRecord
 from odradek.protocol.records.snapshot_header_record import SnapshotHeaderRecord
 from odradek.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
 from odradek.protocol.records.voters_record import VotersRecord
+from odradek.protocol.schema import Struct, field_values
 from odradek.storage.batches.limits import RECORD_BYTES_MAX
 from odradek.storage.batches.scan import Scan
 from odradek.storage.disk.os_disk import OsDisk
@@ -243,8 +244,7 @@ def _metadata(value: bytes) -> Entry:
 def _message(message: type[Message], version: int, data: bytes) -> Any:
     if not message.MIN_VERSION <= version <= message.MAX_VERSION:
         return {"unknown_version": version, "bytes": plain(data)}
-    decoded: Any = decode(message, version, data)  # Any: the base class Message is not declared as a dataclass
-    return plain(dataclasses.asdict(decoded))
+    return plain(decode(message, version, data))
 
 
 def plain(value: Any) -> Any:
@@ -260,6 +260,8 @@ def plain(value: Any) -> Any:
             return {"base64": base64.b64encode(raw).decode()}
     if isinstance(value, uuid.UUID):
         return checkpoint.encode_uuid(value)
+    if isinstance(value, Struct):
+        value = dict(field_values(value))
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items() if key != "unknown_tagged_fields" or item}
     if isinstance(value, list | tuple):

@@ -148,6 +148,12 @@ def holds_any(state: ControllerState, broker_id: int) -> bool:
     return next(iter(affected), None) is not None
 
 
+def could_lead(state: ControllerState, broker_id: int) -> bool:
+    """Return True if a partition without a leader has a replica on the broker."""
+    without = partitions_with(state, lambda partition: partition.leader < 0 and broker_id in partition.replicas)
+    return next(iter(without), None) is not None
+
+
 def is_affected(state: ControllerState, broker_id: int, removal: Removal) -> Callable[[PartitionImage], bool]:
     """Return a function that is True for the partitions that the removal of a broker changes.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 import uuid
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from odradek.protocol.codec import encode
 from odradek.protocol.errors import Unencodable
 from odradek.protocol.generation.measuring import element_classes, instance
 from odradek.protocol.primitives import unsigned_varint
-from odradek.protocol.schema import Message, Struct, field_rows
+from odradek.protocol.schema import Message, Struct, field_rows, field_values
 from tests.support.raw_client import SIZE, encode_request
 
 if TYPE_CHECKING:
@@ -37,8 +36,8 @@ DEPTH_MAX: Final = 6
 def invalid(kind: type[Struct], rng: random.Random, depth: int = 0) -> Any:
     """Generate a message with values that no client sends. Some fields keep their defaults."""
     message: Any = kind()
-    hints = {field.name: str(field.type) for field in dataclasses.fields(message)}
-    for name, hint in hints.items():
+    for name, _ in field_values(message):
+        hint = kind.__annotations__[name]
         if name == "unknown_tagged_fields" or rng.random() < 0.3:
             continue
         value = invalid_value(kind, hint, rng, depth)

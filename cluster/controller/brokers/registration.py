@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from odradek.cluster.controller.leaders import new_coordinator_epochs, remove_broker
+from odradek.cluster.controller.leaders import could_lead, new_coordinator_epochs, remove_broker
 from odradek.cluster.controller.removal import Removal
 from odradek.cluster.controller.state import ControllerResult, ControllerState, Session
 from odradek.cluster.controller.sweeps import drained_first, released
@@ -81,6 +81,8 @@ def _keeps_partitions(state: ControllerState, registration: BrokerRegistration, 
     """
     if existing is None or existing.fenced or registration.broker_id in state.draining:
         return False
+    if could_lead(state, registration.broker_id):
+        return False  # as a fenced broker, it gets these partitions when it is unfenced
     stopped = existing.in_controlled_shutdown or bool(existing.lineage)  # the latter: no heartbeat yet
     return stopped and _left_cleanly(registration, existing)
 

@@ -153,6 +153,16 @@ def test_broker_that_stopped_with_all_others_keeps_its_partitions() -> None:
     assert len(rig.log) == records
 
 
+def test_broker_that_keeps_its_partitions_leaves_none_without_a_leader() -> None:
+    """A broker in a controlled shutdown has lost the leader of a partition that only it can lead."""
+    rig = cluster(2)
+    rig.do(Heartbeat(BrokerHeartbeat(2, broker(rig, 2).epoch, 0, want_shut_down=True), 0))
+    assert (partition(rig).leader, broker(rig, 2).fenced) == (-1, False)
+    rig.do(RegisterBroker(restarted(2, rig, clean=True), 0))
+    rig.do(UnfenceBroker(2))
+    assert (partition(rig).leader, partition(rig).leader_recovery_state) == (2, 0)
+
+
 def test_broker_whose_process_failed_leaves_its_isrs() -> None:
     """Recovery may have removed its last batch. In the same leader epoch, a follower with this batch would keep it."""
     rig = cluster(2, 1)

@@ -334,8 +334,8 @@ PLANTED: Final = (
 TABLE: Final = Path(__file__).resolve().parents[3] / "docs" / "planted.md"
 SEEDS: Final = range(300)
 EXCERPT_CHARACTERS_MAX: Final = 110
-NUMBER: Final = re.compile(r"(?<![A-Za-z0-9])\d+")
-"""A number in a finding. The number of a check (`I14`, `L1`) is a part of its name."""
+NUMBER: Final = re.compile(r"(?<![A-Za-z0-9])(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+)")
+"""A number or a UUID in a finding. The number of a check (`I14`, `L1`) is a part of its name."""
 
 
 @contextmanager
@@ -397,7 +397,8 @@ def find_again(bug: Planted) -> tuple[int, Result] | None:
 def table_row(bug: Planted, found: tuple[int, Result] | None) -> str:
     """Return the row of docs/planted.md for a result of `find`.
 
-    Numbers in the finding are replaced by N. They change with each change of the order of events, the finding rarely.
+    Numbers and UUIDs in the finding are replaced by N. They change with each change of the order of events, the
+    finding rarely.
     """
     if found is None:
         return f"| {bug.title} | {bug.brokers} | not found | {_names(bug)} | |"
@@ -419,7 +420,7 @@ def table() -> str:
         "",
         "These defects verify that the simulation finds defects. For each, one function of the product is replaced.",
         "Then seeds are run until a checker that is meant to see the defect reports a finding. Other findings do not",
-        "count. The table lists that seed, these checkers, and their first finding, with N in place of numbers.",
+        "count. The table lists that seed, these checkers, and their first finding. N is a number or a UUID.",
         "`make test-all` compares all rows with new runs, and `make test` six of them.",
         "`python -m tests.sim.planted.bugs --write` generates this page.",
         "",

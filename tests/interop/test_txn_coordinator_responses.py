@@ -220,6 +220,8 @@ def both(kafka_broker: KafkaBroker) -> Iterator[tuple[str, str]]:
             admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
             admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(TIMEOUT_S)
         yield addresses
+        # Kafka's broker stays, and pytest-xdist may set up this fixture again in the same process.
+        admin.delete_topics([TOPIC])[TOPIC].result(TIMEOUT_S)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -57,6 +57,8 @@ class ControllerMachine(RuleBasedStateMachine):
         self.waiting: list[c.Command] = []
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(sweeps, "CHANGES_PER_SLICE", self.changes_per_slice)
+        self.stopped: set[int] = set()
+        """Brokers that stopped together. They keep leaders and ISRs until they are fenced or start again."""
         self.rig = ControllerRig().with_brokers(*BROKERS, elr=elr)
         self.model = {name: Replicas(MIN_ISR[name]) for name in TOPICS}
         self.value = 0
@@ -81,7 +83,21 @@ class ControllerMachine(RuleBasedStateMachine):
     def broker(self, broker_id: int) -> BrokerImage | None:
         return self.rig.core.state.image.brokers.get(broker_id)
 
+    def is_stopping(self, broker_id: int) -> bool:
+        broker = self.broker(broker_id)
+        return broker is not None and not broker.fenced and broker.in_controlled_shutdown
+
+    def may_be_member(self, broker_id: int) -> bool:
+        """Return True if the broker may lead a partition with a leader, or be in its ISR."""
+        broker = self.broker(broker_id)
+        return broker is not None and (broker.is_active or broker_id in self.stopped)
+
+    def leads(self, name: str) -> bool:
+        """Return True if the partition has a leader that runs."""
+        return self.partition(name).leader not in {NO_LEADER, *self.stopped}
+
     def check_models(self) -> None:
+        self.stopped = set(filter(self.is_stopping, self.stopped))
         for name in TOPICS:
             self.model[name].check_change(self.partition(name))
 
@@ -98,14 +114,14 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(name=topics)
     def write(self, name: str) -> None:
-        if self.partition(name).leader != NO_LEADER:
+        if self.leads(name):
             self.value += 1
             self.model[name].append(self.partition(name), self.value)
 
     @rule(name=topics, follower=brokers, length=st.integers(0, 3))
     def copy(self, name: str, follower: int, length: int) -> None:
         partition = self.partition(name)
-        if partition.leader != NO_LEADER and follower in partition.replicas and follower != partition.leader:
+        if self.leads(name) and follower in partition.replicas and follower != partition.leader:
             self.model[name].copy(partition, follower, length)
 
     @rule(name=topics, records_after=st.integers(0, 2))
@@ -113,7 +129,7 @@ class ControllerMachine(RuleBasedStateMachine):
         """Let all followers catch up and join the ISR, then append records that not all of them have."""
         self.write(name)
         partition = self.partition(name)
-        if partition.leader != NO_LEADER:
+        if self.leads(name):
             for follower in partition.replicas:
                 broker = self.broker(follower)
                 if follower != partition.leader and broker is not None and broker.is_active:
@@ -133,7 +149,7 @@ class ControllerMachine(RuleBasedStateMachine):
         """Let the leader add caught-up replicas to the ISR, as it does from its own state."""
         partition = self.partition(name)
         broker = self.broker(partition.leader)
-        if broker is None:
+        if broker is None or not self.leads(name):
             return
         caught_up = [
             r for r in partition.replicas if r not in partition.isr and self.model[name].caught_up(partition, r)
@@ -151,7 +167,7 @@ class ControllerMachine(RuleBasedStateMachine):
     @rule(name=topics, data=st.data())
     def shrink(self, name: str, data: st.DataObject) -> None:
         partition = self.partition(name)
-        if partition.leader != NO_LEADER:
+        if self.leads(name):
             removed = data.draw(st.sampled_from(partition.isr))
             if removed != partition.leader:
                 remaining = tuple(r for r in partition.isr if r != removed)
@@ -251,7 +267,9 @@ class ControllerMachine(RuleBasedStateMachine):
             after = self.broker(broker_id)
             assert after is not None
             assert reply.is_fenced == after.fenced
-            if reply.should_shut_down:
+            if reply.should_shut_down and sweeps.all_stop(self.rig.core.state):
+                self.stopped.update(filter(self.is_stopping, BROKERS))
+            elif reply.should_shut_down:
                 assert all(self.partition(name).leader != broker_id for name in TOPICS)
 
     @rule(broker_id=brokers)
@@ -352,15 +370,15 @@ class ControllerMachine(RuleBasedStateMachine):
         for name in TOPICS:
             partition = self.partition(name)
             check_shape(partition, self.model[name].min_isr, elr=self.elr)
-            members = [self.broker(broker_id) for broker_id in partition.isr]
             if partition.leader != NO_LEADER:
                 leader = self.broker(partition.leader)
                 assert leader is not None
-                assert leader.is_active
+                assert self.may_be_member(partition.leader)
                 directory = partition.directories[partition.replicas.index(partition.leader)]
                 assert directory in leader.directories
-                assert all(member is not None and member.is_active for member in members)
+                assert all(map(self.may_be_member, partition.isr))
             elif self.elr and not self.rig.due and not self.rig.core.state.draining:
+                members = map(self.broker, partition.isr)
                 assert not any(member is not None and member.is_active for member in members)
 
     @invariant()

@@ -13,6 +13,7 @@ import socket
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -161,20 +162,21 @@ async def run_concurrently(broker: Broker, honest: Honest, frames: Sequence[byte
     before_mib = broker.resident_mib
     broker.reset_peak()
     end = asyncio.Event()
-    working = asyncio.create_task(honest.run(end))
-    with ThreadPoolExecutor(connections) as threads:
-        attacks = [
-            asyncio.wrap_future(threads.submit(attack, broker.address, frame, stays=stays))
-            for frame, stays in frames_for(frames, connections)
-        ]
-        held = await asyncio.gather(*attacks)
-    await honest.large_round()
-    for connection in held:
-        if connection is not None:
-            connection.close()
-    await honest.large_round()
-    end.set()
-    await working
+    with ExitStack() as connected:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(honest.run(end))
+            with ThreadPoolExecutor(connections) as threads:
+                attacks = [
+                    asyncio.wrap_future(threads.submit(attack, broker.address, frame, stays=stays))
+                    for frame, stays in frames_for(frames, connections)
+                ]
+                for connection in await asyncio.gather(*attacks):
+                    if connection is not None:
+                        connected.enter_context(connection)
+            await honest.large_round()
+            connected.close()
+            await honest.large_round()
+            end.set()
     return Report(before_mib, broker.peak_mib, broker.resident_mib, honest.rounds)
 
 

@@ -94,7 +94,12 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
         Limit(
             "broker.dispatch.large_requests.UNSENT_SHARE",
             "1/64 of queued.max.request.bytes per broker",
-            "Large requests wait. Clients that receive nothing for odradek.frame.deadline.ms are disconnected.",
+            "Large requests wait. Clients that receive nothing for UNSENT_SECONDS_MAX are disconnected.",
+        ),
+        Limit(
+            "broker.network.deadlines.UNSENT_SECONDS_MAX",
+            "seconds per connection with responses that are not received, while the byte budget is exhausted",
+            "The connection is closed.",
         ),
         Limit(
             "broker.requests.splitting.ELEMENTS_PER_PART",

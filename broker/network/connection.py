@@ -413,6 +413,10 @@ class Connection(BufferedProtocol):
         if not self._transport.is_closing():
             self._transport.writelines(chunks)
         self._account_responses()
+        timer = self._watch_timer
+        if self._response_bytes and timer is not None and timer.when() > self._deadlines.unsent_s:
+            timer.cancel()
+            self._watch_timer = self._loop.call_at(self._deadlines.unsent_s, self._watch)
 
     def _account_responses(self) -> None:
         assert self._transport is not None
@@ -461,7 +465,8 @@ class Connection(BufferedProtocol):
         """
         if self._transport is None or (session := self._session) is None:
             return
-        if self._client_is_slow:
+        has_unsent = self._transport.get_write_buffer_size() > 0
+        if has_unsent:
             before = self._response_bytes
             self._account_responses()
             if self._response_bytes < before:
@@ -470,8 +475,9 @@ class Connection(BufferedProtocol):
             self._loop.time(),
             # Also while the byte budget is exhausted: incomplete requests must not fill it permanently.
             awaits_frame=self._core.frame_started and self._reading is not Reading.SELF_LIMITED,
-            fills_budget=self._client_is_slow and self._server.budget.used_bytes >= self._server.budget.limit_bytes,
-            is_idle=(not self._in_flight or self._client_is_slow) and not is_broker(session, session.client_id),
+            has_unsent=has_unsent,
+            is_exhausted=self._server.budget.used_bytes >= self._server.budget.limit_bytes,
+            is_idle=(not self._in_flight or has_unsent) and not is_broker(session, session.client_id),
         )
         if remaining_s > 0:
             self._watch_timer = self._loop.call_later(remaining_s, self._watch)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import socket
 import struct
 import tracemalloc
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from odradek.broker.config.addresses import parse_listeners
+from odradek.broker.network import deadlines
+from odradek.broker.network.connection import WRITE_BUFFER_HIGH_BYTES
 from odradek.broker.network.listeners import CannotListenError
 from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.context import RequestContext
@@ -230,6 +233,33 @@ async def test_connection_of_a_client_that_reads_no_responses_is_not_read() -> N
             await reader.readexactly(size)
         assert served == count
         writer.close()
+
+
+async def test_clients_that_receive_nothing_are_disconnected_soon_while_their_responses_fill_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """None of them holds so many bytes that the broker stops to read it."""
+    monkeypatch.setattr(deadlines, "UNSENT_SECONDS_MAX", 0.1)
+    response_bytes = WRITE_BUFFER_HIGH_BYTES * 3 // 10
+
+    def handle(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        return HeartbeatResponse(unknown_tagged_fields=((0, bytes(response_bytes)),))
+
+    limits = [f"{name}={WRITE_BUFFER_HIGH_BYTES}" for name in ("queued.max.request.bytes", "socket.request.max.bytes")]
+    async with serving(handle, *limits) as server:
+        budget = server.shared.budget
+        sockets = [socket.create_connection(("127.0.0.1", server.acceptor.listeners[0].port)) for _ in range(2)]
+        try:
+            for each in sockets:
+                before = budget.unsent_bytes
+                while budget.unsent_bytes < before + response_bytes:  # the kernel takes the first responses
+                    each.sendall(encode_request(heartbeat("g"), 4, 1, "c"))
+                    await settle()
+            assert budget.unsent_bytes > WRITE_BUFFER_HIGH_BYTES
+            await until(lambda: budget.unsent_bytes < WRITE_BUFFER_HIGH_BYTES)
+        finally:
+            for each in sockets:
+                each.close()
 
 
 async def test_parked_request_is_woken_by_the_next_request_and_by_disconnection() -> None:

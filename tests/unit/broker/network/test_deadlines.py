@@ -35,3 +35,16 @@ def test_negative_connections_max_idle_ms_disables_the_idle_deadline() -> None:
     connection = deadlines("connections.max.idle.ms=-1")
 
     assert connection.remaining_s(NOW_S + 1_000_000, awaits_frame=False, is_idle=True) == 2
+
+
+def test_client_that_does_not_receive_its_responses_has_five_seconds_while_the_budget_is_exhausted() -> None:
+    connection = deadlines("odradek.frame.deadline.ms=30000")
+    connection.active_s = NOW_S + 10
+
+    def remaining_s(*, is_exhausted: bool) -> float:
+        return connection.remaining_s(
+            NOW_S + 14, awaits_frame=False, is_idle=False, has_unsent=True, is_exhausted=is_exhausted
+        )
+
+    assert remaining_s(is_exhausted=True) == 1
+    assert remaining_s(is_exhausted=False) == 5

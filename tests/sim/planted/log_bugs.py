@@ -7,7 +7,7 @@ from typing import Any, Final
 import odradek.coordinator.txn.end_txn
 import odradek.storage.log.log
 from odradek.protocol.batch import SEQUENCE_MAX
-from odradek.storage.producers.entry import ProducerUpdate
+from odradek.storage.producers.entry import ProducerEntry, ProducerUpdate
 from tests.sim.planted.planted import Planted
 
 NEAR_WRAP: Final = 100
@@ -50,7 +50,24 @@ def raise_epoch_twice(original: Callable[..., Any]) -> Callable[..., Any]:
     return to_prepared
 
 
+def expire_by_record_timestamps(_original: Callable[..., Any]) -> Callable[..., Any]:
+    """A producer expires by the timestamp of its last record, as in Kafka: its retry is appended twice."""
+
+    def expired(self: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
+        return self.transaction_first_offset is None and now_ms - self.last_timestamp >= expiration_ms
+
+    return expired
+
+
 BUGS: Final = (
+    Planted(
+        "producers expire by timestamps of records",
+        ProducerEntry,
+        "expired",
+        expire_by_record_timestamps,
+        ("I2", "I4"),
+        brokers=3,
+    ),
     Planted(
         "aborted transactions not found after a roll",
         odradek.storage.log.log,

@@ -175,6 +175,7 @@ class Run:
         self.monitor.is_up = self.cluster.is_up
         loop.network.log_in = login_of(options.seed)
         self.monitor.producers_expire = options.producer_expiration_ms > 0
+        self.monitor.future_timestamps = options.batches is not None and options.batches.future > 0
         if options.compaction is not None:
             self.monitor.compaction.retention_ms = options.compaction.retention_ms
         if not any(fault.kind in CLOCK_KINDS for fault in options.faults):

@@ -148,7 +148,7 @@ class Judge:
     """Check of one compaction result on one host.
 
     `committed` returns True for a committed offset. `wall_ms` is the wall clock of the host, or None if the clock may
-    have been stepped.
+    have been stepped. With `future_timestamps`, records may have timestamps after the time at which they are produced.
     """
 
     content: Content
@@ -157,6 +157,7 @@ class Judge:
     wall_ms: int | None
     retention_ms: int
     producers_expire: bool = False
+    future_timestamps: bool = False
 
     def taken(self, original: Batch, was: Batch | None, now: Batch | None) -> Iterator[str]:
         """Yield findings about replacing `was` by `now`, both of them parts of the batch `original`."""
@@ -204,7 +205,8 @@ class Judge:
         if self.wall_ms is None:
             return
         begun = horizon - self.retention_ms
-        if not original.max_timestamp - DRIFT_MS <= begun <= self.wall_ms + DRIFT_MS:
+        too_early = not self.future_timestamps and begun < original.max_timestamp - DRIFT_MS
+        if too_early or begun > self.wall_ms + DRIFT_MS:
             yield (
                 f"offset {original.base_offset}: delete horizon {horizon} was set at {self.wall_ms}, "
                 f"delete.retention.ms is {self.retention_ms}"

@@ -51,7 +51,15 @@ class CompactionWatch:
 
         clock = self.clocks.get(host.number)
         wall_ms = None if clock is None else clock()
-        judge = Judge(log.content(), cleaned, committed, wall_ms, self.retention_ms, self._monitor.producers_expire)
+        judge = Judge(
+            log.content(),
+            cleaned,
+            committed,
+            wall_ms,
+            self.retention_ms,
+            self._monitor.producers_expire,
+            self._monitor.future_timestamps,
+        )
         self._report(host, partition, *judge.taken(placed.batch, placed.held, now))
         if finding := cleaned.note(placed.batch, now):
             self._report(host, partition, finding)

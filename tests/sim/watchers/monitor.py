@@ -54,6 +54,7 @@ class Monitor:
         """
         self.violations: list[str] = []
         self.producers_expire = False
+        self.future_timestamps = False
         self.counters: dict[str, int] = {}
         self.hosts: dict[int, HostLogs] = {}
         self.written_at: dict[bytes, int] = {}

@@ -126,6 +126,14 @@ def test_tombstone_may_be_removed_after_its_delete_horizon() -> None:
     assert "delete.retention.ms is 1000" in next(judge(tombstone).taken(tombstone, tombstone, early))
 
 
+def test_delete_horizon_may_be_below_a_timestamp_from_the_future() -> None:
+    tombstone = plain(0, (b"a", None))
+    early = left_of(tombstone, 0, horizon=NOW_MS - 4 * RETENTION_MS)
+    strict = judge(tombstone)
+    assert "was set at" in next(strict.taken(tombstone, tombstone, early))
+    assert list(replace(strict, future_timestamps=True).taken(tombstone, tombstone, early)) == []
+
+
 def test_marker_may_be_removed_after_its_horizon_and_its_data() -> None:
     data, end = transactional(0, (b"a", b"1")), marker(1, commit=False)
     dated = left_of(end, 1, horizon=HORIZON)

@@ -1,4 +1,4 @@
-"""The deadlines of one client connection: for the rest of a started request, and for an idle client."""
+"""The deadlines of one client connection: for the rest of a started request, for unsent responses, and when idle."""
 
 from typing import Final
 

@@ -267,7 +267,7 @@ class ControllerMachine(RuleBasedStateMachine):
             after = self.broker(broker_id)
             assert after is not None
             assert reply.is_fenced == after.fenced
-            if reply.should_shut_down and sweeps.all_stop(self.rig.core.state):
+            if reply.should_shut_down and not any(self.rig.core.state.image.active_brokers()):
                 self.stopped.update(filter(self.is_stopping, BROKERS))
             elif reply.should_shut_down:
                 assert all(self.partition(name).leader != broker_id for name in TOPICS)

@@ -238,7 +238,7 @@ async def test_connection_of_a_client_that_reads_no_responses_is_not_read() -> N
 async def test_clients_that_receive_nothing_are_disconnected_soon_while_their_responses_fill_the_budget(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """None of them holds so many bytes that the broker stops to read it."""
+    """The unsent responses of each client are below WRITE_BUFFER_HIGH_BYTES, so the broker continues to read it."""
     monkeypatch.setattr(deadlines, "UNSENT_SECONDS_MAX", 0.1)
     response_bytes = WRITE_BUFFER_HIGH_BYTES * 3 // 10
 

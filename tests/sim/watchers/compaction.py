@@ -57,8 +57,8 @@ class CompactionWatch:
             committed,
             wall_ms,
             self.retention_ms,
-            self._monitor.producers_expire,
-            self._monitor.future_timestamps,
+            producers_expire=self._monitor.producers_expire,
+            future_timestamps=self._monitor.future_timestamps,
         )
         self._report(host, partition, *judge.taken(placed.batch, placed.held, now))
         if finding := cleaned.note(placed.batch, now):

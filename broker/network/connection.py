@@ -465,12 +465,12 @@ class Connection(BufferedProtocol):
         """
         if self._transport is None or (session := self._session) is None:
             return
-        has_unsent = self._transport.get_write_buffer_size() > 0
-        if has_unsent:
-            before = self._response_bytes
+        before = self._response_bytes
+        if before:  # the transport reports progress only if it had paused the writing
             self._account_responses()
             if self._response_bytes < before:
                 self._deadlines.active_s = self._loop.time()
+        has_unsent = self._response_bytes > self._queued_bytes
         remaining_s = self._deadlines.remaining_s(
             self._loop.time(),
             # Also while the byte budget is exhausted: incomplete requests must not fill it permanently.

@@ -5,6 +5,7 @@ import gc
 import socket
 import struct
 import tracemalloc
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -240,26 +241,53 @@ async def test_clients_that_receive_nothing_are_disconnected_soon_while_their_re
 ) -> None:
     """The unsent responses of each client are below WRITE_BUFFER_HIGH_BYTES, so the broker continues to read it."""
     monkeypatch.setattr(deadlines, "UNSENT_SECONDS_MAX", 0.1)
-    response_bytes = WRITE_BUFFER_HIGH_BYTES * 3 // 10
-
-    def handle(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-        return HeartbeatResponse(unknown_tagged_fields=((0, bytes(response_bytes)),))
-
     limits = [f"{name}={WRITE_BUFFER_HIGH_BYTES}" for name in ("queued.max.request.bytes", "socket.request.max.bytes")]
-    async with serving(handle, *limits) as server:
+    async with serving(large_response, *limits) as server:
         budget = server.shared.budget
-        sockets = [socket.create_connection(("127.0.0.1", server.acceptor.listeners[0].port)) for _ in range(2)]
-        try:
-            for each in sockets:
-                before = budget.unsent_bytes
-                while budget.unsent_bytes < before + response_bytes:  # the kernel takes the first responses
-                    each.sendall(encode_request(heartbeat("g"), 4, 1, "c"))
-                    await settle()
-            assert budget.unsent_bytes > WRITE_BUFFER_HIGH_BYTES
-            await until(lambda: budget.unsent_bytes < WRITE_BUFFER_HIGH_BYTES)
-        finally:
-            for each in sockets:
-                each.close()
+        with ExitStack() as clients:
+            while budget.unsent_bytes <= WRITE_BUFFER_HIGH_BYTES:
+                await request_until_unsent(server, clients.enter_context(await connected(server)))
+            count = server.shared.limits.total
+            await until(lambda: server.shared.limits.total < count)
+
+
+async def test_bytes_of_responses_are_released_when_the_client_has_received_them_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client sends no further request, and the transport does not report when its buffer is empty."""
+    monkeypatch.setattr(deadlines, "UNSENT_SECONDS_MAX", 0.1)
+    async with serving(large_response) as server:
+        with await connected(server) as client:
+            await request_until_unsent(server, client)
+            client.setblocking(False)
+            async with asyncio.timeout(5):
+                while server.shared.budget.unsent_bytes:
+                    with suppress(BlockingIOError):
+                        client.recv(WRITE_BUFFER_HIGH_BYTES)
+                    await asyncio.sleep(0.001)
+            assert server.shared.limits.total == 1
+
+
+def large_response(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    """Respond with 0.3 MiB."""
+    return HeartbeatResponse(unknown_tagged_fields=((0, bytes(WRITE_BUFFER_HIGH_BYTES * 3 // 10)),))
+
+
+async def connected(server: Server) -> socket.socket:
+    """Connect a client. It receives only what the test reads from its socket."""
+    before = server.shared.limits.total
+    client = socket.create_connection(("127.0.0.1", server.acceptor.listeners[0].port))
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # each request arrives alone
+    await until(lambda: server.shared.limits.total > before)
+    return client
+
+
+async def request_until_unsent(server: Server, client: socket.socket) -> None:
+    """Send one request at a time until a part of a response stays unsent. The kernel takes the first responses."""
+    before = server.shared.budget.unsent_bytes
+    while server.shared.budget.unsent_bytes <= before:
+        client.sendall(encode_request(heartbeat("g"), 4, 1, "c"))
+        await settle()
 
 
 async def test_parked_request_is_woken_by_the_next_request_and_by_disconnection() -> None:

@@ -73,9 +73,14 @@ def ids() -> list[str]:
 
 
 async def send_all(client: RawClient, requests: Sequence[Message], version: int, outcome: Callable[[Any], str]) -> None:
-    for start in range(0, len(requests), BATCH):
-        responses = await asyncio.gather(*(client.send(each, version) for each in requests[start : start + BATCH]))
-        assert {outcome(response) for response in responses} == {"NONE"}
+    """Send all requests. Send one again while the broker waits for a block of producer ids, as clients do."""
+    waiting = list(requests)
+    async with asyncio.timeout(TIMEOUT_S):
+        while waiting:
+            batch, waiting = waiting[:BATCH], waiting[BATCH:]
+            outcomes = [outcome(each) for each in await asyncio.gather(*(client.send(each, version) for each in batch))]
+            assert set(outcomes) <= {"NONE", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name}
+            waiting += [each for each, result in zip(batch, outcomes, strict=True) if result != "NONE"]
 
 
 async def groups(client: RawClient) -> bytes:

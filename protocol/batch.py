@@ -249,8 +249,13 @@ def iter_records(batch: Buffer, *, max_decompressed_bytes: int) -> Iterator[Reco
     return records_of(batch, read_header(batch), max_decompressed_bytes=max_decompressed_bytes)
 
 
-def records_of(batch: Buffer, header: BatchHeader, *, max_decompressed_bytes: int) -> Iterator[Record]:
-    """Iterate over the records of a batch whose header has been decoded. Otherwise the same as `iter_records`."""
+def records_of(
+    batch: Buffer, header: BatchHeader, *, max_decompressed_bytes: int, with_headers: bool = True
+) -> Iterator[Record]:
+    """Iterate over the records of a batch whose header has been decoded. Otherwise the same as `iter_records`.
+
+    If `with_headers` is False, skip the headers of the records (`read_records`).
+    """
     view = memoryview(batch)
     if header.size > len(view):
         raise Malformed(f"batch of {header.size} bytes ends after {len(view)} bytes")
@@ -259,7 +264,14 @@ def records_of(batch: Buffer, header: BatchHeader, *, max_decompressed_bytes: in
     if compression is not Compression.NONE:
         body = decompress(compression, body, max_bytes=max_decompressed_bytes)
     append_time = header.max_timestamp if header.timestamp_type else None
-    return read_records(body, header.record_count, header.base_offset, header.base_timestamp, append_time)
+    return read_records(
+        body,
+        header.record_count,
+        header.base_offset,
+        header.base_timestamp,
+        append_time,
+        with_headers=with_headers,
+    )
 
 
 def build_batch(

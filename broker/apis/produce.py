@@ -23,7 +23,7 @@ Errors:
   NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
   KAFKA_STORAGE_ERROR; after the append REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER.
 * INVALID_RECORD also if `__admin_client` sends another record to `__transaction_state` or
-  `__consumer_offsets` than a tombstone or an offset commit that the coordinator can load. Kafka appends any record.
+  `__consumer_offsets` than a tombstone, or a batch of more than 100 records or 64 KiB. Kafka appends any record.
 
 Version notes:
 * v0 to v2 are announced but refused, as in Kafka: librdkafka derives features from the announced versions
@@ -35,7 +35,7 @@ Version notes:
   (KIP-516).
 """
 
-from asyncio import CancelledError, Future, sleep
+from asyncio import CancelledError, Future
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -118,6 +118,8 @@ class _Entry:
     partition: Partition
     records: Buffer
     result: PartitionProduceResponse
+    internal: bool = False
+    """True if the topic is internal, and its records have to be checked (`check_client_append`)."""
     outcome: Outcome = NO_GUARD
 
 
@@ -199,7 +201,7 @@ def _check_topic(produce: _Produce, topic: TopicProduceData) -> None:
     topic_response = TopicProduceResponse(topic.name, topic.topic_id, [])
     produce.response.responses.append(topic_response)
     allowed = not name or context.allowed(AclOperation.WRITE, ResourceType.TOPIC, name)
-    internal = is_internal(name) and context.client_id != ADMIN_CLIENT_ID
+    internal = is_internal(name)
     for data in topic.partition_data:
         result = _new_result(data.index)
         topic_response.partition_responses.append(result)
@@ -211,12 +213,9 @@ def _check_topic(produce: _Produce, topic: TopicProduceData) -> None:
             else:
                 partition = partitions.find(name, data.index)
             records = single_batch(data.records, context.api_version)
-            if internal:
+            if internal and context.client_id != ADMIN_CLIENT_ID:
                 raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
-            if is_internal(name):
-                image = context.node.metadata.image.topic(name)
-                check_client_append(name, data.index, 0 if image is None else len(image.partitions), records)
-            produce.entries.append(_Entry(name, partition, records, result))
+            produce.entries.append(_Entry(name, partition, records, result, internal))
         except Refusal as refusal:
             _refuse(produce, result, name, refusal)
 
@@ -239,7 +238,7 @@ def _verify(produce: _Produce, transactional_id: str | None) -> Future[list[Outc
 
 
 def _transactional(produce: _Produce) -> list[_Entry]:
-    return [entry for entry in produce.entries if is_transactional(entry.records)]
+    return [entry for entry in produce.entries if not entry.internal and is_transactional(entry.records)]
 
 
 def _set_outcomes(entries: Sequence[_Entry], outcomes: Sequence[Outcome]) -> None:
@@ -270,7 +269,7 @@ async def _append_later(produce: _Produce, pending: RecordCheckPending | None) -
     try:
         while not done:
             if pending is None:
-                await sleep(0)
+                await context.session.next_turn()
             else:
                 entry, check, pending = produce.entries[produce.appended], pending, None
                 try:
@@ -291,13 +290,16 @@ async def _append_later(produce: _Produce, pending: RecordCheckPending | None) -
 
 
 def _append_entries(produce: _Produce) -> bool:
-    """Append at most ENTRIES_PER_TURN entries. Return True if no entry remains."""
+    """Append at most ENTRIES_PER_TURN entries, or one of an internal topic. Return True if no entry remains."""
     entries = produce.entries
     end = min(len(entries), produce.appended + ENTRIES_PER_TURN)
     while produce.appended < end:
-        _append_entry(produce, entries[produce.appended])
+        entry = entries[produce.appended]
+        _append_entry(produce, entry)
         produce.appended += 1
-    return end == len(entries)
+        if entry.internal:
+            break
+    return produce.appended == len(entries)
 
 
 def _append_entry(produce: _Produce, entry: _Entry, checked: CheckedBatch | None = None) -> None:
@@ -307,6 +309,8 @@ def _append_entry(produce: _Produce, entry: _Entry, checked: CheckedBatch | None
         if isinstance(outcome, Refusal):
             result.error_message = outcome.message
             raise outcome
+        if entry.internal and partition.leads:
+            _check_internal(produce, entry)
         info = partition.append(
             entry.records,
             origin=Origin.CLIENT,
@@ -329,6 +333,11 @@ def _append_entry(produce: _Produce, entry: _Entry, checked: CheckedBatch | None
         _await_acknowledgment(produce, entry, end)
     elif acks == ACKS_ALL and not partition.maximal_isr_suffices:
         _set_error(produce, result, entry.topic, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+
+def _check_internal(produce: _Produce, entry: _Entry) -> None:
+    topic = produce.context.node.metadata.image.topic(entry.topic)
+    check_client_append(entry.topic, entry.result.index, 0 if topic is None else len(topic.partitions), entry.records)
 
 
 def _append_refused(produce: _Produce, entry: _Entry, refusal: Refusal) -> None:

@@ -35,6 +35,7 @@ from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from odradek.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
 from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from odradek.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from odradek.protocol.sasl.scram import MECHANISM
 from tests.support.crafted import KEYLESS, crafted, tiny_records
 from tests.support.hostile_attack import (
@@ -313,6 +314,7 @@ class Repertoire:
             (
                 group_records.to_record(GroupMetadataKey(group_id), classic, 3),
                 group_records.to_record(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch)),
+                group_records.to_record(OffsetCommitKey(group_id, TOPIC, 0), OffsetCommitValue(offset=epoch)),
             )
         )
 

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.apis import produce
+from odradek.broker.requests.session import Session
 from odradek.client_shares import client_of
 from odradek.cluster.authorizer import AclOperation
 from odradek.coordinator.txn.records import to_record
@@ -267,6 +268,39 @@ async def test_only_the_admin_client_produces_to_internal_topics(
     record = to_record(transaction(TxnState.EMPTY), 2)
     tombstone = request(("__transaction_state", 0, build_batch([(record.key, None, NOW_MS, ())])))
     assert errors(await send(rig, tombstone, client_id=client_id)) == [error]
+
+
+async def test_only_the_leader_checks_records_of_internal_topics_one_batch_per_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path)
+    topic_id = rig.topic("__transaction_state", 3)
+    checks: list[int] = []
+    turns = [0]
+
+    async def next_turn(_: Session) -> None:
+        turns[0] += 1
+        await asyncio.sleep(0)
+
+    rig.session.on_next_turn = next_turn
+    monkeypatch.setattr(produce, "check_client_append", lambda *_: checks.append(turns[0]))
+    rows = [("__transaction_state", index, batch()) for index in range(3)]
+    assert errors(await send(rig, request(*rows), client_id="__admin_client")) == [E.NONE] * 3
+    assert checks == [0, 1, 2]
+    rig.play(PartitionChangeRecord(partition_id=1, topic_id=topic_id, leader=2))
+    response = await send(rig, request(rows[1]), client_id="__admin_client")
+    assert (errors(response), len(checks)) == ([E.NOT_LEADER_OR_FOLLOWER], 3)
+
+
+async def test_transactional_batch_for_an_internal_topic_is_not_added_to_the_transaction(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("__transaction_state")
+    planted = request(
+        ("__transaction_state", 0, batch(producer_id=9, epoch=0, sequence=0, transactional=True)), transactional_id="x"
+    )
+    response = await send(rig, planted, client_id="__admin_client")
+    assert errors(response) == [E.INVALID_RECORD]
+    assert "no transactional batch" in (response.responses[0].partition_responses[0].error_message or "")
 
 
 async def test_value_for_the_transaction_log_is_refused_with_a_message(tmp_path: Path) -> None:

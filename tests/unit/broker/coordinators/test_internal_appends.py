@@ -1,4 +1,4 @@
-"""Records that a client appends to a topic of a coordinator: tombstones and offset commits alone."""
+"""Records that a client appends to a topic of a coordinator: tombstones alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.coordinators.internal_appends import RECORDS_MAX, check_client_append
+from odradek.broker.coordinators.internal_appends import BATCH_BYTES_MAX, RECORDS_MAX, check_client_append
 from odradek.coordinator.group import records as group_records
 from odradek.coordinator.group.core import GroupShard
 from odradek.coordinator.hashing import partition_for
@@ -17,7 +17,8 @@ from odradek.coordinator.txn import records as txn_records
 from odradek.coordinator.txn.core import TransactionShard
 from odradek.coordinator.txn.ports import TxnConfig
 from odradek.coordinator.txn.state import TxnState
-from odradek.protocol.batch import build_batch, end_txn_marker
+from odradek.protocol import record
+from odradek.protocol.batch import Compression, build_batch, end_txn_marker
 from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 PARTITIONS = 50
 TRANSACTION = txn_records.to_record(transaction(TxnState.EMPTY), 2)
 OFFSET = group_records.to_record(OffsetCommitKey("g", "t", 3), OffsetCommitValue(offset=1))
-OFFSET_TYPES = (0, 1)
 Rows = list[tuple[bytes | None, bytes | None]]
 
 
@@ -55,20 +55,13 @@ def check(topic: str, rows: Rows, partition: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "key", "value", "owner"),
-    [
-        (TRANSACTION_STATE, TRANSACTION.key, None, ID),
-        (CONSUMER_OFFSETS, OFFSET.key, OFFSET.value, "g"),
-        (CONSUMER_OFFSETS, OFFSET.key, None, "g"),
-    ],
+    ("topic", "key", "owner"), [(TRANSACTION_STATE, TRANSACTION.key, ID), (CONSUMER_OFFSETS, OFFSET.key, "g")]
 )
-def test_tombstone_or_offset_commit_passes_in_its_partition_alone(
-    topic: str, key: bytes, value: bytes | None, owner: str
-) -> None:
+def test_tombstone_passes_in_its_partition_alone(topic: str, key: bytes, owner: str) -> None:
     home = partition_for(owner, PARTITIONS)
-    check(topic, [(key, value)], home)
+    check(topic, [(key, None)], home)
     with pytest.raises(Refusal, match="does not belong to partition") as refused:
-        check(topic, [(key, value)], (home + 1) % PARTITIONS)
+        check(topic, [(key, None)], (home + 1) % PARTITIONS)
     assert refused.value.error is ErrorCode.INVALID_RECORD
 
 
@@ -85,6 +78,7 @@ def test_tombstone_or_offset_commit_passes_in_its_partition_alone(
         (TRANSACTION_STATE, OFFSET.key, OFFSET.value),
         (CONSUMER_OFFSETS, None, b"x"),
         (CONSUMER_OFFSETS, b"\x7f\0", b"x"),
+        (CONSUMER_OFFSETS, OFFSET.key, OFFSET.value),
         (CONSUMER_OFFSETS, OFFSET.key, b"\0\4\1"),
         (CONSUMER_OFFSETS, OFFSET.key, b"\x7f\xff"),
     ],
@@ -99,12 +93,29 @@ def test_other_record_is_refused_with_its_batch(topic: str, key: bytes | None, v
 
 def test_batch_with_too_many_records_or_control_records_is_refused() -> None:
     home = partition_for("g", PARTITIONS)
-    check(CONSUMER_OFFSETS, [(OFFSET.key, OFFSET.value)] * RECORDS_MAX, home)
+    check(CONSUMER_OFFSETS, [(OFFSET.key, None)] * RECORDS_MAX, home)
     with pytest.raises(Refusal, match="at most 100 data records"):
-        check(CONSUMER_OFFSETS, [(OFFSET.key, OFFSET.value)] * (RECORDS_MAX + 1), home)
+        check(CONSUMER_OFFSETS, [(OFFSET.key, None)] * (RECORDS_MAX + 1), home)
     marker = end_txn_marker(producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=True, timestamp=NOW_MS)
     with pytest.raises(Refusal, match="at most 100 data records"):
         check_client_append(CONSUMER_OFFSETS, home, PARTITIONS, marker)
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
+def test_batch_is_refused_by_its_size_before_its_records_are_read(compression: Compression) -> None:
+    """One record can have millions of headers and a key of 100 MB. Its size bounds the check."""
+    batch = build_batch([(OFFSET.key, None, NOW_MS, [("", None)] * BATCH_BYTES_MAX)], compression=compression)
+    with pytest.raises(
+        Refusal, match="at most 65536 bytes" if compression is Compression.NONE else "65,?536"
+    ) as refused:
+        check_client_append(CONSUMER_OFFSETS, partition_for("g", PARTITIONS), PARTITIONS, batch)
+    assert refused.value.error is ErrorCode.INVALID_RECORD
+
+
+def test_headers_of_records_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "_headers", None)
+    batch = build_batch([(OFFSET.key, None, NOW_MS, [("", None)] * 1_000)])
+    check_client_append(CONSUMER_OFFSETS, partition_for("g", PARTITIONS), PARTITIONS, batch)
 
 
 @pytest.mark.parametrize("status", [TxnState.ONGOING, TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT])
@@ -197,7 +208,7 @@ def test_accepted_record_of_a_group_blocks_nothing_after_a_load(number: int, dat
     version = data.draw(st.sampled_from(versions(value_type)))
     value = data.draw(st.none() | struct_values(value_type, version))
     record = group_records.to_record(key, value, version)
-    assert accepted(CONSUMER_OFFSETS, record) == (value is None or number in OFFSET_TYPES)
+    assert accepted(CONSUMER_OFFSETS, record) == (value is None)
     if value is not None and data.draw(st.booleans()):
         record = replace(record, value=data.draw(ANY_VERSION) + data.draw(st.binary(max_size=40)))
     if accepted(CONSUMER_OFFSETS, record):

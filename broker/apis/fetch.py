@@ -37,7 +37,6 @@ Version notes:
 * v4 and v5 do not know KAFKA_STORAGE_ERROR and receive NOT_LEADER_OR_FOLLOWER instead.
 """
 
-from asyncio import sleep
 from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -98,6 +97,10 @@ from odradek.storage.batches.work import WorkSlice
 
 TURN_US_MAX: Final = 5_000
 """Microseconds after which a slice of a fetch ends early. The first fetch of a new partition can open its log."""
+SLOT_BYTES: Final = 200
+"""Maximum bytes of one partition that a request of many partitions names (`FetchSlot`)."""
+READING_BYTES: Final = 700
+"""Maximum bytes of one partition in a pass over many partitions: its reading, and its result in the response."""
 REPLICA_STATE_MIN_VERSION: Final = 15
 READ_REPLICA_MIN_VERSION: Final = 11
 LEADER_HINT_MIN_VERSION: Final = 16
@@ -194,7 +197,7 @@ async def _unknown_replica(context: BrokerRequestContext, request: FetchRequest)
         for partitions in slices(topic.partitions):
             topic_response.partitions += [error_partition_data(each.partition, error(each)) for each in partitions]
             if work.spend(1 + len(partitions)):
-                await sleep(0)
+                await context.session.next_turn()
     context.encode_in_slices = partition_count(request) > PARTITIONS_PER_TURN
     return response
 
@@ -221,7 +224,8 @@ async def _plan_in_slices(context: BrokerRequestContext, request: FetchRequest, 
     """Run stage one of a request that names many partitions."""
     held = context.broker.fetch_sessions.held(request.session_id)
     by_id = context.api_version >= TOPIC_ID_MIN_VERSION
-    requested, forgotten = await named_in_slices(request, held, by_id=by_id)
+    context.reserve(SLOT_BYTES * partition_count(request))
+    requested, forgotten = await named_in_slices(request, held, context.session.next_turn, by_id=by_id)
     return _start(_fetch(context, request, replica_id, requested, forgotten))
 
 
@@ -275,9 +279,16 @@ def _rack(context: BrokerRequestContext, request: FetchRequest, replica_id: int)
 
 
 def _new_pass(fetch: _Fetch) -> FetchPass:
-    """Return a new pass over the partitions of the request."""
+    """Return a new pass over the partitions of the request. Charge for its objects if they are many."""
+    fetch.context.reserve(_pass_bytes(fetch))
     max_bytes = min(fetch.limits.max_bytes, fetch.context.broker.budget.response_capacity())
     return FetchPass(fetch.limits, len(fetch.plan.slots), max_bytes)
+
+
+def _pass_bytes(fetch: _Fetch) -> int:
+    """Return the bytes of the objects of one pass that are charged."""
+    count = len(fetch.plan.slots)
+    return READING_BYTES * count if count > PARTITIONS_PER_TURN else 0
 
 
 def _advance(fetch: _Fetch, read: FetchPass) -> ColdFetch | None:
@@ -378,6 +389,7 @@ async def _read_later(
             return await _respond_in_slices(fetch, read)
         _charge(fetch, -read.size)
         parked = await _park(fetch, read, wait)
+        _charge(fetch, -_pass_bytes(fetch))
         return _when_woken(fetch, wait)
     finally:
         if not parked:
@@ -427,7 +439,7 @@ async def _read_on(fetch: _Fetch, read: FetchPass, cold: ColdFetch | None) -> No
         if read.is_complete:
             return
         if cold is None:
-            await sleep(0)
+            await fetch.context.session.next_turn()
         cold = _advance(fetch, read)
 
 
@@ -459,7 +471,7 @@ async def _park(fetch: _Fetch, read: FetchPass, wait: FetchWait) -> bool:
             wait.wake()
             return False
         if len(read.readings) > PARTITIONS_PER_TURN:
-            await sleep(0)
+            await fetch.context.session.next_turn()
     if wait.woken.done():
         return False
     wait.start(fetch.limits.min_bytes - read.size, fetch.max_wait_ms)
@@ -492,10 +504,10 @@ async def _respond_in_slices(fetch: _Fetch, read: FetchPass) -> FetchResponse:
     response = FetchResponse()
     for readings in slices(read.readings):
         _account(fetch, readings, response)
-        await sleep(0)
+        await fetch.context.session.next_turn()
     for changed in slices(_finish(fetch, read, response)):
         _group(changed, response.responses)
-        await sleep(0)
+        await fetch.context.session.next_turn()
     fetch.context.encode_in_slices = True
     return response
 

@@ -94,6 +94,10 @@ class Dispatcher:
         """Begin work on the large request of `context`, or continue it (`LargeRequests.begin`)."""
         return self._large_requests.begin(context)
 
+    async def next_turn(self, session: Session) -> None:
+        """Wait for the next turn of a request in slices (`LargeRequests.next_turn`)."""
+        await self._large_requests.next_turn(session)
+
     def open(self, frame: RequestFrame, session: Session) -> Call:
         """Decode the request in `frame`, or prepare the decoding of a large request.
 

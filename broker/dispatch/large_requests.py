@@ -1,6 +1,7 @@
 """Memory of large requests: charges before and while they are handled, and the order in which they go on."""
 
-from asyncio import Future, get_running_loop, sleep
+from asyncio import Future, get_running_loop
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -12,6 +13,7 @@ from odradek.broker.quorum.peers import is_broker
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.large_work import LargeWork, RequestDropped
+from odradek.broker.requests.session import Session
 from odradek.protocol.codec import SlicedDecoding, SlicedPacking
 from odradek.protocol.schema import Message, Packed, Struct
 
@@ -49,7 +51,7 @@ class LargeRequest:
         Raise RequestDropped if the connection has ended, or if it is closed because the memory is exhausted.
         """
         session, group = self._context.session, self._group
-        await sleep(0)
+        await group.next_turn(session)
         group.wake()
         session.check_peer()
         await group.until_permitted(self)
@@ -123,9 +125,9 @@ class LargeRequest:
 class LargeRequests:
     """Large requests of one broker, in the order of their arrival.
 
-    One request at a time is decoded. While the byte budget is exhausted, only the oldest request goes on, unless
-    responses that clients do not receive fill the budget. So large requests exceed the budget by at most one request:
-    CHARGE_BYTES_MAX.
+    One request goes on per iteration of the event loop, those of brokers first. One request at a time is decoded. While
+    the byte budget is exhausted, only the oldest request goes on, unless responses that clients do not receive fill the
+    budget. So large requests exceed the budget by at most one request: CHARGE_BYTES_MAX.
     """
 
     def __init__(self, budget: ByteBudget, metrics: Mapping[int, ApiMetrics]) -> None:
@@ -136,6 +138,33 @@ class LargeRequests:
         """The requests that are not decoded yet. The first one is being decoded."""
         self._waiting: dict[LargeRequest, None] = {}
         """The requests that wait for the byte budget."""
+        self._turns: deque[Future[None]] = deque()
+        """The requests that wait for their next turn."""
+
+    async def next_turn(self, session: Session) -> None:
+        """Wait for the next turn of a request of `session`. Requests of brokers go on before all others.
+
+        One request goes on per iteration of the event loop. Otherwise many large requests would together hold it for
+        seconds, and the node would be taken as failed.
+        """
+        loop = get_running_loop()
+        waiter = loop.create_future()
+        if not self._turns:
+            loop.call_soon(self._give_turn)
+        if session.is_forwarded or is_broker(session, session.client_id):
+            self._turns.appendleft(waiter)
+        else:
+            self._turns.append(waiter)
+        await waiter
+
+    def _give_turn(self) -> None:
+        while self._turns:
+            waiter = self._turns.popleft()
+            if not waiter.done():  # its task was not cancelled
+                waiter.set_result(None)
+                break
+        if self._turns:
+            get_running_loop().call_soon(self._give_turn)
 
     @contextmanager
     def begin(self, context: RequestContext) -> Iterator[LargeWork]:

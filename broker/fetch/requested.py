@@ -1,7 +1,6 @@
 """Partitions that one Fetch request names, and their slices."""
 
-from asyncio import sleep
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Final, TypeVar
 
 from odradek.broker.fetch.sessions import FetchKey, FetchSlot
@@ -48,7 +47,7 @@ def named_partitions(request: FetchRequest, *, by_id: bool) -> tuple[list[FetchS
 
 
 async def named_in_slices(
-    request: FetchRequest, held: Collection[FetchKey], *, by_id: bool
+    request: FetchRequest, held: Collection[FetchKey], next_turn: Callable[[], Awaitable[None]], *, by_id: bool
 ) -> tuple[list[FetchSlot], list[FetchKey]]:
     """Like `named_partitions`, with turns of the event loop between slices.
 
@@ -60,14 +59,14 @@ async def named_in_slices(
         for partitions in slices(topic.partitions):
             named += slots_of(topic, partitions, by_id=by_id)
             if work.spend(1 + len(partitions)):
-                await sleep(0)
+                await next_turn()
     forgotten: dict[FetchKey, None] = {}
     for leaving in request.forgotten_topics_data:
         name = leaving.topic_id if by_id else leaving.topic
         for indexes in slices(leaving.partitions):
             forgotten |= {key: None for index in indexes if (key := (name, index)) in held}
             if work.spend(1 + len(indexes)):
-                await sleep(0)
+                await next_turn()
     return named, list(forgotten)
 
 

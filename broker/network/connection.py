@@ -139,6 +139,7 @@ class Connection(BufferedProtocol):
         session.on_check = self._check_peer
         assert server.dispatcher is not None
         session.begin_large = server.dispatcher.begin_large
+        session.on_next_turn = server.dispatcher.next_turn
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=0)
         delay_s = server.limits.delay_s(host, self._loop.time(), protected=listener.protected)
         if delay_s:
@@ -224,13 +225,14 @@ class Connection(BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
-    def close_if_idle(self, idle_s: float) -> bool:
+    def close_if_idle(self, idle_s: float, *, in_flight: bool = False) -> bool:
         """Close the connection if it has sent no request, or has no request in flight and sent none for `idle_s`.
 
-        Return False without a change otherwise, or if the client is another broker.
+        With `in_flight`, requests in flight do not matter: a client can hold each of them for any time. Return False
+        without a change otherwise, or if the client is another broker.
         """
         session, transport = self._session, self._transport
-        if session is None or transport is None or self._intake is CLOSED or self._in_flight:
+        if session is None or transport is None or self._intake is CLOSED or (self._in_flight and not in_flight):
             return False
         is_silent = session.client_id is None or self._loop.time() - self._deadlines.active_s >= idle_s
         if not is_silent or is_broker(session, session.client_id):
@@ -246,11 +248,14 @@ class Connection(BufferedProtocol):
         if session is None or self._intake is CLOSED:
             return
         try:
-            core, taken = self._core, 0
+            core, server, taken = self._core, self._server, 0
+            if server.iteration_used and core.buffered and self._may_yield(session):
+                self._end_turn()
             while core.buffered and self._may_take() and (frame := core.next_request()) is not None:
                 taken += 1
                 if taken == 1:
-                    end_us = self._dispatcher.now_us() + TURN_US_MAX
+                    began_us = self._dispatcher.now_us()
+                    end_us = began_us + TURN_US_MAX
                 if taken == REQUESTS_AT_A_TIME:
                     self._end_turn()
                 self._deadlines.frame_s = self._deadlines.active_s
@@ -264,7 +269,13 @@ class Connection(BufferedProtocol):
             return
         if self._queued_bytes:
             self._flush()
+        if taken:
+            server.note_work(self._dispatcher.now_us() - began_us)
         self._update_reading()
+
+    def _may_yield(self, session: Session) -> bool:
+        """Return True if the connection can take its next request in a later iteration of the event loop."""
+        return self._intake is OPEN and not is_broker(session, session.client_id)
 
     def _end_turn(self) -> None:
         """Take no further request before the event loop has run other connections."""
@@ -328,7 +339,7 @@ class Connection(BufferedProtocol):
             if not future.done():
                 if ordered:
                     self._step(HOLD)
-                self._server.waiting_requests.add(call, self._loop)
+                self._server.note_waiting(call, self._loop)
                 future.add_done_callback(partial(self._stage_one_done if ordered else self._stage_two_done, call))
                 return
             if self._intake is CLOSED:
@@ -338,7 +349,7 @@ class Connection(BufferedProtocol):
         self._respond(call, result)
 
     def _stage_one_done(self, call: Call, future: "Future[Any]") -> None:
-        self._server.waiting_requests.remove(call)
+        self._server.note_complete(call)
         self._step(RELEASE)
         if self._intake is CLOSED:
             close_unstarted_response(future)
@@ -347,7 +358,7 @@ class Connection(BufferedProtocol):
         self._serve()
 
     def _stage_two_done(self, call: Call, future: "Future[Any]") -> None:
-        self._server.waiting_requests.remove(call)
+        self._server.note_complete(call)
         if self._intake is CLOSED:
             close_unstarted_response(future)
             return

@@ -135,6 +135,7 @@ class Acceptor:
             for connection in [*self._state.early, *self._state.connections.values()]:
                 connection.close()
             self._state.waiting_requests.close()
+            self._state.held_requests.close()
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()

@@ -1,5 +1,6 @@
 """State that all connections of a node share, and the admission of new connections."""
 
+from asyncio import AbstractEventLoop, get_running_loop
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
@@ -8,6 +9,7 @@ import structlog
 
 from odradek.broker.config.properties import Config
 from odradek.broker.dispatch.dispatcher import Call, Dispatcher
+from odradek.broker.network.held_requests import HeldRequests
 from odradek.broker.network.limits import ConnectionLimits, LogLimit
 from odradek.broker.network.waiting_requests import WaitingRequests
 from odradek.broker.quota.byte_budget import ByteBudget
@@ -24,12 +26,17 @@ Clients send requests more often while they work: heartbeats of consumers each 3
 """
 EXAMINED_MAX: Final = 16
 """Connections that are examined per new connection at that limit. The next one examines the following ones."""
+ITERATION_US_MAX: Final = 20_000
+"""Microseconds of work for clients after which connections take no further request in an iteration of the event loop.
+
+Otherwise hundreds of clients could together hold the loop for seconds, and the node would be taken as failed.
+"""
 
 
 class Evictable(Protocol):
     """A connection that can be closed in favor of a new one."""
 
-    def close_if_idle(self, idle_s: float) -> bool:
+    def close_if_idle(self, idle_s: float, *, in_flight: bool = False) -> bool:
         """Close the connection if it is idle, and return True. `Connection` defines idle."""
 
 
@@ -57,12 +64,36 @@ class ServerState(Generic[C]):
     waiting: dict[C, Call] = field(default_factory=dict)
     """The connections whose next request waits until the broker is registered."""
     waiting_requests: WaitingRequests = field(default_factory=WaitingRequests)
+    """The requests whose handlers wait, although no wait is intended."""
+    held_requests: HeldRequests = field(init=False)
+    """The large requests whose wait is intended (`Api.long_poll`)."""
     _by_address: dict[str, dict[int, C]] = field(default_factory=dict)
     """The same connections by the address of their client."""
     _next_connection_id: int = 1
+    iteration_used: bool = False
+    """True if the requests of this iteration of the event loop have taken ITERATION_US_MAX."""
+    _work_us: int = 0
+    """Work on requests since the begin of the iteration, in microseconds."""
     _refused_log_limit: LogLimit = field(default_factory=LogLimit)
     _refusing: str | None = None
     """Property of the limit that refused the last connection and was logged; None after a connection was admitted."""
+
+    def __post_init__(self) -> None:
+        self.held_requests = HeldRequests(self.budget)
+
+    def note_waiting(self, call: Call, loop: AbstractEventLoop) -> None:
+        """Note that a stage of `call` waits from now on."""
+        if call.api.long_poll:
+            self.held_requests.add(call, loop)
+        else:
+            self.waiting_requests.add(call, loop)
+
+    def note_complete(self, call: Call) -> None:
+        """Note that a stage of `call` is complete."""
+        if call.api.long_poll:
+            self.held_requests.remove(call)
+        else:
+            self.waiting_requests.remove(call)
 
     def admit(self, connection: C, listener: Listener, host: str, port: int) -> Session | None:
         """Count `connection` and return its session. Return None if it exceeds a limit of connections."""
@@ -82,14 +113,26 @@ class ServerState(Generic[C]):
     def _evict(self, host: str) -> bool:
         """Close one connection in favor of a new one from the address `host`.
 
-        It is an idle connection; or, of the address that has most connections, one without a request in flight, if
-        `host` then still has fewer.
+        It is an idle connection; or one of the address that has most connections, if `host` then still has fewer. Of
+        these, one without a request in flight is preferred.
         """
         if _evict_from(self.connections, EVICTION_IDLE_S):
             return True
         largest = max(self._by_address.values(), key=len, default={})
         own = self._by_address.get(host, {})
-        return len(largest) > len(own) + 1 and _evict_from(largest, 0.0)
+        if len(largest) <= len(own) + 1:
+            return False
+        return _evict_from(largest, 0.0) or _evict_from(largest, 0.0, in_flight=True)
+
+    def note_work(self, work_us: int) -> None:
+        """Count the duration of requests that one connection took in a row."""
+        if not self._work_us and work_us > 0:
+            get_running_loop().call_soon(self._begin_iteration)
+        self._work_us += work_us
+        self.iteration_used = self._work_us >= ITERATION_US_MAX
+
+    def _begin_iteration(self) -> None:
+        self._work_us, self.iteration_used = 0, False
 
     @property
     def may_wait(self) -> bool:
@@ -114,12 +157,15 @@ class ServerState(Generic[C]):
             _logger.warning(event, client=client, listener=session.listener.name, reason=reason, **more)
 
 
-def _evict_from(connections: dict[int, C], idle_s: float) -> bool:
-    """Close one of `connections` that is idle for `idle_s`. Examine those first that were examined least recently."""
+def _evict_from(connections: dict[int, C], idle_s: float, *, in_flight: bool = False) -> bool:
+    """Close one of `connections` that is idle for `idle_s`. Examine those first that were examined least recently.
+
+    With `in_flight`, it may have requests in flight.
+    """
     for _ in range(min(EXAMINED_MAX, len(connections))):
         connection_id, connection = next(iter(connections.items()))
         del connections[connection_id]
         connections[connection_id] = connection
-        if connection.close_if_idle(idle_s):
+        if connection.close_if_idle(idle_s, in_flight=in_flight):
             return True
     return False

@@ -23,8 +23,7 @@ _logger = structlog.get_logger(__name__)
 class WaitingRequests:
     """Requests of one node whose handlers wait, in the order in which they began to wait.
 
-    Requests whose wait is intended (`Api.long_poll`) are not among them. All requests share one timer, which is
-    set while any request waits.
+    All requests share one timer, which is set while any request waits.
     """
 
     def __init__(self) -> None:
@@ -37,8 +36,6 @@ class WaitingRequests:
 
     def add(self, call: Call, loop: AbstractEventLoop) -> None:
         """Note that a stage of `call` waits from now on."""
-        if call.api.long_poll:
-            return
         self._since_s[call] = loop.time()
         if self._timer is None:
             self._timer = loop.call_later(LOGGED_AFTER_S, self._check, loop)

@@ -1,5 +1,6 @@
 """Session of one connection, as request handlers see it."""
 
+from asyncio import sleep
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +11,7 @@ from odradek.protocol.sasl.cluster_secret import Exchange
 from odradek.protocol.sasl.scram import AuthenticationFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
     from contextlib import AbstractContextManager
 
     from odradek.broker.requests.large_work import LargeWork
@@ -46,6 +48,8 @@ class Session:
     """Function that ends the session if the client has closed the connection. The connection sets it."""
     begin_large: "Callable[[Any], AbstractContextManager[LargeWork]] | None" = None
     """Function that begins work on the large request of a `RequestContext`. The connection sets it."""
+    on_next_turn: "Callable[[Session], Awaitable[None]] | None" = None
+    """Function that waits for the next turn of a request in slices. The connection sets it."""
     _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
     _on_end: dict[Callable[[], object], None] = field(default_factory=dict)
 
@@ -90,6 +94,13 @@ class Session:
             callback = next(iter(self._waiting))
             del self._waiting[callback]
             callback()
+
+    async def next_turn(self) -> None:
+        """Let other work run between two slices of a request.
+
+        One such request goes on per iteration of the event loop.
+        """
+        await (sleep(0) if self.on_next_turn is None else self.on_next_turn(self))
 
     def close(self, reason: str) -> None:
         """Close the connection. A Produce with acks=0 that fails has no other way to report it."""

@@ -1,12 +1,14 @@
 """Fairness between connections: a server on a TCP socket with test handlers."""
 
 import asyncio
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from odradek.broker.network.connection import REQUESTS_AT_A_TIME, TURN_US_MAX
+from odradek.broker.network.server_state import ITERATION_US_MAX
 from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.context import RequestContext
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -58,6 +60,38 @@ async def test_turn_of_a_connection_ends_after_a_request_that_takes_long() -> No
         counting.cancel()
     assert len(dict.fromkeys(turns[:short])) == 1
     assert len(dict.fromkeys(turns)) == len(turns) - short
+
+
+async def test_iteration_of_the_event_loop_has_a_limit_over_all_connections() -> None:
+    """Connections whose requests take long are served in several iterations, in their order, and other work between."""
+    now_us, turn = 0, 0
+    served: dict[int, int] = {}
+
+    def handle(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        nonlocal now_us
+        now_us += TURN_US_MAX
+        served[request.generation_id] = turn
+        return numbered_response(request.generation_id)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    clock = SimpleNamespace(wall_ms=lambda: 0, monotonic_us=lambda: now_us)
+    async with serving(handle, clock=clock) as server:
+        clients = [await server.connect() for _ in range(30)]
+        counting = asyncio.create_task(count_turns())
+        responses = [client.send(heartbeat("g", number), 4) for number, client in enumerate(clients)]
+        for response in responses:
+            await response
+        counting.cancel()
+    per_turn = Counter(served.values())
+    # The event loop runs the callbacks of two iterations between two steps of the counter at most.
+    assert max(per_turn.values()) <= 2 * ITERATION_US_MAX // TURN_US_MAX
+    assert len(per_turn) > 2
+    assert list(served) == list(range(30))
 
 
 async def test_stage_two_is_not_started_after_the_client_disconnected() -> None:

@@ -267,3 +267,44 @@ async def test_reserved_bytes_are_released_at_the_end_of_the_block() -> None:
             assert (rig.budget.used_bytes, client.context.charge) == (110, 110)
             raise RequestDropped
         assert (rig.budget.used_bytes, client.context.charge) == (10, 10)
+
+
+# ---- turns ----------------------------------------------------------------------------------------------------------
+
+
+async def test_one_request_goes_on_per_iteration_of_the_event_loop() -> None:
+    """Many large requests do not hold the loop together. None of them overtakes another."""
+    rig = Rig()
+    clients = [rig.client() for _ in range(20)]
+    tasks = [asyncio.create_task(client.work(10)) for client in clients]
+    before = 0
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0)
+        made = [client.turns for client in clients]
+        assert sum(made) - before <= 1
+        assert max(made) - min(made) <= 1
+        before = sum(made)
+    assert before == 200
+
+
+async def test_requests_of_brokers_go_on_first() -> None:
+    rig = Rig()
+    clients = [rig.client() for _ in range(20)]
+    tasks = [asyncio.create_task(client.work(10)) for client in clients]
+    await turns(30)
+    broker = rig.client()
+    broker.session.connection_id = NO_CONNECTION
+    tasks.append(asyncio.create_task(broker.work(10)))
+    await until(lambda: broker.turns == 10)
+    assert max(client.turns for client in clients) <= 3
+    await asyncio.gather(*tasks)
+
+
+async def test_cancelled_request_gives_its_turn_to_the_next_one() -> None:
+    rig = Rig()
+    tasks = [asyncio.create_task(rig.client().work(3)) for _ in range(5)]
+    await turns(2)
+    for task in tasks[:4]:
+        task.cancel()
+    await until(tasks[4].done)
+    assert [task.cancelled() for task in tasks] == [True] * 4 + [False]

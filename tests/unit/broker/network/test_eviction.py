@@ -10,12 +10,23 @@ from odradek.broker.network import server_state
 from odradek.broker.node import Node
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.storage.disk.os_disk import OsDisk
 from tests.support.broker_context import config
 from tests.support.raw_client import RawClient, encode_request
 
 CONNECTIONS_MAX = 4
+TOPIC = "t"
+WAITING = FetchRequest(max_wait_ms=2**31 - 1, min_bytes=1, topics=[FetchTopic(TOPIC, partitions=[FetchPartition(0)])])
+
+
+async def created(client: RawClient) -> None:
+    """Create the topic."""
+    request = CreateTopicsRequest([CreatableTopic(TOPIC, 1, 1)], timeout_ms=30_000)
+    assert (await client.call(request, 7)).topics[0].error_code == ErrorCode.NONE
 
 
 async def ended(reader: asyncio.StreamReader) -> bool:
@@ -59,8 +70,12 @@ async def test_new_connection_replaces_the_oldest_one_without_a_request(
         await node.stop()
 
 
-async def test_address_with_most_connections_gives_one_to_another_address(tmp_path: Path) -> None:
-    """A client that uses all its connections cannot keep clients at other addresses away."""
+@pytest.mark.parametrize("in_flight", [False, True])
+async def test_address_with_most_connections_gives_one_to_another_address(tmp_path: Path, *, in_flight: bool) -> None:
+    """A client that uses all its connections cannot keep clients at other addresses away.
+
+    `in_flight`: it has a request in flight on each of them, which waits for the first records of a topic.
+    """
     chosen = config(f"log.dirs={tmp_path}", "listeners=PLAINTEXT://127.0.0.1:0")
     env = Env(OsDisk(), SystemClock(), random.Random(7), "boot", lambda: CONNECTIONS_MAX)
     node = Node(chosen, env)
@@ -70,8 +85,14 @@ async def test_address_with_most_connections_gives_one_to_another_address(tmp_pa
             await node.start()
             port = node.listeners[0].port
             greedy = [await RawClient.connect("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+            if in_flight:
+                await created(greedy[0])
             for client in greedy:
                 await client.call(ApiVersionsRequest(), 3)
+                if in_flight:
+                    client.send(WAITING, 11)
+            while in_flight and not all(connection._in_flight for connection in node.acceptor.connections):
+                await asyncio.sleep(0)
             served = []
             for _ in range(2):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))

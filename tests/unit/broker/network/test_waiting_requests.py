@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from structlog.testing import capture_logs
 
-from odradek.broker.apis import create_topics, fetch, join_group, sync_group
+from odradek.broker.apis import create_topics
 from odradek.broker.dispatch.dispatcher import Call
 from odradek.broker.network import waiting_requests
 from odradek.broker.network.waiting_requests import (
@@ -108,15 +108,6 @@ def test_log_lines_per_check_are_bounded() -> None:
         assert len(waiting) == 0
 
     assert [entry["correlation_id"] for entry in logged(scenario)] == list(range(LINES_PER_CHECK_MAX + 1))
-
-
-def test_long_polls_are_not_logged() -> None:
-    async def scenario(waiting: WaitingRequests) -> None:
-        for api in (fetch.API, fetch.METADATA_API, join_group.API, sync_group.API):
-            waiting.add(call(api=api), asyncio.get_running_loop())
-        assert len(waiting) == 0
-
-    assert logged(scenario) == []
 
 
 def test_stop_of_the_node_ends_the_checks() -> None:

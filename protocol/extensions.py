@@ -20,9 +20,9 @@ DESCRIBED_IDLE_TAG: Final = 10_002
 EXPIRE_TAG: Final = 10_003
 """Tag of the request to remove what is described.
 
-In a DescribeTransactions request: one `EXPIRED_ID` per transactional id, in the order of the ids. In a partition list
-of a DescribeProducers request: the `EXPIRED_PRODUCER` entries of its only partition. In a response: the broker has
-removed what it describes without an error; for producers, their number (`COUNT`).
+In a DescribeTransactions request: one `EXPIRED_ID` per transactional id, in the order of the ids. In the only topic of
+a DescribeProducers request: the `EXPIRED_PRODUCER` entries of its only partition. In a response: the broker has removed
+what it describes without an error; for producers, their number (`COUNT`).
 """
 LISTED_PARTITIONS_TAG: Final = 10_004
 """Tag of the partitions of `__transaction_state` whose transactions a ListTransactions response lists: one

@@ -28,10 +28,18 @@ from odradek.protocol.messages.alter_client_quotas import (
     ResponseEntryData,
 )
 
+COMPONENTS_MAX: Final = 10
+"""Maximum components of an entity. Kafka has three types of components."""
+OPERATIONS_MAX: Final = 100
+"""Maximum operations per entity. Kafka has seven quotas."""
+
 
 async def handle(context: QuorumRequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     if not context.allowed_on_cluster(AclOperation.ALTER_CONFIGS):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if any(len(entry.entity) > COMPONENTS_MAX or len(entry.ops) > OPERATIONS_MAX for entry in request.entries):
+        message = f"an entry has at most {COMPONENTS_MAX} components and {OPERATIONS_MAX} operations"
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
     results = await context.quorum.controller.alter_client_quotas(
         [_change(entry) for entry in request.entries], validate_only=request.validate_only
     )
@@ -60,7 +68,10 @@ def refuse(
             ResponseEntryData(
                 error,
                 message,
-                [ResponseEntityData(component.entity_type, component.entity_name) for component in entry.entity],
+                [
+                    ResponseEntityData(component.entity_type, component.entity_name)
+                    for component in entry.entity[:COMPONENTS_MAX]
+                ],
             )
             for entry in request.entries
         ]

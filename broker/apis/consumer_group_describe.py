@@ -96,7 +96,7 @@ API: Final = Api(
     response=ConsumerGroupDescribeResponse,
     handle=handle,
     refuse=refuse,
-    splitting=split_by(("group_ids",), ("groups",), DESCRIBED_PER_PART),
+    splitting=split_by(("group_ids",), ("groups",), DESCRIBED_PER_PART, hashed=str),
     parts_charge_bytes_min=ELEMENT_CHARGE_BYTES_MIN * DESCRIBED_PER_PART,
     acl="DESCRIBE on each group and on the topics of its members",
 )

@@ -58,6 +58,6 @@ API: Final = Api(
     response=DeleteGroupsResponse,
     handle=handle,
     refuse=refuse,
-    splitting=split_by(("groups_names",), ("results",)),
+    splitting=split_by(("groups_names",), ("results",), hashed=str),
     acl="DELETE on each group",
 )

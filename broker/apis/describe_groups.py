@@ -81,7 +81,7 @@ API: Final = Api(
     response=DescribeGroupsResponse,
     handle=handle,
     refuse=refuse,
-    splitting=split_by(("groups",), ("groups",), DESCRIBED_PER_PART),
+    splitting=split_by(("groups",), ("groups",), DESCRIBED_PER_PART, hashed=str),
     parts_charge_bytes_min=ELEMENT_CHARGE_BYTES_MIN * DESCRIBED_PER_PART,
     acl="DESCRIBE on each group",
 )

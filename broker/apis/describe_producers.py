@@ -5,11 +5,13 @@ Behavior:
   has one. Operators use it to find the transaction that holds back the last stable offset.
 * Every replica of the partition responds, not only the leader.
 * Tagged fields have the client that has added the producer (unless it is unknown), and the time since its last batch.
-* With a tagged field in a topic of the request, the leader removes the producers that the field names, if they have no
-  open transaction and were not used meanwhile (`odradek producers expire`). Kafka ignores the field.
+* With a tagged field in the only topic of the request, the leader of its only partition removes the producers that the
+  field names, if they have no open transaction and were not used meanwhile (`odradek producers expire`). Kafka ignores
+  the field.
 
 Errors:
-* CLUSTER_AUTHORIZATION_FAILED for the removal of producers without CLUSTER_ACTION.
+* CLUSTER_AUTHORIZATION_FAILED for the removal of producers without CLUSTER_ACTION; INVALID_REQUEST for a removal from
+  more than one partition, or of more than EXPIRED_MAX producers.
 * Per partition: INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION,
   NOT_LEADER_OR_FOLLOWER.
 """
@@ -68,6 +70,8 @@ def handle(context: BrokerRequestContext, request: DescribeProducersRequest) -> 
     for topic in request.topics:
         allowed = context.allowed(AclOperation.READ, ResourceType.TOPIC, topic.name)
         expired = _expired(context, topic)
+        if expired is not None and (len(request.topics) > 1 or len(topic.partition_indexes) > 1):
+            raise Refusal(ErrorCode.INVALID_REQUEST, "a request removes the producers of one partition")
         items += [_Described(topic, index, allowed, expired) for index in topic.partition_indexes]
 
     async def topics_of(some: Sequence[_Described]) -> list[TopicResponse]:

@@ -13,14 +13,16 @@ Errors:
   LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND.
 """
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, Ordered
+from odradek.broker.requests.splitting import ELEMENTS_PER_PART
 from odradek.broker.security.authorized_operations import topic_operations
 from odradek.broker.topics.metadata_view import MetadataView
 from odradek.cluster.authorizer import AclOperation, ResourceType
-from odradek.cluster.metadata.image import TopicImage
+from odradek.cluster.metadata.image import MetadataImage, TopicImage
 from odradek.cluster.metadata.topic_names import is_internal, is_valid
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.describe_topic_partitions import (
@@ -31,38 +33,78 @@ from odradek.protocol.messages.describe_topic_partitions import (
     ResponseCursor,
 )
 
+TOPIC_BYTES: Final = 500
+"""Maximum bytes of one topic in the response, without its partitions and its name."""
 
-def handle(context: BrokerRequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+
+def handle(
+    context: BrokerRequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse | Ordered[DescribeTopicPartitionsResponse]:
     image = context.node.metadata.image
     requested_names = [topic.name for topic in request.topics]
     first_topic, first_partition = _start(request, requested_names)
     candidates = sorted(dict.fromkeys(requested_names or image.topics))
     requested = [name for name in candidates if name >= first_topic]
-    allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, requested)
-    response = DescribeTopicPartitionsResponse()
-    if requested_names:
-        response.topics = [_topic_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in denied]
-    view = MetadataView(image, context.session.listener.name)
     limit = context.node.config.max_request_partition_size_limit
     remaining = max(1, min(limit, request.response_partition_limit))
-    for name in allowed:
-        if remaining == 0:
-            response.next_cursor = ResponseCursor(topic_name=name, partition_index=0)
+    page = _Page(context, image, first_topic, first_partition, remaining, names_denied=bool(requested_names))
+    if len(requested) <= ELEMENTS_PER_PART:
+        page.add(requested)
+        return page.response
+    return Ordered(_in_slices(page, requested))
+
+
+async def _in_slices(page: "_Page", requested: list[str]) -> DescribeTopicPartitionsResponse:
+    """Fill the page with turns of the event loop after each ELEMENTS_PER_PART topics."""
+    page.context.encode_in_slices = True
+    for start in range(0, len(requested), ELEMENTS_PER_PART):
+        names = requested[start : start + ELEMENTS_PER_PART]
+        page.context.reserve(TOPIC_BYTES * len(names))
+        if not page.add(names):
             break
-        topic = image.topic(name)
-        if topic is None:
-            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
-            response.topics.append(_topic_error(name, error))
-            continue
-        start = first_partition if name == first_topic else 0
-        described = _partitions(view, topic, start, remaining)
-        remaining -= len(described)
-        response.topics.append(_topic_result(context, topic, described))
-        next_index = start + len(described)
-        if next_index < len(topic.partitions):
-            response.next_cursor = ResponseCursor(topic_name=name, partition_index=next_index)
-            break
-    return response
+        await page.context.session.next_turn()
+    return page.response
+
+
+@dataclass(slots=True)
+class _Page:
+    """One page of the description: its response so far."""
+
+    context: BrokerRequestContext
+    image: MetadataImage
+    first_topic: str
+    first_partition: int
+    remaining: int
+    """Partitions that still fit into the page."""
+    names_denied: bool
+    """True if the response has the topics that the client may not describe."""
+    response: DescribeTopicPartitionsResponse = field(default_factory=DescribeTopicPartitionsResponse)
+
+    def add(self, names: list[str]) -> bool:
+        """Add the next topics. Return False if the page is complete."""
+        context, image, response = self.context, self.image, self.response
+        allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
+        if self.names_denied:
+            response.topics += [_topic_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in denied]
+        view = MetadataView(image, context.session.listener.name)
+        for name in allowed:
+            if self.remaining == 0:
+                response.next_cursor = ResponseCursor(topic_name=name, partition_index=0)
+                return False
+            topic = image.topic(name)
+            if topic is None:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+                response.topics.append(_topic_error(name, error))
+                continue
+            start = self.first_partition if name == self.first_topic else 0
+            described = _partitions(view, topic, start, self.remaining)
+            self.remaining -= len(described)
+            response.topics.append(_topic_result(context, topic, described))
+            next_index = start + len(described)
+            if next_index < len(topic.partitions):
+                response.next_cursor = ResponseCursor(topic_name=name, partition_index=next_index)
+                return False
+        return True
 
 
 def _start(request: DescribeTopicPartitionsRequest, requested_names: list[str]) -> tuple[str, int]:

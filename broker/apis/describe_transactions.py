@@ -134,7 +134,7 @@ API: Final = Api(
     response=DescribeTransactionsResponse,
     handle=handle,
     refuse=refuse,
-    splitting=split_by(("transactional_ids",), ("transaction_states",), DESCRIBED_PER_PART),
+    splitting=split_by(("transactional_ids",), ("transaction_states",), DESCRIBED_PER_PART, hashed=str),
     parts_charge_bytes_min=ELEMENT_CHARGE_BYTES_MIN * DESCRIBED_PER_PART,
     acl="DESCRIBE on each transactional id; DESCRIBE on each topic that is listed",
 )

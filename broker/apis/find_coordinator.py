@@ -48,7 +48,7 @@ class _Kind:
     denied: ErrorCode
 
 
-BY_KEY: Final = Splitting(("coordinator_keys",), ("coordinators",))
+BY_KEY: Final = Splitting(("coordinator_keys",), ("coordinators",), hashed=str)
 _KINDS: Final = {
     GROUP: _Kind(CONSUMER_OFFSETS, ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
     TRANSACTION: _Kind(

@@ -18,9 +18,13 @@ from typing import Final
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import caller_of, check_group, result_or_future
 from odradek.broker.requests.api import Api
+from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+
+MANY_MEMBERS_MIN_VERSION: Final = 3
+BY_MEMBER: Final = Splitting(("members",), ("members",))
 
 
 def handle(
@@ -36,6 +40,10 @@ def refuse(
     return LeaveGroupResponse(error_code=error)
 
 
+def _splitting(version: int) -> Splitting | None:
+    return BY_MEMBER if version >= MANY_MEMBERS_MIN_VERSION else None
+
+
 API: Final = Api(
     key=13,
     min_version=0,
@@ -44,5 +52,6 @@ API: Final = Api(
     response=LeaveGroupResponse,
     handle=handle,
     refuse=refuse,
+    splitting=_splitting,
     acl="READ on the group",
 )

@@ -11,10 +11,13 @@ Version notes:
 * v0 lists client metrics only. v1 has the filter by resource type.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, Ordered
+from odradek.broker.requests.slices import respond_in_parts
+from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.metadata.image import (
     RESOURCE_BROKER,
@@ -41,7 +44,12 @@ RESOURCE_TYPES: Final = (
 )
 
 
-def handle(context: BrokerRequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+PARTS: Final = Splitting((), ("config_resources",))
+
+
+def handle(
+    context: BrokerRequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse | Ordered[ListConfigResourcesResponse]:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE_CONFIGS):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     supported = RESOURCE_TYPES if context.api_version >= RESOURCE_TYPES_MIN_VERSION else (RESOURCE_CLIENT_METRICS,)
@@ -49,13 +57,15 @@ def handle(context: BrokerRequestContext, request: ListConfigResourcesRequest) -
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
     requested = [kind for kind in supported if not request.resource_types or kind in request.resource_types]
     image = context.node.metadata.image
-    return ListConfigResourcesResponse(
-        config_resources=[
-            ConfigResource(name, kind)
-            for kind in requested
-            for name in _names(image, kind, context.session.listener.name)
-        ]
-    )
+    listener = context.session.listener.name
+    resources = [(name, kind) for kind in requested for name in _names(image, kind, listener)]
+    if len(resources) <= ELEMENTS_PER_PART:
+        return _response(resources)
+    return Ordered(respond_in_parts(context, PARTS, ListConfigResourcesResponse, resources, _response))
+
+
+def _response(resources: Sequence[tuple[str, int]]) -> ListConfigResourcesResponse:
+    return ListConfigResourcesResponse(config_resources=[ConfigResource(name, kind) for name, kind in resources])
 
 
 def _names(image: MetadataImage, kind: int, listener: str) -> list[str]:

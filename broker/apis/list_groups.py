@@ -25,9 +25,10 @@ from odradek.runtime.shards import LedShard
 
 def handle(context: BrokerRequestContext, request: ListGroupsRequest) -> Ordered[ListGroupsResponse]:
     groups = context.broker.groups
+    states = frozenset(name.strip().lower() for name in request.states_filter)
+    types = frozenset(name.lower() for name in request.types_filter)
 
     async def list_shards(shards: Sequence[LedShard[GroupShard]]) -> list[ListedGroup]:
-        states, types = tuple(request.states_filter), tuple(request.types_filter)
         return _visible(context, await groups.list_groups(states, types, shards))
 
     return collect_charged(

@@ -21,7 +21,7 @@ from odradek.broker.coordinators.group_requests import (
     split_existing,
     topic_error,
 )
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, split_by
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_delete import (
@@ -81,5 +81,6 @@ API: Final = Api(
     response=OffsetDeleteResponse,
     handle=handle,
     refuse=refuse,
+    splitting=split_by(("topics", "partitions"), ("topics", "partitions")),
     acl="DELETE on the group; READ on each topic",
 )

@@ -21,6 +21,7 @@ Version notes:
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
@@ -48,7 +49,9 @@ from odradek.protocol.special_values import NO_COMMITTED_OFFSET
 GROUP_ERROR_MIN_VERSION: Final = 2
 MANY_GROUPS_MIN_VERSION: Final = 8
 TOPIC_IDS_MIN_VERSION: Final = 10
-BY_GROUP: Final = Splitting(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions"))
+BY_GROUP: Final = Splitting(
+    ("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions"), hashed=attrgetter("group_id")
+)
 BY_TOPIC: Final = Splitting(("topics", "partition_indexes"), ("topics", "partitions"))
 
 

@@ -14,8 +14,8 @@ Behavior:
 * A request for level 0 of a feature that is not supported succeeds and changes nothing.
 
 Errors:
-* CLUSTER_AUTHORIZATION_FAILED; INVALID_UPDATE_VERSION if this version or a registered broker does not support the
-  level.
+* CLUSTER_AUTHORIZATION_FAILED; INVALID_REQUEST for more than UPDATES_MAX updates; INVALID_UPDATE_VERSION if this
+  version or a registered broker does not support the level.
 
 Version notes:
 * v1 has the upgrade type and `ValidateOnly` (KIP-778). v2 has one result for all features (KIP-1022).
@@ -35,6 +35,8 @@ from odradek.protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
+UPDATES_MAX: Final = 100
+"""Maximum updates per request. Kafka 4.4 has seven features."""
 UPGRADE: Final = 1
 SAFE_DOWNGRADE: Final = 2
 UNSAFE_DOWNGRADE: Final = 3
@@ -46,6 +48,8 @@ RESULTS_MAX_VERSION: Final = 1
 async def handle(context: QuorumRequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     if not context.allowed_on_cluster(AclOperation.ALTER):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if len(request.feature_updates) > UPDATES_MAX:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"a request updates at most {UPDATES_MAX} features")
     updates = [_update(context, update) for update in request.feature_updates]
     feature_results = await context.quorum.controller.update_features(
         updates, validate_only=request.validate_only, timeout_ms=request.timeout_ms

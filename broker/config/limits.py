@@ -102,6 +102,26 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The connection is closed.",
         ),
         Limit(
+            "broker.network.held_requests.HELD_BYTES_MIN",
+            "bytes per Fetch, JoinGroup or SyncGroup that waits while the byte budget is exhausted",
+            "The connection is closed after HELD_SECONDS_MAX.",
+        ),
+        Limit(
+            "broker.network.held_requests.HELD_SECONDS_MAX",
+            "seconds per such request",
+            "The connection is closed.",
+        ),
+        Limit(
+            "broker.network.server_state.ITERATION_US_MAX",
+            "microseconds of requests of clients per turn of the event loop",
+            "The connections continue in the next turn, in their order. Those of brokers do not wait.",
+        ),
+        Limit(
+            "broker.requests.splitting.CHARACTERS_PER_PART",
+            "characters of group ids or transactional ids per turn of the event loop",
+            "The request is handled in parts, and other connections are served in between.",
+        ),
+        Limit(
             "broker.requests.splitting.ELEMENTS_PER_PART",
             "elements per turn of the event loop",
             "The request is handled in parts, and other connections are served in between.",
@@ -110,6 +130,21 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "broker.requests.splitting.DESCRIBED_PER_PART",
             "elements per turn of the event loop",
             "The request is handled in parts, and other connections are served in between.",
+        ),
+        Limit(
+            "broker.apis.update_features.UPDATES_MAX",
+            "updates per UpdateFeatures request",
+            "INVALID_REQUEST.",
+        ),
+        Limit(
+            "broker.apis.alter_client_quotas.COMPONENTS_MAX",
+            "components per entity of an AlterClientQuotas request",
+            "INVALID_REQUEST.",
+        ),
+        Limit(
+            "broker.apis.alter_client_quotas.OPERATIONS_MAX",
+            "operations per entity of an AlterClientQuotas request",
+            "INVALID_REQUEST.",
         ),
         Limit(
             "broker.apis.describe_configs.RESOURCES_PER_PART",
@@ -351,6 +386,11 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
         Limit(
             "broker.coordinators.internal_appends.RECORDS_MAX",
             "records per batch",
+            "INVALID_RECORD.",
+        ),
+        Limit(
+            "broker.coordinators.internal_appends.BATCH_BYTES_MAX",
+            "bytes per batch",
             "INVALID_RECORD.",
         ),
     ),

@@ -84,10 +84,14 @@ def unsplit(_version: int) -> Splitting | None:
 
 
 def split_by(
-    request: tuple[str, ...], response: tuple[str, ...], size: int = ELEMENTS_PER_PART
+    request: tuple[str, ...],
+    response: tuple[str, ...],
+    size: int = ELEMENTS_PER_PART,
+    *,
+    hashed: Callable[[Any], str] | None = None,
 ) -> Callable[[int], Splitting | None]:
     """Split large requests of all versions by these arrays (`Splitting`)."""
-    splitting = Splitting(request, response, size)
+    splitting = Splitting(request, response, size, hashed)
     return lambda _version: splitting
 
 

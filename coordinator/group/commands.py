@@ -132,11 +132,12 @@ class DeleteGroup:
 class ListGroups:
     """ListGroups request.
 
-    An empty filter matches all groups. Reply: list of protocol.messages.list_groups.ListedGroup.
+    The filters are in lower case. An empty one matches all groups. Reply: list of
+    protocol.messages.list_groups.ListedGroup.
     """
 
-    states: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()
+    states: frozenset[str] = frozenset()
+    types: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

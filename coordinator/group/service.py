@@ -228,9 +228,9 @@ class GroupCoordinator:
         return listed_bytes_max(shard.core.state)
 
     async def list_groups(
-        self, states: tuple[str, ...], types: tuple[str, ...], shards: Sequence[LedShard[GroupShard]]
+        self, states: frozenset[str], types: frozenset[str], shards: Sequence[LedShard[GroupShard]]
     ) -> list[ListedGroup]:
-        """List the groups of `shards`, which `all_shards` has returned."""
+        """List the groups of `shards`, which `all_shards` has returned. The filters are in lower case."""
         listed = await self._shards.submit_to_all(c.ListGroups(states, types), shards, timeout_ms=self._timeout_ms)
         return [group for _, groups in listed for group in groups]
 

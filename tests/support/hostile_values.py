@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from odradek.protocol.schema import FieldRow
 
 NUMBERS: Final = (-(2**31), -2, -1, 0, 1, 2, 7, 100, 2**31 - 1)
-TEXTS: Final = ("", "t", "missing", ".", "..", "../../etc/passwd", "a b", "é" * 200, "__transaction_state", "x" * 300)
+TEXTS: Final = (
+    "", "t", "missing", ".", "..", "../../etc/passwd", "a b", "é" * 200, "__transaction_state", "x" * 300, "y" * 20_000
+)  # fmt: skip
 ELEMENTS_MAX: Final = 1_000_000
 """Maximum elements of an array in a request: the limit of Kafka's decoder."""
 ENCODING_ATTEMPTS_MAX: Final = 50

@@ -18,12 +18,11 @@ LISTED_COPIES: Final = 3
 
 
 def decide_list(state: State, command: ListGroups, now_ms: int) -> Decision[list[ListedGroup]]:
-    """Return the groups that match both filters, without regard to case.
+    """Return the groups that match both filters.
 
     An empty filter matches all groups. A state or type that does not exist matches none.
     """
-    states = frozenset(name.strip().lower() for name in command.states)
-    types = frozenset(name.lower() for name in command.types)
+    states, types = command.states, command.types
     return Decision(
         [
             ListedGroup(group.group_id, group.protocol_type, group.state_name, group.kind.value)

@@ -1,6 +1,7 @@
 """Configs of groups, brokers and topics: permissions, refusals, and the sources of values."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from odradek.broker.apis import alter_configs, describe_configs, incremental_alter_configs, list_config_resources
 from odradek.broker.config.topics import TOPIC_PROPERTIES
+from odradek.broker.requests import slices
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation, ConfigResult
@@ -18,7 +20,7 @@ from odradek.protocol.messages.describe_configs import DescribeConfigsRequest, D
 from odradek.protocol.messages.incremental_alter_configs import AlterableConfig as Incremental
 from odradek.protocol.messages.incremental_alter_configs import AlterConfigsResource as IncrementalResource
 from odradek.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from odradek.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from odradek.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from tests.support.broker_context import Deny, FakeController, broker, context, image, response_of, topic
 from tests.support.running_node import running
 
@@ -119,8 +121,28 @@ def list_resources(version: int, *kinds: int, **options: Any) -> list[tuple[int,
     )
     request = ListConfigResourcesRequest(resource_types=list(kinds))
     response = list_config_resources.handle(context(version, cluster_image, **options), request)
+    assert isinstance(response, ListConfigResourcesResponse)
     assert not response.error_code
     return [(resource.resource_type, resource.resource_name) for resource in response.config_resources]
+
+
+async def test_many_config_resources_are_listed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_config_resources, "ELEMENTS_PER_PART", 3)
+    monkeypatch.setattr(slices, "ELEMENTS_PER_PART", 3)
+    parts: list[int] = []
+    respond = list_config_resources._response
+
+    def counted(resources: Sequence[tuple[str, int]]) -> ListConfigResourcesResponse:
+        parts.append(len(resources))
+        return respond(resources)
+
+    monkeypatch.setattr(list_config_resources, "_response", counted)
+    names = [f"t{number}" for number in range(10)]
+    cluster_image = image([topic(name, number, [1]) for number, name in enumerate(names, 1)], [broker(1)])
+    request = ListConfigResourcesRequest(resource_types=[2])
+    response = await response_of(list_config_resources.handle(context(1, cluster_image), request))
+    assert [resource.resource_name for resource in response.config_resources] == names
+    assert parts == [3, 3, 3, 1]
 
 
 def test_list_config_resources_lists_resources_of_the_requested_types() -> None:

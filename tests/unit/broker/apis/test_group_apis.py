@@ -175,9 +175,9 @@ async def test_list_groups_needs_describe_on_the_cluster_or_the_group() -> None:
             return 1_000
 
         async def list_groups(
-            self, states: tuple[str, ...], types: tuple[str, ...], shards: list[int]
+            self, states: frozenset[str], types: frozenset[str], shards: list[int]
         ) -> list[ListedGroup]:
-            assert (states, types, shards) == (("Stable",), ("classic",), [0])
+            assert (states, types, shards) == (frozenset({"stable"}), frozenset({"classic"}), [0])
             return [ListedGroup("g"), ListedGroup("no")]
 
     no_cluster = (A.DESCRIBE, CLUSTER_RESOURCE)
@@ -189,7 +189,7 @@ async def test_list_groups_needs_describe_on_the_cluster_or_the_group() -> None:
         listing: Any = Listing()
         response = await response_of(
             list_groups.handle(
-                group_context(list_groups.API, 5, listing, *denied), ListGroupsRequest(["Stable"], ["classic"])
+                group_context(list_groups.API, 5, listing, *denied), ListGroupsRequest([" StAbLe "], ["Classic"])
             )
         )
         assert [group.group_id for group in response.groups] == names

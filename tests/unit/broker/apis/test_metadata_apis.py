@@ -215,7 +215,7 @@ async def test_internal_topics_are_marked_and_authorized_operations_sent_on_requ
     assert response.cluster_authorized_operations == 0b1111110100000
 
 
-def described_pages(limit: int, *names: str, setting: int = 2000) -> list[tuple[str, list[int]]]:
+async def described_pages(limit: int, *names: str, setting: int = 2000) -> list[tuple[str, list[int]]]:
     """Return (topic, partition indexes) of every page, following the cursor to its end."""
     described: list[tuple[str, list[int]]] = []
     request = DescribeTopicPartitionsRequest(
@@ -223,7 +223,7 @@ def described_pages(limit: int, *names: str, setting: int = 2000) -> list[tuple[
     )
     request_context = context(0, image([B, A]), f"max.request.partition.size.limit={setting}")
     for _ in range(10):
-        response = describe_topic_partitions.handle(request_context, request)
+        response = await response_of(describe_topic_partitions.handle(request_context, request))
         described += [(row.name or "", [p.partition_index for p in row.partitions]) for row in response.topics]
         if response.next_cursor is None:
             return described
@@ -232,23 +232,44 @@ def described_pages(limit: int, *names: str, setting: int = 2000) -> list[tuple[
     raise AssertionError("no response without a next cursor within 10 pages")
 
 
-def test_describe_topic_partitions_pages_in_order_of_topic_names() -> None:
-    assert described_pages(2000) == [("a", [0]), ("b", [0, 1, 2])]
-    assert described_pages(2) == [("a", [0]), ("b", [0]), ("b", [1, 2])]
-    assert described_pages(1) == [("a", [0]), ("b", [0]), ("b", [1]), ("b", [2])]
-    assert described_pages(2000, setting=3) == [("a", [0]), ("b", [0, 1]), ("b", [2])]
-    assert described_pages(0, "b") == [("b", [0]), ("b", [1]), ("b", [2])]
+@pytest.mark.parametrize("topics_per_turn", [1, 1_000])
+async def test_describe_topic_partitions_pages_in_order_of_topic_names(
+    monkeypatch: pytest.MonkeyPatch, topics_per_turn: int
+) -> None:
+    monkeypatch.setattr(describe_topic_partitions, "ELEMENTS_PER_PART", topics_per_turn)
+    assert await described_pages(2000) == [("a", [0]), ("b", [0, 1, 2])]
+    assert await described_pages(2) == [("a", [0]), ("b", [0]), ("b", [1, 2])]
+    assert await described_pages(1) == [("a", [0]), ("b", [0]), ("b", [1]), ("b", [2])]
+    assert await described_pages(2000, setting=3) == [("a", [0]), ("b", [0, 1]), ("b", [2])]
+    assert await described_pages(0, "b") == [("b", [0]), ("b", [1]), ("b", [2])]
 
 
-def test_describe_topic_partitions_returns_errors_of_named_topics() -> None:
+async def test_describe_topic_partitions_returns_errors_of_named_topics() -> None:
     request = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name="z"), TopicRequest(name="a b")], response_partition_limit=10
     )
-    response = describe_topic_partitions.handle(context(0, image([A])), request)
+    response = await response_of(describe_topic_partitions.handle(context(0, image([A])), request))
     assert [(row.name, row.error_code) for row in response.topics] == [
         ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("z", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
+
+
+async def test_many_named_topics_are_described_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(describe_topic_partitions, "ELEMENTS_PER_PART", 10)
+    names = [f"missing-{number:02}" for number in range(35)]
+    slices: list[int] = []
+    add = describe_topic_partitions._Page.add
+
+    def counted(page: describe_topic_partitions._Page, some: list[str]) -> bool:
+        slices.append(len(some))
+        return add(page, some)
+
+    monkeypatch.setattr(describe_topic_partitions._Page, "add", counted)
+    request = DescribeTopicPartitionsRequest([TopicRequest(name) for name in names], response_partition_limit=10)
+    response = await response_of(describe_topic_partitions.handle(context(0, image([A])), request))
+    assert [row.name for row in response.topics] == names
+    assert slices == [10, 10, 10, 5]
 
 
 @pytest.mark.parametrize("cursor", [RequestCursor(topic_name="x", partition_index=0), RequestCursor("a", -1)])

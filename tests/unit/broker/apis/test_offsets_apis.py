@@ -335,3 +335,17 @@ async def test_describe_producers_names_clients_and_removes_producers_that_were_
         request = DescribeProducersRequest([TopicRequest("t", [0], ((EXPIRE_TAG, broken),))])
         with pytest.raises(Refusal, match="INVALID_REQUEST"):
             describe_producers.handle(rig.context(61, 0), request)
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [
+        [TopicRequest("t", [0, 0], ((EXPIRE_TAG, b""),))],
+        [TopicRequest("t", [0], ((EXPIRE_TAG, b""),)), TopicRequest("u", [0])],
+        [TopicRequest("u", [0]), TopicRequest("t", [0], ((EXPIRE_TAG, b""),))],
+    ],
+)
+def test_request_removes_producers_of_one_partition_alone(tmp_path: Path, topics: list[TopicRequest]) -> None:
+    """The work would otherwise be partitions times producers."""
+    with pytest.raises(Refusal, match="one partition"):
+        describe_producers.handle(Rig(tmp_path).context(61, 0), DescribeProducersRequest(topics))

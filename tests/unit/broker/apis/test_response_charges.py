@@ -124,7 +124,7 @@ class Groups(FakeGroups):
     def describe_consumer(self, group_id: str) -> asyncio.Future[Any]:
         return done(describe_consumer.decide_describe(self.state, DescribeConsumer(group_id), 0).reply)
 
-    async def list_groups(self, states: tuple[str, ...], types: tuple[str, ...], shards: list[Any]) -> Any:
+    async def list_groups(self, states: frozenset[str], types: frozenset[str], shards: list[Any]) -> Any:
         [shard] = shards
         return decide_list(shard.core.state, ListGroups(states, types), 0).reply
 

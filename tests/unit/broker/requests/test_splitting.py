@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
+from odradek.broker.requests.splitting import CHARACTERS_PER_PART, ELEMENTS_PER_PART, Splitting
 from odradek.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from odradek.protocol.messages.offset_delete import OffsetDeleteResponse
 from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 GROUPS = Splitting(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions"))
+HASHED = Splitting(("groups",), ("groups",), hashed=str)
+DELETED = Splitting(("topics", "partitions"), ("topics", "partitions"))
 NAMES = Splitting(("groups",), ("groups",))
 
 
@@ -106,6 +111,35 @@ def test_null_arrays_stay_null() -> None:
 @pytest.mark.parametrize(("count", "is_large"), [(0, False), (ELEMENTS_PER_PART, False), (ELEMENTS_PER_PART + 1, True)])
 def test_request_is_large_above_the_limit(count: int, is_large: bool) -> None:
     assert NAMES.is_large(DescribeGroupsRequest(groups=["g"] * count)) is is_large
+
+
+@settings(max_examples=effort(30), deadline=None)
+@given(st.lists(st.integers(0, 2 * CHARACTERS_PER_PART), max_size=30))
+def test_ids_of_a_part_have_a_bounded_length(lengths: list[int]) -> None:
+    """A handler hashes each id, so its work depends on their characters."""
+    names = ["x" * length for length in lengths]
+    whole = DescribeGroupsRequest(groups=names)
+    parts = [part.groups for part, _ in HASHED.parts(whole)]
+    assert [name for part in parts for name in part] == names
+    assert all(len(part) == 1 or sum(map(len, part)) <= CHARACTERS_PER_PART for part in parts)
+    assert HASHED.is_large(whole) or len(parts) == 1
+
+
+def test_groups_with_long_ids_are_split() -> None:
+    whole = request(*[[1, 2]] * 10)
+    for group in whole.groups:
+        group.group_id = "x" * (CHARACTERS_PER_PART // 2)
+    hashed = replace(GROUPS, hashed=attrgetter("group_id"))
+    parts = [part for part, _ in hashed.parts(whole)]
+    assert all(sum(len(group.group_id) for group in part.groups) <= CHARACTERS_PER_PART for part in parts)
+    assert sum(map(elements, parts)) == elements(whole)
+
+
+def test_first_error_for_the_whole_request_is_kept() -> None:
+    whole = OffsetDeleteResponse()
+    for error in (0, 16, 15):
+        DELETED.join(whole, OffsetDeleteResponse(error_code=error), 0)
+    assert whole.error_code == 16
 
 
 def test_longest_throttle_time_and_first_error_of_the_parts_are_kept() -> None:

@@ -204,7 +204,7 @@ async def test_requests_for_a_loading_shard_are_refused_or_wait() -> None:
     loading = groups.tasks.spawn(groups.coordinator.on_leadership(SHARD, 0, Slow()), "load")
     await settle()
     with pytest.raises(Refusal) as refusal:
-        await groups.coordinator.list_groups((), (), groups.coordinator.all_shards())
+        await groups.coordinator.list_groups(frozenset(), frozenset(), groups.coordinator.all_shards())
     assert refusal.value.error is E.COORDINATOR_LOAD_IN_PROGRESS
     marker = Marker(7, 0, 0, commit=True)
     for shard in (SHARD, OTHER_SHARD):
@@ -218,7 +218,7 @@ async def test_requests_for_a_loading_shard_are_refused_or_wait() -> None:
     replay_allowed.set()
     await loading
     assert (await fetched).topics[0].partitions[0].committed_offset == -1
-    assert await groups.coordinator.list_groups((), (), groups.coordinator.all_shards()) == []
+    assert await groups.coordinator.list_groups(frozenset(), frozenset(), groups.coordinator.all_shards()) == []
 
 
 async def test_list_groups_includes_all_shards() -> None:
@@ -227,11 +227,12 @@ async def test_list_groups_includes_all_shards() -> None:
     for group in ("g", "h"):
         groups.commit(1, group).result()
     assert [
-        listed.group_id for listed in await groups.coordinator.list_groups((), (), groups.coordinator.all_shards())
+        listed.group_id
+        for listed in await groups.coordinator.list_groups(frozenset(), frozenset(), groups.coordinator.all_shards())
     ] == ["g", "h"]
     groups.coordinator.stop()
     with pytest.raises(Refusal) as refusal:
-        await groups.coordinator.list_groups((), (), groups.coordinator.all_shards())
+        await groups.coordinator.list_groups(frozenset(), frozenset(), groups.coordinator.all_shards())
     assert refusal.value.error is E.COORDINATOR_NOT_AVAILABLE
 
 

@@ -79,7 +79,9 @@ from odradek.broker.quorum.wire import is_metadata_fetch
 from odradek.broker.requests.api import Api, Ordered
 from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.error_map import wire_error
+from odradek.broker.requests.large_work import RequestDropped
 from odradek.broker.requests.listener import BROKER, CLIENT, CONTROLLER
+from odradek.broker.requests.slices import large_work
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import (
@@ -190,6 +192,7 @@ async def _unknown_replica(context: BrokerRequestContext, request: FetchRequest)
         found = ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
         return wire_error(context.api_key, context.api_version, found)
 
+    context.reserve(READING_BYTES * partition_count(request))
     response, work = FetchResponse(), WorkSlice(PARTITIONS_PER_TURN)
     for topic in request.topics:
         topic_response = FetchableTopicResponse(topic.topic, topic.topic_id, [])
@@ -224,9 +227,28 @@ async def _plan_in_slices(context: BrokerRequestContext, request: FetchRequest, 
     """Run stage one of a request that names many partitions."""
     held = context.broker.fetch_sessions.held(request.session_id)
     by_id = context.api_version >= TOPIC_ID_MIN_VERSION
-    context.reserve(SLOT_BYTES * partition_count(request))
-    requested, forgotten = await named_in_slices(request, held, context.session.next_turn, by_id=by_id)
+    count = partition_count(request)
+    context.reserve(SLOT_BYTES * count)
+    try:
+        await _await_memory(context, count)
+        requested, forgotten = await named_in_slices(request, held, context.session.next_turn, by_id=by_id)
+        await _await_memory(context, count)
+    except RequestDropped:
+        return FetchResponse()  # the connection is closed
     return _start(_fetch(context, request, replica_id, requested, forgotten))
+
+
+async def _await_memory(context: RequestContext, count: int) -> None:
+    """Wait until the objects of a pass over `count` partitions fit into the byte budget, as other large requests do.
+
+    Raise RequestDropped if the connection ends, or is closed meanwhile.
+    """
+    if count <= PARTITIONS_PER_TURN:
+        return
+    with large_work(context) as work:
+        if work is not None:
+            with work.reserved(READING_BYTES * count):
+                await work.turn()
 
 
 def _fetch(
@@ -404,6 +426,13 @@ async def _when_woken(fetch: _Fetch, wait: FetchWait) -> FetchResponse:
     finally:
         fetch.context.session.cancel_on_next_request(wait.wake)
         wait.wake()
+    session = fetch.context.session
+    try:
+        await _await_memory(fetch.context, len(fetch.plan.slots))
+    except RequestDropped:
+        return FetchResponse()
+    if session.closed:
+        return FetchResponse()  # the end of the connection has woken the fetch
     read = _new_pass(fetch)
     await _read_on(fetch, read, _advance(fetch, read))
     return await _respond_in_slices(fetch, read)
@@ -440,6 +469,8 @@ async def _read_on(fetch: _Fetch, read: FetchPass, cold: ColdFetch | None) -> No
             return
         if cold is None:
             await fetch.context.session.next_turn()
+        if fetch.context.session.closed:
+            return
         cold = _advance(fetch, read)
 
 
@@ -499,6 +530,8 @@ def _respond(fetch: _Fetch, read: FetchPass) -> FetchResponse:
 
 async def _respond_in_slices(fetch: _Fetch, read: FetchPass) -> FetchResponse:
     """Like `_respond`, with turns of the event loop between slices if the pass has many partitions."""
+    if fetch.context.session.closed:
+        return FetchResponse()
     if len(read.readings) <= PARTITIONS_PER_TURN:
         return _respond(fetch, read)
     response = FetchResponse()

@@ -125,9 +125,9 @@ class LargeRequest:
 class LargeRequests:
     """Large requests of one broker, in the order of their arrival.
 
-    One request goes on per iteration of the event loop, those of brokers first. One request at a time is decoded. While
-    the byte budget is exhausted, only the oldest request goes on, unless responses that clients do not receive fill the
-    budget. So large requests exceed the budget by at most one request: CHARGE_BYTES_MAX.
+    One request of a client and one of a broker go on per iteration of the event loop. One request at a time is decoded.
+    While the byte budget is exhausted, only the oldest request goes on, unless responses that clients do not receive
+    fill the budget. So large requests exceed the budget by at most one request: CHARGE_BYTES_MAX.
     """
 
     def __init__(self, budget: ByteBudget, metrics: Mapping[int, ApiMetrics]) -> None:
@@ -138,33 +138,32 @@ class LargeRequests:
         """The requests that are not decoded yet. The first one is being decoded."""
         self._waiting: dict[LargeRequest, None] = {}
         """The requests that wait for the byte budget."""
-        self._turns: deque[Future[None]] = deque()
-        """The requests that wait for their next turn."""
+        self._turns: tuple[deque[Future[None]], deque[Future[None]]] = (deque(), deque())
+        """The requests that wait for their next turn: those of brokers, and those of clients."""
 
     async def next_turn(self, session: Session) -> None:
-        """Wait for the next turn of a request of `session`. Requests of brokers go on before all others.
+        """Wait for the next turn of a request of `session`.
 
-        One request goes on per iteration of the event loop. Otherwise many large requests would together hold it for
-        seconds, and the node would be taken as failed.
+        One request of a client and one of a broker go on per iteration of the event loop. Otherwise many large requests
+        would together hold it for seconds, and the node would be taken as failed.
         """
         loop = get_running_loop()
         waiter = loop.create_future()
-        if not self._turns:
-            loop.call_soon(self._give_turn)
-        if session.is_forwarded or is_broker(session, session.client_id):
-            self._turns.appendleft(waiter)
-        else:
-            self._turns.append(waiter)
+        if not any(self._turns):
+            loop.call_soon(self._give_turns)
+        of_client = session.is_forwarded or not is_broker(session, session.client_id)
+        self._turns[of_client].append(waiter)
         await waiter
 
-    def _give_turn(self) -> None:
-        while self._turns:
-            waiter = self._turns.popleft()
-            if not waiter.done():  # its task was not cancelled
-                waiter.set_result(None)
-                break
-        if self._turns:
-            get_running_loop().call_soon(self._give_turn)
+    def _give_turns(self) -> None:
+        for waiting in self._turns:
+            while waiting:
+                waiter = waiting.popleft()
+                if not waiter.done():  # its task was not cancelled
+                    waiter.set_result(None)
+                    break
+        if any(self._turns):
+            get_running_loop().call_soon(self._give_turns)
 
     @contextmanager
     def begin(self, context: RequestContext) -> Iterator[LargeWork]:

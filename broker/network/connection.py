@@ -242,14 +242,17 @@ class Connection(BufferedProtocol):
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
-    def _serve(self) -> None:
-        """Take each complete request that may be taken, then write the responses that are ready, once."""
+    def _serve(self, *, in_turn: bool = False) -> None:
+        """Take each complete request that may be taken, then write the responses that are ready, once.
+
+        Without `in_turn`, the connection waits for a later turn if the event loop has much other work.
+        """
         session = self._session
         if session is None or self._intake is CLOSED:
             return
         try:
             core, server, taken = self._core, self._server, 0
-            if server.iteration_used and core.buffered and self._may_yield(session):
+            if server.is_busy and core.buffered and not in_turn and self._may_yield(session):
                 self._end_turn()
             while core.buffered and self._may_take() and (frame := core.next_request()) is not None:
                 taken += 1
@@ -280,7 +283,21 @@ class Connection(BufferedProtocol):
     def _end_turn(self) -> None:
         """Take no further request before the event loop has run other connections."""
         self._step(TURN_USED)
-        self._loop.call_soon(self._continue, NEXT_TURN)
+        if self._server.is_busy:
+            self._server.defer(self)
+        else:
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        if self._server.is_busy:
+            self._server.defer(self)
+        else:
+            self.begin_turn()
+
+    def begin_turn(self) -> None:
+        """Take requests again after the event loop has run other connections."""
+        self._step(NEXT_TURN)
+        self._serve(in_turn=True)
 
     def _may_take(self) -> bool:
         if self._is_self_limited():
@@ -339,7 +356,7 @@ class Connection(BufferedProtocol):
             if not future.done():
                 if ordered:
                     self._step(HOLD)
-                self._server.note_waiting(call, self._loop)
+                self._server.note_waiting(call, self._loop, in_order=ordered)
                 future.add_done_callback(partial(self._stage_one_done if ordered else self._stage_two_done, call))
                 return
             if self._intake is CLOSED:

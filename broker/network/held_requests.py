@@ -5,23 +5,27 @@ byte budget for that time, and other requests would wait for it.
 """
 
 from asyncio import AbstractEventLoop, TimerHandle
+from operator import itemgetter
 from typing import Final
 
 from odradek.broker.dispatch.dispatcher import Call
+from odradek.broker.quorum.peers import is_broker
 from odradek.broker.quota.byte_budget import ByteBudget
 
 HELD_BYTES_MIN: Final = 16 * 1024
 """Minimum bytes of a request, with the charges for its elements, whose connection is closed. Consumers that fetch 100
 partitions without a session hold less."""
-HELD_SECONDS_MAX: Final = 5.0
+HELD_SECONDS_MAX: Final = 5
 """Seconds that such a request may wait while the byte budget is exhausted. Clients wait 0.5 s for records by default.
 
 It is shorter than WAIT_SECONDS_MAX of large requests, so that they are handled after the connections are closed.
 """
+CHECK_INTERVAL_S: Final = 1.0
+"""Seconds between two checks whether the byte budget is exhausted."""
 
 
 class HeldRequests:
-    """Large requests of one node whose wait is intended (`Api.long_poll`), in the order in which they began to wait.
+    """Large requests of one node whose wait is intended (`Api.long_poll`), and that wait for records or members.
 
     All requests share one timer, which is set while any request waits.
     """
@@ -30,21 +34,24 @@ class HeldRequests:
         self._budget = budget
         self._since_s: dict[Call, float] = {}
         self._timer: TimerHandle | None = None
+        self._exhausted_checks = 0
+        """Number of checks in a row at which the budget was exhausted."""
 
     def __len__(self) -> int:
         """Return the number of requests that wait."""
         return len(self._since_s)
 
     def add(self, call: Call, loop: AbstractEventLoop) -> None:
-        """Note that a stage of `call` waits from now on. It has no effect for a request of less than HELD_BYTES_MIN."""
-        if call.frame.size + call.context.charge < HELD_BYTES_MIN:
+        """Note that `call` waits from now on. It has no effect below HELD_BYTES_MIN, and for requests of brokers."""
+        context = call.context
+        if _held_bytes(call) < HELD_BYTES_MIN or is_broker(context.session, context.client_id):
             return
         self._since_s[call] = loop.time()
         if self._timer is None:
-            self._timer = loop.call_later(HELD_SECONDS_MAX, self._check, loop)
+            self._timer = loop.call_later(CHECK_INTERVAL_S, self._check, loop)
 
     def remove(self, call: Call) -> None:
-        """Note that the stage of `call` is complete."""
+        """Note that the wait of `call` has ended."""
         self._since_s.pop(call, None)
 
     def close(self) -> None:
@@ -57,10 +64,25 @@ class HeldRequests:
     def _check(self, loop: AbstractEventLoop) -> None:
         self._timer = None
         budget = self._budget
-        if budget.used_bytes >= budget.limit_bytes:
-            latest_s = loop.time() - HELD_SECONDS_MAX
-            for call in [call for call, since_s in self._since_s.items() if since_s <= latest_s]:
-                del self._since_s[call]
-                call.context.session.close(f"the byte budget is exhausted, and {call.api.name} waits and holds memory")
+        is_exhausted = budget.used_bytes >= budget.limit_bytes
+        self._exhausted_checks = self._exhausted_checks + 1 if is_exhausted else 0
+        if self._exhausted_checks >= HELD_SECONDS_MAX / CHECK_INTERVAL_S:
+            self._release(budget.used_bytes - budget.limit_bytes, loop.time() - HELD_SECONDS_MAX)
         if self._since_s:
-            self._timer = loop.call_later(HELD_SECONDS_MAX, self._check, loop)
+            self._timer = loop.call_later(CHECK_INTERVAL_S, self._check, loop)
+        else:
+            self._exhausted_checks = 0
+
+    def _release(self, excess: int, latest_s: float) -> None:
+        """Close connections until they have held more than `excess` bytes, those that hold most first."""
+        waiting = [(call, _held_bytes(call)) for call, since_s in self._since_s.items() if since_s <= latest_s]
+        for call, held in sorted(waiting, key=itemgetter(1), reverse=True):
+            del self._since_s[call]
+            call.context.session.close(f"the byte budget is exhausted, and {call.api.name} waits and holds memory")
+            excess -= held
+            if excess < 0:
+                break
+
+
+def _held_bytes(call: Call) -> int:
+    return call.frame.size + call.context.charge

@@ -1,8 +1,10 @@
 """State that all connections of a node share, and the admission of new connections."""
 
 from asyncio import AbstractEventLoop, get_running_loop
+from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
+from ipaddress import IPv6Network
 from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
@@ -24,6 +26,8 @@ EVICTION_IDLE_S: Final = 10.0
 
 Clients send requests more often while they work: heartbeats of consumers each 3 s, fetches each 0.5 s.
 """
+IPV6_PREFIX_BITS: Final = 64
+"""Bits of an IPv6 address that identify the network of a client (RFC 4291, section 2.5.4)."""
 EXAMINED_MAX: Final = 16
 """Connections that are examined per new connection at that limit. The next one examines the following ones."""
 ITERATION_US_MAX: Final = 20_000
@@ -38,6 +42,9 @@ class Evictable(Protocol):
 
     def close_if_idle(self, idle_s: float, *, in_flight: bool = False) -> bool:
         """Close the connection if it is idle, and return True. `Connection` defines idle."""
+
+    def begin_turn(self) -> None:
+        """Take requests after a pause."""
 
 
 C = TypeVar("C", bound=Evictable)
@@ -68,12 +75,16 @@ class ServerState(Generic[C]):
     held_requests: HeldRequests = field(init=False)
     """The large requests whose wait is intended (`Api.long_poll`)."""
     _by_address: dict[str, dict[int, C]] = field(default_factory=dict)
-    """The same connections by the address of their client."""
+    """The same connections by the address of their client (`_origin`)."""
     _next_connection_id: int = 1
-    iteration_used: bool = False
-    """True if the requests of this iteration of the event loop have taken ITERATION_US_MAX."""
+    is_busy: bool = False
+    """True if the requests of this iteration of the event loop have taken ITERATION_US_MAX, or if connections wait for
+    the next one. Connections then take requests in the order of `defer`."""
     _work_us: int = 0
     """Work on requests since the begin of the iteration, in microseconds."""
+    _iteration_planned: bool = False
+    _deferred: deque[C] = field(default_factory=deque)
+    """The connections that wait for a later iteration, in their order."""
     _refused_log_limit: LogLimit = field(default_factory=LogLimit)
     _refusing: str | None = None
     """Property of the limit that refused the last connection and was logged; None after a connection was admitted."""
@@ -81,10 +92,11 @@ class ServerState(Generic[C]):
     def __post_init__(self) -> None:
         self.held_requests = HeldRequests(self.budget)
 
-    def note_waiting(self, call: Call, loop: AbstractEventLoop) -> None:
-        """Note that a stage of `call` waits from now on."""
+    def note_waiting(self, call: Call, loop: AbstractEventLoop, *, in_order: bool) -> None:
+        """Note that a stage of `call` waits from now on. `in_order`: it is stage one."""
         if call.api.long_poll:
-            self.held_requests.add(call, loop)
+            if not in_order:
+                self.held_requests.add(call, loop)
         else:
             self.waiting_requests.add(call, loop)
 
@@ -107,7 +119,7 @@ class ServerState(Generic[C]):
         session = Session(self._next_connection_id, listener, host, port)
         self._next_connection_id += 1
         self.connections[session.connection_id] = connection
-        self._by_address.setdefault(host, {})[session.connection_id] = connection
+        self._by_address.setdefault(_origin(host), {})[session.connection_id] = connection
         return session
 
     def _evict(self, host: str) -> bool:
@@ -119,20 +131,40 @@ class ServerState(Generic[C]):
         if _evict_from(self.connections, EVICTION_IDLE_S):
             return True
         largest = max(self._by_address.values(), key=len, default={})
-        own = self._by_address.get(host, {})
+        own = self._by_address.get(_origin(host), {})
         if len(largest) <= len(own) + 1:
             return False
         return _evict_from(largest, 0.0) or _evict_from(largest, 0.0, in_flight=True)
 
     def note_work(self, work_us: int) -> None:
         """Count the duration of requests that one connection took in a row."""
-        if not self._work_us and work_us > 0:
-            get_running_loop().call_soon(self._begin_iteration)
+        if work_us > 0:
+            self._plan_iteration()
         self._work_us += work_us
-        self.iteration_used = self._work_us >= ITERATION_US_MAX
+        if self._work_us >= ITERATION_US_MAX:
+            self.is_busy = True
+
+    def defer(self, connection: C) -> None:
+        """Let `connection` take its next request in a later iteration of the event loop, after those before it."""
+        self._deferred.append(connection)
+        self._plan_iteration()
+
+    def _plan_iteration(self) -> None:
+        if not self._iteration_planned:
+            self._iteration_planned = True
+            get_running_loop().call_soon(self._begin_iteration)
 
     def _begin_iteration(self) -> None:
-        self._work_us, self.iteration_used = 0, False
+        """Continue connections in their order until their requests have taken ITERATION_US_MAX."""
+        self._iteration_planned = False
+        self._work_us = 0
+        for _ in range(len(self._deferred)):
+            self._deferred.popleft().begin_turn()
+            if self._work_us >= ITERATION_US_MAX:
+                break
+        self.is_busy = self._work_us >= ITERATION_US_MAX or bool(self._deferred)
+        if self._deferred:
+            self._plan_iteration()
 
     @property
     def may_wait(self) -> bool:
@@ -142,10 +174,11 @@ class ServerState(Generic[C]):
     def leave(self, session: Session) -> None:
         """Remove the connection of `session` from the counts."""
         self.connections.pop(session.connection_id, None)
-        same_address = self._by_address[session.client_host]
+        origin = _origin(session.client_host)
+        same_address = self._by_address[origin]
         del same_address[session.connection_id]
         if not same_address:
-            del self._by_address[session.client_host]
+            del self._by_address[origin]
         self.limits.leave(session.client_host)
 
     def log_refused(self, event: str, session: Session, reason: str, now_s: float) -> None:
@@ -169,3 +202,13 @@ def _evict_from(connections: dict[int, C], idle_s: float, *, in_flight: bool = F
         if connection.close_if_idle(idle_s, in_flight=in_flight):
             return True
     return False
+
+
+def _origin(host: str) -> str:
+    """Return the IPv4 address of a client, or the network of its IPv6 address: one client can have all its addresses.
+
+    Return `host` if it is no address, as in simulations.
+    """
+    if ":" not in host:
+        return host
+    return str(IPv6Network((host.partition("%")[0], IPV6_PREFIX_BITS), strict=False))

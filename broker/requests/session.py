@@ -101,6 +101,7 @@ class Session:
         One such request goes on per iteration of the event loop.
         """
         await (sleep(0) if self.on_next_turn is None else self.on_next_turn(self))
+        self.check_peer()
 
     def close(self, reason: str) -> None:
         """Close the connection. A Produce with acks=0 that fails has no other way to report it."""

@@ -83,6 +83,7 @@ class Splitting:
                 additional = self._additional(element, level)
                 for chain, innermost, work in self._runs(element, level + 1):
                     yield (element, *chain), innermost, work + additional
+                    additional = 0  # an id that several parts have is counted once, and hashed once per part
 
     def _slices(self, elements: Sequence[Any], level: int) -> Iterator[tuple[Sequence[Any], int]]:
         """Yield slices of an innermost array, and the work on each."""

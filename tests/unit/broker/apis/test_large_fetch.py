@@ -136,3 +136,22 @@ async def test_parked_fetch_of_many_partitions_holds_no_charge(tmp_path: Path, m
     assert [partition.partition_index for partition in partition_responses(response) if partition.records] == [1, 2]
     assert sum(charges[parked:]) == 2 * size + READING_BYTES * COUNT, "until the connection counts the response"
     assert max(turns.read) <= PARTITIONS_PER_TURN
+
+
+async def test_end_of_the_connection_ends_a_parked_fetch_without_a_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t", COUNT)
+    turns = Turns(monkeypatch)
+    task = start(rig, of_all(max_wait_ms=60_000, min_bytes=1))
+    await turns.until_read(COUNT)
+    while not rig.partition("t", COUNT - 1).watermarks.fetch_watchers:
+        await asyncio.sleep(0)
+    charges: list[int] = []
+    rig.session.on_charge = charges.append
+    rig.session.end()
+    response = await task
+    assert partition_responses(response) == []
+    assert sum(turns.read) == COUNT
+    assert max(charges, default=0) <= 0, "nothing is charged after the end"

@@ -287,16 +287,19 @@ async def test_one_request_goes_on_per_iteration_of_the_event_loop() -> None:
     assert before == 200
 
 
-async def test_requests_of_brokers_go_on_first() -> None:
+async def test_requests_of_brokers_wait_for_each_other_alone() -> None:
     rig = Rig()
     clients = [rig.client() for _ in range(20)]
-    tasks = [asyncio.create_task(client.work(10)) for client in clients]
-    await turns(30)
-    broker = rig.client()
-    broker.session.connection_id = NO_CONNECTION
-    tasks.append(asyncio.create_task(broker.work(10)))
-    await until(lambda: broker.turns == 10)
-    assert max(client.turns for client in clients) <= 3
+    forwarded = rig.client()
+    forwarded.session.connection_id = NO_CONNECTION
+    brokers = [rig.client() for _ in range(2)]
+    for broker in brokers:
+        broker.session.authenticated = True
+    tasks = [asyncio.create_task(client.work(100)) for client in (*clients, forwarded, *brokers)]
+    await until(lambda: all(broker.turns == 100 for broker in brokers))
+    made = [client.turns for client in (*clients, forwarded)]
+    assert abs(sum(made) - 200) <= 30, "clients had as many turns as brokers"
+    assert max(made) - min(made) <= 1, "a request that another broker has forwarded is one of a client"
     await asyncio.gather(*tasks)
 
 

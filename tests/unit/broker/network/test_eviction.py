@@ -106,3 +106,17 @@ async def test_address_with_most_connections_gives_one_to_another_address(tmp_pa
                 opened.close()
     finally:
         await node.stop()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("10.0.0.1", "10.0.0.2", False),
+        ("2001:db8::1", "2001:db8::ffff:1", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2", True),
+        ("client-1", "client-1", True),
+    ],
+)
+def test_addresses_of_one_ipv6_network_count_as_one_client(first: str, second: str, *, same: bool) -> None:
+    assert (server_state._origin(first) == server_state._origin(second)) is same

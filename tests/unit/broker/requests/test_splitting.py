@@ -135,6 +135,13 @@ def test_groups_with_long_ids_are_split() -> None:
     assert sum(map(elements, parts)) == elements(whole)
 
 
+def test_long_id_with_many_topics_is_counted_once() -> None:
+    whole = request([1] * 3_000)
+    whole.groups[0].group_id = "x" * CHARACTERS_PER_PART
+    hashed = replace(GROUPS, hashed=attrgetter("group_id"))
+    assert len(list(hashed.parts(whole))) <= len(list(GROUPS.parts(whole))) + 1
+
+
 def test_first_error_for_the_whole_request_is_kept() -> None:
     whole = OffsetDeleteResponse()
     for error in (0, 16, 15):

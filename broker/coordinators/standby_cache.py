@@ -10,6 +10,8 @@ OffsetMetadataManager:
 - A record outside the transaction with a higher offset is newer than the transaction's record of the same key.
 - A non-transactional tombstone also removes the pending records of the same key.
 
+Of the records of a key in one transaction, the cache keeps the last one, as the coordinator does.
+
 A reader of a compacted log has to reach its end within delete.retention.ms:
 
 1. The cache reads a record, and then lags.
@@ -54,6 +56,8 @@ class StandbyCache:
         self._latest: dict[bytes, CachedRecord] = {}
         self._open: dict[int, _OpenTransaction] = {}
         """Open transactions by producer id."""
+        self._pending: dict[bytes, dict[int, None]] = {}
+        """Producer ids of the open transactions that have a record of a key."""
         self._next = 0
         self._epoch = NO_LEADER_EPOCH
         self._unreadable: int | None = None
@@ -80,6 +84,7 @@ class StandbyCache:
         if self._next and not (fits and in_time):
             self._latest.clear()
             self._open.clear()
+            self._pending.clear()
             self._next, self._epoch = 0, NO_LEADER_EPOCH
         return self._next
 
@@ -112,7 +117,7 @@ class StandbyCache:
         for producer_id, transaction in self._open.items():
             records += [
                 (offset, ShardRecord(key, value, producer_id, transaction.producer_epoch), epoch)
-                for offset, key, value, epoch in transaction.records
+                for key, (offset, value, epoch) in transaction.records.items()
             ]
         records.sort(key=itemgetter(0))
         for number, (offset, record, epoch) in enumerate(records, 1):
@@ -130,21 +135,28 @@ class StandbyCache:
         elif entry.producer_id >= 0:
             transaction = self._open.setdefault(entry.producer_id, _OpenTransaction())
             transaction.producer_epoch = entry.producer_epoch
-            transaction.records.append((offset, entry.key, entry.value, leader_epoch))
+            transaction.records[entry.key] = (offset, entry.value, leader_epoch)
+            self._pending.setdefault(entry.key, {})[entry.producer_id] = None
         else:
             self._latest.pop(entry.key, None)
             if entry.value is not None:
                 self._latest[entry.key] = (offset, entry.value, leader_epoch)
             else:
-                for transaction in self._open.values():
-                    transaction.records = [record for record in transaction.records if record[1] != entry.key]
+                for producer_id in self._pending.pop(entry.key, ()):
+                    del self._open[producer_id].records[entry.key]
         self._next, self._epoch = offset + 1, leader_epoch
 
     def _end_transaction(self, marker: Marker) -> None:
         transaction = self._open.pop(marker.producer_id, None)
-        if transaction is None or not marker.commit:
+        if transaction is None:
             return
-        for offset, key, value, leader_epoch in transaction.records:
+        for key, (offset, value, leader_epoch) in transaction.records.items():
+            producer_ids = self._pending[key]
+            del producer_ids[marker.producer_id]
+            if not producer_ids:
+                del self._pending[key]
+            if not marker.commit:
+                continue
             before = self._latest.get(key)
             if before is not None and before[0] > offset:
                 continue
@@ -158,5 +170,5 @@ class _OpenTransaction:
     """One open transaction."""
 
     producer_epoch: int = -1
-    records: list[tuple[int, bytes, bytes | None, int]] = field(default_factory=list)
-    """Offset, key, value and leader epoch of each record, in order of the offsets."""
+    records: dict[bytes, tuple[int, bytes | None, int]] = field(default_factory=dict)
+    """Offset, value and leader epoch of the last record of each key."""

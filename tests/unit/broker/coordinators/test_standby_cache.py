@@ -297,6 +297,25 @@ async def test_transactional_records_count_from_the_end_of_their_transaction(tmp
     assert await rig.state(rig.port_at_election()) == ({b"a": b"newer than the record of 7"}, {})
 
 
+async def test_cache_keeps_one_record_per_key_of_an_open_transaction(tmp_path: Path) -> None:
+    """A client can repeat TxnOffsetCommit for one partition as long as its transaction lives."""
+    rig = TransactionalRig(tmp_path)
+    for number in range(100):
+        rig.transact(7, "a", str(number))
+    rig.transact(8, "a", "in 8")
+    rig.commits[0].advance()
+    await rig.catch_up()
+    assert len(rig.cache) == 2
+    assert await rig.state(rig.port_at_election()) == ({}, {7: {b"a": b"99"}, 8: {b"a": b"in 8"}})
+    rig.end(8, commit=False)
+    rig.write("a", None)
+    rig.end(7, commit=True)
+    rig.commits[0].advance()
+    await rig.catch_up()
+    assert (len(rig.cache), rig.cache._pending) == (0, {})
+    assert await rig.state(rig.port_at_election()) == ({}, {})
+
+
 @pytest.mark.parametrize("seed", range(30))
 async def test_cache_and_the_rest_of_the_log_give_the_same_state_as_the_whole_log(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

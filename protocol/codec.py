@@ -90,8 +90,8 @@ def decode_prefix(cls: type[M], version: int, data: Buffer, offset: int = 0) -> 
     return message, end
 
 
-def decode_charged(cls: type[M], version: int, data: Buffer, charge_max: int) -> tuple[M, int]:
-    """Decode the message at the start of `data`. Return the message and its charge in bytes.
+def decode_charged(cls: type[M], version: int, data: Buffer, charge_max: int, offset: int = 0) -> tuple[M, int]:
+    """Decode the message at `offset`. Return the message and its charge in bytes.
 
     The charge is an upper bound of the memory of all elements of arrays (`odradek.protocol.compilation.charges`). It
     does not include `data`. Raise ChargeExceeded before it exceeds `charge_max`, and Malformed if the message cannot be
@@ -101,7 +101,7 @@ def decode_charged(cls: type[M], version: int, data: Buffer, charge_max: int) ->
     if codec is None:
         codec = _compile_decoder(cls, version)
     try:
-        message, _, rest = codec.run(data, 0, len(data), charge_max)
+        message, _, rest = codec.run(data, offset, len(data), charge_max)
     except DECODE_ERRORS as error:
         raise _malformed(codec, error) from error
     return message, charge_max - rest

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from odradek.protocol.codec import decode_prefix, encode
-from odradek.protocol.errors import Malformed
+from odradek.protocol.codec import decode_charged, encode
+from odradek.protocol.errors import ChargeExceeded, Malformed
 from odradek.protocol.records.consumer_protocol_assignment import ConsumerProtocolAssignment
 from odradek.protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 CONSUMER_PROTOCOL: Final = "consumer"
 """Protocol type of groups whose members are consumers. Their subscriptions and assignments can be decoded."""
+CHARGE_BYTES_MAX: Final = 1024 * 1024
+"""Maximum memory of one decoded subscription or assignment, in bytes: about 10,000 topics or 20,000 partitions. The
+decoding takes up to 5 ms."""
 VERSION_BYTES: Final = 2
 """Size of the version that precedes each message, in bytes."""
 
@@ -38,12 +41,12 @@ def version_of(data: bytes) -> int:
 
 
 def subscription_of(data: bytes) -> ConsumerProtocolSubscription:
-    """Decode the subscription of a member. Raise Malformed if it cannot be decoded."""
+    """Decode the subscription of a member. Raise Malformed if it cannot be decoded, or exceeds CHARGE_BYTES_MAX."""
     return _decode(ConsumerProtocolSubscription, data)
 
 
 def assignment_of(data: bytes) -> ConsumerProtocolAssignment:
-    """Decode the assignment of a member. Raise Malformed if it cannot be decoded."""
+    """Decode the assignment of a member. Raise Malformed if it cannot be decoded, or exceeds CHARGE_BYTES_MAX."""
     return _decode(ConsumerProtocolAssignment, data)
 
 
@@ -53,4 +56,7 @@ def encode_assignment(assignment: ConsumerProtocolAssignment, version: int) -> b
 
 
 def _decode(message: type[M], data: bytes) -> M:
-    return decode_prefix(message, version_of(data), data, VERSION_BYTES)[0]
+    try:
+        return decode_charged(message, version_of(data), data, CHARGE_BYTES_MAX, VERSION_BYTES)[0]
+    except ChargeExceeded:
+        raise Malformed(f"{message.NAME}: more than {CHARGE_BYTES_MAX} bytes of memory are necessary") from None

@@ -117,6 +117,11 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The connections continue in the next turn, in their order. Those of brokers do not wait.",
         ),
         Limit(
+            "client_shares.CLIENT_ID_CHARACTERS_MAX",
+            "characters of a client id",
+            "Logs, quotas, metrics and limits use the first ones.",
+        ),
+        Limit(
             "broker.requests.splitting.CHARACTERS_PER_PART",
             "characters of group ids or transactional ids per turn of the event loop",
             "The request is handled in parts, and other connections are served in between.",
@@ -321,6 +326,32 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "coordinator.group.memory_accounting.RESERVED_FRACTION",
             "parts of MEMBERS_BYTES_MAX",
             "COORDINATOR_NOT_AVAILABLE for new members.",
+        ),
+        Limit(
+            "coordinator.group.modern.subscriptions.changes.NAMES_MAX",
+            "different topic names per consumer group",
+            "INVALID_REQUEST. A regular expression can match more topics.",
+        ),
+        Limit(
+            "coordinator.group.modern.subscriptions.changes.REGEXES_MAX",
+            "different regular expressions per consumer group",
+            "INVALID_REQUEST.",
+        ),
+        Limit(
+            "protocol.consumer_protocol.CHARGE_BYTES_MAX",
+            "bytes of memory per subscription or assignment of a member that is decoded",
+            "INCONSISTENT_GROUP_PROTOCOL for a member of the classic protocol in a consumer group; a classic group is not"
+            " upgraded.",
+        ),
+        Limit(
+            "coordinator.group.classic.subscriptions.CHARGE_BYTES_MAX",
+            "bytes of memory for the different subscriptions of a classic group",
+            "The group counts as subscribed to all topics: its offsets are not deleted while it has members.",
+        ),
+        Limit(
+            "coordinator.group.assignors.uniform.VISITS_MAX",
+            "pairs of topics and members per assignment",
+            "The assignment of a group whose members subscribe to different topics may be less balanced.",
         ),
         Limit(
             "coordinator.group.service.WAITERS_MAX",

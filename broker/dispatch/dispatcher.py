@@ -27,6 +27,7 @@ from odradek.broker.requests.large_work import LargeWork, RequestDropped
 from odradek.broker.requests.listener import UNAUTHENTICATED
 from odradek.broker.requests.session import Session
 from odradek.broker.requests.splitting import Splitting
+from odradek.client_shares import CLIENT_ID_CHARACTERS_MAX
 from odradek.cluster.controller.slices import too_large
 from odradek.protocol.codec import API_VERSIONS_KEY, SlicedDecoding, SlicedEncoding, decode_charged, encode_response
 from odradek.protocol.connection import RequestFrame
@@ -133,13 +134,16 @@ class Dispatcher:
                 decoding = SlicedDecoding(api.request, version, frame.body, limit)
         elif frame.api_key != API_VERSIONS_KEY:
             raise Malformed(f"{api.name} version {version} is not served")
-        session.client_id = frame.client_id
+        client_id = frame.client_id
+        if client_id is not None and len(client_id) > CLIENT_ID_CHARACTERS_MAX:
+            client_id = client_id[:CLIENT_ID_CHARACTERS_MAX]  # the session and metrics keep it
+        session.client_id = client_id
         clock = self._clock
         context = self._context_class(
             frame.api_key,
             version,
             frame.correlation_id,
-            frame.client_id,
+            client_id,
             session,
             self._authorizer,
             clock.wall_ms(),

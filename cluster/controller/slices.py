@@ -32,6 +32,8 @@ RECORDS_PER_REQUEST_MAX: Final = 10_000
 """Maximum records of the metadata log per request: Kafka's `QuorumController.MAX_RECORDS_PER_USER_OP`."""
 RECORDS_PER_SLICE: Final = 100
 """Records per slice that create or delete something. The decision, its records and the next image take up to 5 ms."""
+CHARACTERS_PER_RECORD: Final = 300
+"""Characters of configuration values that take as long as one record: lists of many items are divided and checked."""
 CHECKS_PER_SLICE: Final = 200
 """Partitions per slice of an election or a list. An election takes about 40 us, a check that it is not needed 9 us."""
 
@@ -131,9 +133,13 @@ def _alter_configs(state: ControllerState, command: commands.AlterConfigs) -> li
     def records(resource: ConfigChange) -> int:
         return max(1, len(resource.changes))
 
+    def work(resource: ConfigChange) -> int:
+        characters = sum(len(value or "") for _, _, value in resource.changes)
+        return records(resource) + characters // CHARACTERS_PER_RECORD
+
     _check_records(sum(map(records, command.resources)))
     keys = [(resource.kind, resource.name) for resource in command.resources]
-    return _divided(command, "resources", command.resources, keys, records)
+    return _divided(command, "resources", command.resources, keys, work)
 
 
 def _alter_client_quotas(state: ControllerState, command: commands.AlterClientQuotas) -> list[Slice]:

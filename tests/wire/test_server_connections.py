@@ -48,6 +48,23 @@ class ManualHandler:
         await until(lambda: len(self.seen) >= count)
 
 
+async def test_long_client_id_is_shortened_where_it_is_kept() -> None:
+    """A client id of 32 KiB would stay with each idle connection, and with the metrics of clients."""
+    client_ids: list[tuple[str | None, str | None]] = []
+
+    def handle(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        client_ids.append((context.client_id, context.session.client_id))
+        return numbered_response(0)
+
+    async with serving(handle) as server:
+        for client_id in ("short", "x" * 32_000):
+            reader, writer = await server.stream()
+            writer.write(encode_request(heartbeat("g"), 4, 1, client_id))
+            await reader.readexactly(4)
+            writer.close()
+    assert client_ids == [("short", "short"), ("x" * 255, "x" * 255)]
+
+
 async def test_responses_are_sent_in_the_order_of_requests() -> None:
     handler = ManualHandler()
     async with serving(handler) as server:

@@ -16,7 +16,7 @@ from odradek.cluster.metadata.records import ConfigRecord
 from odradek.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from odradek.cluster.controller.commands import AlterConfigs
     from odradek.cluster.metadata.image import TopicImage
@@ -120,11 +120,20 @@ def _apply(
         raise Refusal(ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {name} because its type is not LIST.")
     held = [item for item in configs[name].split(",") if item] if name in configs else list(default)
     given = [item.strip() for item in _split(value)]
-    if operation is ConfigOperation.APPEND:
-        held += [item for item in given if item not in held]
-    else:
-        held = [item for item in held if item not in given]
-    configs[name] = ",".join(held)
+    items = _with(held, given) if operation is ConfigOperation.APPEND else _without(held, given)
+    configs[name] = ",".join(items)
+
+
+def _with(held: Sequence[str], given: Sequence[str]) -> list[str]:
+    """Return `held`, and the items of `given` that it lacks."""
+    known = dict.fromkeys(held)
+    return [*held, *(item for item in given if item not in known)]
+
+
+def _without(held: Sequence[str], given: Sequence[str]) -> list[str]:
+    """Return the items of `held` that are not in `given`."""
+    removed = dict.fromkeys(given)
+    return [item for item in held if item not in removed]
 
 
 def _split(text: str) -> list[str]:

@@ -9,6 +9,10 @@ from odradek.coordinator.group.assignors.spec import GroupSpec, Target
 PASSES_MAX = 16
 """Maximum passes over the topics to balance a group whose members subscribe to different topics."""
 
+VISITS_MAX = 200_000
+"""Maximum visits of pairs of a topic and a subscriber to balance such a group, after all partitions are assigned. They
+take about 50 ms."""
+
 Partition = tuple[bytes, int]
 
 
@@ -120,11 +124,17 @@ class _Heterogeneous:
                 heapq.heapreplace(least, (load + 1, position))
 
     def _balance(self) -> None:
-        """Balance each topic with several subscribers until a pass over all topics moves nothing."""
+        """Balance each topic with several subscribers until a pass over all topics moves nothing.
+
+        Very large groups stop earlier, after VISITS_MAX.
+        """
         shared = [topic_id for topic_id in self.topics if len(self.subscribers[topic_id]) > 1]
-        unchanged = 0
+        unchanged = visits = 0
         for _ in range(PASSES_MAX):
             for topic_id in shared:
+                visits += len(self.subscribers[topic_id])
+                if visits > VISITS_MAX:
+                    return
                 unchanged = 0 if self._balance_topic(topic_id) else unchanged + 1
                 if unchanged >= len(shared):
                     return

@@ -51,7 +51,8 @@ class ResolvedRegex:
 class Resolution:
     """Progress of the evaluation of regular expressions.
 
-    `matches[i]` are the matches of `regexes[i]` before `position`.
+    The expressions are compiled one after the other first. `matches[i]` are the matches of `regexes[i]` before
+    `position`.
     """
 
     version: int
@@ -59,6 +60,7 @@ class Resolution:
     names: Sequence[str]
     matches: tuple[tuple[str, ...], ...]
     position: int = 0
+    matchers: tuple[Callable[[str], bool], ...] = field(default=(), compare=False)
 
 
 class Counts(dict[str, int]):

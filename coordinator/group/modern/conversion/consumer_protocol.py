@@ -9,12 +9,14 @@ from odradek.protocol.records.consumer_protocol_assignment import ConsumerProtoc
 
 
 def partitions_by_topic_id(names: Iterable[tuple[str, Iterable[int]]], topics: Topics) -> dict[bytes, frozenset[int]]:
-    """Return the partitions by topic id. Topics that do not exist are omitted."""
+    """Return the partitions by topic id. Topics and partitions that do not exist are omitted."""
     partitions_by_id = {}
     for name, partitions in names:
         topic = topics.by_name(name)
         if topic is not None:
-            partitions_by_id[topic.topic_id] = frozenset(partitions)
+            partitions_by_id[topic.topic_id] = frozenset(
+                partition for partition in partitions if 0 <= partition < topic.partitions
+            )
     return partitions_by_id
 
 

@@ -44,6 +44,12 @@ def _check(draft: ConsumerDraft, classic: ClassicGroup, size: int) -> None:
         raise _not_upgraded(classic, "the group does not use the consumer embedded protocol")
     if size > config.consumer_max_size:
         raise _not_upgraded(classic, "the group size exceeds the consumer group maximum size")
+    # The records of the group contain all of it, in one batch. A larger group is refused before it is decoded.
+    total = sum(
+        len(view.assignment) + sum(len(metadata) for _, metadata in view.protocols) for view in members_of(classic)
+    )
+    if total > config.record_batch_bytes_max:
+        raise _not_upgraded(classic, "the metadata of its members exceeds the maximum size of a record batch")
 
 
 def _not_upgraded(classic: ClassicGroup, reason: str) -> Refusal:
@@ -73,8 +79,11 @@ def _fill(draft: ConsumerDraft, classic: ClassicGroup, members: Sequence[Classic
         owned = ((topic.topic, topic.partitions) for topic in subscription.owned_partitions)
         for item in _items(partitions_by_topic_id(owned, topics)):
             holders.setdefault(item, view.member_id)
+    held: dict[str, list[tuple[bytes, int]]] = {}
+    for item, member_id in holders.items():
+        held.setdefault(member_id, []).append(item)
     for view, subscription in subscriptions:
-        group.put_member(_member(classic, view, subscription, holders))
+        group.put_member(_member(classic, view, subscription, held.get(view.member_id, [])))
         draft.start_session(view.member_id, view.session_timeout_ms)
     if classic.state is ClassicState.STABLE and _is_complete(draft, group):
         group.metadata_hash = group_hash(group.subscriptions.topics(), topics, draft.state.topic_hashes)
@@ -123,13 +132,12 @@ def _member(
     classic: ClassicGroup,
     view: ClassicMemberView,
     subscription: ConsumerProtocolSubscription,
-    holders: Mapping[tuple[bytes, int], str],
+    held: Sequence[tuple[bytes, int]],
 ) -> Member:
     epoch = classic.generation
     assigned: dict[bytes, dict[int, int]] = {}
-    for (topic_id, partition), member_id in holders.items():
-        if member_id == view.member_id:
-            assigned.setdefault(topic_id, {})[partition] = epoch
+    for topic_id, partition in held:
+        assigned.setdefault(topic_id, {})[partition] = epoch
     return Member(
         view.member_id,
         epoch=epoch,

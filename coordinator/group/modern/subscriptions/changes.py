@@ -11,6 +11,11 @@ from odradek.coordinator.group.modern.subscriptions.metadata_hash import group_h
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.patterns import compiled
 
+NAMES_MAX: Final = 10_000
+"""Maximum different topic names that the members of a group subscribe to. Each change of a subscription visits all of
+them, in about 5 ms."""
+REGEXES_MAX: Final = 20
+"""Maximum different regular expressions of a group. Each is evaluated on all topic names after each change."""
 REGEX_INTERVAL_MS: Final = 10_000
 """Minimum time between two evaluations of a group's regular expressions, as in Kafka."""
 
@@ -26,10 +31,13 @@ class RegexChange(Enum):
 def write_member(draft: ConsumerDraft, before: Member, member: Member) -> bool:
     """Write a changed member. Return True if it subscribes to other topic names than before.
 
-    Raise Refusal(COORDINATOR_NOT_AVAILABLE) if the members of all groups in the partition take too much memory.
+    Raise Refusal(COORDINATOR_NOT_AVAILABLE) if the members of all groups in the partition take too much memory, and
+    Refusal(INVALID_REQUEST) if the members of the group subscribe to more than NAMES_MAX names.
     """
     if member == before:
         return False
+    if member.topics != before.topics:
+        _check_names(draft, member)
     known = draft.group.members.get(before.member_id) or draft.group.static_member(before.instance_id)
     cost = member.size - (before.size if known is not None else 0)
     if not draft.reserve(cost, is_new_member=known is None):
@@ -38,8 +46,18 @@ def write_member(draft: ConsumerDraft, before: Member, member: Member) -> bool:
     return member.topics != before.topics
 
 
+def _check_names(draft: ConsumerDraft, member: Member) -> None:
+    known = draft.group.subscriptions.by_name
+    if len(known) + sum(name not in known for name in member.topics) > NAMES_MAX:
+        message = f"The members of a group subscribe to at most {NAMES_MAX} topic names; use a regular expression."
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
+
+
 def update_regex(draft: ConsumerDraft, before: Member, member: Member) -> RegexChange:
-    """Start the evaluation of a new expression, and remove unused ones. Raise Refusal(INVALID_REGULAR_EXPRESSION)."""
+    """Start the evaluation of a new expression, and remove unused ones.
+
+    Raise Refusal(INVALID_REGULAR_EXPRESSION), or Refusal(INVALID_REQUEST) for more than REGEXES_MAX expressions.
+    """
     group = draft.group
     change, is_first = RegexChange.NONE, False
     old, new = before.regex, member.regex
@@ -49,6 +67,9 @@ def update_regex(draft: ConsumerDraft, before: Member, member: Member) -> RegexC
             draft.records.append(r.regex_tombstone(group.group_id, old))
         if new:
             if new not in group.subscriptions.regexes:
+                if len(group.subscriptions.regexes) >= REGEXES_MAX:
+                    message = f"The members of a group have at most {REGEXES_MAX} different regular expressions."
+                    raise Refusal(ErrorCode.INVALID_REQUEST, message)
                 _check_regex(new)
                 is_first = True
             elif new in group.resolved:

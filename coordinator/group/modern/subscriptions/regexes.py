@@ -4,7 +4,7 @@ The topic names are processed in slices, so that other requests need not wait. T
 slice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ from odradek.runtime.shard import Decision
 
 MATCHES_PER_SLICE_MAX: Final = 1_000
 """Maximum names times expressions per slice: a few milliseconds of the event loop."""
+COMPILED_PER_SLICE: Final = 1
+"""Expressions that are compiled per slice. One takes up to 7 ms."""
 
 
 def decide_resolve(state: State, command: ResolveRegexes, now_ms: int) -> Decision[Any]:
@@ -36,8 +38,8 @@ def decide_resolve(state: State, command: ResolveRegexes, now_ms: int) -> Decisi
     work = group.resolution
     if work is None or work.regexes != regexes:
         work = Resolution(state.topics.version(), regexes, state.topics.names(), ((),) * len(regexes))
-    work = _match(draft, work)
-    if work.position < len(work.names):
+    work = _match(draft, work) if len(work.matchers) == len(regexes) else _compile(work)
+    if work.position < len(work.names) or len(work.matchers) < len(regexes):
         draft.set_resolution(work)
         draft.start_regex_evaluation()
     else:
@@ -46,23 +48,33 @@ def decide_resolve(state: State, command: ResolveRegexes, now_ms: int) -> Decisi
     return draft.decision(None)
 
 
+def _compile(work: Resolution) -> Resolution:
+    """Compile the next expressions."""
+    first = len(work.matchers)
+    return replace(work, matchers=(*work.matchers, *map(_matcher, work.regexes[first : first + COMPILED_PER_SLICE])))
+
+
+def _matcher(regex: str) -> Callable[[str], bool]:
+    try:
+        return compiled(regex)
+    except Refusal:
+        return never  # written by a broker with other limits for expressions
+
+
+def never(_name: str) -> bool:
+    """Match no name."""
+    return False
+
+
 def _match(draft: ConsumerDraft, work: Resolution) -> Resolution:
     """Evaluate all expressions on the names of one slice."""
     end = work.position + max(MATCHES_PER_SLICE_MAX // max(len(work.regexes), 1), 1)
     names = work.names[work.position : end]
-    matched = [_matching(regex, names) for regex in work.regexes]
+    matched = [tuple(filter(matches, names)) for matches in work.matchers]
     matched_names = dict.fromkeys(name for matches in matched for name in matches)
     group_hash(matched_names, draft.state.topics, draft.state.topic_hashes)  # fills the cache for the last slice
     matches = tuple((*before, *new) for before, new in zip(work.matches, matched, strict=True))
     return replace(work, matches=matches, position=end)
-
-
-def _matching(regex: str, names: Sequence[str]) -> tuple[str, ...]:
-    try:
-        matches = compiled(regex)
-    except Refusal:
-        return ()  # written by a broker with other limits for expressions
-    return tuple(name for name in names if matches(name))
 
 
 def _write(draft: ConsumerDraft, work: Resolution) -> None:

@@ -240,3 +240,13 @@ async def test_refusal_of_a_large_request_reaches_the_caller() -> None:
     with pytest.raises(Refusal, match="NOT_CONTROLLER"):
         await waiting
     await node.stop()
+
+
+def test_long_lists_of_configurations_are_divided() -> None:
+    """Each item of a list is compared with the items that the property has."""
+    rig = ControllerRig(seed=3).with_brokers(1, 2)
+    rig.do(CreateTopics(tuple(NewTopic(f"t{number}", 1) for number in range(9))))
+    items = ",".join(["0:1"] * 8_000)
+    change = ("leader.replication.throttled.replicas", ConfigOperation.SUBTRACT, items)
+    slices = slices_of(rig.core.state, AlterConfigs(tuple(ConfigChange(TOPIC, f"t{n}", (change,)) for n in range(9))))
+    assert len(slices) == 9

@@ -8,13 +8,14 @@ import pytest
 
 from odradek.coordinator.group import commands as c
 from odradek.coordinator.group import state as group_state
-from odradek.coordinator.group.classic import join
+from odradek.coordinator.group.classic import join, subscriptions
 from odradek.coordinator.group.classic.commands import join_refused
 from odradek.coordinator.group.classic.conversion import members_of, release_waiters
 from odradek.coordinator.group.classic.draft import ClassicDraft
 from odradek.coordinator.group.classic.state import ClassicGroup, simple_group
 from odradek.coordinator.group.classic.subscriptions import subscribed_topics
 from odradek.coordinator.group.state import GroupKind
+from odradek.protocol import codec
 from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.heartbeat import HeartbeatRequest
@@ -213,6 +214,27 @@ def test_topics_are_decoded_from_every_subscription_version() -> None:
     assert subscribed_topics(topics("t", version=version) for version in range(4)) == frozenset({"t"})
     assert subscribed_topics([(99).to_bytes(2, "big") + topics("t")[2:]]) == frozenset({"t"})
     assert subscribed_topics([topics("t"), b""]) is None
+
+
+def test_equal_topics_of_members_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[bytes] = []
+
+    def counted(cls: Any, version: int, data: bytes, *limits: int) -> Any:
+        decoded.append(data)
+        return codec.decode_charged(cls, version, data, *limits)
+
+    monkeypatch.setattr(subscriptions, "decode_charged", counted)
+    same = [topics("t", "ü") + bytes([number]) for number in range(50)]
+    assert subscribed_topics([*same, topics("t"), topics("t", "u")]) == frozenset({"t", "u", "ü"})
+    assert len(decoded) == 3
+
+
+def test_too_many_topics_count_as_subscription_to_all_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "CHARGE_BYTES_MAX", 10_000)
+    assert subscribed_topics([topics(*(f"t{number}" for number in range(200)))]) is None
+    parts = [topics(*(f"t{number}" for number in range(first, first + 20))) for first in range(0, 200, 20)]
+    assert subscribed_topics(parts[:2]) == frozenset(f"t{number}" for number in range(40))
+    assert subscribed_topics(parts) is None
 
 
 def test_offsets_of_other_protocol_types_do_not_expire() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,7 @@ from odradek.coordinator.group.modern.draft import (
     SessionExpired,
     SyncExpired,
 )
+from odradek.coordinator.group.modern.subscriptions import changes, regexes
 from odradek.coordinator.group.records import to_record
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, RequestTopicPartitions
@@ -26,6 +27,9 @@ from odradek.protocol.records.consumer_group_partition_metadata import (
 from odradek.runtime.shard import Decision
 from tests.support.classic_rig import GROUP, caller
 from tests.support.modern_rig import LATEST, REBALANCE_MS, ModernRig, encode_assignment, metadata
+
+if TYPE_CHECKING:
+    from odradek.coordinator.group.modern.state import Resolution
 
 JOIN: dict[str, Any] = {
     "group_id": GROUP,
@@ -146,6 +150,65 @@ def test_invalid_regular_expression_is_refused(rig: ModernRig) -> None:
     refused = refusal(rig, subscribed_topic_regex="(")
     assert refused.error is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert (refused.message or "").startswith("SubscribedTopicRegex `(` is not a valid regular expression: ")
+
+
+def test_topic_names_of_a_group_are_limited(rig: ModernRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change of a subscription visits the names of all members."""
+    monkeypatch.setattr(changes, "NAMES_MAX", 3)
+    rig.enter("A", "t", "u", "v")
+    rig.enter("B", "v", "u")
+    refused = refusal(rig, member_id="C", subscribed_topic_names=["t", "w"])
+    assert refused.error is ErrorCode.INVALID_REQUEST
+    assert "at most 3 topic names" in (refused.message or "")
+    assert list(rig.modern.members) == ["A", "B"]
+
+
+def test_regular_expressions_of_a_group_are_limited(rig: ModernRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "REGEXES_MAX", 2)
+    rig.enter("A", regex="t.*")
+    rig.enter("B", regex="u.*")
+    rig.enter("C", regex="u.*")
+    refused = refusal(rig, member_id="D", subscribed_topic_regex="v.*")
+    assert refused.error is ErrorCode.INVALID_REQUEST
+    assert "at most 2 different regular expressions" in (refused.message or "")
+
+
+def test_expressions_are_compiled_one_per_slice_and_once_per_evaluation(
+    rig: ModernRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compilation of one expression can take several milliseconds."""
+    slices: list[int] = []
+    evaluations: list[tuple[int, int]] = []
+    compile_next, match, write = regexes._compile, regexes._match, regexes._write
+
+    def compiling(work: Resolution) -> Resolution:
+        after = compile_next(work)
+        slices.append(len(after.matchers) - len(work.matchers))
+        return after
+
+    def matching(draft: Any, work: Resolution) -> Resolution:
+        slices.append(0)
+        return match(draft, work)
+
+    def writing(draft: Any, work: Resolution) -> None:
+        evaluations.append((len(work.regexes), sum(slices)))
+        assert slices.count(0) >= 10, "the names are matched in slices"
+        slices.clear()
+        write(draft, work)
+
+    monkeypatch.setattr(regexes, "_compile", compiling)
+    monkeypatch.setattr(regexes, "_match", matching)
+    monkeypatch.setattr(regexes, "_write", writing)
+    monkeypatch.setattr(regexes, "MATCHES_PER_SLICE_MAX", 3)
+    for number in range(30):
+        rig.topics.make(f"u-{number}", 1)
+    for member_id, regex in (("A", "u-.*"), ("B", "t.*")):
+        rig.enter(member_id, regex=regex)
+        rig.wait(2 * changes.REGEX_INTERVAL_MS)
+        rig.follow("A")
+    assert evaluations[-1] == (2, 2)
+    assert all(count == compiled for count, compiled in evaluations)
+    assert set(rig.modern.resolved["u-.*"].topics) == {f"u-{number}" for number in range(30)}
 
 
 def test_heartbeat_without_changes_writes_no_records(rig: ModernRig) -> None:
@@ -291,3 +354,27 @@ def test_conversion_with_surplus_and_missing_partitions_computes_a_target() -> N
         b"t": {0, 1},
         b"u": {0, 1},
     }
+
+
+def test_large_group_is_not_upgraded() -> None:
+    """Its records would exceed a batch, and its members would be decoded in one step."""
+    rig = ModernRig(
+        consumer_migration_policy="bidirectional", group_initial_rebalance_delay_ms=0, record_batch_bytes_max=1_000
+    )
+    rig.topics.make("t", 2)
+    waiter: Any = rig.join_classic("", *(f"missing-{number}" for number in range(100)), "t")
+    rig.wait(0)
+    assert rig.responses[waiter].error_code == ErrorCode.NONE
+    reply = rig.beat("S", 0, owned={}, rebalance_timeout_ms=REBALANCE_MS, subscribed_topic_names=["t"])
+    assert reply == "GROUP_ID_NOT_FOUND"
+
+
+def test_conversion_omits_owned_partitions_that_do_not_exist() -> None:
+    rig = ModernRig(consumer_migration_policy="bidirectional", group_initial_rebalance_delay_ms=0)
+    rig.topics.make("t", 2)
+    waiter: Any = rig.join_classic("", "t", owned={"t": (0, 1, 2, 1_000_000, -1), "gone": (0,)})
+    rig.wait(0)
+    joined = rig.responses[waiter]
+    rig.sync(joined.member_id, joined.generation_id, {}, protocol_type="consumer", protocol_name="range")
+    rig.beat("S", 0, owned={}, rebalance_timeout_ms=REBALANCE_MS, subscribed_topic_names=["t"])
+    assert [list(held) for held in rig.modern.members[joined.member_id].assigned.values()] == [[0, 1]]

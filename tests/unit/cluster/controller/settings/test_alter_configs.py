@@ -17,6 +17,7 @@ from odradek.cluster.controller.commands import (
 from odradek.cluster.controller.messages.partitions import PartitionIsr
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation, ConfigResult, FeatureUpdate
 from odradek.cluster.controller.messages.topics import NewTopic
+from odradek.cluster.controller.settings.alter_configs import _with, _without
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from odradek.protocol.errors import ErrorCode
 from tests.support.raft_memory import ControllerRig
@@ -51,6 +52,26 @@ def test_incremental_changes_set_delete_append_and_subtract() -> None:
     before = len(rig.log)
     alter(rig, 2, "t", ("cleanup.policy", SET, "compact"), ("retention.ms", DELETE, None))
     assert len(rig.log) == before, "no record without a change"
+
+
+def test_long_lists_are_compared_in_linear_time() -> None:
+    """32 KiB of items, compared with each other item by item, would take a second."""
+
+    class Item(str):
+        __slots__ = ()
+        compared = 0
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            Item.compared += 1
+            return str.__eq__(self, str(other))
+
+    count = 5_000
+    held = [Item(f"{number}:1") for number in range(count)]
+    given = [Item(f"{number}:2") for number in range(count)]
+    assert _without(held, given) == held
+    assert _with(held, given) == [*held, *given]
+    assert Item.compared <= 4 * count
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,10 @@ from odradek.broker.fetch.read import (
 )
 from odradek.broker.fetch.requested import (
     PARTITIONS_PER_TURN,
+    READING_BYTES,
+    SLOT_BYTES,
     UNCOUNTED_BYTES,
+    await_memory,
     named_in_slices,
     named_partitions,
     partition_count,
@@ -72,6 +75,7 @@ from odradek.broker.fetch.sessions import (
     FetchSlot,
     SentPartitions,
 )
+from odradek.broker.fetch.unknown_replica import response_to_unknown_replica
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.waiters import FetchWait, Watermark
 from odradek.broker.quorum.requests import fetch_metadata
@@ -81,12 +85,10 @@ from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.large_work import RequestDropped
 from odradek.broker.requests.listener import BROKER, CLIENT, CONTROLLER
-from odradek.broker.requests.slices import large_work
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import (
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
@@ -95,14 +97,9 @@ from odradek.protocol.messages.fetch import (
 )
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.special_values import CONSUMER_REPLICA_ID, NO_LEADER_EPOCH, READ_COMMITTED
-from odradek.storage.batches.work import WorkSlice
 
 TURN_US_MAX: Final = 5_000
 """Microseconds after which a slice of a fetch ends early. The first fetch of a new partition can open its log."""
-SLOT_BYTES: Final = 200
-"""Maximum bytes of one partition that a request of many partitions names (`FetchSlot`)."""
-READING_BYTES: Final = 700
-"""Maximum bytes of one partition in a pass over many partitions: its reading, and its result in the response."""
 REPLICA_STATE_MIN_VERSION: Final = 15
 READ_REPLICA_MIN_VERSION: Final = 11
 LEADER_HINT_MIN_VERSION: Final = 16
@@ -174,35 +171,10 @@ def _fetch_as_replica(
     if BROKER not in context.session.roles or not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if replica_id not in context.node.metadata.image.brokers:
-        return Ordered(_unknown_replica(context, request))
+        return Ordered(response_to_unknown_replica(context, request))
     broker_epoch = request.replica_state.replica_epoch if context.api_version >= REPLICA_STATE_MIN_VERSION else -1
     context.quorum.peers.note_contact(replica_id)
     return context.broker.replica_fetches.handle(context, request, replica_id, broker_epoch)
-
-
-async def _unknown_replica(context: BrokerRequestContext, request: FetchRequest) -> FetchResponse:
-    """Return an error of each partition, without a session: no registered broker has this replica id.
-
-    The errors are Kafka's for a broker that has no replica of the partition. The metadata of a follower that sends a
-    leader epoch may be newer than the metadata of this broker.
-    """
-
-    def error(partition: FetchPartition) -> ErrorCode:
-        knows_epoch = partition.current_leader_epoch != NO_LEADER_EPOCH
-        found = ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return wire_error(context.api_key, context.api_version, found)
-
-    context.reserve(READING_BYTES * partition_count(request))
-    response, work = FetchResponse(), WorkSlice(PARTITIONS_PER_TURN)
-    for topic in request.topics:
-        topic_response = FetchableTopicResponse(topic.topic, topic.topic_id, [])
-        response.responses.append(topic_response)
-        for partitions in slices(topic.partitions):
-            topic_response.partitions += [error_partition_data(each.partition, error(each)) for each in partitions]
-            if work.spend(1 + len(partitions)):
-                await context.session.next_turn()
-    context.encode_in_slices = partition_count(request) > PARTITIONS_PER_TURN
-    return response
 
 
 def refuse(context: RequestContext, request: FetchRequest, error: ErrorCode, message: str | None) -> FetchResponse:
@@ -230,25 +202,12 @@ async def _plan_in_slices(context: BrokerRequestContext, request: FetchRequest, 
     count = partition_count(request)
     context.reserve(SLOT_BYTES * count)
     try:
-        await _await_memory(context, count)
+        await await_memory(context, count)
         requested, forgotten = await named_in_slices(request, held, context.session.next_turn, by_id=by_id)
-        await _await_memory(context, count)
+        await await_memory(context, count)
     except RequestDropped:
         return FetchResponse()  # the connection is closed
     return _start(_fetch(context, request, replica_id, requested, forgotten))
-
-
-async def _await_memory(context: RequestContext, count: int) -> None:
-    """Wait until the objects of a pass over `count` partitions fit into the byte budget, as other large requests do.
-
-    Raise RequestDropped if the connection ends, or is closed meanwhile.
-    """
-    if count <= PARTITIONS_PER_TURN:
-        return
-    with large_work(context) as work:
-        if work is not None:
-            with work.reserved(READING_BYTES * count):
-                await work.turn()
 
 
 def _fetch(
@@ -428,7 +387,7 @@ async def _when_woken(fetch: _Fetch, wait: FetchWait) -> FetchResponse:
         wait.wake()
     session = fetch.context.session
     try:
-        await _await_memory(fetch.context, len(fetch.plan.slots))
+        await await_memory(fetch.context, len(fetch.plan.slots))
     except RequestDropped:
         return FetchResponse()
     if session.closed:

@@ -340,8 +340,7 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
         Limit(
             "protocol.consumer_protocol.CHARGE_BYTES_MAX",
             "bytes of memory per subscription or assignment of a member that is decoded",
-            "INCONSISTENT_GROUP_PROTOCOL for a member of the classic protocol in a consumer group; a classic group is not"
-            " upgraded.",
+            "INCONSISTENT_GROUP_PROTOCOL for a classic member of a consumer group; a classic group is not upgraded.",
         ),
         Limit(
             "coordinator.group.classic.subscriptions.CHARGE_BYTES_MAX",

@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Final, TypeVar
 
 from odradek.broker.fetch.sessions import FetchKey, FetchSlot
+from odradek.broker.requests.context import RequestContext
+from odradek.broker.requests.slices import large_work
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.storage.batches.work import WorkSlice
 
@@ -11,6 +13,10 @@ T = TypeVar("T")
 
 PARTITIONS_PER_TURN: Final = 256
 """Maximum partitions that one fetch handles between two turns of the event loop (about 3 ms)."""
+SLOT_BYTES: Final = 200
+"""Maximum bytes of one partition that a request of many partitions names (`FetchSlot`)."""
+READING_BYTES: Final = 700
+"""Maximum bytes of one partition in a pass over many partitions: its reading, and its result in the response."""
 UNCOUNTED_BYTES: Final = 3 * PARTITIONS_PER_TURN
 """Maximum bytes of a request whose topics and partitions are not counted. Each takes at least three bytes, so such a
 request names at most PARTITIONS_PER_TURN."""
@@ -24,6 +30,19 @@ def partition_count(request: FetchRequest) -> int:
     for forgotten in request.forgotten_topics_data:
         count += 1 + len(forgotten.partitions)
     return count
+
+
+async def await_memory(context: RequestContext, count: int) -> None:
+    """Wait until the objects of a pass over `count` partitions fit into the byte budget, as other large requests do.
+
+    Raise RequestDropped if the connection ends, or is closed meanwhile.
+    """
+    if count <= PARTITIONS_PER_TURN:
+        return
+    with large_work(context) as work:
+        if work is not None:
+            with work.reserved(READING_BYTES * count):
+                await work.turn()
 
 
 def slices(elements: list[T]) -> Iterator[list[T]]:

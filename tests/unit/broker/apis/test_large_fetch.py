@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from odradek.broker.apis import fetch
-from odradek.broker.apis.fetch import READING_BYTES
 from odradek.broker.fetch.read import FetchPass
-from odradek.broker.fetch.requested import PARTITIONS_PER_TURN
+from odradek.broker.fetch.requested import PARTITIONS_PER_TURN, READING_BYTES
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import FetchRequest, FetchResponse, ForgottenTopic
 from tests.support.data_rig import Rig, batch, outcome

@@ -298,7 +298,7 @@ async def test_transactional_records_count_from_the_end_of_their_transaction(tmp
 
 
 async def test_cache_keeps_one_record_per_key_of_an_open_transaction(tmp_path: Path) -> None:
-    """A client can repeat TxnOffsetCommit for one partition as long as its transaction lives."""
+    """A client can repeat TxnOffsetCommit for one partition until its transaction ends."""
     rig = TransactionalRig(tmp_path)
     for number in range(100):
         rig.transact(7, "a", str(number))

@@ -251,6 +251,7 @@ class Node:
             address_of=self._address_of,
             tasks=self.tasks,
             on_failure=self.fail,
+            on_bug=self._on_unexpected,
         )
         self._undo.push_async_callback(quorum.stop)
         self.acceptor.open(

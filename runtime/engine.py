@@ -79,6 +79,7 @@ class Engine(Generic[C, R]):
         clock: Clock,
         on_effect: EffectHandler,
         on_failure: FailureHandler,
+        on_bug: FailureHandler | None = None,
         on_dropped: Callable[[], None] = lambda: None,
         name: str,
         limits: EngineLimits = DEFAULT_LIMITS,
@@ -88,7 +89,8 @@ class Engine(Generic[C, R]):
 
         `on_effect` and `on_dropped` run on the event loop and must not raise. `on_dropped` reports that the engine has
         dropped the shard after an I/O error or a bug. The shard may be loaded again in a new engine. `unload` does not
-        call `on_dropped`.
+        call `on_dropped`. `on_bug` receives the exceptions of `decide`, which fail one command alone, and `on_failure`
+        all others. Without `on_bug`, `on_failure` receives both.
         """
         self.name = name
         self.shard = shard
@@ -98,6 +100,7 @@ class Engine(Generic[C, R]):
         self._clock = clock
         self._on_effect = on_effect
         self._on_failure = on_failure
+        self._on_bug = on_failure if on_bug is None else on_bug
         self._on_dropped = on_dropped
         self._limits = limits
         self._unavailable = unavailable
@@ -280,7 +283,7 @@ class Engine(Generic[C, R]):
             self._park(call, refusal, None)
             return None
         except Exception as bug:  # noqa: BLE001  `decide` changes nothing, so only this command fails
-            self._on_failure(self.name, bug)
+            self._on_bug(self.name, bug)
             self._park(call, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR), None)
             return None
         if isinstance(decision, RetryAfter):

@@ -9,6 +9,7 @@ from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.image import RESOURCE_GROUP
 from odradek.coordinator.group.ports import GroupConfig
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.java_text import trimmed
 
 MINUTE_MS: Final = 60_000
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
@@ -138,4 +139,4 @@ class GroupSettings:
     def _of(self, group_id: str, name: str, default: int, low: int, high: int) -> int:
         """Return the group's value or the default, limited to the present bounds: they may have changed since."""
         text = self._metadata.image.config(RESOURCE_GROUP, group_id).get(name)
-        return default if text is None else min(max(int(text), low), high)
+        return default if text is None else min(max(int(trimmed(text)), low), high)

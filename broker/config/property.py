@@ -9,12 +9,12 @@ from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Any, Final
 
+from odradek.protocol.java_text import trimmed
+
 INT_MAX: Final = 2**31 - 1
 DOUBLE_MAX: Final = sys.float_info.max
 ALL: Final = "*"
 """The item that stands for all items. It is the only one in its list."""
-_BLANKS: Final = "".join(map(chr, range(33)))
-"""The characters that Java's String.trim removes."""
 _COMMA: Final = re.compile(r"\s*,\s*", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 _NAMED: Final = re.compile(r"[+-]?(NaN|Infinity)")
@@ -150,7 +150,7 @@ class Property:
         return value
 
     def _parse(self, text: str, label: str, low: float | None, *, strict: bool) -> Any:
-        text = text.strip(_BLANKS)
+        text = trimmed(text)
         if not text and self.default is None:
             return None
         try:

@@ -3,7 +3,6 @@
 The dispatcher uses the rows of the API table. It contains nothing about sockets or about a particular API.
 """
 
-from asyncio import sleep
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -389,8 +388,8 @@ class Dispatcher:
         self.throttle(call, response)
         encoding = SlicedEncoding(context.api_key, context.api_version, context.correlation_id, response)
         try:
-            while not encoding.run_slice():  # noqa: ASYNC110  each turn encodes a slice
-                await sleep(0)
+            while not encoding.run_slice():
+                await context.session.next_turn()
         except Exception as exception:  # noqa: BLE001  a response that its version cannot encode is a bug of the handler
             instead = self.refused(call, exception)
             return encode_response(context.api_key, context.api_version, context.correlation_id, instead)

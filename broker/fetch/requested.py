@@ -33,7 +33,9 @@ def partition_count(request: FetchRequest) -> int:
 
 
 async def await_memory(context: RequestContext, count: int) -> None:
-    """Wait until the objects of a pass over `count` partitions fit into the byte budget, as other large requests do.
+    """Before a pass over `count` partitions, wait while the byte budget is exhausted, as other large requests do.
+
+    One request goes on at a time, and charges for its objects in the same step.
 
     Raise RequestDropped if the connection ends, or is closed meanwhile.
     """
@@ -41,8 +43,7 @@ async def await_memory(context: RequestContext, count: int) -> None:
         return
     with large_work(context) as work:
         if work is not None:
-            with work.reserved(READING_BYTES * count):
-                await work.turn()
+            await work.turn()
 
 
 def slices(elements: list[T]) -> Iterator[list[T]]:

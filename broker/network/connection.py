@@ -250,9 +250,9 @@ class Connection(BufferedProtocol):
         session = self._session
         if session is None or self._intake is CLOSED:
             return
+        core, server, taken = self._core, self._server, 0
         try:
-            core, server, taken = self._core, self._server, 0
-            if server.is_busy and core.buffered and not in_turn and self._may_yield(session):
+            if server.is_busy and core.buffered and not in_turn and self._intake is OPEN and not self._is_of_broker():
                 self._end_turn()
             while core.buffered and self._may_take() and (frame := core.next_request()) is not None:
                 taken += 1
@@ -267,29 +267,31 @@ class Connection(BufferedProtocol):
                     self._flush()  # before more responses are made, find out if the client receives these
                 if core.buffered and self._intake is OPEN and self._dispatcher.now_us() >= end_us:
                     self._end_turn()
+            if self._queued_bytes:
+                self._flush()
         except Malformed as error:
             self._close_malformed(error)
             return
-        if self._queued_bytes:
-            self._flush()
-        if taken:
-            server.note_work(self._dispatcher.now_us() - began_us)
+        finally:
+            if taken:
+                server.note_work(self._dispatcher.now_us() - began_us)
         self._update_reading()
 
-    def _may_yield(self, session: Session) -> bool:
-        """Return True if the connection can take its next request in a later iteration of the event loop."""
-        return self._intake is OPEN and not is_broker(session, session.client_id)
+    def _is_of_broker(self) -> bool:
+        """Return True if the client is another broker. Its requests do not wait for those of clients."""
+        session = self._session
+        return session is not None and is_broker(session, session.client_id)
 
     def _end_turn(self) -> None:
         """Take no further request before the event loop has run other connections."""
         self._step(TURN_USED)
-        if self._server.is_busy:
+        if self._server.is_busy and not self._is_of_broker():
             self._server.defer(self)
         else:
             self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
-        if self._server.is_busy:
+        if self._server.is_busy and not self._is_of_broker():
             self._server.defer(self)
         else:
             self.begin_turn()

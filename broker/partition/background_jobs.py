@@ -21,6 +21,7 @@ from odradek.runtime.repeated_tasks import Work, keep_running, repeat, report
 from odradek.runtime.tasks import Tasks
 from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.port import ResourcesExhausted
+from odradek.storage.log.retention import SEGMENTS_PER_STEP
 
 _logger = structlog.get_logger(__name__)
 REMOVAL_INTERVAL_MS_MIN: Final = 1_000
@@ -157,7 +158,11 @@ class BackgroundJobs:
         partition.log.expire_producers(self._clock.expiry_ms())
 
     async def _delete_expired(self, partition: Partition) -> None:
-        apply_retention(partition, self._clock.expiry_ms())
+        now_ms = self._clock.expiry_ms()
+        while apply_retention(partition, now_ms):
+            await asyncio.sleep(0)
+            if partition.log.closed:
+                return
 
 
 async def check_replica_lag(partitions: Iterable[Partition], clock: Clock) -> None:
@@ -170,16 +175,17 @@ async def check_replica_lag(partitions: Iterable[Partition], clock: Clock) -> No
             await asyncio.sleep(0)
 
 
-def apply_retention(partition: Partition, now_ms: int) -> None:
-    """Delete the segments of one partition that exceed retention.ms or retention.bytes.
+def apply_retention(partition: Partition, now_ms: int) -> bool:
+    """Delete segments of one partition that exceed retention.ms or retention.bytes: at most SEGMENTS_PER_STEP.
 
-    Raise OSError if the disk fails.
+    Return True if there may be more. Raise OSError if the disk fails.
     """
     log = partition.log
     start = log.log_start_offset
-    log.delete_expired_segments(now_ms)
+    deleted = log.delete_expired_segments(now_ms)
     if partition.leader_term is not None and log.log_start_offset > start:
         partition.leader_term.log_start_moved()
+    return deleted == SEGMENTS_PER_STEP
 
 
 async def _flush(partition: Partition) -> None:

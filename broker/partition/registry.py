@@ -55,6 +55,8 @@ class Partitions:
         self._clock = clock
         self._spawn = spawn
         self._config_of = config_of
+        self._default_config: LogConfig | None = None
+        """Configuration of a topic without its own, as far as the logs have it."""
         self._replication = replication
         leader = LeaderContext(node_id, clock, spawn, replication.lag_max_ms, replication.broker_epoch_of)
         self._context = PartitionContext(replication, leader, leader_term, self._resigned)
@@ -184,9 +186,8 @@ class Partitions:
         for kind, name in delta.changed_configs():
             if kind == RESOURCE_TOPIC:
                 self._configure(name, image)
-            elif kind == RESOURCE_BROKER:
-                for topic_name in list(self._by_name):
-                    self._configure(topic_name, image)
+            elif kind == RESOURCE_BROKER and name in {"", str(self._node_id)}:
+                self._configure_all(image)
         for topic_id, index in delta.changed_partitions():
             self._add_changed(topic_id, index)
         self._apply_slice()
@@ -369,6 +370,14 @@ class Partitions:
         self._changed.discard_topic(topic.topic_id)
         for key in [key for key in self._failed if key[0] == topic.topic_id]:
             del self._failed[key]
+
+    def _configure_all(self, image: MetadataImage) -> None:
+        """Apply a change of the configuration of this broker, or of all brokers, unless no log depends on it."""
+        default = self._config_of({})
+        if default != self._default_config:
+            self._default_config = default
+            for topic_name in list(self._by_name):
+                self._configure(topic_name, image)
 
     def _configure(self, topic: str, image: MetadataImage) -> None:
         hosted = self._by_name.get(topic)

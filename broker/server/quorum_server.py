@@ -33,8 +33,12 @@ class QuorumServer:
         address_of: AddressOf,
         tasks: Tasks,
         on_failure: FailureHandler,
+        on_bug: FailureHandler,
     ) -> None:
-        """Open the metadata log. Raise OSError if that fails. `on_failure` is called if the node cannot continue."""
+        """Open the metadata log. Raise OSError if that fails.
+
+        `on_failure` is called if the node cannot continue, and `on_bug` for an unexpected exception of one command.
+        """
         config = node.config
         secret = node.secret if logs_in(config) else None
         self.peers = Peers(config.node_id, address_of, env.clock, tasks, secret)
@@ -49,6 +53,7 @@ class QuorumServer:
             clock=env.clock,
             tasks=tasks,
             on_failure=on_failure,
+            on_bug=on_bug,
             bootstrap_levels={TRANSACTION_VERSION: config.odradek_initial_transaction_version},
         )
         self.forwarding = Forwarding(self._leader_id, self.peers, request_timeout_ms=config.request_timeout_ms)

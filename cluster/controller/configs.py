@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from odradek.cluster.metadata.records import ConfigRecord
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.java_text import trimmed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -38,7 +39,7 @@ def topic_config_records(topic: str, configs: Mapping[str, str]) -> list[ConfigR
 
 def allows_unclean_election(state: ControllerState, topic: str) -> bool:
     value = _dynamic(state, topic, UNCLEAN_LEADER_ELECTION)
-    return state.configs.unclean_leader_election_enable if value is None else value.strip().lower() == "true"
+    return state.configs.unclean_leader_election_enable if value is None else trimmed(value).lower() == "true"
 
 
 def min_in_sync(state: ControllerState, topic: str) -> int:
@@ -47,7 +48,12 @@ def min_in_sync(state: ControllerState, topic: str) -> int:
     It may exceed the number of replicas; all replicas must then be in sync.
     """
     value = _dynamic(state, topic, MIN_IN_SYNC)
-    return state.configs.min_insync_replicas if value is None else int(value)
+    return state.configs.min_insync_replicas if value is None else in_sync_number(value)
+
+
+def in_sync_number(text: str) -> int:
+    """Return the value of a valid `min.insync.replicas`."""
+    return int(trimmed(text))
 
 
 def cluster_min_in_sync(state: ControllerState) -> list[MetadataRecord]:

@@ -76,9 +76,11 @@ class ControllerService:
         clock: Clock,
         tasks: Tasks,
         on_failure: FailureHandler,
+        on_bug: FailureHandler,
         bootstrap_levels: Mapping[str, int],
     ) -> None:
-        """Make it before `driver.start()`.
+        """Make it before `driver.start()`. `on_failure` is called if this node cannot continue, and `on_bug` if one
+        command has raised an unexpected exception. Such a command fails alone: another controller would fail as well.
 
         `bootstrap_levels`: feature levels of a new cluster that differ from the default.
         """
@@ -89,6 +91,7 @@ class ControllerService:
         self._clock = clock
         self._tasks = tasks
         self._on_failure = on_failure
+        self._on_bug = on_bug
         self._bootstrap_levels = dict(bootstrap_levels)
         self._engine: Engine[Any, Any] | None = None
         self._controller: Controller | None = None
@@ -146,6 +149,7 @@ class ControllerService:
             clock=self._clock,
             on_effect=_log_notice,
             on_failure=self._on_failure,
+            on_bug=self._on_bug,
             name=f"controller-{self._config.node_id}",
             unavailable=Unavailable(ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER),
             limits=EngineLimits(wait_ms_max=TIMEOUT_MS_DEFAULT),

@@ -16,9 +16,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from odradek.cluster.controller import commands
+from odradek.cluster.controller.configs import MIN_IN_SYNC
 from odradek.cluster.controller.partitions.creation import PARTITIONS_PER_CALL_MAX, too_many_partitions
 from odradek.cluster.controller.partitions.topics import requested_partitions
-from odradek.cluster.metadata.image import quota_entity
+from odradek.cluster.metadata.image import RESOURCE_TOPIC, quota_entity
 from odradek.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ RECORDS_PER_REQUEST_MAX: Final = 10_000
 """Maximum records of the metadata log per request: Kafka's `QuorumController.MAX_RECORDS_PER_USER_OP`."""
 RECORDS_PER_SLICE: Final = 100
 """Records per slice that create or delete something. The decision, its records and the next image take up to 5 ms."""
+PARTITIONS_PER_RECORD: Final = 4
+"""Partitions of a deleted topic that take as long as one record: brokers end their terms."""
 CHARACTERS_PER_RECORD: Final = 300
 """Characters of configuration values that take as long as one record: lists of many items are divided and checked."""
 CHECKS_PER_SLICE: Final = 200
@@ -124,9 +127,13 @@ def _delete_topics(state: ControllerState, command: commands.DeleteTopics) -> li
         found = None if item.name is None else state.image.topic(item.name)
         return found.topic_id if found is not None else item.name or item.topic_id
 
+    def work(item: TopicName) -> int:
+        found = state.image.topic_by_id(item.topic_id) if item.name is None else state.image.topic(item.name)
+        return 1 if found is None else 1 + len(found.partitions) // PARTITIONS_PER_RECORD
+
     _check_records(len(command.topics))
     keys = [key(item) for item in command.topics]
-    return _divided(command, "topics", command.topics, keys, lambda _: 1, results=Results.PER_UNIQUE_ITEM)
+    return _divided(command, "topics", command.topics, keys, work, results=Results.PER_UNIQUE_ITEM)
 
 
 def _alter_configs(state: ControllerState, command: commands.AlterConfigs) -> list[Slice]:
@@ -135,7 +142,11 @@ def _alter_configs(state: ControllerState, command: commands.AlterConfigs) -> li
 
     def work(resource: ConfigChange) -> int:
         characters = sum(len(value or "") for _, _, value in resource.changes)
-        return records(resource) + characters // CHARACTERS_PER_RECORD
+        total = records(resource) + characters // CHARACTERS_PER_RECORD
+        if resource.kind == RESOURCE_TOPIC and any(name == MIN_IN_SYNC for name, _, _ in resource.changes):
+            topic = state.image.topic(resource.name)  # each partition may get a record
+            total += 0 if topic is None else len(topic.partitions)
+        return total
 
     _check_records(sum(map(records, command.resources)))
     keys = [(resource.kind, resource.name) for resource in command.resources]

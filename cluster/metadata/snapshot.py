@@ -7,7 +7,6 @@ controllers, topics with their partitions, configurations, client quotas, and th
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from odradek.cluster.metadata import records as r
@@ -18,7 +17,7 @@ from odradek.cluster.raft.batches import encode_records, encode_snapshot_footer,
 from odradek.protocol.schema import replace_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from uuid import UUID
 
     from odradek.cluster.metadata.image import BrokerImage, ControllerImage, MetadataImage, PartitionImage, TopicImage
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 
 RECORDS_PER_BATCH_MAX: Final = 200
 """Maximum records per batch. A batch is encoded in one turn of the event loop, which takes about 5 ms."""
+BATCH_BYTES_MAX: Final = 1024 * 1024
+"""Maximum bytes of the records of a batch, unless it has one record. Readers refuse batches of more than 8 MiB, and a
+record of a configuration or a quota can have 64 KiB."""
 UNKNOWN_BROKER: Final = -1
 """Broker id and epoch of the ProducerIdsRecord. The image does not have the broker that received the last block."""
 K = TypeVar("K")
@@ -39,11 +41,24 @@ def snapshot_batches(
     epoch = snapshot.epoch
     yield encode_snapshot_header(epoch=epoch, last_contained_ms=last_contained_ms, now_ms=now_ms)
     offset = 1
-    records = image_records(image)
-    while some := [(None, r.encode_record(record)) for record in islice(records, RECORDS_PER_BATCH_MAX)]:
-        yield encode_records(some, base_offset=offset, epoch=epoch, now_ms=now_ms)
-        offset += len(some)
+    for values in _batched(map(r.encode_record, image_records(image))):
+        yield encode_records([(None, value) for value in values], base_offset=offset, epoch=epoch, now_ms=now_ms)
+        offset += len(values)
     yield encode_snapshot_footer(base_offset=offset, epoch=epoch, now_ms=now_ms)
+
+
+def _batched(values: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Divide records by their number and by their bytes."""
+    batch: list[bytes] = []
+    size = 0
+    for value in values:
+        if batch and (len(batch) == RECORDS_PER_BATCH_MAX or size + len(value) > BATCH_BYTES_MAX):
+            yield batch
+            batch, size = [], 0
+        batch.append(value)
+        size += len(value)
+    if batch:
+        yield batch
 
 
 def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import sleep
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -16,6 +17,7 @@ from odradek.storage.disk.port import ResourcesExhausted
 from odradek.storage.files import names
 from odradek.storage.files.shared_run import SharedRun
 from odradek.storage.log.log import PartitionLog
+from odradek.storage.log.removal import FILES_PER_STEP
 from odradek.storage.recovery.loaded_log import OpenOptions
 from odradek.storage.recovery.loader import read_topic_id
 
@@ -222,7 +224,10 @@ class LogManager:
             OSError: A disk operation fails.
         """
         for partition_log in self:
-            partition_log.remove_deleted(now_ms)
+            while not partition_log.closed:
+                if partition_log.remove_deleted(now_ms) < FILES_PER_STEP:
+                    break
+                await sleep(0)
         await self._deleted_and_stray.remove_deleted(now_ms)
 
     # ---- upkeep -----------------------------------------------------------------------------------------------------

@@ -421,6 +421,8 @@ class PartitionLog:
     def delete_expired_segments(self, now_ms: int) -> int:
         """Remove expired segments from the log and return their number. `remove_deleted` removes their files.
 
+        At most `retention.SEGMENTS_PER_STEP` are removed. If it is this number, there may be more.
+
         Raises:
             ResourcesExhausted: No descriptor or memory is left for a roll. Nothing has changed.
             OSError: A disk operation fails; the log is then marked as failed.
@@ -436,6 +438,7 @@ class PartitionLog:
         )
         if count == 0:
             return 0
+        count = min(count, retention.SEGMENTS_PER_STEP)
         with self.local.failing_on_error(can_repeat=True):
             if count == len(facts):
                 self.roll(now_ms)

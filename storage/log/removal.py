@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 if TYPE_CHECKING:
@@ -16,6 +16,11 @@ class Hold:
     """Protection of files that a read or a flush uses. It ends when no reference to this object is left."""
 
     __slots__ = ("__weakref__",)
+
+
+FILES_PER_STEP: Final = 200
+"""Files after which a removal ends. Segments that were removed together are at most SEGMENTS_PER_STEP, with four files
+each. The removal of a file takes about 20 µs."""
 
 
 @dataclass(slots=True)
@@ -59,12 +64,15 @@ class RemovedSegments:
         return hold
 
     def remove_files(self, now_ms: int, delay_ms: int) -> int:
-        """Remove files without a hold, `delay_ms` after the first call that found them. Return the number of files."""
+        """Remove files without a hold, `delay_ms` after the first call that found them. Return the number of files.
+
+        The call ends early after FILES_PER_STEP files. If it removed at least as many, there may be more.
+        """
         count = 0
         for files in list(self._removed):
             if files.seen_ms is None:
                 files.seen_ms = now_ms
-            if now_ms - files.seen_ms >= delay_ms and not files.holds:
+            if now_ms - files.seen_ms >= delay_ms and not files.holds and count < FILES_PER_STEP:
                 for path in files.paths:
                     self._disk.remove(path)
                 for segment in files.segments:

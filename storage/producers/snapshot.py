@@ -179,7 +179,8 @@ class SnapshotFiles:
         The newest one stays only if it is above all base offsets: a clean shutdown has written it at the log end.
         """
         newest = self.offsets[-1] if self.offsets and self.offsets[-1] > segment_bases[-1] else None
-        for offset in [offset for offset in self.offsets if offset not in segment_bases and offset != newest]:
+        bases = dict.fromkeys(segment_bases)
+        for offset in [offset for offset in self.offsets if offset not in bases and offset != newest]:
             self.remove(offset)
 
     @property

@@ -49,6 +49,8 @@ class NoNetwork:
 class ControllerNode:
     def __init__(self, storage: RaftStorage, incarnation: int = 7, *, levels: Mapping[str, int] = NO_LEVELS) -> None:
         self.failures: list[tuple[str, BaseException]] = []
+        self.bugs: list[tuple[str, BaseException]] = []
+        """Unexpected exceptions of single commands."""
         self.tasks = Tasks(self.fail)
         self.storage = storage
         rng = random.Random(incarnation)
@@ -65,6 +67,7 @@ class ControllerNode:
             clock=LoopClock(),
             tasks=self.tasks,
             on_failure=self.fail,
+            on_bug=lambda *bug: self.bugs.append(bug),
             bootstrap_levels=levels,
         )
         self.lifecycle = BrokerLifecycle(

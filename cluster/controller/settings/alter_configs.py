@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from odradek.cluster.controller.configs import MIN_IN_SYNC
+from odradek.cluster.controller.configs import MIN_IN_SYNC, in_sync_number
 from odradek.cluster.controller.election import next_change
 from odradek.cluster.controller.leaders import new_partition_epoch, rules_for, topic_rules
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation, ConfigResult
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from odradek.cluster.metadata.image import TopicImage
     from odradek.cluster.metadata.records import MetadataRecord
 
-VALUE_CHARACTERS_MAX: Final = 32_767
+VALUE_BYTES_MAX: Final = 32_767
+"""Maximum bytes of a value in a record of the metadata log. APPEND can make a value that is larger than a request's."""
+NODE_ID_DIGITS_MAX: Final = 10
+"""Digits of the largest int32. Python refuses to convert thousands of digits."""
 
 
 def alter_configs(state: ControllerState, command: AlterConfigs) -> ControllerResult[tuple[ConfigResult, ...]]:
@@ -61,11 +64,11 @@ def _alter(state: ControllerState, resource: ConfigChange) -> list[MetadataRecor
 
 
 def _check_values(state: ControllerState, resource: ConfigChange, after: Mapping[str, str]) -> None:
-    if any(len(value) > VALUE_CHARACTERS_MAX for value in after.values()):
+    if any(len(value.encode()) > VALUE_BYTES_MAX for value in after.values()):
         raise Refusal(
             ErrorCode.INVALID_CONFIG,
             "The configuration value cannot be added because it exceeds the maximum value size of"
-            f" {VALUE_CHARACTERS_MAX} bytes.",
+            f" {VALUE_BYTES_MAX} bytes.",
         )
     if resource.kind == RESOURCE_TOPIC:
         state.configs.validate(resource.name, after)
@@ -87,8 +90,8 @@ def _check_resource(state: ControllerState, resource: ConfigChange) -> None:
             raise Refusal(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     elif resource.kind != RESOURCE_BROKER:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.kind}")
-    elif name and not name.isdecimal():
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    elif name and not (name.isascii() and name.isdecimal() and len(name) <= NODE_ID_DIGITS_MAX):
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name[:100]}")
     elif name and int(name) not in state.image.brokers:
         raise Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} is registered.")
     names = [each for each, _, _ in resource.changes]
@@ -169,7 +172,7 @@ def _min_in_sync_changes(
     else:
         topics = [topic for topic in image.topics.values() if MIN_IN_SYNC not in image.topic_config(topic.name)]
     text = after.get(MIN_IN_SYNC) or image.config(RESOURCE_BROKER, "").get(MIN_IN_SYNC)
-    min_isr = state.configs.min_insync_replicas if text is None else int(text)
+    min_isr = state.configs.min_insync_replicas if text is None else in_sync_number(text)
     return [record for topic in topics for record in _partition_changes(state, topic, min_isr)]
 
 

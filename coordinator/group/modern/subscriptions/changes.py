@@ -37,7 +37,7 @@ def write_member(draft: ConsumerDraft, before: Member, member: Member) -> bool:
     if member == before:
         return False
     if member.topics != before.topics:
-        _check_names(draft, member)
+        _check_names(draft, before, member)
     known = draft.group.members.get(before.member_id) or draft.group.static_member(before.instance_id)
     cost = member.size - (before.size if known is not None else 0)
     if not draft.reserve(cost, is_new_member=known is None):
@@ -46,9 +46,11 @@ def write_member(draft: ConsumerDraft, before: Member, member: Member) -> bool:
     return member.topics != before.topics
 
 
-def _check_names(draft: ConsumerDraft, member: Member) -> None:
+def _check_names(draft: ConsumerDraft, before: Member, member: Member) -> None:
     known = draft.group.subscriptions.by_name
-    if len(known) + sum(name not in known for name in member.topics) > NAMES_MAX:
+    added = sum(name not in known for name in member.topics)
+    dropped = sum(known.get(name) == 1 for name in before.topics)
+    if added and len(known) + added - dropped > NAMES_MAX:
         message = f"The members of a group subscribe to at most {NAMES_MAX} topic names; use a regular expression."
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
 

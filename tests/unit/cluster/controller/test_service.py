@@ -174,6 +174,22 @@ async def test_unknown_record_type_ends_the_node_and_is_named() -> None:
     await node.tasks.cancel_all()
 
 
+async def test_unexpected_exception_of_a_command_does_not_stop_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next controller would fail as well, and one request would stop all voters."""
+    node = await started(MemoryRaftStorage())
+    controller = node.service._controller
+    assert controller is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(controller, "decide", lambda *_: int("x"))
+        with pytest.raises(Refusal, match="UNKNOWN_SERVER_ERROR"):
+            await node.service.create_topics([NewTopic("orders", 4)])
+    assert [type(bug) for _, bug in node.bugs] == [ValueError]
+    assert node.failures == []
+    (created,) = await node.service.create_topics([NewTopic("orders", 4)])
+    assert created.error is ErrorCode.NONE
+    await node.stop()
+
+
 async def test_initial_feature_levels_apply_to_a_new_cluster_only() -> None:
     node = Node(MemoryRaftStorage(), levels={"transaction.version": 1})
     await node.start()

@@ -250,3 +250,13 @@ def test_long_lists_of_configurations_are_divided() -> None:
     change = ("leader.replication.throttled.replicas", ConfigOperation.SUBTRACT, items)
     slices = slices_of(rig.core.state, AlterConfigs(tuple(ConfigChange(TOPIC, f"t{n}", (change,)) for n in range(9))))
     assert len(slices) == 9
+
+
+def test_deletions_and_in_sync_numbers_count_partitions() -> None:
+    rig = ControllerRig(seed=3).with_brokers(1, 2)
+    for number in range(9):
+        rig.do(CreateTopics((NewTopic(f"t{number}", 500),)))
+    assert len(slices_of(rig.core.state, DeleteTopics(tuple(TopicName(f"t{n}") for n in range(9))))) == 9
+    change = ("min.insync.replicas", ConfigOperation.SET, "2")
+    raised = AlterConfigs(tuple(ConfigChange(TOPIC, f"t{number}", (change,)) for number in range(9)))
+    assert len(slices_of(rig.core.state, raised)) == 9

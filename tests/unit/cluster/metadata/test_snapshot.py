@@ -15,7 +15,13 @@ from odradek.cluster.metadata import records as r
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import EMPTY_IMAGE, MetadataImage
-from odradek.cluster.metadata.snapshot import RECORDS_PER_BATCH_MAX, delta_between, image_records, snapshot_batches
+from odradek.cluster.metadata.snapshot import (
+    BATCH_BYTES_MAX,
+    RECORDS_PER_BATCH_MAX,
+    delta_between,
+    image_records,
+    snapshot_batches,
+)
 from odradek.cluster.metadata.snapshotter import SnapshotConfig, Snapshotter
 from odradek.cluster.raft.messages import EpochEnd
 from odradek.cluster.raft.snapshot_reader import read_snapshot
@@ -130,6 +136,17 @@ async def test_snapshot_bytes_are_read_back() -> None:
     values = [value for batch in batches for _, value in batch.records]
     assert values == [r.encode_record(record) for record in image_records(image)]
     assert {batch.epoch for batch in batches} == {SNAPSHOT.epoch}
+
+
+async def test_batches_of_large_records_are_small() -> None:
+    """Clients choose names and values of 32 KiB. Readers refuse batches of more than 8 MiB."""
+    delta = MetadataDelta(EMPTY_IMAGE)
+    for number in range(RECORDS_PER_BATCH_MAX):
+        delta.replay(number, 1, r.ConfigRecord(32, f"{number}".ljust(32_000, "g"), "name", "v" * 32_000))
+    image = delta.build()
+    batches = list(snapshot_batches(image, SNAPSHOT, last_contained_ms=1, now_ms=2))
+    assert max(map(len, batches)) < BATCH_BYTES_MAX + 10_000
+    assert len(batches) > 10
 
 
 async def test_large_image_is_written_in_small_batches() -> None:

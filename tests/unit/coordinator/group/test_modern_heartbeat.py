@@ -163,6 +163,14 @@ def test_topic_names_of_a_group_are_limited(rig: ModernRig, monkeypatch: pytest.
     assert list(rig.modern.members) == ["A", "B"]
 
 
+def test_names_that_a_member_drops_do_not_count(rig: ModernRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "NAMES_MAX", 3)
+    rig.enter("A", "t", "u", "v")
+    reply = rig.follow("A", subscribed_topic_names=["x", "y", "z"])
+    assert not isinstance(reply, str)
+    assert rig.modern.members["A"].topics == ("x", "y", "z")
+
+
 def test_regular_expressions_of_a_group_are_limited(rig: ModernRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "REGEXES_MAX", 2)
     rig.enter("A", regex="t.*")

@@ -10,6 +10,7 @@ import pytest
 
 from odradek.protocol.batch import build_batch
 from odradek.storage.config import DAY_MS, LogConfig
+from odradek.storage.log import removal, retention
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.log.reads import ColdRead, ReadResult
 from tests.support.faulty_disk import FaultyDisk
@@ -48,6 +49,26 @@ def test_retention_removes_segments_with_all_their_files(disk: FaultyDisk, tmp_p
     assert log.remove_deleted(NOW_MS) == 0
     assert log.remove_deleted(NOW_MS + 50) > 0
     assert not any(name.startswith(f"{0:020d}") for name in names(disk, tmp_path))
+
+
+def test_retention_removes_many_segments_in_steps(
+    disk: FaultyDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client can make a segment of each batch, so that a log has tens of thousands of segments."""
+    monkeypatch.setattr(retention, "SEGMENTS_PER_STEP", 2)
+    monkeypatch.setattr(removal, "FILES_PER_STEP", 3)
+    log = open_log(disk, str(tmp_path), SMALL)
+    for number in range(15):
+        append(log, produced(7, number, size=200, timestamp=NOW_MS + number))
+    bases = [segment.base_offset for segment in log.segments]
+    assert len(bases) == 5
+    removed = [log.delete_expired_segments(NOW_MS + 10**6) for _ in range(4)]
+    assert removed == [2, 2, 1, 0]
+    assert log.log_start_offset == 15
+    assert log.remove_deleted(NOW_MS) == 0
+    steps = [log.remove_deleted(NOW_MS + 50) for _ in range(4)]
+    assert [files >= 3 for files in steps] == [True, True, True, False]
+    assert not any(name.endswith(".deleted") for name in names(disk, tmp_path))
 
 
 def fetch(log: PartitionLog) -> Awaitable[ReadResult]:

@@ -14,6 +14,7 @@ from odradek.cluster.controller.commands import (
     UnfenceBroker,
     UpdateFeatures,
 )
+from odradek.cluster.controller.configs import allows_unclean_election, min_in_sync
 from odradek.cluster.controller.messages.partitions import PartitionIsr
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation, ConfigResult, FeatureUpdate
 from odradek.cluster.controller.messages.topics import NewTopic
@@ -38,6 +39,37 @@ def alter(
     (result,) = rig.do(AlterConfigs((ConfigChange(kind, name, changes),)))
     assert (result.kind, result.name) == (kind, name)
     return result.error, result.message
+
+
+@pytest.mark.parametrize("name", ["1" * 5_000, "12345678901", "\u0661", "-1", "1 ", "x"])
+def test_invalid_node_id_is_refused(name: str) -> None:
+    """Python refuses to convert thousands of digits: the exception would concern the controller."""
+    error, message = alter(cluster(), RESOURCE_BROKER, name, ("log.retention.ms", SET, "5"))
+    assert error is E.INVALID_REQUEST
+    assert (message or "").startswith("Node id must be an integer")
+
+
+def test_value_that_grows_beyond_a_record_is_refused() -> None:
+    """Its characters would fit, but not its bytes: the record could not be encoded."""
+    rig = cluster()
+    item = "é" * 6_000
+    name = "cleanup.policy"
+    assert alter(rig, 2, "t", (name, SET, item)) == (E.NONE, None)
+    assert alter(rig, 2, "t", (name, APPEND, f"{item}1")) == (E.NONE, None)
+    error, message = alter(rig, 2, "t", (name, APPEND, f"{item}2"))
+    assert error is E.INVALID_CONFIG
+    assert "maximum value size of 32767 bytes" in (message or "")
+
+
+@pytest.mark.parametrize("text", ["2", "\x012", "\x1f 2\t"])
+def test_blanks_around_a_number_have_no_effect(text: str) -> None:
+    """Java removes more characters than Python. A value with them is valid, and stays in the metadata log."""
+    rig = ControllerRig().with_brokers(1, 2)
+    configs = (("min.insync.replicas", text), ("unclean.leader.election.enable", f"\x01true{chr(0)}"))
+    rig.do(CreateTopics((NewTopic("t", assignments=((0, (1, 2)),), configs=configs),)))
+    assert min_in_sync(rig.core.state, "t") == 2
+    assert allows_unclean_election(rig.core.state, "t")
+    assert alter(rig, RESOURCE_TOPIC, "t", ("min.insync.replicas", SET, f"\x02{text}")) == (E.NONE, None)
 
 
 def test_incremental_changes_set_delete_append_and_subtract() -> None:

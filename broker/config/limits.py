@@ -432,6 +432,11 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "message.max.bytes",
         ),
         Limit(
+            "broker.fetch.read.ABORTED_MAX",
+            "aborted transactions per partition of a Fetch response with read_committed",
+            "The response has fewer records, and the reader fetches the rest next.",
+        ),
+        Limit(
             "storage.batches.limits.EXPANSION_MAX",
             "times `max.message.bytes`",
             "MESSAGE_TOO_LARGE. The Java producer splits the batch.",

@@ -34,6 +34,11 @@ NO_DIVERGENCE: Final = EpochEndOffset()
 NO_LEADER_KNOWN: Final = LeaderIdAndEpoch()
 NO_SNAPSHOT: Final = SnapshotId()
 NO_REPLICA: Final = -1
+ABORTED_MAX: Final = 10_000
+"""Maximum aborted transactions that end in the records of one partition of a response. Their list takes about 10 ms.
+
+The read ends after the last one, and the reader fetches the following records next.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +190,10 @@ class FetchPass:
             # (KIP-392).
             lags = offset > log.log_end_offset and partition.follows
             raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE if lags else ErrorCode.OFFSET_OUT_OF_RANGE)
+        if limits.committed_only:
+            end = log.end_of_aborted(offset, ABORTED_MAX)
+            if end is not None and end < limit:
+                limit, self.immediate = end, True
         capacity = min(slot.max_bytes, self.max_bytes - self.size)
         if offset >= limit or (capacity <= 0 and self.size):
             return None

@@ -362,6 +362,13 @@ class PartitionLog:
         """Return (producer id, first offset) of each aborted transaction that may have records in `result`."""
         return aborted_transactions(self.segments, self.log_end_offset, fetch_offset, result)
 
+    def end_of_aborted(self, fetch_offset: int, count: int) -> int | None:
+        """Return the offset after the marker of the aborted transaction number `count` from `fetch_offset` on.
+
+        Return None if the segment of `fetch_offset` has fewer. A read covers one segment.
+        """
+        return self.segments.at(self.segments.number_for(fetch_offset)).txn_index.end_of(fetch_offset, count)
+
     async def offset_for_timestamp(self, timestamp: int, look_ups: LookUps | None = None) -> TimestampAndOffset | None:
         """Return (timestamp, offset, leader epoch) of the first record with a timestamp of at least `timestamp` (ms).
 

@@ -220,12 +220,17 @@ class AbortedTransaction:
 
 
 class TxnIndex:
-    """Aborted transactions whose marker is in the segment, in the order of their markers."""
+    """Aborted transactions whose marker is in the segment, in the order of their markers.
+
+    The entries of all segments stay in memory, so each takes 32 bytes: the numbers of an entry are in four arrays.
+    """
 
     def __init__(self, base_offset: int, data: bytes = b"") -> None:
         self.base_offset = base_offset
+        self._producer_ids = array("q")
+        self._first_offsets = array("q")
         self._last_offsets = array("q")
-        self._entries: list[AbortedTransaction] = []
+        self._stable_offsets = array("q")
         if len(data) % TXN_ENTRY_BYTES:
             raise CorruptIndex(f"the transaction index has {len(data)} bytes, not a multiple of {TXN_ENTRY_BYTES}")
         for version, *fields in _TXN_ENTRY.iter_unpack(data):
@@ -237,29 +242,32 @@ class TxnIndex:
                 base_offset <= entry.last_offset
                 and 0 <= entry.first_offset < entry.last_offset
                 and 0 <= entry.last_stable_offset <= entry.last_offset + 1
-                and (not self._entries or entry.last_offset > self._last_offsets[-1])
+                and (not len(self) or entry.last_offset > self._last_offsets[-1])
             ):
                 raise CorruptIndex(f"the transaction index has an entry with impossible values: {entry}")
             self.append(entry)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._last_offsets)
 
     def append(self, entry: AbortedTransaction) -> None:
         """Add an entry. Its marker must be after that of the last entry."""
-        last_marker = self._last_offsets[-1] if self._entries else -1
+        last_marker = self._last_offsets[-1] if len(self) else -1
         if (
             not (last_marker < entry.last_offset > entry.first_offset)
             or entry.last_stable_offset > entry.last_offset + 1
         ):
             raise TXN_INDEX_ORDER.violated(entry=entry, last_marker=last_marker)
-        self._entries.append(entry)
+        self._producer_ids.append(entry.producer_id)
+        self._first_offsets.append(entry.first_offset)
         self._last_offsets.append(entry.last_offset)
+        self._stable_offsets.append(entry.last_stable_offset)
 
     def truncate_to(self, offset: int) -> None:
         """Remove the entries whose marker is at or above `offset`."""
         count = bisect_left(self._last_offsets, offset)
-        del self._entries[count:], self._last_offsets[count:]
+        for column in self._columns():
+            del column[count:]
 
     def collect(self, fetch_offset: int, upper: int, aborted: list[tuple[int, int]]) -> bool:
         """Add (producer id, first offset) of the transactions that overlap [fetch_offset, upper) to `aborted`.
@@ -267,17 +275,30 @@ class TxnIndex:
         Return True if no later segment has one: the last stable offset of an entry has reached `upper`. See Kafka's
         `TransactionIndex.collectAbortedTxns`.
         """
-        for entry in self._entries[bisect_left(self._last_offsets, fetch_offset) :]:
-            if entry.first_offset < upper:
-                aborted.append((entry.producer_id, entry.first_offset))
-            if entry.last_stable_offset >= upper:
-                return True
-        return False
+        start = bisect_left(self._last_offsets, fetch_offset)
+        end = len(self)
+        # A truncation can leave a last stable offset that is below the one before it, so no binary search.
+        reached = next((at for at in range(start, end) if self._stable_offsets[at] >= upper), end)
+        stop = min(end, reached + 1)
+        pairs = zip(self._producer_ids[start:stop], self._first_offsets[start:stop], strict=True)
+        aborted += [(producer_id, first) for producer_id, first in pairs if first < upper]
+        return reached < end
+
+    def end_of(self, fetch_offset: int, count: int) -> int | None:
+        """Return the offset after the marker of the transaction number `count` from `fetch_offset` on.
+
+        Return None if there are fewer.
+        """
+        at = bisect_left(self._last_offsets, fetch_offset) + count - 1
+        return self._last_offsets[at] + 1 if at < len(self) else None
 
     def encode(self) -> bytes:
         """Return the bytes of the file."""
-        return b"".join(entry.encode() for entry in self._entries)
+        return b"".join(entry.encode() for entry in self.entries())
 
     def entries(self) -> list[AbortedTransaction]:
         """Return all entries."""
-        return list(self._entries)
+        return [AbortedTransaction(*row) for row in zip(*self._columns(), strict=True)]
+
+    def _columns(self) -> tuple[array[int], array[int], array[int], array[int]]:
+        return self._producer_ids, self._first_offsets, self._last_offsets, self._stable_offsets

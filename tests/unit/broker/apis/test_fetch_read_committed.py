@@ -1,11 +1,13 @@
 """Fetch with read_committed: the records that a consumer keeps, compared with a model of the log."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.broker.fetch import read as fetch_read
 from odradek.protocol.batch import iter_batches, iter_records
 from odradek.protocol.messages.fetch import PartitionData
 from odradek.storage.config import LogConfig
@@ -66,6 +68,7 @@ STEP = st.tuples(st.sampled_from(["data", "data", "plain", "commit", "abort"]), 
     size=st.integers(1, 800),
     segment_bytes=st.sampled_from([100, 300, 1_000_000]),
     index_interval=st.sampled_from([0, 150, 4096]),
+    aborted_max=st.sampled_from([1, 2, 10_000]),
 )
 def test_read_committed_consumer_reads_exactly_the_committed_records(
     tmp_path_factory: pytest.TempPathFactory,
@@ -73,6 +76,7 @@ def test_read_committed_consumer_reads_exactly_the_committed_records(
     size: int,
     segment_bytes: int,
     index_interval: int,
+    aborted_max: int,
 ) -> None:
     async def play() -> None:
         config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=index_interval)
@@ -106,4 +110,27 @@ def test_read_committed_consumer_reads_exactly_the_committed_records(
         end_partition = partition_responses(await read(rig, request(("t", 0, stable), isolation_level=1)))[0]
         assert (end_partition.records, end_partition.aborted_transactions) == (b"", [])
 
-    asyncio.run(play())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetch_read, "ABORTED_MAX", aborted_max)
+        asyncio.run(play())
+
+
+async def test_response_has_a_bounded_number_of_aborted_transactions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of 370,000 tiny transactions fits fetch.max.bytes, and takes 0.4 s. The response ends earlier."""
+    monkeypatch.setattr(fetch_read, "ABORTED_MAX", 2)
+    rig = Rig(tmp_path, config=LogConfig(index_interval_bytes=0))
+    rig.topic("t")
+    for sequence in range(5):
+        in_transaction(rig, 1, sequence)
+        end(rig, 1, commit=False)
+    counts, position = [], 0
+    while position < 10:
+        fetch_request = request(("t", 0, position), isolation_level=1, min_bytes=100_000, max_wait_ms=60_000)
+        partition = partition_responses(await read(rig, fetch_request))[0]
+        counts.append(len(partition.aborted_transactions or ()))
+        position = offsets(partition)[-1] + 1
+        if position == 8:
+            break
+    assert (counts, position) == ([2, 2], 8)

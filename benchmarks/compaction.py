@@ -101,7 +101,9 @@ def slice_times(records: int, value_bytes: int) -> tuple[Durations, int, float]:
             append(log, batch)
         log.roll(NOW_MS)
         await log.flush()
-        cleaning = Cleaning(log, cleanable(log, NOW_MS), LIMITS, pacing(DOUBLE_MAX), expiry_ms=NOW_MS, wall_ms=NOW_MS)
+        cleaning = Cleaning(
+            log, cleanable(log, NOW_MS), LIMITS, pacing(lambda: DOUBLE_MAX), expiry_ms=NOW_MS, wall_ms=NOW_MS
+        )
         count = log.log_end_offset
         began = perf_counter()
         events.Handle._run = timed  # type: ignore[method-assign]

@@ -177,10 +177,19 @@ class ErrorRow:
     message: str
 
 
+MESSAGE_CHARACTERS_MAX: Final = 4_000
+"""Maximum characters of an error message. Messages repeat text of the client, and a string has at most 32,767 bytes."""
+
+
 class Refusal(Exception):
-    """The request is refused with this error code. No state was changed."""
+    """The request is refused with this error code. No state was changed.
+
+    A longer message than MESSAGE_CHARACTERS_MAX is shortened.
+    """
 
     def __init__(self, error: ErrorCode, message: str | None = None) -> None:
+        if message is not None and len(message) > MESSAGE_CHARACTERS_MAX:
+            message = f"{message[: MESSAGE_CHARACTERS_MAX - 3]}..."
         super().__init__(error, message)
         self.error = error
         self.message = message

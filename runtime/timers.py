@@ -10,6 +10,8 @@ from odradek.invariants.shard import TIMER_ENTRIES
 from odradek.runtime.clock import Clock
 from odradek.runtime.shard import Timer
 
+FIRED_MAX = 100
+"""Maximum timers of one queue that fire in one callback. The command of a timer takes up to about 100 µs."""
 RECHECK_MS_MAX = 1_000
 """Maximum time in ms until a jump of the wall clock is noticed. The event loop runs on monotonic time."""
 STALE_MAX = 1_024
@@ -97,7 +99,8 @@ class TimerQueue:
         # Fire only timers that were due on entry: a command that sets a timer for now must not starve the event loop.
         due: list[Entry] = []
         for heap, now_ms in ((self._wall, self._clock.wall_ms()), (self._monotonic, self._clock.monotonic_ms())):
-            while heap and heap[0][0] <= now_ms:
+            end = len(due) + FIRED_MAX  # other work runs before the rest of many timers
+            while heap and heap[0][0] <= now_ms and len(due) < end:
                 due.append(heapq.heappop(heap))
         for entry in due:
             if self._is_live(entry):

@@ -51,8 +51,8 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
-    leader_replication_throttled_replicas: tuple[str, ...] = ()
-    follower_replication_throttled_replicas: tuple[str, ...] = ()
+    leader_replication_throttled_replicas: frozenset[str] = frozenset()
+    follower_replication_throttled_replicas: frozenset[str] = frozenset()
 
     # broker properties
     producer_id_expiration_ms: int = DAY_MS

@@ -117,6 +117,16 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The connections continue in the next turn, in their order. Those of brokers do not wait.",
         ),
         Limit(
+            "protocol.errors.MESSAGE_CHARACTERS_MAX",
+            "characters of an error message",
+            "The rest is omitted.",
+        ),
+        Limit(
+            "broker.config.property.NUMBER_CHARACTERS_MAX",
+            "characters of a number in a configuration",
+            "INVALID_CONFIG.",
+        ),
+        Limit(
             "client_shares.CLIENT_ID_CHARACTERS_MAX",
             "characters of a client id",
             "Logs, quotas, metrics and limits use the first ones.",
@@ -328,6 +338,16 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "COORDINATOR_NOT_AVAILABLE for new members.",
         ),
         Limit(
+            "coordinator.group.classic_requests.PROTOCOLS_MAX",
+            "protocols per member of a classic group",
+            "INCONSISTENT_GROUP_PROTOCOL.",
+        ),
+        Limit(
+            "coordinator.group.classic_requests.INSTANCE_ID_CHARACTERS_MAX",
+            "characters of a group instance id",
+            "INVALID_REQUEST.",
+        ),
+        Limit(
             "coordinator.group.modern.subscriptions.changes.NAMES_MAX",
             "different topic names per consumer group",
             "INVALID_REQUEST. A regular expression can match more topics.",
@@ -430,6 +450,23 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "bytes of max.message.bytes per record of a batch",
             "MESSAGE_TOO_LARGE for a batch with more records than max.message.bytes divided by it.",
             "message.max.bytes",
+        ),
+        Limit(
+            "broker.fetch.record_jobs.LARGE_JOB_BYTES",
+            "bytes of memory of a job above which one runs at a time",
+            "The job waits for the other large ones.",
+        ),
+        Limit(
+            "storage.compaction.cleaner.CHUNK_BYTES_MAX",
+            "bytes per read and per write of a compaction",
+            "log.cleaner.io.buffer.size has no further effect.",
+            "log.cleaner.io.buffer.size",
+        ),
+        Limit(
+            "storage.compaction.cleaner.DEDUPE_BYTES_MAX",
+            "bytes for the keys of a compaction",
+            "The compaction takes more passes.",
+            "log.cleaner.dedupe.buffer.size",
         ),
         Limit(
             "broker.fetch.read.ABORTED_MAX",

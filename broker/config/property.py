@@ -15,10 +15,13 @@ INT_MAX: Final = 2**31 - 1
 DOUBLE_MAX: Final = sys.float_info.max
 ALL: Final = "*"
 """The item that stands for all items. It is the only one in its list."""
-_COMMA: Final = re.compile(r"\s*,\s*", re.ASCII)
+_SPACES: Final = " \t\n\x0b\f\r"
+"""The characters that `\\s` matches in Java."""
+NUMBER_CHARACTERS_MAX: Final = 1_000
+"""Maximum characters of a number. Kafka has no limit."""
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 _NAMED: Final = re.compile(r"[+-]?(NaN|Infinity)")
-_DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?")
+_DECIMAL: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?")
 _HEXADECIMAL: Final = re.compile(r"[+-]?0[xX]([0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?")
 """Hexadecimal form of a number for Java's Double.valueOf. _NAMED and _DECIMAL match the other forms."""
 
@@ -230,7 +233,7 @@ def _boolean(text: str) -> bool:
 
 def _integer(bits: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if not _INTEGER.fullmatch(text):
+        if len(text) > NUMBER_CHARACTERS_MAX or not _INTEGER.fullmatch(text):
             raise ValueError(text)
         value = int(text)
         if not -(1 << bits - 1) <= value < 1 << bits - 1:
@@ -241,11 +244,13 @@ def _integer(bits: int) -> Callable[[str], int]:
 
 
 def _list(text: str) -> tuple[str, ...]:
-    return tuple(_COMMA.split(text)) if text else ()
+    return tuple(item.strip(_SPACES) for item in text.split(",")) if text else ()
 
 
 def _double(text: str) -> float:
     """Parse a double as Java's Double.parseDouble does. A number that is too large becomes infinite."""
+    if len(text) > NUMBER_CHARACTERS_MAX:
+        raise ValueError(text)
     if _NAMED.fullmatch(text):
         return float(text)
     digits = text.rstrip("fFdD")

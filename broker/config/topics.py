@@ -49,6 +49,8 @@ _FALLBACKS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
 
 The first property that is set applies.
 """
+REPLICA_LISTS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+"""Lists that are searched for each replica and fetch."""
 
 
 class Source(IntEnum):
@@ -224,6 +226,8 @@ class TopicSettings:
         Raise Refusal(INVALID_CONFIG) for a stored configuration that this version does not know.
         """
         values = {**self._defaults, **self.parse(configs)}
+        for name in REPLICA_LISTS:
+            values[name] = frozenset(values[name])
         return LogConfig(
             **{name.replace(".", "_"): value for name, value in values.items() if not TOPIC_PROPERTIES[name].fixed},
             producer_id_expiration_ms=self.current(PRODUCER_ID_EXPIRATION),

@@ -18,6 +18,8 @@ from odradek.storage.log.timestamps import LookUps
 JOBS_MAX: Final = 2
 """Maximum concurrent jobs per broker. Each occupies the event loop for about 1 ms per turn, and holds one decompressed
 batch: at most 32 times max.message.bytes."""
+LARGE_JOB_BYTES: Final = 32 * 1024 * 1024
+"""Memory of a job above which it is large. One large job runs at a time, so that short ones have a place."""
 OLDEST_EVERY: Final = 4
 """Interval in started jobs after which the oldest waiting job starts, and not the shortest. A client with many short
 jobs can then delay a long job only by a bounded number of jobs."""
@@ -47,6 +49,7 @@ class RecordJobs:
         self.tables = TimestampTables()
         self._budget = budget
         self._turns = ShortestFirst(JOBS_MAX, oldest_every=OLDEST_EVERY)
+        self._large = ShortestFirst(1, oldest_every=OLDEST_EVERY)
 
     async def start(self, records: int, memory_bytes: int, session: Session) -> None:
         """Wait until a job on `records` records may run, and reserve its memory. The caller calls `end` after the job.
@@ -58,8 +61,16 @@ class RecordJobs:
         if session.closed:
             raise CancelledError
         cancel_no_more = session.on_end(task.cancel)
+        is_large = memory_bytes > LARGE_JOB_BYTES
         try:
-            await self._turns.acquire(records)
+            if is_large:
+                await self._large.acquire(records)
+            try:
+                await self._turns.acquire(records)
+            except BaseException:
+                if is_large:
+                    self._large.release()
+                raise
         finally:
             cancel_no_more()
         self._budget.reserve(memory_bytes)
@@ -68,6 +79,8 @@ class RecordJobs:
         """End a job that `start` permitted."""
         self._budget.release(memory_bytes)
         self._turns.release()
+        if memory_bytes > LARGE_JOB_BYTES:
+            self._large.release()
 
     def look_ups(self, session: Session) -> LookUps:
         """Return the permission of one connection to look up timestamps (ListOffsets)."""

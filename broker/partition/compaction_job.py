@@ -28,6 +28,8 @@ from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.log.log import PartitionLog
 
 _logger = structlog.get_logger(__name__)
+RECHECK_SECONDS: Final = 15.0
+"""Maximum seconds of a pause before the configuration is read again. A client can set a pause of years."""
 PAUSE_FACTOR: Final = 3
 """Length of the pause after a slice of work, as a multiple of the slice: compaction takes at most a quarter of the
 event loop."""
@@ -50,8 +52,17 @@ class CompactionJob:
         """Compact all due logs, sleep for log.cleaner.backoff.ms, and repeat."""
         while True:
             await self.clean_due()
+            await self._back_off()
+
+    async def _back_off(self) -> None:
+        """Sleep for log.cleaner.backoff.ms. A lower value takes effect within RECHECK_SECONDS."""
+        loop = get_running_loop()
+        begin = loop.time()
+        left_s = 1.0
+        while left_s > 0:
             # Kafka permits a backoff of 0. The minimum of 1 ms keeps the event loop responsive.
-            await sleep(max(self._current("log.cleaner.backoff.ms"), 1) / 1_000)
+            left_s = begin + max(self._current("log.cleaner.backoff.ms"), 1) / 1_000 - loop.time()
+            await sleep(min(max(left_s, 0), RECHECK_SECONDS))
 
     async def clean_due(self) -> None:
         """Compact logs until no log is due, except logs whose compaction failed in this call."""
@@ -90,7 +101,7 @@ class CompactionJob:
             self._current("log.cleaner.io.buffer.load.factor"),
             self._current("log.cleaner.io.buffer.size"),
         )
-        pace = pacing(self._current("log.cleaner.io.max.bytes.per.second"))
+        pace = pacing(lambda: self._current("log.cleaner.io.max.bytes.per.second"))
         # Plan before the flush: a truncation during the flush must interrupt this cleaning.
         plan = cleanable(log, expiry_ms)
         cleaning = Cleaning(log, plan, limits, pace, expiry_ms=expiry_ms, wall_ms=self._clock.wall_ms())
@@ -130,18 +141,24 @@ class CompactionJob:
         return self._settings.current(PROPERTIES[name])
 
 
-def pacing(bytes_per_second: float) -> Callable[[int], Awaitable[None]]:
+def pacing(bytes_per_second: Callable[[], float]) -> Callable[[int], Awaitable[None]]:
     """Return the pause between two slices of compaction.
 
     Its argument is the number of bytes that the slice moved. The pause keeps the share of PAUSE_FACTOR, and the rate
-    below `bytes_per_second`.
+    below `bytes_per_second()`. A higher rate takes effect within RECHECK_SECONDS.
     """
     loop = get_running_loop()
     resumed = loop.time()
 
     async def pace(moved_bytes: int) -> None:
         nonlocal resumed
-        await sleep(max((loop.time() - resumed) * PAUSE_FACTOR, moved_bytes / bytes_per_second))
+        ended = loop.time()
+        await sleep((ended - resumed) * PAUSE_FACTOR)
+        while True:
+            left_s = ended + moved_bytes / bytes_per_second() - loop.time()
+            if left_s <= 0:
+                break
+            await sleep(min(left_s, RECHECK_SECONDS))
         resumed = loop.time()
 
     return pace

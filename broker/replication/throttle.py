@@ -54,7 +54,7 @@ class Throttle:
         return rate
 
 
-def is_listed(replicas: tuple[str, ...], index: int, broker_id: int) -> bool:
+def is_listed(replicas: frozenset[str], index: int, broker_id: int) -> bool:
     """Return True if the list `replicas` of a topic contains the replica of partition `index` on `broker_id`."""
     return ALL in replicas or f"{index}:{broker_id}" in replicas
 

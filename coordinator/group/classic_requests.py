@@ -20,6 +20,10 @@ from odradek.runtime.shard import Decision, RetryAfter
 
 REBALANCE_TIMEOUT_MIN: Final = 1
 """First version of JoinGroup with a rebalance time-out. Earlier versions use the session time-out for both."""
+PROTOCOLS_MAX: Final = 100
+"""Maximum protocols of a member. Each rebalance compares the protocols of all members. Kafka has no limit."""
+INSTANCE_ID_CHARACTERS_MAX: Final = 2_000
+"""Maximum characters of a group instance id. The member id contains it, and a string has at most 32,767 bytes."""
 BATCHES_MIN: Final = 3
 """First version of LeaveGroup that names several members (KIP-345)."""
 
@@ -36,6 +40,10 @@ def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any] 
         return Decision(join_refused(ErrorCode.INVALID_GROUP_ID, request.member_id))
     if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
         return Decision(join_refused(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
+    if len(request.protocols) > PROTOCOLS_MAX:
+        return Decision(join_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+    if len(request.group_instance_id or "") > INSTANCE_ID_CHARACTERS_MAX:
+        return Decision(join_refused(ErrorCode.INVALID_REQUEST, request.member_id))
     group = state.groups.get(request.group_id)
     if group is not None and not isinstance(group, ClassicGroup) and not group.is_empty:
         return classic_members.decide_join(state, command, now_ms)

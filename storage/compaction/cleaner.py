@@ -22,7 +22,7 @@ from asyncio import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from odradek.invariants.storage import COMPACTION_BOUND
 from odradek.protocol.batch import HEADER_BYTES, BatchHeader, read_header, verify_crc
@@ -65,6 +65,12 @@ class CleaningInterrupted(Exception):
     """
 
 
+CHUNK_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Maximum bytes per read and per write, whatever log.cleaner.io.buffer.size is. A read that is in memory takes 1 ms."""
+DEDUPE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Maximum bytes for the keys of a compaction, whatever log.cleaner.dedupe.buffer.size is."""
+
+
 @dataclass(frozen=True, slots=True)
 class CleanerLimits:
     """Memory limits of a compaction, in bytes: the broker properties log.cleaner.* of the same names."""
@@ -76,7 +82,7 @@ class CleanerLimits:
     @property
     def chunk_bytes(self) -> int:
         """Bytes per read and per write. A batch that is larger is read or written alone."""
-        return max(self.io_buffer_size // 2, HEADER_BYTES)
+        return min(max(self.io_buffer_size // 2, HEADER_BYTES), CHUNK_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +149,7 @@ class Cleaning:
         self._wall_ms = wall_ms
         self._initial_state = log.local.truncation.count, log.cleaned_to
         self._slice = CleaningSlice()
-        self._offsets = OffsetMap(limits.dedupe_buffer_size, limits.load_factor)
+        self._offsets = OffsetMap(min(limits.dedupe_buffer_size, DEDUPE_BYTES_MAX), limits.load_factor)
         self._moved_bytes = 0
 
     async def run(self) -> CleaningResult:

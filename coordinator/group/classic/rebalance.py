@@ -25,6 +25,10 @@ from odradek.protocol.messages.join_group import JoinGroupResponse
 from odradek.runtime.machine import To
 from odradek.runtime.shard import Timer
 
+RESTART_MS_MIN = 1_000
+"""Minimum milliseconds of a join phase that is repeated because no member has joined. Members may have a rebalance
+time-out of 0."""
+
 
 def continue_rebalance(action: Action, draft: ClassicDraft) -> None:
     """Carry out an action after members were added or changed: start a rebalance, or end its join phase if complete."""
@@ -64,9 +68,9 @@ def start_initial_delay(draft: ClassicDraft, delay_ms: int, left_ms: int) -> Non
     draft.timers.append(Timer(join_key(group_id), delay_ms=delay_ms, command=command))
 
 
-def start_join_timer(draft: ClassicDraft) -> None:
-    """Start the timer of the join phase of a group with members."""
-    group_id, delay_ms = draft.group.group_id, draft.group.rebalance_timeout_ms
+def start_join_timer(draft: ClassicDraft, min_ms: int = 0) -> None:
+    """Start the timer of the join phase of a group with members: their rebalance time-out, but at least `min_ms`."""
+    group_id, delay_ms = draft.group.group_id, max(draft.group.rebalance_timeout_ms, min_ms)
     draft.timers.append(Timer(join_key(group_id), delay_ms=delay_ms, command=JoinTimeout(group_id)))
 
 
@@ -85,7 +89,7 @@ def complete_join_phase(draft: ClassicDraft) -> None:
         draft.stop_session(member.member_id)
     if group.members and not group.elect_leader():
         look_up(group.state, Event.NO_MEMBER_JOINED)
-        start_join_timer(draft)
+        start_join_timer(draft, RESTART_MS_MIN)
         return
     action = look_up(group.state, Event.ALL_JOINED if group.members else Event.NO_MEMBERS)
     group.next_generation(draft.now_ms)

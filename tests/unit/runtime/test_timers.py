@@ -1,7 +1,7 @@
 import asyncio
 
 from odradek.runtime.shard import Timer
-from odradek.runtime.timers import RECHECK_MS_MAX, STALE_MAX, TimerQueue
+from odradek.runtime.timers import FIRED_MAX, RECHECK_MS_MAX, STALE_MAX, TimerQueue
 from tests.support.fake_shard_log import FakeClock
 
 
@@ -108,3 +108,17 @@ async def test_loop_timer_is_set_to_the_earliest_due_time_of_both_clocks() -> No
     assert len(timers) == 1
     timers.clear()
     assert timers._handle is None
+
+
+async def test_timers_that_are_due_together_fire_in_several_callbacks() -> None:
+    """Other work runs in between: a client can make thousands of timers due at the same time."""
+    timers, clock, fired = queue()
+    for number in range(2 * FIRED_MAX + 1):
+        timers.set(Timer(number, 10, f"{number}"))
+    clock.now_ms = 10
+    counts = []
+    while len(timers):
+        timers._expire()
+        counts.append(len(fired))
+    assert counts == [FIRED_MAX, 2 * FIRED_MAX, 2 * FIRED_MAX + 1]
+    assert fired == [f"{number}" for number in range(2 * FIRED_MAX + 1)]

@@ -2,11 +2,12 @@
 
 import pytest
 
+from odradek.broker.config import property as config_property
 from odradek.broker.config.properties import NO_RECORD_LIMIT, NO_SHARE_GROUPS
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.replication.throttle import is_listed
-from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.errors import MESSAGE_CHARACTERS_MAX, ErrorCode, Refusal
 from tests.support.broker_context import config
 
 E = ErrorCode
@@ -172,3 +173,23 @@ def test_nan_is_refused_as_a_load_factor_but_not_as_a_rate() -> None:
         settings.validate_broker({"log.cleaner.io.buffer.load.factor": "NaN"})
     message = "Invalid value NaN for configuration log.cleaner.io.buffer.load.factor: Value must be at least 0.01"
     assert caught.value.message == message
+
+
+@pytest.mark.parametrize("name", ["min.cleanable.dirty.ratio", "retention.ms"])
+@pytest.mark.parametrize("text", ["1" * 32_766 + "x", "0" * 1_001, "." * 1_001, "1." + "1" * 32_000])
+def test_long_number_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+    """A regular expression with two ways to match digits took a minute for 32,767 of them."""
+    for expression in ("_DECIMAL", "_HEXADECIMAL", "_INTEGER"):
+        monkeypatch.setattr(config_property, expression, None)
+    with pytest.raises(Refusal) as refused:
+        TopicSettings(config()).validate("t", {name: text})
+    assert refused.value.error is E.INVALID_CONFIG
+    assert len(refused.value.message or "") <= MESSAGE_CHARACTERS_MAX
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [("a , b", ("a", "b")), ("a\t,\n b ", ("a", "b")), ("a b", ("a b",)), ("a, ,b", ("a", "", "b")), (",", ("", ""))],
+)
+def test_blanks_around_commas_are_removed(text: str, items: tuple[str, ...]) -> None:
+    assert config_property._list(text) == items

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.broker.coordinators.log_replay import replay
 from odradek.broker.coordinators.standby_cache import StandbyCache
-from odradek.broker.partition.compaction_job import pacing
+from odradek.broker.partition.compaction_job import RECHECK_SECONDS, CompactionJob, pacing
 from odradek.protocol.batch import Compression, build_batch
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import Marker, ShardRecord
@@ -19,6 +19,7 @@ from odradek.storage.log.log import PartitionLog
 from odradek.storage.producers.entry import Origin
 from tests.support.cleaning import fetched, latest
 from tests.support.compaction_bench import COMPACTED, Bench
+from tests.support.fake_kafka import virtual_loop
 from tests.support.logs import headers, load_all
 
 
@@ -158,7 +159,7 @@ async def test_disk_error_during_the_swap_takes_the_partition_offline(tmp_path: 
 
 async def test_pacing_rests_three_times_the_work_time_and_obeys_the_byte_rate() -> None:
     loop = asyncio.get_running_loop()
-    pace = pacing(1_000_000.0)
+    pace = pacing(lambda: 1_000_000.0)
     started = loop.time()
     await pace(50_000)
     assert loop.time() - started >= 0.05
@@ -168,6 +169,35 @@ async def test_pacing_rests_three_times_the_work_time_and_obeys_the_byte_rate() 
     started = loop.time()
     await pace(0)
     assert loop.time() - started >= 0.03
+
+
+def test_pauses_of_years_end_soon_after_the_configuration_is_reverted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client can set them. Without the revert, no log would be compacted until the broker restarts."""
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        rate = 1e-6
+        pace = pacing(lambda: rate)
+        paused = asyncio.ensure_future(pace(1_000_000))
+        await asyncio.sleep(10 * RECHECK_SECONDS)
+        assert not paused.done()
+        rate = 1e9
+        reverted = loop.time()
+        await paused
+        assert loop.time() - reverted <= RECHECK_SECONDS
+        job = CompactionJob.__new__(CompactionJob)
+        backoff_ms = 2**63 - 1
+        monkeypatch.setattr(job, "_current", lambda _: backoff_ms)
+        backing_off = asyncio.ensure_future(job._back_off())
+        await asyncio.sleep(10 * RECHECK_SECONDS)
+        assert not backing_off.done()
+        backoff_ms = 15_000
+        reverted = loop.time()
+        await backing_off
+        assert loop.time() - reverted <= RECHECK_SECONDS
+
+    with virtual_loop() as loop:
+        loop.run_until_complete(scenario())
 
 
 @pytest.mark.parametrize("ending", ["truncated", "closed"])

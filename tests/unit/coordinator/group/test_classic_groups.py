@@ -9,11 +9,13 @@ import pytest
 from odradek.coordinator.group import commands as c
 from odradek.coordinator.group import state as group_state
 from odradek.coordinator.group.classic import join, subscriptions
-from odradek.coordinator.group.classic.commands import join_refused
+from odradek.coordinator.group.classic.commands import JoinTimeout, join_key, join_refused
 from odradek.coordinator.group.classic.conversion import members_of, release_waiters
 from odradek.coordinator.group.classic.draft import ClassicDraft
+from odradek.coordinator.group.classic.rebalance import RESTART_MS_MIN
 from odradek.coordinator.group.classic.state import ClassicGroup, simple_group
 from odradek.coordinator.group.classic.subscriptions import subscribed_topics
+from odradek.coordinator.group.classic_requests import PROTOCOLS_MAX
 from odradek.coordinator.group.state import GroupKind
 from odradek.protocol import codec
 from odradek.protocol.codec import encode
@@ -295,3 +297,28 @@ def test_conversion_completes_waiting_requests() -> None:
     assert all(timer.delay_ms is None for timer in draft.timers)
     assert [view.member_id for view in members_of(rig.group)] == [first, second, "c-3"]
     assert members_of(rig.group)[0].protocols == (("range", b"topics"),)
+
+
+def test_member_with_too_many_protocols_or_a_long_instance_id_is_refused() -> None:
+    rig = ClassicRig(group_initial_rebalance_delay_ms=0)
+    many = [(f"p{number}", b"") for number in range(PROTOCOLS_MAX + 1)]
+    assert rig.join("", protocols=many).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert rig.join("", instance="i" * 2_001).error_code == ErrorCode.INVALID_REQUEST
+    assert GROUP not in rig.core.state.groups
+
+
+def test_repeated_join_phase_without_joining_members_does_not_spin() -> None:
+    """Static members may have a rebalance time-out of 0. The timer would be due in each iteration of the event loop."""
+    rig = ClassicRig(group_initial_rebalance_delay_ms=0)
+    rig.stable("i")
+    member_id = rig.join("", instance="i", rebalance_ms=0).member_id
+    assert rig.state == "Stable"
+    pending = rig.join("", version=4)
+    assert pending.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    rig.leave(pending.member_id)
+    assert rig.state == "PreparingRebalance"
+    rig.do(JoinTimeout(GROUP))
+    due_ms, command = rig.timers[join_key(GROUP)]
+    assert (due_ms - rig.now_ms, command) == (RESTART_MS_MIN, JoinTimeout(GROUP))
+    rig.heartbeat(member_id, rig.group.generation, instance="i")
+    assert rig.state == "PreparingRebalance"

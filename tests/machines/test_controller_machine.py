@@ -57,6 +57,8 @@ class ControllerMachine(RuleBasedStateMachine):
         self.waiting: list[c.Command] = []
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(sweeps, "CHANGES_PER_SLICE", self.changes_per_slice)
+        self.leaving: dict[int, int] = {}
+        """Epoch of each broker that has wanted to shut down."""
         self.stopped: set[int] = set()
         """Brokers that stopped together. They keep leaders and ISRs until they are fenced or start again."""
         self.rig = ControllerRig().with_brokers(*BROKERS, elr=elr)
@@ -262,6 +264,10 @@ class ControllerMachine(RuleBasedStateMachine):
         broker = self.broker(broker_id)
         if broker is not None:
             offset = len(self.rig.log)
+            if shut_down:
+                self.leaving[broker_id] = broker.epoch
+            # A broker that wants to shut down repeats that until its process ends.
+            shut_down = self.leaving.get(broker_id) == broker.epoch
             heartbeat = BrokerHeartbeat(broker_id, broker.epoch, offset, want_fence=fence, want_shut_down=shut_down)
             reply = self.do(c.Heartbeat(heartbeat, 1_000))
             after = self.broker(broker_id)

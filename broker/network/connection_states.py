@@ -30,7 +30,7 @@ class IntakeEvent(Enum):
     ADMITTED = "the node serves requests, and the connection is within its limits"
     ADMITTED_LATER = "like ADMITTED, but the connection creation rate is exceeded"
     DELAY_OVER = "the delay by the connection creation rate has passed"
-    TURN_USED = "REQUESTS_AT_A_TIME requests were taken in a row, or requests for TURN_US_MAX"
+    TURN_USED = "REQUESTS_AT_A_TIME requests were taken in a row, or requests for TURN_US_MAX; or `ServerState.is_busy`"
     NEXT_TURN = "the event loop has run the other connections"
     HOLD = "a request was taken that later requests must wait for"
     RELEASE = "later requests need not wait for that request any longer"

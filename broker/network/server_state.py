@@ -38,7 +38,7 @@ Otherwise hundreds of clients could together hold the loop for seconds, and the 
 
 
 class Evictable(Protocol):
-    """A connection that can be closed in favor of a new one."""
+    """A connection that can be closed in favor of a new one, and that takes its requests in turns."""
 
     def close_if_idle(self, idle_s: float, *, in_flight: bool = False) -> bool:
         """Close the connection if it is idle, and return True. `Connection` defines idle."""

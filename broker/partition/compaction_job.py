@@ -56,13 +56,9 @@ class CompactionJob:
 
     async def _back_off(self) -> None:
         """Sleep for log.cleaner.backoff.ms. A lower value takes effect within RECHECK_SECONDS."""
-        loop = get_running_loop()
-        begin = loop.time()
-        left_s = 1.0
-        while left_s > 0:
-            # Kafka permits a backoff of 0. The minimum of 1 ms keeps the event loop responsive.
-            left_s = begin + max(self._current("log.cleaner.backoff.ms"), 1) / 1_000 - loop.time()
-            await sleep(min(max(left_s, 0), RECHECK_SECONDS))
+        begin = get_running_loop().time()
+        # Kafka permits a backoff of 0. The minimum of 1 ms keeps the event loop responsive.
+        await _sleep_until(lambda: begin + max(self._current("log.cleaner.backoff.ms"), 1) / 1_000)
 
     async def clean_due(self) -> None:
         """Compact logs until no log is due, except logs whose compaction failed in this call."""
@@ -154,11 +150,17 @@ def pacing(bytes_per_second: Callable[[], float]) -> Callable[[int], Awaitable[N
         nonlocal resumed
         ended = loop.time()
         await sleep((ended - resumed) * PAUSE_FACTOR)
-        while True:
-            left_s = ended + moved_bytes / bytes_per_second() - loop.time()
-            if left_s <= 0:
-                break
-            await sleep(min(left_s, RECHECK_SECONDS))
+        await _sleep_until(lambda: ended + moved_bytes / bytes_per_second())
         resumed = loop.time()
 
     return pace
+
+
+async def _sleep_until(end_s: Callable[[], float]) -> None:
+    """Sleep until the time `end_s()` of the event loop's clock, which is evaluated again each RECHECK_SECONDS."""
+    loop = get_running_loop()
+    while True:
+        left_s = end_s() - loop.time()
+        if left_s <= 0:
+            return
+        await sleep(min(left_s, RECHECK_SECONDS))

@@ -56,7 +56,7 @@ class Partitions:
         self._spawn = spawn
         self._config_of = config_of
         self._default_config: LogConfig | None = None
-        """Configuration of a topic without its own, as far as the logs have it."""
+        """Configuration of topics that set nothing, at the last change that was applied to all topics."""
         self._replication = replication
         leader = LeaderContext(node_id, clock, spawn, replication.lag_max_ms, replication.broker_epoch_of)
         self._context = PartitionContext(replication, leader, leader_term, self._resigned)

@@ -98,7 +98,7 @@ class Session:
     async def next_turn(self) -> None:
         """Let other work run between two slices of a request.
 
-        One such request goes on per iteration of the event loop.
+        One such request of a client, and one of a broker, go on per iteration of the event loop.
         """
         await (sleep(0) if self.on_next_turn is None else self.on_next_turn(self))
         self.check_peer()

@@ -79,10 +79,11 @@ class ControllerService:
         on_bug: FailureHandler,
         bootstrap_levels: Mapping[str, int],
     ) -> None:
-        """Make it before `driver.start()`. `on_failure` is called if this node cannot continue, and `on_bug` if one
-        command has raised an unexpected exception. Such a command fails alone: another controller would fail as well.
+        """Make it before `driver.start()`.
 
-        `bootstrap_levels`: feature levels of a new cluster that differ from the default.
+        `on_failure` is called if this node cannot continue. `on_bug` is called for an unexpected exception in the
+        decision of a command. That command fails alone, because the next active controller would raise the exception,
+        too. `bootstrap_levels`: feature levels of a new cluster that differ from the default.
         """
         self._driver = driver
         self._config = config

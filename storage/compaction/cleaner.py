@@ -22,7 +22,7 @@ from asyncio import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from odradek.invariants.storage import COMPACTION_BOUND
 from odradek.protocol.batch import HEADER_BYTES, BatchHeader, read_header, verify_crc
@@ -56,6 +56,10 @@ WRITTEN_BATCHES_MAX = 64
 """Maximum batches per write. The segment indexes each of them without a pause."""
 SEGMENT_BYTES_MAX = 2**31 - 1
 """Maximum bytes per segment: an index entry stores the position in 32 bits."""
+CHUNK_BYTES_MAX = 4 * 1024 * 1024
+"""Maximum bytes per read and per write, whatever log.cleaner.io.buffer.size is. A read that is in memory takes 1 ms."""
+DEDUPE_BYTES_MAX = 256 * 1024 * 1024
+"""Maximum bytes for the keys of a compaction, whatever log.cleaner.dedupe.buffer.size is."""
 
 
 class CleaningInterrupted(Exception):
@@ -65,12 +69,6 @@ class CleaningInterrupted(Exception):
     """
 
 
-CHUNK_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Maximum bytes per read and per write, whatever log.cleaner.io.buffer.size is. A read that is in memory takes 1 ms."""
-DEDUPE_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Maximum bytes for the keys of a compaction, whatever log.cleaner.dedupe.buffer.size is."""
-
-
 @dataclass(frozen=True, slots=True)
 class CleanerLimits:
     """Memory limits of a compaction, in bytes: the broker properties log.cleaner.* of the same names."""
@@ -78,6 +76,11 @@ class CleanerLimits:
     dedupe_buffer_size: int
     load_factor: float
     io_buffer_size: int
+
+    @property
+    def dedupe_bytes(self) -> int:
+        """Bytes for the keys of the compaction."""
+        return min(self.dedupe_buffer_size, DEDUPE_BYTES_MAX)
 
     @property
     def chunk_bytes(self) -> int:
@@ -149,7 +152,7 @@ class Cleaning:
         self._wall_ms = wall_ms
         self._initial_state = log.local.truncation.count, log.cleaned_to
         self._slice = CleaningSlice()
-        self._offsets = OffsetMap(min(limits.dedupe_buffer_size, DEDUPE_BYTES_MAX), limits.load_factor)
+        self._offsets = OffsetMap(limits.dedupe_bytes, limits.load_factor)
         self._moved_bytes = 0
 
     async def run(self) -> CleaningResult:

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from odradek.storage.segment.segment import Segment
 
 
+FILES_PER_STEP: Final = 200
+"""Files after which a call of `remove_files` ends. The files of segments that left the log together are removed in one
+call, up to four per segment. The removal of a file takes about 20 µs."""
+
+
 class Hold:
     """Protection of files that a read or a flush uses. It ends when no reference to this object is left."""
 
     __slots__ = ("__weakref__",)
-
-
-FILES_PER_STEP: Final = 200
-"""Files after which a removal ends. Segments that were removed together are at most SEGMENTS_PER_STEP, with four files
-each. The removal of a file takes about 20 µs."""
 
 
 @dataclass(slots=True)

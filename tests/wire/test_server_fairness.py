@@ -98,6 +98,30 @@ async def test_iteration_of_the_event_loop_has_a_limit_over_all_connections() ->
     ] * rounds
 
 
+async def test_connection_of_a_broker_does_not_wait_for_those_of_clients() -> None:
+    now_us = 0
+    served: list[int] = []
+
+    def handle(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        nonlocal now_us
+        now_us += TURN_US_MAX
+        served.append(request.generation_id)
+        return numbered_response(request.generation_id)
+
+    clock = SimpleNamespace(wall_ms=lambda: 0, monotonic_us=lambda: now_us)
+    async with serving(handle, clock=clock) as server:
+        clients = [await server.connect() for _ in range(30)]
+        broker = await server.connect("broker-2-markers")
+        await broker.send(heartbeat("b", -1), 4)
+        served.clear()
+        responses = [client.send(heartbeat("g", number), 4) for number in range(4) for client in clients]
+        of_broker = [broker.send(heartbeat("b", -1), 4) for _ in range(4)]
+        for response in (*responses, *of_broker):
+            await response
+    last = max(place for place, number in enumerate(served) if number == -1)
+    assert last <= 30 + 5 * ITERATION_US_MAX // TURN_US_MAX
+
+
 async def test_stage_two_is_not_started_after_the_client_disconnected() -> None:
     stage_one_result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     stage_one_started = asyncio.Event()

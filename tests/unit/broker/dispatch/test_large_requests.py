@@ -291,7 +291,7 @@ async def test_requests_of_brokers_wait_for_each_other_alone() -> None:
     rig = Rig()
     clients = [rig.client() for _ in range(20)]
     forwarded = rig.client()
-    forwarded.session.connection_id = NO_CONNECTION
+    forwarded.session.connection_id, forwarded.session.authenticated = NO_CONNECTION, True
     brokers = [rig.client() for _ in range(2)]
     for broker in brokers:
         broker.session.authenticated = True

@@ -17,13 +17,13 @@ from odradek.protocol.primitives import INT64_MAX
 from odradek.protocol.record import RawRecord, read_raw_records
 from odradek.storage.batches.work import PAUSE_UNITS
 from odradek.storage.compaction.batch_filter import SLICE_BYTES
-from odradek.storage.compaction.cleaner import CleanerLimits, cleanable
+from odradek.storage.compaction.cleaner import CHUNK_BYTES_MAX, DEDUPE_BYTES_MAX, CleanerLimits, cleanable
 from odradek.storage.compaction.offset_map import ENTRY_BYTES, LARGE_KEY_BYTES, key_digest
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.log.reads import ColdRead
 from odradek.storage.segment.segment import Segment
-from tests.support.cleaning import clean, fetched, latest
+from tests.support.cleaning import LIMITS, clean, fetched, latest
 from tests.support.crafted import traced_peak
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, append, headers, marker, open_log, produced, read
@@ -341,3 +341,9 @@ async def test_cancelled_compaction_ends_without_a_pause(disk: OsDisk, tmp_path:
     with pytest.raises(asyncio.CancelledError):
         await cleaning
     assert paced == 1
+
+
+def test_buffers_of_a_compaction_are_bounded_whatever_is_configured() -> None:
+    limits = CleanerLimits(dedupe_buffer_size=2**63 - 1, load_factor=1.0, io_buffer_size=2**31 - 1)
+    assert (limits.dedupe_bytes, limits.chunk_bytes) == (DEDUPE_BYTES_MAX, CHUNK_BYTES_MAX)
+    assert (LIMITS.dedupe_bytes, LIMITS.chunk_bytes) == (LIMITS.dedupe_buffer_size, LIMITS.io_buffer_size // 2)

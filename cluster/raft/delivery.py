@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from odradek.cluster.raft.batches import LogBatch, decode_batches, decode_parts
 from odradek.cluster.raft.snapshot_reader import read_snapshot
-from odradek.protocol.errors import Refusal
+from odradek.protocol.errors import Malformed, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -156,9 +156,14 @@ class Delivery:
 
     async def _deliver_snapshot(self, snapshot: EpochEnd) -> None:
         visitors = [listener(snapshot) for listener in tuple(self.snapshot_listeners)]
-        async for batches in read_snapshot(self._storage, snapshot):
-            for visitor in visitors:
-                visitor.take(batches)
+        try:
+            async for batches in read_snapshot(self._storage, snapshot):
+                for visitor in visitors:
+                    visitor.take(batches)
+        except (OSError, Malformed):
+            if snapshot in self._storage.snapshots():
+                raise
+            return  # a snapshot of the leader has replaced it during the read, and is delivered instead
         for visitor in visitors:
             visitor.done()
         self._delivered = snapshot.end_offset

@@ -35,7 +35,7 @@ from odradek.cluster.raft.quorum_state import check_stored_epoch
 from odradek.cluster.raft.roles.transitions import Role
 from odradek.cluster.raft.snapshot_installer import SnapshotInstaller
 from odradek.cluster.raft.snapshot_reader import read_snapshot
-from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.runtime.engine import LoadCancelled
 from odradek.runtime.shard import ShardRecord
 
@@ -233,7 +233,7 @@ class RaftDriver:
         epoch = self.core.epoch
         try:
             await self._replay(visit)
-        except (OSError, Refusal):
+        except (OSError, Refusal, Malformed):
             if self.core.role is Role.LEADER and self.core.epoch == epoch:
                 raise
             raise LoadCancelled(f"raft-{self.node_id}: this node does not lead epoch {epoch} any more") from None

@@ -1,0 +1,101 @@
+"""Delivery of a snapshot that changes while it is read."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from odradek.cluster.raft.batches import encode_records, encode_snapshot_footer, encode_snapshot_header
+from odradek.cluster.raft.delivery import Delivery
+from odradek.cluster.raft.messages import EpochEnd
+from odradek.cluster.raft.snapshot_reader import SNAPSHOT_READ_BYTES_MAX
+from odradek.protocol.errors import Malformed
+from odradek.runtime.tasks import Tasks
+from tests.support.raft_memory import MemoryRaftStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from odradek.cluster.raft.batches import LogBatch
+
+OWN, OF_LEADER = EpochEnd(1, 100), EpochEnd(2, 300)
+
+
+def snapshot_of(value: bytes, records: int = 1) -> bytes:
+    """Return a snapshot whose batches have one record each."""
+    batches = [encode_snapshot_header(epoch=1, last_contained_ms=0, now_ms=0)]
+    batches += [encode_records([(None, value)], base_offset=1 + at, epoch=1, now_ms=0) for at in range(records)]
+    batches.append(encode_snapshot_footer(base_offset=1 + records, epoch=1, now_ms=0))
+    return b"".join(batches)
+
+
+@dataclass
+class Load:
+    """Content of one snapshot. `on_take` is called after its first batches."""
+
+    snapshot: EpochEnd
+    on_take: Callable[[], None]
+    values: list[bytes | None] = field(default_factory=list)
+    is_complete: bool = False
+
+    def take(self, batches: Sequence[LogBatch]) -> None:
+        self.values += [value for batch in batches for _, value in batch.records]
+        self.on_take()
+
+    def done(self) -> None:
+        self.is_complete = True
+
+
+class Receiver:
+    """A delivery from `storage`, the loads of its snapshots, and what it reports."""
+
+    def __init__(self, storage: MemoryRaftStorage, on_take: Callable[[], None]) -> None:
+        self.loads: list[Load] = []
+        self.failures: list[BaseException] = []
+        self.ended = asyncio.Event()
+        self.delivery = Delivery(storage, Tasks(lambda _, error: self.fail(error)), "raft", self.fail)
+        self.delivery.snapshot_listeners.append(lambda snapshot: self.load(snapshot, on_take))
+        self.delivery.watermark_callbacks.append(lambda _: self.ended.set())
+
+    def load(self, snapshot: EpochEnd, on_take: Callable[[], None]) -> Load:
+        self.loads.append(Load(snapshot, on_take))
+        return self.loads[-1]
+
+    def fail(self, error: BaseException) -> None:
+        self.failures.append(error)
+        self.ended.set()
+
+    async def deliver(self, committed: int) -> None:
+        self.delivery.advance(committed)
+        await asyncio.wait_for(self.ended.wait(), 10)
+
+
+def two_reads() -> bytes:
+    return snapshot_of(bytes(SNAPSHOT_READ_BYTES_MAX // 2), 3)
+
+
+async def test_snapshot_of_the_leader_replaces_an_own_one_during_its_delivery() -> None:
+    storage = MemoryRaftStorage(start=OWN.end_offset, files={OWN: two_reads()})
+
+    def install() -> None:
+        storage.files = {OF_LEADER: snapshot_of(b"new")}
+        storage.start = OF_LEADER.end_offset
+
+    receiver = Receiver(storage, install)
+    await receiver.deliver(OF_LEADER.end_offset)
+    assert not receiver.failures
+    assert [load.is_complete for load in receiver.loads] == [False, True]
+    assert (receiver.loads[-1].snapshot, receiver.loads[-1].values) == (OF_LEADER, [b"new"])
+    assert receiver.delivery.high_watermark == OF_LEADER.end_offset
+
+
+async def test_damaged_snapshot_ends_the_node() -> None:
+    storage = MemoryRaftStorage(start=OWN.end_offset, files={OWN: two_reads()})
+
+    def damage() -> None:
+        storage.files = {OWN: b""}
+
+    receiver = Receiver(storage, damage)
+    await receiver.deliver(OWN.end_offset)
+    assert [type(error) for error in receiver.failures] == [Malformed]

@@ -18,7 +18,6 @@ from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing, split_by
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.settings import QuotaChange
-from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -88,6 +87,6 @@ API: Final = Api(
     refuse=refuse,
     routing=Routing.CONTROLLER,
     splitting=split_by(("entries",), ("entries",)),
-    elements_max=RECORDS_PER_REQUEST_MAX,
+    elements=lambda request: len(request.entries),
     acl="ALTER_CONFIGS on the cluster",
 )

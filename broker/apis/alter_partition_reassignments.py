@@ -20,7 +20,6 @@ from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.partitions import NewReplicas, PartitionResult
-from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX, too_large
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -36,9 +35,6 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     if not context.allowed_on_cluster(AclOperation.ALTER):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    # The controller has the same limit. It would receive a copy of all elements first.
-    if sum(len(topic.partitions) for topic in request.topics) > RECORDS_PER_REQUEST_MAX:
-        raise too_large()
     targets = [
         NewReplicas(topic.name, partition.partition_index, _replicas(partition))
         for topic in request.topics
@@ -88,5 +84,6 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     routing=Routing.CONTROLLER,
+    elements=lambda request: sum(len(topic.partitions) for topic in request.topics),
     acl="ALTER on the cluster",
 )

@@ -25,7 +25,6 @@ from odradek.broker.requests.slices import respond_in_parts, visit_parts
 from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.messages.topics import NewPartitions
-from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -105,6 +104,6 @@ API: Final = Api(
     refuse=refuse,
     routing=Routing.CONTROLLER,
     splitting=lambda _: PARTS,
-    elements_max=RECORDS_PER_REQUEST_MAX,
+    elements=lambda request: len(request.topics),
     acl="ALTER on the topic",
 )

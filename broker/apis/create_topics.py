@@ -27,7 +27,6 @@ from odradek.broker.requests.api import Api, Routing, split_by
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.messages.topics import USE_DEFAULT, CreatedTopic, NewTopic
 from odradek.cluster.controller.partitions.creation import PARTITIONS_PER_CALL_MAX, too_many_partitions
-from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.messages.create_topics import (
@@ -151,6 +150,6 @@ API: Final = Api(
     refuse=refuse,
     routing=Routing.CONTROLLER,
     splitting=split_by(("topics",), ("topics",)),
-    elements_max=RECORDS_PER_REQUEST_MAX,
+    elements=lambda request: len(request.topics),
     acl="CREATE on the cluster or the topic; DESCRIBE_CONFIGS on the topic to see its configuration",
 )

@@ -24,7 +24,6 @@ from odradek.broker.requests.api import Api, Routing
 from odradek.broker.requests.splitting import Splitting
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.messages.topics import TopicName
-from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX
 from odradek.cluster.metadata.image import TopicImage
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
@@ -122,6 +121,6 @@ API: Final = Api(
     refuse=refuse,
     routing=Routing.CONTROLLER,
     splitting=_splitting,
-    elements_max=RECORDS_PER_REQUEST_MAX,
+    elements=lambda request: len(request.topic_names) + len(request.topics),
     acl="DELETE on the topic; also DESCRIBE if the request names it by id",
 )

@@ -7,8 +7,10 @@ Behavior:
 * A request without partitions covers all partitions. Its response contains only those for which an election was needed.
 
 Errors:
-* For the whole request: CLUSTER_AUTHORIZATION_FAILED, or INVALID_REQUEST for an unknown election type. Per partition:
-  UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE.
+* For the whole request: CLUSTER_AUTHORIZATION_FAILED, POLICY_VIOLATION for too many named partitions, or
+  INVALID_REQUEST for an unknown election type.
+* Per partition: UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
+  ELIGIBLE_LEADERS_NOT_AVAILABLE.
 
 Version notes:
 * v0 has preferred elections only. v1 has the election type, and an error for the whole request. v2 is flexible.
@@ -103,6 +105,7 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     routing=Routing.CONTROLLER,
+    elements=lambda request: sum(len(topic.partitions) for topic in request.topic_partitions or ()),
     splitting=_splitting,
     acl="ALTER on the cluster",
 )

@@ -38,7 +38,10 @@ def refuse(
 
 
 def _client_session(context: QuorumRequestContext, request: EnvelopeRequest) -> Session:
-    """Return a session for the client of the embedded request, with principal and address from the envelope."""
+    """Return a session for the client of the embedded request, with principal and address from the envelope.
+
+    The envelope holds the memory of the embedded request until its response is sent.
+    """
     own = context.session.listener
     listener = Listener(own.name, own.host, own.port, own.advertised_host, own.advertised_port, (CLIENT,))
     kind, _, name = bytes(request.request_principal or b"").decode("utf-8", "replace").partition(":")
@@ -49,7 +52,9 @@ def _client_session(context: QuorumRequestContext, request: EnvelopeRequest) -> 
         raise Refusal(
             ErrorCode.INVALID_REQUEST, f"The client address in the envelope is invalid: {packed.hex()}"
         ) from error
-    return Session(NO_CONNECTION, listener, host, 0, Principal(kind, name) if name else ANONYMOUS)
+    session = Session(NO_CONNECTION, listener, host, 0, Principal(kind, name) if name else ANONYMOUS)
+    session.on_charge = context.reserve
+    return session
 
 
 API: Final = Api(

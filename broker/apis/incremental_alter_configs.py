@@ -21,7 +21,6 @@ from odradek.broker.config.requests import PARTS, alter
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation
-from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -72,7 +71,7 @@ API: Final = Api(
     refuse=refuse,
     routing=Routing.CONTROLLER,
     splitting=lambda _: PARTS,
-    elements_max=RECORDS_PER_REQUEST_MAX,
+    elements=lambda request: len(request.resources),
     acl="ALTER_CONFIGS on the topic or the group, or on the cluster for brokers",
     gaps=("client metrics and loggers of brokers have no configuration",),
 )

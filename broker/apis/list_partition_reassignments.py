@@ -78,5 +78,6 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     routing=Routing.CONTROLLER,
+    elements=lambda request: sum(len(topic.partition_indexes) for topic in request.topics or ()),
     acl="DESCRIBE on the cluster",
 )

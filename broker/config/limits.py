@@ -244,8 +244,8 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
         ),
         Limit(
             "cluster.controller.slices.RECORDS_PER_REQUEST_MAX",
-            "records of the metadata log per request",
-            "POLICY_VIOLATION for the whole request.",
+            "records of the metadata log per request, and partitions, topics or resources that it names",
+            "POLICY_VIOLATION for the whole request. An election or list without partitions covers all of them.",
         ),
         Limit(
             "cluster.controller.slices.RECORDS_PER_SLICE",

@@ -27,7 +27,7 @@ from odradek.broker.requests.listener import UNAUTHENTICATED
 from odradek.broker.requests.session import Session
 from odradek.broker.requests.splitting import Splitting
 from odradek.client_shares import CLIENT_ID_CHARACTERS_MAX
-from odradek.cluster.controller.slices import too_large
+from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX, too_large
 from odradek.protocol.codec import API_VERSIONS_KEY, SlicedDecoding, SlicedEncoding, decode_charged, encode_response
 from odradek.protocol.connection import RequestFrame
 from odradek.protocol.errors import ChargeExceeded, ErrorCode, Malformed, Refusal
@@ -241,9 +241,6 @@ class Dispatcher:
         call.context.encode_in_slices = True
         splitting = _splitting(call)
         try:
-            maximum = call.api.elements_max
-            if splitting is not None and maximum is not None and splitting.outer_count(call.request) > maximum:
-                raise too_large()
             result: Any = self._route(call)
             while isinstance(result, Ordered):
                 result = await result.awaitable
@@ -279,11 +276,15 @@ class Dispatcher:
 
     def _route(self, call: Call) -> Any:
         context, session = call.context, call.context.session
-        if call.api.routing is Routing.CONTROLLER and not self._controller.is_active:
-            call.forwarded = True
-            return self._forwarding.forward(
-                call.request, context.api_version, context.client_id, session.principal, session.client_host
-            )
+        if call.api.routing is Routing.CONTROLLER:
+            elements = call.api.elements
+            if elements is not None and elements(call.request) > RECORDS_PER_REQUEST_MAX:
+                raise too_large()
+            if not self._controller.is_active:
+                call.forwarded = True
+                return self._forwarding.forward(
+                    call.request, context.api_version, context.client_id, session.principal, session.client_host
+                )
         result = (
             self._timed(call, call.request) if self._quotas.measure_time else call.api.handle(context, call.request)
         )

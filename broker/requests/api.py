@@ -127,9 +127,10 @@ class Api(Generic[C, Q, R]):
 
     The controller handles a request in one piece. Only the response that refuses it is made in parts.
     """
-    elements_max: int | None = None
-    """Maximum elements in the outer array of `splitting`, for APIs of the controller. The broker that receives a larger
-    request refuses it with POLICY_VIOLATION.
+    elements: Callable[[Q], int] | None = None
+    """Return the number of elements of a request for the controller: topics, partitions or resources.
+
+    The broker that receives a request with more than RECORDS_PER_REQUEST_MAX refuses it with POLICY_VIOLATION.
     """
     parts_charge_bytes_min: int = ELEMENT_CHARGE_BYTES_MIN * ELEMENTS_PER_PART
     """Minimum charge of a request that can have more than one part. Smaller requests, such as nearly all Produce

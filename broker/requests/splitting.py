@@ -53,10 +53,6 @@ class Splitting:
                 return True
         return False
 
-    def outer_count(self, request: Any) -> int:
-        """Return the number of elements in the outer array."""
-        return len(getattr(request, self.request[0]) or ())
-
     def parts(self, request: Any) -> Iterator[tuple[Any, int]]:
         """Yield (part, shared). Each part has at most `size` elements, or fewer if their ids are long.
 

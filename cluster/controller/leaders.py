@@ -13,6 +13,7 @@ from odradek.cluster.controller.removal import Removal
 from odradek.cluster.controller.state import ControllerResult, Notice
 from odradek.cluster.metadata.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from odradek.cluster.metadata.records import PartitionChangeRecord
+from odradek.cluster.metadata.topic_names import shown
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 
@@ -279,7 +280,7 @@ def _elect(
 ) -> tuple[ErrorCode, str | None, MetadataRecord | None]:
     topic = state.image.topic(name)
     if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}", None
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {shown(name)}", None
     partition = topic.partitions.get(index)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}", None

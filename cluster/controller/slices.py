@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from odradek.cluster.controller.state import ControllerState
 
 RECORDS_PER_REQUEST_MAX: Final = 10_000
-"""Maximum records of the metadata log per request: Kafka's `QuorumController.MAX_RECORDS_PER_USER_OP`."""
+"""Maximum records of the metadata log per request: Kafka's `QuorumController.MAX_RECORDS_PER_USER_OP`.
+
+A broker forwards no request that names more partitions, topics or resources.
+"""
 RECORDS_PER_SLICE: Final = 100
 """Records per slice that create or delete something. The decision, its records and the next image take up to 5 ms."""
 PARTITIONS_PER_RECORD: Final = 4

@@ -26,3 +26,11 @@ def is_valid(name: str) -> bool:
 def collision_key(name: str) -> str:
     """Return the name with '.' as '_', as metric names have it. Two topics must not have the same key."""
     return name.replace(".", "_")
+
+
+def shown(name: str) -> str:
+    """Return `name` for an error message. A name that is too long for a topic is shortened.
+
+    Each partition of such a name can have a message of its own.
+    """
+    return name if len(name) <= NAME_LENGTH_MAX else f"{name[:NAME_LENGTH_MAX]}..."

@@ -16,6 +16,7 @@ from odradek.cluster.controller.messages.partitions import OngoingReassignment, 
 from odradek.cluster.controller.partitions import placement
 from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.partition_change import changed_partition
+from odradek.cluster.metadata.topic_names import shown
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.special_values import NO_LEADER
 
@@ -58,7 +59,7 @@ def _find(
 ) -> tuple[TopicImage, PartitionImage]:
     topic = state.image.topic(requested.topic)
     if topic is None:
-        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {requested.topic}.")
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {shown(requested.topic)}.")
     partition = changed.get((topic.topic_id, requested.index)) or topic.partitions.get(requested.index)
     if partition is None:
         raise Refusal(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from odradek.broker.apis import create_partitions, envelope
+from odradek.broker.apis import create_partitions, elect_leaders, envelope
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.dispatch.dispatcher import Call, Dispatcher
 from odradek.broker.dispatch.large_requests import LargeRequests
@@ -32,6 +32,7 @@ from odradek.protocol.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
+from odradek.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from odradek.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from odradek.protocol.schema import field_rows
 from tests.support.broker_context import LISTENER, context, image
@@ -39,7 +40,7 @@ from tests.support.quotas import Unlimited
 from tests.support.raw_client import SIZE, encode_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from odradek.broker.requests.api import AnyApi
     from odradek.protocol.schema import FieldRow, Message
@@ -49,6 +50,21 @@ VERSION = 3
 RESPONSE_HEADER_BYTES = 5
 LARGE = RECORDS_PER_REQUEST_MAX
 TOO_LARGE = RECORDS_PER_REQUEST_MAX + 1
+COUNTED = {
+    "CreateTopics": ("topics",),
+    "AlterConfigs": ("resources",),
+    "CreatePartitions": ("topics",),
+    "ElectLeaders": ("topic_partitions", "partitions"),
+    "IncrementalAlterConfigs": ("resources",),
+    "AlterPartitionReassignments": ("topics", "partitions"),
+    "ListPartitionReassignments": ("topics", "partition_indexes"),
+    "AlterClientQuotas": ("entries",),
+}
+"""Arrays whose innermost elements a request for the controller is limited by. DeleteTopics: see the test."""
+UNCOUNTED = {"DescribeQuorum", "UpdateFeatures", "UnregisterBroker", "UnregisterController"}
+"""Requests for the controller that name one thing, or that CHARGE_BYTES_MAX limits to some thousand elements."""
+TOPICS_MIN_VERSION = 6
+"""First version of DeleteTopics with topic ids."""
 REFUSAL = Refusal(ErrorCode.INVALID_PARTITIONS, "each one")
 
 
@@ -57,13 +73,15 @@ def request_of(count: int) -> CreatePartitionsRequest:
 
 
 class Rig:
-    """Dispatcher of CreatePartitions, which a function of the test handles, and of Envelope."""
+    """Dispatcher of CreatePartitions, which a function of the test handles, of Envelope, and of `others`."""
 
-    def __init__(self, handle: Callable[[Any, Any], Any], *, is_active: bool = True) -> None:
+    def __init__(
+        self, handle: Callable[[Any, Any], Any], *, is_active: bool = True, others: Sequence[AnyApi] = ()
+    ) -> None:
         self.forwarded: list[Any] = []
         self.since_turn = self.largest = 0
         row = replace(create_partitions.API, handle=handle, refuse=self._refuse, listeners=(CLIENT, CONTROLLER))
-        table = (row, envelope.API)
+        table: tuple[AnyApi, ...] = (row, envelope.API, *others)
         metrics = api_metrics(table)
         services: Any = SimpleNamespace(
             clock=SimpleNamespace(wall_ms=lambda: 0, monotonic_us=lambda: 0),
@@ -99,7 +117,7 @@ class Rig:
     async def response(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
         """Return the response that a client reads. Count the refused elements between two turns of another task."""
         call = self.open(request, VERSION)
-        result = await self._completed(self.dispatcher.handle(call))
+        result = await self.completed(self.dispatcher.handle(call))
         assert call.context.encode_in_slices
         encoded = b"".join(await self.dispatcher.encode_in_slices(call, result))
         return decode(CreatePartitionsResponse, VERSION, encoded[RESPONSE_HEADER_BYTES:])
@@ -108,11 +126,11 @@ class Rig:
         """Return the response to a request that another broker forwards."""
         data = encode_request(request, VERSION, 1, "client")[SIZE.size :]
         call = self.open(EnvelopeRequest(data, b"", bytes((127, 0, 0, 1))), 0)
-        result: EnvelopeResponse = await self._completed(self.dispatcher.handle(call))
+        result: EnvelopeResponse = await self.completed(self.dispatcher.handle(call))
         assert result.response_data is not None
         return decode(CreatePartitionsResponse, VERSION, bytes(result.response_data)[RESPONSE_HEADER_BYTES:])
 
-    async def _completed(self, result: Any) -> Any:
+    async def completed(self, result: Any) -> Any:
         other = asyncio.create_task(self._other_work())
         while isinstance(result, Ordered):
             result = await result.awaitable
@@ -155,6 +173,49 @@ async def test_request_with_too_many_elements_is_refused_where_it_arrives(is_act
     assert [row.error_code for row in response.results] == [ErrorCode.POLICY_VIOLATION] * TOO_LARGE
     assert rig.largest <= ELEMENTS_PER_PART
     assert not rig.forwarded
+
+
+@pytest.mark.parametrize("is_active", [True, False])
+async def test_election_in_too_many_partitions_is_refused_where_it_arrives(is_active: bool) -> None:
+    rig = Rig(unexpected, is_active=is_active, others=[replace(elect_leaders.API, handle=unexpected)])
+    named = TopicPartitions("t", list(range(TOO_LARGE)))
+    call = rig.open(ElectLeadersRequest(topic_partitions=[named]), 2)
+    response = await rig.completed(rig.dispatcher.handle(call))
+    assert response == ElectLeadersResponse(error_code=ErrorCode.POLICY_VIOLATION)
+    assert not rig.forwarded
+
+
+@pytest.mark.parametrize("api", [api for api in API_TABLE if api.elements is not None], ids=lambda api: api.name)
+def test_elements_of_a_request_are_counted_in_the_innermost_array(api: AnyApi) -> None:
+    assert api.elements is not None
+    for version in range(api.min_version, api.max_version + 1):
+        deleted = "topics" if version >= TOPICS_MIN_VERSION else "topic_names"
+        names = COUNTED.get(api.name, (deleted,))
+        request = instance(api.request, version, path_of(api.request, names), 7)
+        assert api.elements(request) == 7
+
+
+def test_every_request_for_the_controller_that_names_many_things_is_limited() -> None:
+    assert {api.name for api in API_TABLE if api.routing is Routing.CONTROLLER and api.elements is None} == UNCOUNTED
+
+
+async def test_envelope_holds_the_memory_of_the_request_in_it() -> None:
+    charged: list[int] = []
+
+    def handle(context: Any, _request: Any) -> CreatePartitionsResponse:
+        context.reserve(1_000)
+        charged.append(sum(reserved))
+        return CreatePartitionsResponse()
+
+    rig = Rig(handle)
+    reserved: list[int] = []
+    rig.session.on_charge = reserved.append
+    data = encode_request(request_of(1), VERSION, 1, "client")[SIZE.size :]
+    call = rig.open(EnvelopeRequest(data, b"", bytes((127, 0, 0, 1))), 0)
+    before = call.context.charge
+    await rig.completed(rig.dispatcher.handle(call))
+    assert charged == [1_000]
+    assert call.context.charge - before == 1_000  # released with the response to the envelope
 
 
 async def test_later_requests_of_the_connection_wait_for_the_response_to_a_large_request() -> None:

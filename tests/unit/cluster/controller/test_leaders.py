@@ -10,6 +10,7 @@ import pytest
 from odradek.cluster.controller import leaders
 from odradek.cluster.controller.commands import (
     AlterPartition,
+    AlterReassignments,
     BalanceLeaders,
     Bootstrap,
     CreateTopics,
@@ -20,7 +21,7 @@ from odradek.cluster.controller.commands import (
     UpdateFeatures,
 )
 from odradek.cluster.controller.election import Election
-from odradek.cluster.controller.messages.partitions import PartitionIsr, PartitionResult
+from odradek.cluster.controller.messages.partitions import NewReplicas, PartitionIsr, PartitionResult
 from odradek.cluster.controller.messages.settings import FeatureUpdate
 from odradek.cluster.controller.messages.topics import NewTopic
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
@@ -95,6 +96,15 @@ def test_requested_preferred_election_elects_the_first_replica() -> None:
     )
     assert elect(rig) == (PartitionResult("t", 1),), "a request for all partitions returns changed ones only"
     assert led_by(rig) == [1, 1]
+
+
+def test_messages_about_partitions_of_a_topic_do_not_repeat_a_long_name() -> None:
+    """Each partition has a message: with a name of 32 KiB, 10,000 of them would take 320 MB."""
+    name = "n" * 30_000
+    changes = tuple(NewReplicas(name, index, (1,)) for index in range(2))
+    results = (*elect(cluster(), (name, 0), (name, 1)), *cluster().do(AlterReassignments(changes)))
+    assert {result.error for result in results} == {E.UNKNOWN_TOPIC_OR_PARTITION}
+    assert max(len(result.message or "") for result in results) < 300
 
 
 def test_preferred_leader_outside_the_isr_is_not_available() -> None:

@@ -179,3 +179,12 @@ def test_arbitrary_bytes_are_refused_or_taken(garbage: bytes, at: int, origin: O
             check(data, origin, validate_records_all=True)
         with contextlib.suppress(Refusal):
             check_replicated(data)
+
+
+def test_marker_is_appended_whatever_size_the_topic_permits() -> None:
+    """A client can set max.message.bytes to 0 while a transaction is open, and the coordinator must complete it."""
+    checked = check(marker(7, commit=False), Origin.COORDINATOR, max_message_bytes=0)
+    assert [each.header.is_control for each in checked] == [True]
+    with pytest.raises(Refusal) as refused:
+        check(PLAIN, Origin.COORDINATOR, max_message_bytes=0)
+    assert refused.value.error is ErrorCode.MESSAGE_TOO_LARGE

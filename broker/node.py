@@ -116,7 +116,7 @@ class Node:
         self.acceptor = Acceptor(config.socket_listen_backlog_size)
         self._request_metrics = api_metrics(API_TABLE)
         self._metrics: MetricsEndpoint | None = None
-        self._budget = ByteBudget(config.byte_budget)
+        self._budget = ByteBudget(config.byte_budget, config.socket_request_max_bytes)
         self._large_requests = LargeRequests(self._budget, self._request_metrics)
         self._registration: Registration | None = None
 

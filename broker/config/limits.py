@@ -454,7 +454,12 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
         Limit(
             "broker.fetch.record_jobs.LARGE_JOB_BYTES",
             "bytes of memory of a job above which one runs at a time",
-            "The job waits for the other large ones.",
+            "The job waits for the other large ones, and for its memory.",
+        ),
+        Limit(
+            "broker.fetch.record_jobs.MEMORY_SECONDS_MAX",
+            "seconds per such job while the byte budget is exhausted",
+            f"REQUEST_TIMED_OUT for the partition, {_RETRIED}.",
         ),
         Limit(
             "storage.compaction.cleaner.CHUNK_BYTES_MAX",

@@ -4,12 +4,14 @@ Short work runs within the handler. Work of more than one slice continues here: 
 the event loop after each slice, and codecs in threads.
 """
 
-from asyncio import CancelledError, current_task, sleep
+from asyncio import CancelledError, current_task, sleep, timeout
+from contextlib import ExitStack
 from typing import Any, Final
 
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.quota.shortest_first import ShortestFirst
 from odradek.broker.requests.session import Session
+from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.batches.record_checks import RecordCheckPending
 from odradek.storage.disk.port import Disk
 from odradek.storage.log.timestamp_tables import TimestampTables
@@ -18,8 +20,11 @@ from odradek.storage.log.timestamps import LookUps
 JOBS_MAX: Final = 2
 """Maximum concurrent jobs per broker. Each occupies the event loop for about 1 ms per turn, and holds one decompressed
 batch: at most 32 times max.message.bytes."""
-LARGE_JOB_BYTES: Final = 32 * 1024 * 1024
-"""Memory of a job above which it is large. One large job runs at a time, so that short ones have a place."""
+LARGE_JOB_BYTES: Final = 16 * 1024 * 1024
+"""Memory of a job above which it is large. One large job runs at a time, so that short ones have a place. It starts
+only when the byte budget has its memory; short jobs may exceed the budget."""
+MEMORY_SECONDS_MAX: Final = 5.0
+"""Maximum seconds for which a large job waits for memory of the byte budget."""
 OLDEST_EVERY: Final = 4
 """Interval in started jobs after which the oldest waiting job starts, and not the shortest. A client with many short
 jobs can then delay a long job only by a bounded number of jobs."""
@@ -55,6 +60,9 @@ class RecordJobs:
         """Wait until a job on `records` records may run, and reserve its memory. The caller calls `end` after the job.
 
         If the connection ends meanwhile, the current task is cancelled: a client that reconnects must not add jobs.
+
+        Raise Refusal: MESSAGE_TOO_LARGE if the job needs more than the whole byte budget, or REQUEST_TIMED_OUT if the
+        budget does not have its memory within MEMORY_SECONDS_MAX.
         """
         task = current_task()
         assert task is not None
@@ -63,17 +71,33 @@ class RecordJobs:
         cancel_no_more = session.on_end(task.cancel)
         is_large = memory_bytes > LARGE_JOB_BYTES
         try:
-            if is_large:
-                await self._large.acquire(records)
-            try:
-                await self._turns.acquire(records)
-            except BaseException:
+            with ExitStack() as permits:
                 if is_large:
-                    self._large.release()
-                raise
+                    await self._large.acquire(records)
+                    permits.callback(self._large.release)
+                await self._turns.acquire(records)
+                permits.callback(self._turns.release)
+                if is_large:
+                    await self._await_memory(memory_bytes)
+                permits.pop_all()
         finally:
             cancel_no_more()
         self._budget.reserve(memory_bytes)
+
+    async def _await_memory(self, memory_bytes: int) -> None:
+        budget = self._budget
+        if memory_bytes > budget.limit_bytes:
+            raise Refusal(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"The batch needs {memory_bytes} bytes to be decompressed, more than queued.max.request.bytes",
+            )
+        try:
+            async with timeout(MEMORY_SECONDS_MAX):
+                await budget.until_free(memory_bytes)
+        except TimeoutError as error:
+            raise Refusal(
+                ErrorCode.REQUEST_TIMED_OUT, "The memory for requests is exhausted; send smaller batches, or retry"
+            ) from error
 
     def end(self, memory_bytes: int) -> None:
         """End a job that `start` permitted."""

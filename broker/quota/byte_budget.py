@@ -1,5 +1,6 @@
 """Limit of the bytes of requests and responses that one broker holds in memory."""
 
+from asyncio import Event
 from collections.abc import Callable
 from typing import Final
 
@@ -12,21 +13,27 @@ RESPONSE_SHARE: Final = 8
 class ByteBudget:
     """Bytes of requests and responses in memory, over all connections of a broker.
 
-    While the limit is reached, the broker reads from no connection. It resumes connections in the order in which they
-    stopped. If requests that are only half received fill the budget, no request can complete and free it. Therefore one
-    connection at a time is exempt from the limit: the first that waits, until its next request is completed.
+    While the budget has no place for one more request of the maximum size, the broker reads from no connection. It
+    resumes connections in the order in which they stopped. If requests that are only half received fill the budget, no
+    request can complete and free it. Therefore one connection at a time is exempt: the first that waits, until its next
+    request is completed.
 
     Connections that hold many bytes must not stop those that hold few. A connection below its small share of the limit
-    is always read. So the limit is exceeded by at most one request, plus one small share per connection.
+    is always read. So received requests exceed the limit by at most one small share per connection.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, request_bytes_max: int = 0) -> None:
+        """`request_bytes_max` is the maximum size of one request: its place is kept, up to half of the limit."""
         self.limit_bytes = limit_bytes
+        self.read_limit_bytes = max(limit_bytes - request_bytes_max, limit_bytes // 2)
+        """Used bytes at which the broker stops reading."""
         self.used_bytes = 0
         self.unsent_bytes = 0
         """Bytes of `used_bytes` in responses that are not sent yet: they wait for their clients."""
         self.on_release: Callable[[], None] | None = None
         """Function that is called after bytes were released; None if no large request waits for them."""
+        self._released = Event()
+        """An event that is set whenever bytes are released."""
         self._small_bytes = limit_bytes // SMALL_SHARE
         self._waiting: dict[object, Callable[[], None]] = {}
         self._exempt: object | None = None
@@ -41,10 +48,17 @@ class ByteBudget:
         """Free `count` bytes, and resume connections that wait for them."""
         self.used_bytes -= count
         assert self.used_bytes >= 0, "the budget released more bytes than were reserved"
+        self._released.set()
         if self._waiting:
             self._resume()
         if self.on_release is not None:
             self.on_release()
+
+    async def until_free(self, count: int) -> None:
+        """Wait until the budget has `count` free bytes, or permanently if `count` exceeds the limit."""
+        while self.used_bytes + count > self.limit_bytes:
+            self._released.clear()
+            await self._released.wait()
 
     def response_capacity(self) -> int:
         """Return the bytes of stored records that one response may contain now.
@@ -70,7 +84,7 @@ class ByteBudget:
 
         Otherwise it is added to the queue, and `resume` is called when it may read.
         """
-        if self.used_bytes < self.limit_bytes or held_bytes < self._small_bytes:
+        if self.used_bytes < self.read_limit_bytes or held_bytes < self._small_bytes:
             return True
         if self._exempt is None and not self._waiting:
             self._set_exempt(owner)
@@ -90,7 +104,7 @@ class ByteBudget:
         self._exempt, self._exempt_in_work = owner, False
 
     def _resume(self) -> None:
-        while self._waiting and self.used_bytes < self.limit_bytes:
+        while self._waiting and self.used_bytes < self.read_limit_bytes:
             self._resume_first()
         if self._waiting and self._exempt is None:
             self._set_exempt(next(iter(self._waiting)))

@@ -2,10 +2,14 @@
 
 import asyncio
 
+import pytest
+
+from odradek.broker.fetch import record_jobs
 from odradek.broker.fetch.record_jobs import JOBS_MAX, LARGE_JOB_BYTES, RecordJobs
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.requests.listener import Listener
 from odradek.broker.requests.session import Session
+from odradek.protocol.errors import ErrorCode, Refusal
 
 
 def session() -> Session:
@@ -52,3 +56,36 @@ async def test_large_job_whose_connection_ends_gives_its_place_to_the_next() -> 
         jobs.end(1)
     await turns()
     assert following.done()
+
+
+async def test_large_job_starts_when_the_budget_has_its_memory() -> None:
+    """A batch of 130 KB can need 390 MiB, and requests may use the whole budget already."""
+    budget = ByteBudget(10 * LARGE_JOB_BYTES)
+    jobs = RecordJobs(budget)
+    budget.reserve(9 * LARGE_JOB_BYTES)
+    large = asyncio.create_task(jobs.start(1, 2 * LARGE_JOB_BYTES, session()))
+    await asyncio.wait_for(jobs.start(1, LARGE_JOB_BYTES, session()), 10)
+    jobs.end(LARGE_JOB_BYTES)
+    await turns()
+    assert not large.done()
+    budget.release(LARGE_JOB_BYTES)
+    await asyncio.wait_for(large, 10)
+    assert budget.used_bytes == budget.limit_bytes
+
+
+async def test_large_job_without_memory_is_refused_and_frees_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_jobs, "MEMORY_SECONDS_MAX", 0.01)
+    budget = ByteBudget(2 * LARGE_JOB_BYTES)
+    jobs = RecordJobs(budget)
+    budget.reserve(LARGE_JOB_BYTES)
+    for memory, error in (
+        (LARGE_JOB_BYTES + 1, ErrorCode.REQUEST_TIMED_OUT),
+        (2 * LARGE_JOB_BYTES + 1, ErrorCode.MESSAGE_TOO_LARGE),
+    ):
+        for _ in range(JOBS_MAX + 1):
+            with pytest.raises(Refusal) as refused:
+                await jobs.start(1, memory, session())
+            assert refused.value.error is error
+    budget.release(LARGE_JOB_BYTES)
+    await asyncio.wait_for(jobs.start(1, LARGE_JOB_BYTES + 1, session()), 10)
+    assert budget.used_bytes == LARGE_JOB_BYTES + 1

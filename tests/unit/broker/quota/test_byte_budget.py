@@ -1,8 +1,12 @@
 """The byte budget of all connections: pauses, turns above the budget, and capacity for responses."""
 
+import asyncio
 import itertools
 
 from odradek.broker.quota.byte_budget import ByteBudget
+
+MIB = 1024 * 1024
+BUDGET, FRAME = 512 * MIB, 100 * MIB
 
 
 class Reader:
@@ -85,3 +89,32 @@ def test_turn_of_a_removed_reader_passes_to_the_next() -> None:
     assert not b.may_read()
     budget.remove(a)
     assert log == ["b"]
+
+
+def test_requests_that_are_half_received_do_not_exceed_the_budget() -> None:
+    """50 connections send nearly all of a request of the maximum size, and nothing more."""
+    budget = ByteBudget(BUDGET, FRAME)
+    readers = [Reader(budget, [], str(number)) for number in range(50)]
+    progress = True
+    while progress:
+        progress = False
+        for reader in readers:
+            if reader.held_bytes < FRAME - MIB and reader.may_read():
+                budget.reserve(MIB)
+                reader.held_bytes += MIB
+                progress = True
+    assert budget.used_bytes <= BUDGET
+    assert budget.used_bytes > BUDGET - 2 * FRAME, "most of the budget can be used"
+
+
+async def test_wait_for_memory_ends_when_enough_bytes_are_released() -> None:
+    budget = ByteBudget(100)
+    budget.reserve(90)
+    waiting = asyncio.create_task(budget.until_free(30))
+    for released, ended in ((10, False), (10, True)):
+        await asyncio.sleep(0)
+        budget.release(released)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert waiting.done() is ended
+    await waiting

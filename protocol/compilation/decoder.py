@@ -30,6 +30,8 @@ TAGGED_FIELDS_MAX: Final = 10_000
 
 ELEMENTS_PER_SLICE: Final = 2_000
 """Maximum elements that a slice of a decoder creates. They take about 2 ms: 1 µs for a struct of four fields."""
+BYTES_PER_ELEMENT: Final = 1_024
+"""Bytes of strings in arrays that count as one element of a slice: they take about 1 µs."""
 FIXED_ELEMENTS_PER_SLICE: Final = 50_000
 """As ELEMENTS_PER_SLICE, for elements of a fixed size, which one unpack creates: about 30 ns each."""
 
@@ -233,6 +235,8 @@ class _Decoder:
         out.emit(f"if q > e{limit}: raise short({length})")
         if self.array_depth and kind != "records":  # outside of arrays, the frame size limits strings and bytes
             self._charge(f"{BLOB_BYTES} + {BLOB_FACTOR[kind]} * {length}")
+            if self.sliced:
+                out.emit(f"k -= {length} // {BYTES_PER_ELEMENT}")
         expression = {"string": "str(b[p:q], 'utf-8')", "bytes": "bytes(b[p:q])", "records": "view[p:q]"}
         out.emit(f"{target} = {expression[kind]}")
         out.emit("p = q")

@@ -132,7 +132,7 @@ def check_leader_append(
     for position, header in batches:
         if client and header.base_offset != 0:
             raise _invalid(f"the batch has base offset {header.base_offset}; a producer must send 0")
-        if client or not header.is_control:  # without its marker, a transaction would stay open for good
+        if client or not header.is_control:  # without its marker, a transaction would stay open
             check_size(header.size, config)
         if not verify_crc(view, position, header):
             raise _corrupt(f"the checksum {header.crc} of the batch does not match its content")

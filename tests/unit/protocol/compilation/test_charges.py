@@ -10,7 +10,7 @@ import pytest
 
 from odradek.protocol.codec import SlicedDecoding, decode, decode_charged, encode
 from odradek.protocol.compilation.charges_table import STRUCT_BYTES
-from odradek.protocol.compilation.decoder import ELEMENTS_PER_SLICE, FIXED_ELEMENTS_PER_SLICE
+from odradek.protocol.compilation.decoder import BYTES_PER_ELEMENT, ELEMENTS_PER_SLICE, FIXED_ELEMENTS_PER_SLICE
 from odradek.protocol.errors import ChargeExceeded, Malformed
 from odradek.protocol.generation.measuring import LARGEST, element_classes, instance
 from odradek.protocol.messages import APIS, request_class
@@ -117,6 +117,14 @@ def test_slice_has_a_bounded_number_of_elements() -> None:
     decoding, slices = sliced(OffsetFetchRequest, 8, partitions)
     assert slices >= 4
     assert decoding.message == OffsetFetchRequest(groups=[group])
+
+
+def test_slice_has_a_bounded_number_of_bytes_of_strings() -> None:
+    """200 names of 32 KiB are few elements, but take as long as thousands."""
+    names = encode(DescribeGroupsRequest(groups=["g" * 32_000] * 200), 5)
+    decoding, slices = sliced(DescribeGroupsRequest, 5, names)
+    assert slices > len(names) // BYTES_PER_ELEMENT // ELEMENTS_PER_SLICE
+    assert decoding.message == DescribeGroupsRequest(groups=["g" * 32_000] * 200)
 
 
 def test_malformed_element_in_a_later_slice_is_reported_with_its_field() -> None:

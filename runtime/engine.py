@@ -51,7 +51,7 @@ from odradek.runtime.shard import (
     Timer,
     Unavailable,
 )
-from odradek.runtime.timers import TimerQueue
+from odradek.runtime.timers import TimerQueue, TimerTurns
 from odradek.runtime.waiting import WaitingCalls
 
 C = TypeVar("C")
@@ -84,13 +84,15 @@ class Engine(Generic[C, R]):
         name: str,
         limits: EngineLimits = DEFAULT_LIMITS,
         unavailable: Unavailable = DEFAULT_UNAVAILABLE,
+        turns: TimerTurns | None = None,
     ) -> None:
         """Create an engine that serves `shard` on `log` after `load`.
 
         `on_effect` and `on_dropped` run on the event loop and must not raise. `on_dropped` reports that the engine has
         dropped the shard after an I/O error or a bug. The shard may be loaded again in a new engine. `unload` does not
         call `on_dropped`. `on_bug` receives the exceptions of `decide`, which fail one command alone, and `on_failure`
-        all others. Without `on_bug`, `on_failure` receives both.
+        all others. Without `on_bug`, `on_failure` receives both. `turns` bounds the time in
+        which the timers of all shards of a coordinator fire.
         """
         self.name = name
         self.shard = shard
@@ -104,7 +106,7 @@ class Engine(Generic[C, R]):
         self._on_dropped = on_dropped
         self._limits = limits
         self._unavailable = unavailable
-        self._timers = TimerQueue(clock, self._on_timer)
+        self._timers = TimerQueue(clock, self._on_timer, turns=turns)
         self._parked: deque[Parked] = deque()
         self._waiting = WaitingCalls(limits, unavailable.loading)
         self._written: deque[Hashable] = deque()

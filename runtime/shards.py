@@ -17,6 +17,7 @@ from odradek.runtime.engine import DEFAULT_LIMITS, Engine, LoadCancelled
 from odradek.runtime.log_port import ShardLog
 from odradek.runtime.shard import Effect, EngineLimits, EngineState, FailureHandler, LoadReport, Shard
 from odradek.runtime.tasks import Spawn
+from odradek.runtime.timers import TimerTurns
 
 RELOAD_BACKOFF_S: Final = 1.0
 """Delay in seconds before a dropped shard is loaded again. It doubles with each consecutive failure."""
@@ -81,6 +82,7 @@ class LedShards(Generic[S]):
         self._on_failure = on_failure
         self._limits = limits
         self._take_reports = take_reports
+        self._turns = TimerTurns(clock)
         self._led: dict[int, LedShard[S]] = {}
         self._stopped = False
 
@@ -194,6 +196,7 @@ class LedShards(Generic[S]):
             on_dropped=lambda: self._on_dropped(shard, engine),
             name=f"{self._topic}-{shard}",
             limits=self._limits,
+            turns=self._turns,
         )
         return engine
 

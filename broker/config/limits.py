@@ -378,6 +378,11 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "COORDINATOR_LOAD_IN_PROGRESS. Capacity returns when rebalances end.",
         ),
         Limit(
+            "runtime.timers.FIRING_US_MAX",
+            "microseconds of timers per coordinator and turn of the event loop",
+            "Other timers of the broker's groups, or of its transactions, fire after other work.",
+        ),
+        Limit(
             "coordinator.group.offsets.commit.OFFSETS_MAX",
             f"offsets {_PARTITION_OF_OFFSETS}",
             "INVALID_COMMIT_OFFSET_SIZE for new offsets. Existing offsets can still be committed. Transactions that"

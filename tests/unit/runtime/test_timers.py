@@ -1,7 +1,7 @@
 import asyncio
 
 from odradek.runtime.shard import Timer
-from odradek.runtime.timers import FIRED_MAX, RECHECK_MS_MAX, STALE_MAX, TimerQueue
+from odradek.runtime.timers import FIRED_MAX, FIRING_US_MAX, RECHECK_MS_MAX, STALE_MAX, TimerQueue, TimerTurns
 from tests.support.fake_shard_log import FakeClock
 
 
@@ -122,3 +122,49 @@ async def test_timers_that_are_due_together_fire_in_several_callbacks() -> None:
         counts.append(len(fired))
     assert counts == [FIRED_MAX, 2 * FIRED_MAX, 2 * FIRED_MAX + 1]
     assert fired == [f"{number}" for number in range(2 * FIRED_MAX + 1)]
+
+
+async def test_timers_of_all_queues_of_a_coordinator_share_the_time_of_an_iteration() -> None:
+    """Commands of 2 ms in 50 shards: a bound per shard would add up to 50 times the bound."""
+    clock, fired, latest_ms = FakeClock(0), list[int](), 0
+    turns = TimerTurns(clock)
+
+    def fire(_key: object, shard: int) -> None:
+        clock.now_ms += 2
+        fired.append(shard)
+
+    queues = [TimerQueue(clock, fire, turns=turns) for _ in range(50)]
+    for shard, timers in enumerate(queues):
+        timers.set(Timer("wall", 0, shard))
+        for number in range(4):
+            timers.set(Timer(number, command=shard, delay_ms=0))
+    while any(map(len, queues)):
+        await asyncio.sleep(0)
+        assert clock.now_ms - latest_ms <= FIRING_US_MAX // 1_000 + 2
+        latest_ms = clock.now_ms
+    assert sorted(fired) == sorted(5 * list(range(50)))
+    assert set(fired[: 3 * 50]) == set(range(50)), "no shard fires a fourth timer before the first one of another shard"
+
+
+async def test_timers_after_the_bound_fire_in_the_order_of_their_due_times() -> None:
+    clock, fired = FakeClock(0), list[str]()
+
+    def fire(_key: object, command: str) -> None:
+        clock.now_ms += 10
+        fired.append(command)
+        if command == "first":
+            timers.set(Timer("replaced", command="again", delay_ms=100))
+            timers.set(Timer("cancelled"))
+
+    timers = TimerQueue(clock, fire)
+    for name in ("first", "replaced", "cancelled", "last"):
+        timers.set(Timer(name, command=name, delay_ms=0))
+    timers.set(Timer("wall", 0, "wall"))
+    await asyncio.sleep(0)
+    timers._expire()
+    while len(fired) < 3:
+        await asyncio.sleep(0)
+    assert fired == ["wall", "first", "last"]
+    assert len(timers) == 1
+    timers.clear()
+    assert timers._handle is None

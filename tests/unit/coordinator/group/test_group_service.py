@@ -236,6 +236,13 @@ async def test_list_groups_includes_all_shards() -> None:
     assert refusal.value.error is E.COORDINATOR_NOT_AVAILABLE
 
 
+async def test_timers_of_all_shards_share_one_bound_of_time() -> None:
+    groups = await Groups().ready()
+    await groups.coordinator.on_leadership(OTHER_SHARD, 0, FakeShardLog())
+    bounds = {engine._timers._turns for engine in groups.coordinator.shards.values()}
+    assert (len(groups.coordinator.shards), len(bounds)) == (2, 1)
+
+
 async def test_transactional_offsets_are_committed_by_the_marker() -> None:
     groups = await Groups().ready()
     groups.commit(1).result()

@@ -358,6 +358,13 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "INVALID_REQUEST.",
         ),
         Limit(
+            "coordinator.group.modern.subscriptions.regexes.WRITTEN_BYTES_MAX",
+            "bytes of matched topics per step",
+            "The next step writes the other expressions. An expression whose topics exceed a record batch keeps its old"
+            " topics, and the log has `regular expression not resolved`.",
+            "message.max.bytes",
+        ),
+        Limit(
             "protocol.consumer_protocol.CHARGE_BYTES_MAX",
             "bytes of memory per subscription or assignment of a member that is decoded",
             "INCONSISTENT_GROUP_PROTOCOL for a classic member of a consumer group; a classic group is not upgraded.",

@@ -48,6 +48,14 @@ class Respond:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """Effect: write a warning to the log of the broker, when the records of the decision are committed."""
+
+    event: str
+    fields: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class JoinGroup:
     """JoinGroup request. Reply: JoinGroupResponse, or WAITING until the join phase ends."""
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
 from odradek.coordinator.group import commands as c
 from odradek.coordinator.group.core import GroupShard
 from odradek.coordinator.group.offsets.fetch import fetched_bytes_max
@@ -40,6 +42,8 @@ from odradek.runtime.tasks import Spawn
 if TYPE_CHECKING:
     from odradek.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
     from odradek.protocol.messages.describe_groups import DescribedGroup
+
+_logger = structlog.get_logger(__name__)
 
 WAITERS_MAX: Final = 100_000
 """Maximum JoinGroup and SyncGroup requests that wait for other members, per broker. Kafka has no limit."""
@@ -289,6 +293,9 @@ class GroupCoordinator:
                 del self._waiters[shard]
 
     def _on_effect(self, led: LedShard[GroupShard], effect: Effect) -> None:
+        if isinstance(effect, c.Notice):
+            _logger.warning(effect.event, shard=led.engine.name, **dict(effect.fields))
+            return
         assert isinstance(effect, c.Respond), effect
         response = self._waiters.get(led.shard, {}).get(effect.waiter)
         if response is None or response.done():

@@ -260,6 +260,7 @@ class EngineRig:
         self.configs.set(**config)
         self.clock = FakeClock(NOW_MS)
         self.responses: dict[int, Any] = {}
+        self.notices: list[c.Notice] = []
         self.failures: list[BaseException] = []
         self.core = GroupShard(self.configs, FakeTopics(), FakeFeatures(), NewIds())
         self.engine: Engine[Any, Any] = Engine(
@@ -274,6 +275,9 @@ class EngineRig:
         self.engine._timers._arm = lambda: None  # type: ignore[method-assign]  # only `wait` moves the time
 
     def _on_effect(self, effect: Any) -> None:
+        if isinstance(effect, c.Notice):
+            self.notices.append(effect)
+            return
         assert isinstance(effect, c.Respond), effect
         assert effect.waiter not in self.responses, f"second response to one request: {effect}"
         self.responses[effect.waiter] = effect.response

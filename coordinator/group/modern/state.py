@@ -52,7 +52,7 @@ class Resolution:
     """Progress of the evaluation of regular expressions.
 
     The expressions are compiled one after the other first. `matches[i]` are the matches of `regexes[i]` before
-    `position`.
+    `position`. When all names are matched, the records of the first `written` expressions are written.
     """
 
     version: int
@@ -60,6 +60,7 @@ class Resolution:
     names: Sequence[str]
     matches: tuple[tuple[str, ...], ...]
     position: int = 0
+    written: int = 0
     matchers: tuple[Callable[[str], bool], ...] = field(default=(), compare=False)
 
 

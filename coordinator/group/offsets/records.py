@@ -80,6 +80,11 @@ def packed_offset(entry: Entry, record_offset: int) -> bytes | None:
     ).packed()
 
 
+def record_bytes_max(record: ShardRecord) -> int:
+    """Return the maximum size of `record` in a batch, in bytes."""
+    return RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
+
+
 class Batch:
     """Records for one batch of at most `bytes_max` bytes. The first addition is always accepted."""
 
@@ -89,7 +94,7 @@ class Batch:
 
     def add(self, records: Sequence[ShardRecord]) -> bool:
         """Add all records and return True, or add none and return False if they do not fit."""
-        size = sum(RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"") for record in records)
+        size = sum(map(record_bytes_max, records))
         if size > self._bytes_left and self.records:
             return False
         self.records += records

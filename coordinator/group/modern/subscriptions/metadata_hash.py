@@ -7,12 +7,16 @@ moves between Kafka and Odradek therefore needs no rebalance.
 
 import struct
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
 from odradek.coordinator.group.ports import TopicInfo, Topics
 
 FORMAT_VERSION = 0
+UNKNOWN_HASH: Final = -1
+"""Metadata hash of a group while the records of its regular expressions are partly written. It differs from the hash of
+the topics, so the next comparison starts a new epoch. A fail-over between two batches therefore loses no change."""
 
 
 def group_hash(names: Iterable[str], topics: Topics, cache: dict[str, tuple[TopicInfo, int]]) -> int:

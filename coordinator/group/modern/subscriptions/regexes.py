@@ -1,26 +1,40 @@
 """Evaluate the regular expressions of a group on all topic names (KIP-848).
 
 The topic names are processed in slices, so that other requests need not wait. The matches are written after the last
-slice.
+slice, in one batch or more. The group epoch increases in the last batch.
+
+While records are missing, the group has the metadata hash UNKNOWN_HASH. It protects the new epoch in this scenario:
+
+1. A first batch adds topic t to an expression. Another expression has matched t before.
+2. The coordinator fails. Its successor finds the same set of subscribed topics, so their hash is the same.
+3. Without UNKNOWN_HASH, the successor starts no epoch, and no member of the first expression receives t.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from odradek.coordinator.group import commands as c
 from odradek.coordinator.group.modern import records as r
 from odradek.coordinator.group.modern.draft import ConsumerDraft, ResolveRegexes
 from odradek.coordinator.group.modern.state import ConsumerGroup, Resolution
-from odradek.coordinator.group.modern.subscriptions.metadata_hash import group_hash
+from odradek.coordinator.group.modern.subscriptions.metadata_hash import UNKNOWN_HASH, group_hash
+from odradek.coordinator.group.offsets.records import record_bytes_max
 from odradek.coordinator.group.state import State
+from odradek.protocol.batch import HEADER_BYTES
 from odradek.protocol.errors import Refusal
 from odradek.protocol.patterns import compiled
-from odradek.runtime.shard import Decision
+from odradek.runtime.shard import Decision, ShardRecord
 
 MATCHES_PER_SLICE_MAX: Final = 1_000
 """Maximum names times expressions per slice: a few milliseconds of the event loop."""
 COMPILED_PER_SLICE: Final = 1
 """Expressions that are compiled per slice. One takes up to 7 ms."""
+WRITTEN_BYTES_MAX: Final = 128 * 1024
+"""Maximum bytes of records that one step writes, unless the record of one expression is larger. 128 KiB are about
+10,000 topics, in a few milliseconds."""
+LOGGED_CHARACTERS_MAX: Final = 200
+"""Maximum characters of a regular expression in a log event."""
 
 
 def decide_resolve(state: State, command: ResolveRegexes, now_ms: int) -> Decision[Any]:
@@ -38,14 +52,20 @@ def decide_resolve(state: State, command: ResolveRegexes, now_ms: int) -> Decisi
     work = group.resolution
     if work is None or work.regexes != regexes:
         work = Resolution(state.topics.version(), regexes, state.topics.names(), ((),) * len(regexes))
-    work = _match(draft, work) if len(work.matchers) == len(regexes) else _compile(work)
+    if len(work.matchers) < len(regexes):
+        work = _compile(work)
+    elif work.position < len(work.names):
+        work = _match(draft, work)
     if work.position < len(work.names) or len(work.matchers) < len(regexes):
-        draft.set_resolution(work)
-        draft.start_regex_evaluation()
+        _continue(draft, work)
     else:
-        draft.set_resolution(None)
         _write(draft, work)
     return draft.decision(None)
+
+
+def _continue(draft: ConsumerDraft, work: Resolution) -> None:
+    draft.set_resolution(work)
+    draft.start_regex_evaluation()
 
 
 def _compile(work: Resolution) -> Resolution:
@@ -78,19 +98,59 @@ def _match(draft: ConsumerDraft, work: Resolution) -> Resolution:
 
 
 def _write(draft: ConsumerDraft, work: Resolution) -> None:
+    """Write the next expressions, and the new group epoch after the last one."""
     group = draft.group
-    counts = group.subscriptions.copy()
-    bump = False
-    for regex, names in zip(work.regexes, work.matches, strict=True):
-        topics = tuple(sorted(names))
+    unfinished = r.group_record(group.group_id, group.epoch, UNKNOWN_HASH)
+    batch_bytes = draft.state.configs.broker().record_batch_bytes_max - HEADER_BYTES - record_bytes_max(unfinished)
+    step_bytes = min(WRITTEN_BYTES_MAX, batch_bytes // 2)
+    changes = []
+    for regex, names in zip(work.regexes[work.written :], work.matches[work.written :], strict=True):
+        if step_bytes < 0:
+            break
         old = group.resolved.get(regex)
-        old_topics = () if old is None else old.topics
-        if topics != old_topics:
-            bump = True
-            counts.by_regex.add_all(old_topics, -1)
-            counts.by_regex.add_all(topics, 1)
-        draft.records.append(r.regex_record(group.group_id, regex, topics, work.version, draft.now_ms))
+        matched, before = tuple(sorted(names)), () if old is None else old.topics
+        topics, record = _record(draft, work, regex, (matched, before, ()), batch_bytes)
+        step_bytes -= record_bytes_max(record)
+        if step_bytes < 0 and draft.records:
+            break
+        draft.records.append(record)
+        work = replace(work, written=work.written + 1)
+        if topics != before:
+            changes.append((before, topics))
+        if topics != matched:
+            draft.effects.append(_too_large(group.group_id, regex, len(matched), batch_bytes))
+    if step_bytes < 0:
+        if changes and group.metadata_hash != UNKNOWN_HASH:
+            draft.records.append(unfinished)
+        _continue(draft, work)
+        return
+    draft.set_resolution(None)
+    counts = group.subscriptions.copy()
+    for before, topics in changes:
+        counts.by_regex.add_all(before, -1)
+        counts.by_regex.add_all(topics, 1)
     metadata_hash = group_hash(counts.topics(), draft.state.topics, draft.state.topic_hashes)
-    if bump or metadata_hash != group.metadata_hash:
+    if changes or metadata_hash != group.metadata_hash:
         draft.records.append(r.group_record(group.group_id, group.epoch + 1, metadata_hash))
         draft.set_hash_checked(work.version, group.epoch + 1)
+
+
+def _record(
+    draft: ConsumerDraft, work: Resolution, regex: str, candidates: tuple[tuple[str, ...], ...], bytes_max: int
+) -> tuple[tuple[str, ...], ShardRecord]:
+    """Return the first of the `candidates` whose record has at most `bytes_max` bytes, and this record.
+
+    The expression keeps its old topics if its new ones do not fit. It counts as evaluated. So the next evaluation
+    starts after REGEX_INTERVAL_MS at the earliest.
+    """
+    for topics in candidates:
+        record = r.regex_record(draft.group.group_id, regex, topics, work.version, draft.now_ms)
+        if record_bytes_max(record) <= bytes_max:
+            break
+    return topics, record
+
+
+def _too_large(group_id: str, regex: str, topics: int, bytes_max: int) -> c.Notice:
+    reason = f"the record of the topics exceeds {bytes_max} bytes; use several expressions that match fewer topics"
+    fields = (("group", group_id), ("regex", regex[:LOGGED_CHARACTERS_MAX]), ("topics", topics), ("reason", reason))
+    return c.Notice("regular expression not resolved", fields)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
 from odradek.coordinator.group import commands as c
 from odradek.coordinator.group.service import GroupCoordinator
@@ -241,6 +242,15 @@ async def test_timers_of_all_shards_share_one_bound_of_time() -> None:
     await groups.coordinator.on_leadership(OTHER_SHARD, 0, FakeShardLog())
     bounds = {engine._timers._turns for engine in groups.coordinator.shards.values()}
     assert (len(groups.coordinator.shards), len(bounds)) == (2, 1)
+
+
+async def test_notice_of_a_decision_is_logged() -> None:
+    groups = await Groups().ready()
+    (engine,) = groups.coordinator.shards.values()
+    with capture_logs() as logs:
+        engine._on_effect(c.Notice("regular expression not resolved", (("group", "g"),)))
+    event = {"event": "regular expression not resolved", "group": "g", "shard": engine.name, "log_level": "warning"}
+    assert logs == [event]
 
 
 async def test_transactional_offsets_are_committed_by_the_marker() -> None:

@@ -16,6 +16,7 @@ VARINT_BYTES_MAX: Final = 5
 VARLONG_BYTES_MAX: Final = 10
 UINT32_MAX: Final = 0xFFFF_FFFF
 UINT64_MAX: Final = 0xFFFF_FFFF_FFFF_FFFF
+INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 """Kafka's Long.MAX_VALUE. As the value of a property it means no limit."""
 UUID_CACHE_ENTRIES: Final = 4_096
@@ -79,10 +80,13 @@ def unsigned_varint(value: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Encode an int32 or int64 with zig-zag encoding."""
+    """Encode an int32 or int64 with zig-zag encoding. Raise ValueError if the value exceeds 64 bits."""
     if 0 <= value < SHORT_VARINTS:
         return _SHORT[value]
-    return unsigned_varint(value << 1 if value >= 0 else (-value << 1) - 1)
+    encoded = value << 1 if value >= 0 else (-value << 1) - 1
+    if encoded > UINT64_MAX:
+        raise ValueError(f"a varint has at most 64 bits: {value}")
+    return unsigned_varint(encoded)
 
 
 _SHORT: Final = tuple(unsigned_varint(value << 1) for value in range(SHORT_VARINTS))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.protocol.errors import Malformed
-from odradek.protocol.primitives import INT64_MAX, read_varint, read_varlong, varint
+from odradek.protocol.primitives import INT64_MAX, INT64_MIN, read_varint, read_varlong, varint
 
 if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
@@ -18,7 +18,6 @@ RECORD_BYTES_MIN: Final = 7
 RECORD_HEADER_BYTES_MIN: Final = 2
 NAME_PIECE_BYTES: Final = 16_384  # a longer header name is decoded in pieces; one piece takes about 10 microseconds
 COPIED_BYTES_MAX: Final = 65_536  # bytes of a key above which compaction does not copy it
-INT64_MIN: Final = -(1 << 63)
 
 Headers = Sequence[tuple[str, bytes | None]]
 _NULL: Final = (b"\x01", b"")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.protocol.batch import HEADER_BYTES, NO_TIMESTAMP, TRANSACTIONAL, BatchHeader, Compression, seal_batch
 from odradek.protocol.compression import ExpansionExceeded, compress, decompress
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
-from odradek.protocol.primitives import INT64_MAX
-from odradek.protocol.record import INT64_MIN, scan_records
+from odradek.protocol.primitives import INT64_MAX, INT64_MIN
+from odradek.protocol.record import scan_records
 from odradek.storage.batches.limits import codec_bytes_max, decompressed_bytes_max, records_max
 from odradek.storage.batches.record_errors import RecordErrors
 from odradek.storage.batches.scan import BATCH_BYTES_MAX

@@ -30,6 +30,7 @@ from odradek.protocol.batch import (
     seal_batch,
 )
 from odradek.protocol.compression import compress, decompress
+from odradek.protocol.primitives import INT64_MAX, INT64_MIN, UINT64_MAX
 from odradek.protocol.record import RawRecord, at_base_timestamp, read_raw_records
 from odradek.storage.batches.limits import RECORD_BYTES_MAX
 from odradek.storage.batches.validation import CONTROL_BYTES_MAX
@@ -145,7 +146,12 @@ class BatchFilter:
             return batch
         if set_horizon:
             horizon = self.new_horizon_ms
-        return (yield from self._rebuild(header, body, kept, horizon))
+        rebuilt = yield from self._rebuild(header, body, kept, horizon)
+        if rebuilt is not None:
+            return rebuilt
+        if count == header.record_count:
+            return batch
+        return (yield from self._rebuild(header, body, kept, None, keep_deltas=True))
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         """Return True if this is the last batch of an active producer.
@@ -166,13 +172,25 @@ class BatchFilter:
             return False
         return record.has_value or horizon is None or self.expiry_ms < horizon
 
-    def _rebuild(self, header: BatchHeader, body: Buffer, kept: bytearray, horizon: int | None) -> Steps[Buffer | None]:
+    def _rebuild(
+        self, header: BatchHeader, body: Buffer, kept: bytearray, horizon: int | None, *, keep_deltas: bool = False
+    ) -> Steps[Buffer | None]:
         """Return a batch with the records whose byte in `kept` is 1.
 
-        A delete horizon is stored in place of the base timestamp (KIP-534).
+        A delete horizon is stored in place of the base timestamp (KIP-534). Timestamps are 64-bit numbers that
+        overflow, as in Kafka's `DefaultRecord.readFrom`.
+
+        Return None if the distance of a timestamp from the new base timestamp exceeds 64 bits. Clients can append such
+        timestamps, for example one near -2**63. With `keep_deltas`, the base timestamp, its delete horizon and all
+        deltas stay unchanged, which always fits. A tombstone of a batch without a delete horizon is then never removed.
+        Superseded records are removed in any case:
+
+        1. A batch that compaction cannot rebuild keeps an old value of a key.
+        2. A later compaction removes the tombstone of the key.
+        3. Consumers read the deleted value again.
         """
         append_time = header.max_timestamp if header.timestamp_type else None
-        base = horizon
+        base = header.base_timestamp if keep_deltas else horizon
         newest = NO_TIMESTAMP
         content = bytearray()
         for record, retained in zip(read_raw_records(body, header.record_count), kept, strict=True):
@@ -181,19 +199,23 @@ class BatchFilter:
             if not retained:
                 continue
             timestamp = header.base_timestamp + record.timestamp_delta if append_time is None else append_time
+            if not INT64_MIN <= timestamp <= INT64_MAX:
+                timestamp = (timestamp - INT64_MIN & UINT64_MAX) + INT64_MIN
             base = timestamp if base is None else base
             newest = max(newest, timestamp)
-            if timestamp - base == record.timestamp_delta:
+            delta = timestamp - base
+            if keep_deltas or delta == record.timestamp_delta:
                 content += body[record.start : record.end]
+            elif INT64_MIN <= delta <= INT64_MAX:
+                content += at_base_timestamp(body, record, delta)
             else:
-                content += at_base_timestamp(body, record, timestamp - base)
+                return None
         assert base is not None
+        attributes = header.attributes
+        if not keep_deltas:
+            attributes = attributes & ~DELETE_HORIZON | (0 if horizon is None else DELETE_HORIZON)
         rebuilt = replace(
-            header,
-            attributes=header.attributes & ~DELETE_HORIZON | (0 if horizon is None else DELETE_HORIZON),
-            base_timestamp=base,
-            max_timestamp=newest,
-            record_count=kept.count(1),
+            header, attributes=attributes, base_timestamp=base, max_timestamp=newest, record_count=kept.count(1)
         )
         if header.compression is Compression.NONE:
             return seal_batch(rebuilt, content)

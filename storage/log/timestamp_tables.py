@@ -12,8 +12,8 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.protocol.errors import Malformed
-from odradek.protocol.primitives import INT64_MAX
-from odradek.protocol.record import INT64_MIN, scan_records
+from odradek.protocol.primitives import INT64_MAX, INT64_MIN
+from odradek.protocol.record import scan_records
 from odradek.storage.batches.record_checks import INLINE_BYTES_MAX
 
 if TYPE_CHECKING:

@@ -42,6 +42,12 @@ def test_varlong_round_trip(value: int) -> None:
     assert read_varlong(data, 0) == (value, len(data))
 
 
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**70])
+def test_varint_beyond_64_bits_is_refused(value: int) -> None:
+    with pytest.raises(ValueError, match="at most 64 bits"):
+        varint(value)
+
+
 @pytest.mark.parametrize(
     ("value", "data"),
     [

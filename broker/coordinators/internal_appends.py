@@ -10,7 +10,7 @@ from typing import Final
 from odradek.coordinator.group import records as group_records
 from odradek.coordinator.hashing import partition_for
 from odradek.coordinator.txn import records as txn_records
-from odradek.protocol.batch import read_header, records_of
+from odradek.protocol.batch import NO_TIMESTAMP, read_header, records_of
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.schema import Buffer
@@ -24,9 +24,13 @@ microseconds per character."""
 
 
 def check_client_append(topic: str, partition: int, partition_count: int, batch: Buffer) -> None:
-    """Raise Refusal(INVALID_RECORD) if a client may not append `batch` to this partition of the topic.
+    """Raise Refusal if a client may not append `batch` to this partition of the topic.
 
-    To a topic of a coordinator, a client may append tombstones of keys that the coordinator can load.
+    To a topic of a coordinator, a client may append tombstones of keys that the coordinator can load. Compaction has to
+    remove them later, so their timestamps must be valid: it cannot set a delete horizon beside a timestamp near -2**63.
+
+    Raises:
+        Refusal: INVALID_RECORD, or INVALID_TIMESTAMP for a timestamp below NO_TIMESTAMP.
     """
     if topic not in {CONSUMER_OFFSETS, TRANSACTION_STATE}:
         return
@@ -40,6 +44,9 @@ def check_client_append(topic: str, partition: int, partition_count: int, batch:
             raise Malformed(f"a client appends at most {BATCH_BYTES_MAX} bytes per batch to {topic}")
         records = records_of(batch, header, max_decompressed_bytes=BATCH_BYTES_MAX, with_headers=False)
         for record in records:
+            if record.timestamp < NO_TIMESTAMP:
+                message = f"the timestamp {record.timestamp} is negative: send a time since 1970, or {NO_TIMESTAMP}"
+                raise Refusal(ErrorCode.INVALID_TIMESTAMP, message)
             owner = _owner(topic, ShardRecord(record.key, record.value))
             if partition_for(owner, partition_count) != partition:
                 raise Malformed(f"id {owner[:100]!r} does not belong to partition {partition} of {topic}")

@@ -18,10 +18,11 @@ from odradek.coordinator.txn.core import TransactionShard
 from odradek.coordinator.txn.ports import TxnConfig
 from odradek.coordinator.txn.state import TxnState
 from odradek.protocol import record
-from odradek.protocol.batch import Compression, build_batch, end_txn_marker
+from odradek.protocol.batch import NO_TIMESTAMP, Compression, build_batch, end_txn_marker
 from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from odradek.protocol.primitives import INT64_MAX
 from odradek.protocol.records.consumer_group_current_member_assignment import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -116,6 +117,20 @@ def test_headers_of_records_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(record, "_headers", None)
     batch = build_batch([(OFFSET.key, None, NOW_MS, [("", None)] * 1_000)])
     check_client_append(CONSUMER_OFFSETS, partition_for("g", PARTITIONS), PARTITIONS, batch)
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "owner"), [(TRANSACTION_STATE, TRANSACTION.key, ID), (CONSUMER_OFFSETS, OFFSET.key, "g")]
+)
+@pytest.mark.parametrize("timestamp", [NO_TIMESTAMP - 1, NOW_MS - INT64_MAX + 10])
+def test_tombstone_with_a_negative_timestamp_is_refused(topic: str, key: bytes, owner: str, timestamp: int) -> None:
+    """Its distance from a delete horizon can exceed 64 bits, and compaction then never removes it."""
+    home = partition_for(owner, PARTITIONS)
+    check_client_append(topic, home, PARTITIONS, build_batch([(key, None, NO_TIMESTAMP, ())]))
+    batch = build_batch([(key, None, NOW_MS, ()), (key, None, timestamp, ())])
+    with pytest.raises(Refusal, match=f"timestamp {timestamp} is negative") as refused:
+        check_client_append(topic, home, PARTITIONS, batch)
+    assert refused.value.error is ErrorCode.INVALID_TIMESTAMP
 
 
 @pytest.mark.parametrize("status", [TxnState.ONGOING, TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT])

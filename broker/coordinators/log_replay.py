@@ -1,6 +1,7 @@
 """Read a range of offsets of a partition's log, record by record, in slices between which other tasks run."""
 
 from asyncio import sleep
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -24,6 +25,7 @@ from odradek.protocol.schema import Buffer
 from odradek.runtime.log_port import ReplayVisitor
 from odradek.runtime.shard import Marker, ShardRecord
 from odradek.storage.batches.record_checks import INLINE_BYTES_MAX, INLINE_EXPANDED_BYTES_MAX
+from odradek.storage.files.names import LOG_SUFFIX
 from odradek.storage.log.reads import ColdRead
 
 RECORDS_PER_SLICE: Final = 200
@@ -36,9 +38,12 @@ may."""
 async def replay(partition: Partition, start: int, end: int, visit: ReplayVisitor, *, read_bytes: int) -> None:
     """Visit all data records and markers from `start` to below `end`, in order, with reads of `read_bytes`.
 
-    An exception of `visit` ends the replay. Raise Malformed if a batch is damaged, Refusal(OFFSET_OUT_OF_RANGE) or
-    Refusal(OFFSET_NOT_AVAILABLE) if the log was truncated during the read, and Refusal(KAFKA_STORAGE_ERROR) if the disk
-    fails.
+    An exception of `visit` ends the replay.
+
+    Raises:
+        Malformed: A batch is damaged, or `visit` has raised it. The message has the file and the offset.
+        Refusal: OFFSET_OUT_OF_RANGE or OFFSET_NOT_AVAILABLE if the log was truncated during the read,
+            KAFKA_STORAGE_ERROR if the disk fails.
     """
     offset = start
     visited = 0
@@ -47,31 +52,25 @@ async def replay(partition: Partition, start: int, end: int, visit: ReplayVisito
         if isinstance(read, ColdRead):
             read = await partition.complete_read(read.resolve())
         before = offset
-        for header, batch in iter_batches(read.records):
-            if not verify_crc(batch, 0, header):
-                directory = partition.log.directory
-                raise Malformed(f"{directory}: the batch at offset {header.base_offset} has a wrong checksum")
-            if header.record_count == 1 and not header.attributes and offset <= header.base_offset:
-                plain = plain_record(batch[HEADER_BYTES:])
-                if plain is not None:
-                    visit(header.base_offset, ShardRecord(*plain), header.leader_epoch)
+        try:
+            for header, batch in iter_batches(read.records):
+                if not verify_crc(batch, 0, header):
+                    raise Malformed("the checksum does not match")
+                if header.record_count == 1 and not header.attributes and offset <= header.base_offset:
+                    plain = plain_record(batch[HEADER_BYTES:])
+                    if plain is not None:
+                        visit(header.base_offset, ShardRecord(*plain), header.leader_epoch)
+                        visited = await _pause_if_due(visited + 1)
+                        offset = header.last_offset + 1
+                        continue
+                for record in await _records(partition, header, batch):
+                    if record.offset >= offset:  # the first batch of a read may start below it
+                        _visit_record(header, record, visit)
                     visited = await _pause_if_due(visited + 1)
-                    offset = header.last_offset + 1
-                    continue
-            body = await _body(partition, header, batch)
-            append_time = header.max_timestamp if header.timestamp_type else None
-            for record in read_records(
-                body,
-                header.record_count,
-                header.base_offset,
-                header.base_timestamp,
-                append_time,
-                with_headers=False,  # coordinators write none, and their number has no limit
-            ):
-                if record.offset >= offset:  # the first batch of a read may start below it
-                    _visit_record(header, record, visit)
-                visited = await _pause_if_due(visited + 1)
-            offset = header.last_offset + 1
+                offset = header.last_offset + 1
+        except Malformed as error:
+            path = partition.log.directory if read.segment is None else read.segment.path(LOG_SUFFIX)
+            raise Malformed(f"{path}: batch at or after offset {offset}: {error}") from error
         if offset == before:
             return  # Compaction or a crash left no record between here and `end` (KAFKA-9065).
 
@@ -82,6 +81,17 @@ async def _pause_if_due(visited: int) -> int:
         return visited
     await sleep(0)
     return 0
+
+
+async def _records(partition: Partition, header: BatchHeader, batch: memoryview) -> Iterator[Record]:
+    return read_records(
+        await _body(partition, header, batch),
+        header.record_count,
+        header.base_offset,
+        header.base_timestamp,
+        header.max_timestamp if header.timestamp_type else None,
+        with_headers=False,  # coordinators write none, and their number has no limit
+    )
 
 
 async def _body(partition: Partition, header: BatchHeader, batch: memoryview) -> Buffer:

@@ -334,27 +334,32 @@ class Cleaning:
         """Call `visit` for each batch of the segment until it returns False. Return False in that case.
 
         Raises:
-            Malformed: A batch is damaged.
+            Malformed: A batch is damaged. The message has the file, the position and the offset.
         """
-        path, end = segment.path(names.LOG_SUFFIX), segment.size
+        end, offset = segment.size, segment.base_offset
         position = window_start = 0
         window = memoryview(b"")
-        while position < end:
-            at = position - window_start
-            if len(window) - at < min(HEADER_BYTES, end - position):
-                window = memoryview((yield segment.file, position, min(self._limits.chunk_bytes, end - position)))
-                window_start, at = position, 0
-            header = read_header(window, at)
-            if header.size > len(window) - at:
-                window = memoryview((yield segment.file, position, min(header.size, end - position)))
-                window_start, at = position, 0
-            if not verify_crc(window, at, header):
-                raise Malformed(f"{path}: the checksum of the batch at byte {position} does not match")
-            if not (yield from visit(header, window[at : at + header.size])):
-                return False
-            position += header.size
-            if self._slice.spend_on_batch(header.size):
-                yield None
+        try:
+            while position < end:
+                at = position - window_start
+                if len(window) - at < min(HEADER_BYTES, end - position):
+                    window = memoryview((yield segment.file, position, min(self._limits.chunk_bytes, end - position)))
+                    window_start, at = position, 0
+                header = read_header(window, at)
+                offset = header.base_offset
+                if header.size > len(window) - at:
+                    window = memoryview((yield segment.file, position, min(header.size, end - position)))
+                    window_start, at = position, 0
+                if not verify_crc(window, at, header):
+                    raise Malformed("the checksum does not match")
+                if not (yield from visit(header, window[at : at + header.size])):
+                    return False
+                position, offset = position + header.size, header.last_offset + 1
+                if self._slice.spend_on_batch(header.size):
+                    yield None
+        except Malformed as error:
+            path = segment.path(names.LOG_SUFFIX)
+            raise Malformed(f"{path}: batch at byte {position}, at or after offset {offset}: {error}") from error
         return True
 
     async def _drive(self, steps: Steps[T]) -> T:

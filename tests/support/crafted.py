@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from odradek.protocol.batch import MAGIC, NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader, Compression, seal_batch
 from odradek.protocol.compression import compress
-from odradek.protocol.primitives import varint
+from odradek.protocol.primitives import unsigned_varint, varint
 from tests.support.logs import NOW_MS
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 KEYLESS = b"\x0c\x00\x00\x00\x01\x01\x00"
 """The smallest record: offset delta 0, no key, no value, no headers."""
+TOO_LONG_DELTA = b"\x1e\x00" + unsigned_varint(1 << 64) + b"\x00\x00\x00\x00"
+"""A record whose timestamp delta has 65 bits. It has an empty key and an empty value."""
 
 
 def tiny_record(offset_delta: int, *, timestamp_delta: int = 0, headers: int = 0) -> bytes:

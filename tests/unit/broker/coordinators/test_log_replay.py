@@ -1,6 +1,7 @@
 """Replay of a coordinator's log: slices within one batch, and batches that expand beyond their bound."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from odradek.protocol.batch import Compression, build_batch
 from odradek.protocol.errors import Malformed
 from odradek.runtime.shard import Marker, ShardRecord
 from odradek.storage.producers.entry import Origin
-from tests.support.crafted import crafted, tiny_record, tiny_records, traced_peak
+from tests.support.crafted import TOO_LONG_DELTA, crafted, tiny_record, tiny_records, traced_peak
 from tests.support.data_rig import NOW_MS, Rig
 
 MIB = 1024 * 1024
@@ -63,3 +64,13 @@ async def test_replay_of_a_batch_that_expands_too_far_is_malformed(
     with traced_peak() as peak, pytest.raises(Malformed):
         await replay(rig.partition(), 0, 1, lambda *_: None, read_bytes=MIB)
     assert peak.bytes <= 3 * MIB
+
+
+async def test_error_of_an_unreadable_batch_has_its_file_and_offset(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    for data in (tiny_records(3), crafted(TOO_LONG_DELTA, 1)):
+        rig.partition().append(data, origin=Origin.CLIENT, now_ms=NOW_MS)
+    path = re.escape(rig.partition().log.segments.first.path(".log"))
+    with pytest.raises(Malformed, match=f"^{path}: batch at or after offset 3: .* does not fit its type$"):
+        await replay(rig.partition(), 0, 4, lambda *_: None, read_bytes=MIB)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,10 @@ from odradek.protocol.batch import (
     build_batch,
     iter_records,
     read_header,
-    seal_batch,
     verify_crc,
 )
-from odradek.protocol.compression import compress, decompress
+from odradek.protocol.compression import decompress
+from odradek.protocol.errors import Malformed
 from odradek.protocol.primitives import INT64_MAX, INT64_MIN
 from odradek.protocol.record import read_raw_records, record_bytes
 from odradek.storage.compaction.batch_filter import BatchFilter, CleaningSlice
@@ -28,6 +29,7 @@ from odradek.storage.compaction.offset_map import OffsetMap, key_digest
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.os_disk import OsDisk
 from tests.support.cleaning import clean, fetched, latest
+from tests.support.crafted import TOO_LONG_DELTA, crafted
 from tests.support.logs import NOW_MS, append, headers, open_log
 
 if TYPE_CHECKING:
@@ -62,8 +64,7 @@ def disk() -> Iterator[OsDisk]:
 def crafted_batch(rows: list[Row], base_timestamp: int, codec: Compression = Compression.NONE) -> bytes:
     """A batch with any timestamp deltas, as a client can send it to a topic whose records are not checked."""
     body = b"".join(record_bytes(number, key, value, delta, ()) for number, (key, value, delta) in enumerate(rows))
-    valid = build_batch([(key, value, base_timestamp, ()) for key, value, _ in rows], compression=codec)
-    return seal_batch(read_header(valid), body if codec is Compression.NONE else compress(codec, body))
+    return crafted(body, len(rows), codec, base_timestamp=base_timestamp, max_timestamp=base_timestamp)
 
 
 def stored(batch: Buffer) -> list[tuple[int, bytes, bool, int]]:
@@ -169,3 +170,18 @@ def test_sum_beyond_64_bits_overflows_as_in_kafka(codec: Compression) -> None:
     (record,) = iter_records(kept, max_decompressed_bytes=BODY_BYTES_MAX)
     assert (record.key, record.timestamp) == (b"b", NOW_MS + INT64_MAX - 2**64)
     assert read_header(kept).max_timestamp == NO_TIMESTAMP
+
+
+async def test_error_of_an_unreadable_batch_has_its_file_and_offset(disk: OsDisk, tmp_path: Path) -> None:
+    """Earlier versions wrote such a batch."""
+    log = open_log(disk, str(tmp_path))
+    append(log, build_batch([(b"k", b"v", NOW_MS, ())] * 2))
+    append(log, crafted(TOO_LONG_DELTA, 1))
+    log.roll(NOW_MS)
+    log.update_config(COMPACTED)
+    append(log, build_batch([(b"z", b"v", NOW_MS, ())]))
+    path = re.escape(log.segments.first.path(".log"))
+    with pytest.raises(
+        Malformed, match=rf"^{path}: batch at byte \d+, at or after offset 2: .* does not fit its type$"
+    ):
+        await clean(log)

@@ -54,7 +54,7 @@ class BackgroundJobs:
         self._partitions = partitions
         self._logs = logs
         self._tasks = tasks
-        self._compaction = CompactionJob(settings, clock, partitions, logs)
+        self._compaction = CompactionJob(settings, clock, partitions, logs, tasks.spawn)
         self._unflushed_since_ms: dict[Partition, int] = {}
 
     def start(self) -> None:

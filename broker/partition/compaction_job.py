@@ -17,6 +17,8 @@ from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.registry import Partitions
 from odradek.protocol.errors import Malformed
 from odradek.runtime.clock import Clock
+from odradek.runtime.repeated_tasks import report
+from odradek.runtime.tasks import Spawn
 from odradek.storage.compaction.cleaner import (
     CleanerLimits,
     Cleaning,
@@ -40,13 +42,20 @@ LOGS_PER_SLICE: Final = 16
 class CompactionJob:
     """The compaction task of one broker. `run` never returns; the owner of the task cancels it."""
 
-    def __init__(self, settings: TopicSettings, clock: Clock, partitions: Partitions, logs: LogManager) -> None:
+    def __init__(
+        self, settings: TopicSettings, clock: Clock, partitions: Partitions, logs: LogManager, spawn: Spawn
+    ) -> None:
+        """Prepare the job. The owner of `spawn` reports the unexpected exceptions of a compaction."""
         self._settings = settings
         self._clock = clock
         self._partitions = partitions
         self._logs = logs
+        self._spawn = spawn
         self._damaged: dict[PartitionLog, None] = {}
-        """Logs with a malformed batch. They are not compacted until the next start of the broker, as in Kafka."""
+        """Logs with a malformed batch, or whose compaction raised an unexpected exception.
+
+        They are not compacted until the next start of the broker, as in Kafka.
+        """
 
     async def run(self) -> None:
         """Compact all due logs, sleep for log.cleaner.backoff.ms, and repeat."""
@@ -123,6 +132,10 @@ class CompactionJob:
             if log.failed:
                 partition.take_offline(error)
             _logger.warning("compaction failed", directory=log.directory, reason=str(error))
+            return False
+        except Exception as error:  # noqa: BLE001  it is reported, and other logs are compacted
+            report(error, self._spawn, f"compaction of {partition.topic}-{partition.index}")
+            self._damaged[log] = None
             return False
         _logger.debug(
             "log compacted",

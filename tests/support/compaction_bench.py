@@ -6,6 +6,7 @@ from typing import Any
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.partition.compaction_job import CompactionJob
 from odradek.protocol.batch import build_batch
+from odradek.runtime.tasks import Tasks
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.files.checkpoint import decode_offsets
@@ -26,7 +27,11 @@ class Bench:
         self.rig.logs = self.logs  # type: ignore[assignment]  # the whole manager in place of the part
         self.rig.partitions._logs = self.logs
         self.rig.topic("t", 2)
-        self.compaction = CompactionJob(TopicSettings(self.rig.config), self.rig.clock, self.rig.partitions, self.logs)
+        self.unexpected: list[tuple[str, BaseException]] = []
+        tasks = Tasks(lambda name, exception: self.unexpected.append((name, exception)))
+        self.compaction = CompactionJob(
+            TopicSettings(self.rig.config), self.rig.clock, self.rig.partitions, self.logs, tasks.spawn
+        )
 
     def put(self, index: int = 0, count: int = 20, keys: int = 3, **fields: Any) -> None:
         now_ms = self.rig.clock.now_ms

@@ -12,6 +12,7 @@ from odradek.broker.partition.compaction_job import RECHECK_SECONDS, CompactionJ
 from odradek.protocol.batch import Compression, build_batch
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import Marker, ShardRecord
+from odradek.storage.compaction.cleaner import Cleaning, CleaningResult
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.files.checkpoint import CLEANER_OFFSETS, RECOVERY_POINTS
@@ -121,6 +122,30 @@ async def test_corrupt_log_is_skipped_and_other_logs_are_cleaned(tmp_path: Path)
     assert bench.log().cleaned_to is None
     assert bench.log(1).cleaned_to == bench.log(1).segments.active.base_offset
     assert sorted(entry.name for entry in path.parent.glob("0*")) == files
+    assert bench.rig.partition("t", 0).online
+
+
+async def test_unexpected_exception_is_reported_once_and_other_logs_are_cleaned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log with the exception stays the dirtiest log, so the job would select it again."""
+    bench = Bench(tmp_path)
+    bench.put(keys=1)
+    bench.put(1)
+    bug = RuntimeError("a bug")
+    run = Cleaning.run
+
+    async def failing(cleaning: Cleaning) -> CleaningResult:
+        if cleaning._log is bench.log():
+            raise bug
+        return await run(cleaning)
+
+    monkeypatch.setattr(Cleaning, "run", failing)
+    await bench.compaction.clean_due()
+    await bench.compaction.clean_due()
+    assert bench.unexpected == [("compaction of t-0", bug)]
+    assert bench.log().cleaned_to is None
+    assert bench.log(1).cleaned_to == bench.log(1).segments.active.base_offset
     assert bench.rig.partition("t", 0).online
 
 

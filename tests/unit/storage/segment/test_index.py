@@ -1,12 +1,23 @@
 from __future__ import annotations
 
 import struct
+from array import array
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.storage.segment.index import AbortedTransaction, CorruptIndex, OffsetIndex, TimeIndex, TxnIndex
+import odradek.storage.segment.index as index_module
+from odradek.storage.segment.index import (
+    TXN_BLOCK_ENTRIES,
+    AbortedTransaction,
+    CorruptIndex,
+    OffsetIndex,
+    TimeIndex,
+    TxnIndex,
+)
 
 # Kafka: producer 1000, transaction from 10, ABORT marker at 20, last stable offset 21
 TXN_VECTOR = bytes.fromhex("000000000000000003e8000000000000000a00000000000000140000000000000015")
@@ -146,3 +157,82 @@ def test_txn_index_truncation_removes_markers_at_or_above_the_offset() -> None:
         index.append(entry)
     index.truncate_to(30)
     assert index.entries() == ENTRIES[:1]
+
+
+class PlainIndex:
+    """Kafka's scan of all entries, as `TransactionIndex.collectAbortedTxns` does it."""
+
+    def __init__(self) -> None:
+        self.entries: list[AbortedTransaction] = []
+
+    def collect(self, fetch_offset: int, upper: int) -> tuple[list[tuple[int, int]], bool]:
+        found = []
+        for entry in self.entries:
+            if entry.last_offset < fetch_offset:
+                continue
+            if entry.first_offset < upper:
+                found.append((entry.producer_id, entry.first_offset))
+            if entry.last_stable_offset >= upper:
+                return found, True
+        return found, False
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 100), st.integers(0, 100)), max_size=30),
+    truncations=st.dictionaries(st.integers(0, 29), st.integers(0, 60), max_size=3),
+    ranges=st.lists(st.tuples(st.integers(-1, 100), st.integers(-1, 100)), max_size=10),
+    block_entries=st.integers(1, 5),
+)
+def test_search_with_the_summary_finds_what_a_scan_of_all_entries_finds(
+    rows: list[tuple[int, int, int]],
+    truncations: dict[int, int],
+    ranges: list[tuple[int, int]],
+    block_entries: int,
+) -> None:
+    """First offsets and last stable offsets have any order here, and truncations are between the appends."""
+    with patch.object(index_module, "TXN_BLOCK_ENTRIES", block_entries):
+        index, plain, last_offset = TxnIndex(0), PlainIndex(), 0
+        for number, (step, first, stable) in enumerate(rows):
+            last_offset += step
+            entry = AbortedTransaction(number, first % last_offset, last_offset, stable % (last_offset + 2))
+            index.append(entry)
+            plain.entries.append(entry)
+            if number in truncations:
+                offset = truncations[number]
+                index.truncate_to(offset)
+                plain.entries = [entry for entry in plain.entries if entry.last_offset < offset]
+                last_offset = plain.entries[-1].last_offset if plain.entries else 0
+        assert index.entries() == plain.entries
+        for searched in (index, TxnIndex(0, index.encode())):
+            for fetch_offset, upper in ranges:
+                collected: list[tuple[int, int]] = []
+                complete = searched.collect(fetch_offset, upper, collected)
+                assert (collected, complete) == plain.collect(fetch_offset, upper)
+
+
+class CountedReads(array):  # type: ignore[type-arg]  # a base class with parameters is not possible at run time
+    """Array that counts the elements read from it."""
+
+    reads = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        CountedReads.reads += len(found) if isinstance(at, slice) else 1
+        return found
+
+
+def test_search_in_the_range_of_an_open_transaction_skips_blocks_without_a_result() -> None:
+    """Its last stable offset stays low, and the last entry is a transaction that began before all of them."""
+    index = TxnIndex(0)
+    blocks = 50
+    for number in range(blocks * TXN_BLOCK_ENTRIES):
+        index.append(AbortedTransaction(number, 10 + 2 * number, 11 + 2 * number, 5))
+    index.append(AbortedTransaction(7, 6, 10**6, 5))
+    for name, column in list(vars(index).items()):
+        if isinstance(column, array):
+            setattr(index, name, CountedReads("q", column))
+    CountedReads.reads = 0
+    collected: list[tuple[int, int]] = []
+    assert not index.collect(5, 20, collected)
+    assert collected == [(0, 10), (1, 12), (2, 14), (3, 16), (4, 18), (7, 6)]
+    assert CountedReads.reads <= 2 * blocks + 3 * TXN_BLOCK_ENTRIES

@@ -62,7 +62,11 @@ class Forwarding:
     async def _send_with_retries(
         self, request: Message, version: int, client_id: str | None, principal: bytes, host: bytes, limit_ms: int
     ) -> Any:
-        """Repeat the request until an active controller accepts it, or until `limit_ms` is over, as Kafka does."""
+        """Repeat the request until an active controller accepts it, or until `limit_ms` is over, as Kafka does.
+
+        No attempt has less than GRACE_MS for its response. A request that times out closes the connection to the
+        controller, and the requests of other clients on it are sent again.
+        """
         api_key = request.API_KEY
         header = RequestHeader(api_key, version, 0, client_id)
         data = encode(header, request_header_version(api_key, version)) + encode(request, version)
@@ -74,7 +78,7 @@ class Forwarding:
             try:
                 response = await self._send(envelope, left_ms)
             except Refusal as refusal:
-                if refusal.error is not ErrorCode.NOT_CONTROLLER or left_ms <= RETRY_BACKOFF_MS:
+                if refusal.error is not ErrorCode.NOT_CONTROLLER or left_ms - RETRY_BACKOFF_MS < GRACE_MS:
                     raise
                 await sleep(RETRY_BACKOFF_MS / 1_000)
             else:

@@ -19,15 +19,16 @@ REQUEST_MS = 30_000
 
 
 class SilentController:
-    """Fake Peers whose requests time out. It keeps their time limits."""
+    """Fake Peers whose requests fail, by default with a time-out. It keeps their time limits."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: OSError | None = None) -> None:
+        self.error = error or TimeoutError("node 2 did not respond in time")
         self.timeouts_ms: list[int] = []
 
     def request(self, _node: int, _channel: Channel, *_: object, timeout_ms: int) -> asyncio.Future[Any]:
         self.timeouts_ms.append(timeout_ms)
         response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        response.set_exception(TimeoutError("node 2 did not respond in time"))
+        response.set_exception(self.error)
         return response
 
 
@@ -44,3 +45,13 @@ async def test_time_limit_of_a_client_is_bounded(client_ms: int, limit_ms: int) 
     assert refused.value.error is ErrorCode.REQUEST_TIMED_OUT
     (sent_ms,) = peers.timeouts_ms
     assert limit_ms < sent_ms <= limit_ms + GRACE_MS
+
+
+async def test_every_attempt_has_time_for_a_response() -> None:
+    peers = SilentController(ConnectionRefusedError("node 2 is restarting"))
+    forwarding = Forwarding(lambda: 2, peers, request_timeout_ms=200)  # type: ignore[arg-type]
+    with pytest.raises(Refusal) as refused:
+        await forwarding.forward(CreateTopicsRequest(topics=[], timeout_ms=0), 7, "client", ANONYMOUS, "127.0.0.1")
+    assert refused.value.error is ErrorCode.NOT_CONTROLLER
+    assert len(peers.timeouts_ms) > 1
+    assert min(peers.timeouts_ms) >= GRACE_MS - 100

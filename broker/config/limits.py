@@ -517,6 +517,12 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The check stops, and the error message says so.",
         ),
         Limit(
+            "storage.segment.index.INDEX_INTERVAL_BYTES_MAX",
+            "bytes between two index entries",
+            "log.index.interval.bytes has no further effect.",
+            "log.index.interval.bytes",
+        ),
+        Limit(
             "storage.log.timestamps.SEARCH_RECORDS_MAX",
             "records per look-up by timestamp",
             "The result is the first offset of a batch with such a timestamp.",

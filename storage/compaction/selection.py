@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 
 from odradek.protocol.batch import HEADER_BYTES
 from odradek.protocol.primitives import INT64_MAX
-from odradek.storage.segment.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, TIME_ENTRY_BYTES
+from odradek.storage.segment.index import (
+    INDEX_INTERVAL_BYTES_MAX,
+    OFFSET_ENTRY_BYTES,
+    RELATIVE_OFFSET_MAX,
+    TIME_ENTRY_BYTES,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,4 +126,5 @@ def groups(segments: Sequence[SegmentFacts], config: LogConfig, *, bound: int) -
 
 def _index_entries(segment: SegmentFacts, config: LogConfig) -> int:
     """Return an upper bound of index entries: each covers at least index.interval.bytes and at least one batch."""
-    return segment.size // max(config.index_interval_bytes, HEADER_BYTES) + 1
+    interval = min(config.index_interval_bytes, INDEX_INTERVAL_BYTES_MAX)
+    return segment.size // max(interval, HEADER_BYTES) + 1

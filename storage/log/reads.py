@@ -1,7 +1,8 @@
 """Read batches from a log without blocking the event loop.
 
 A read is a generator that requests pieces of files (`odradek.storage.segment.lookup`). `start` runs it with reads from
-the page cache. At the first piece that is not there, the read becomes a `ColdRead`, which reads in threads.
+the page cache. At the first piece that is not there, or at a pause, the read becomes a `ColdRead`, which reads in
+threads.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from asyncio import sleep
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from odradek.protocol.batch import HEADER_BYTES, iter_batches
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+from odradek.storage.batches.work import WorkSlice
 from odradek.storage.log.timestamps import LongWork, TimestampSearch
 from odradek.storage.segment.lookup import EXTENT_BYTES, batch_extent, locate, resume
 
@@ -26,9 +28,15 @@ if TYPE_CHECKING:
     from odradek.storage.log.local_log import LocalLog
     from odradek.storage.log.removal import Hold
     from odradek.storage.log.timestamps import LookUps, Search, TimestampAndOffset
-    from odradek.storage.segment.lookup import Piece
+    from odradek.storage.segment.lookup import Step
     from odradek.storage.segment.segment import Segment
     from odradek.storage.segment.segments import Segments
+
+DROP_BATCHES_BEFORE_PAUSE: Final = 2_048
+"""Batches that a read scans for its limit before a pause, which take about 1 ms.
+
+It scans at most 1,100 batches if the index has an entry per INDEX_INTERVAL_BYTES_MAX.
+"""
 
 
 class ReadResult(NamedTuple):
@@ -47,11 +55,11 @@ class ReadResult(NamedTuple):
 
 
 class ColdRead:
-    """Read that needs the device. `resolve` may be awaited once."""
+    """Read that needs the device, or a pause. `resolve` may be awaited once."""
 
-    def __init__(self, reading: Generator[Piece, Buffer, ReadResult], piece: Piece) -> None:
+    def __init__(self, reading: Generator[Step, Buffer, ReadResult], step: Step) -> None:
         self._reading = reading
-        self._piece = piece
+        self._step = step
         self.check: Callable[[], None] = _no_check
         self.hold: Hold | None = None
         self.segments: Sequence[Segment] = ()
@@ -64,7 +72,7 @@ class ColdRead:
             OSError: A disk operation fails.
         """
         try:
-            return (await resume(self._reading, self._piece))._replace(segments=self.segments)
+            return (await resume(self._reading, self._step))._replace(segments=self.segments)
         finally:
             self.hold = None
             self.check()  # replaces an error that the read of truncated bytes has raised
@@ -74,15 +82,18 @@ def _no_check() -> None:
     pass
 
 
-def start(reading: Generator[Piece, Buffer, ReadResult]) -> ReadResult | ColdRead:
-    """Run the read with pieces from the page cache. Return the result, or a ColdRead if a piece is not there."""
+def start(reading: Generator[Step, Buffer, ReadResult]) -> ReadResult | ColdRead:
+    """Run the read with pieces from the page cache.
+
+    Return the result, or a ColdRead if a piece is not there or the read requests a pause.
+    """
     try:
-        piece = next(reading)
+        step = next(reading)
         while True:
-            data = piece[0].read_warm(piece[1], piece[2])
+            data = step[0].read_warm(step[1], step[2]) if step is not None else None
             if data is None:
-                return ColdRead(reading, piece)
-            piece = reading.send(data)
+                return ColdRead(reading, step)
+            step = reading.send(data)
     except StopIteration as stop:
         return cast("ReadResult", stop.value)
 
@@ -97,7 +108,7 @@ def read_batches(
     max_bytes: int,
     min_one_batch: bool,
     interval: int,
-) -> Generator[Piece, Buffer, ReadResult]:
+) -> Generator[Step, Buffer, ReadResult]:
     """Read batches of one segment, from the one that holds `offset` up to `limit` (exclusive), at most `max_bytes`.
 
     `log_end` is the log end offset when the read begins. With `min_one_batch`, a first batch larger than `max_bytes` is
@@ -127,22 +138,31 @@ def read_batches(
                 return ReadResult(b"", offset)
             data = yield segment.file, position, first_size
         if limit < log_end:
-            data = _drop_from_limit(data, segment, position, first_size, limit)
+            data = yield from _drop_from_limit(data, segment, position, first_size, limit)
         return ReadResult(data, offset, segment, position)
     return ReadResult(b"", offset)
 
 
-def _drop_from_limit(data: Buffer, segment: Segment, position: int, first_size: int, limit: int) -> Buffer:
-    """Drop the batches from `limit` on. The scan starts at the last index entry before `limit`."""
+def _drop_from_limit(
+    data: Buffer, segment: Segment, position: int, first_size: int, limit: int
+) -> Generator[Step, Buffer, Buffer]:
+    """Drop the batches from `limit` on. The scan starts at the last index entry before `limit`.
+
+    The scan pauses where no index entry follows for a long way: the segment was written with a larger interval, or the
+    index was unloaded during a cold read.
+    """
     at = first_size
     if segment.offset_index is not None:  # None if it was unloaded during a cold read
         at = max(segment.offset_index.position_for(limit)[0] - position, first_size)
     view = memoryview(data)
+    work = WorkSlice(DROP_BATCHES_BEFORE_PAUSE)
     while at + EXTENT_BYTES <= len(view):
         base_offset, size, _ = batch_extent(view, at, segment, position + at)
         if base_offset >= limit:
             return view[:at]
         at += size
+        if work.spend():
+            yield None
     return data
 
 

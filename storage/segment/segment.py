@@ -12,6 +12,7 @@ from odradek.storage.batches.scan import Scan
 from odradek.storage.disk.port import ResourcesExhausted
 from odradek.storage.files import names
 from odradek.storage.segment.index import (
+    INDEX_INTERVAL_BYTES_MAX,
     OFFSET_ENTRY_BYTES,
     RELATIVE_OFFSET_MAX,
     TIME_ENTRY_BYTES,
@@ -127,7 +128,10 @@ class Segment:
         self.recent_bytes = b""
 
     def note_batch(self, batch: BatchHeader, position: int, index_interval_bytes: int) -> int:
-        """Add a batch at `position` to the indexes. Return its size. Recovery rebuilds the indexes by it, too."""
+        """Add a batch at `position` to the indexes. Return its size. Recovery rebuilds the indexes by it, too.
+
+        An interval above INDEX_INTERVAL_BYTES_MAX has the effect of that maximum.
+        """
         assert self.offset_index is not None
         assert self.time_index is not None
         size = batch.size
@@ -136,7 +140,8 @@ class Segment:
             self.offset_of_max_timestamp = batch.last_offset
         if self.first_batch_timestamp is None:
             self.first_batch_timestamp = batch.max_timestamp
-        if self.bytes_since_index_entry > index_interval_bytes:
+        unindexed = self.bytes_since_index_entry
+        if unindexed > index_interval_bytes or unindexed > INDEX_INTERVAL_BYTES_MAX:
             self.offset_index.append(batch.last_offset, position, batch.base_offset)
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
             self.bytes_since_index_entry = 0

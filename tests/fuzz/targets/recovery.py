@@ -127,10 +127,10 @@ def read(log: PartitionLog, offset: int) -> Buffer:
     result = log.read(offset, max_bytes=READ_BYTES)
     if not isinstance(result, ColdRead):
         return result.records
-    piece = result._piece
+    step = result._step
     while True:
         try:
-            piece = result._reading.send(piece[0].read(piece[1], piece[2]))
+            step = result._reading.send(step[0].read(step[1], step[2]) if step is not None else b"")
         except StopIteration as stop:
             found: ReadResult = stop.value
             return found.records

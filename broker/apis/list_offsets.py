@@ -24,7 +24,6 @@ Version notes:
   log.
 """
 
-from asyncio import sleep
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
@@ -168,7 +167,7 @@ async def _search(
     look_ups = context.broker.record_jobs.look_ups(context.session)
     for number, search in enumerate(searches, 1):
         if number % SEARCHES_PER_TURN == 0:
-            await sleep(0)
+            await look_ups.next_turn()
         partition, log = search.partition, search.partition.log
         newest = search.timestamp == MAX_TIMESTAMP
         reading = log.max_timestamp_offset(look_ups) if newest else log.offset_for_timestamp(search.timestamp, look_ups)

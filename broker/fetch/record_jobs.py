@@ -38,6 +38,15 @@ class SessionLookUps:
         self._jobs = jobs
         self._session = session
 
+    async def next_turn(self) -> None:
+        """Wait for the next turn of the connection.
+
+        If the connection ends meanwhile, the current task is cancelled, as in `RecordJobs.start`.
+        """
+        await self._session.next_turn()
+        if self._session.closed:
+            raise CancelledError
+
     async def start(self, records: int, memory_bytes: int) -> None:
         """Wait until a batch with `records` records may be decoded, and reserve its memory."""
         await self._jobs.start(records, memory_bytes, self._session)

@@ -273,7 +273,8 @@ class LogReader:
                     await look_ups.start(request.records, request.memory_bytes)
                     permitted = request
                 elif request is None:
-                    await sleep(0)
+                    # Permitted work is limited already. It must not wait for a turn while other work waits for it.
+                    await (look_ups.next_turn() if permitted is None else sleep(0))
                 else:
                     try:
                         result = await self._disk.in_thread(request)

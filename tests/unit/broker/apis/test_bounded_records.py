@@ -27,6 +27,7 @@ from odradek.storage.batches.record_checks import SLICE_UNITS
 from odradek.storage.batches.record_errors import RECORD_ERRORS_MAX
 from odradek.storage.config import LogConfig
 from odradek.storage.log import timestamp_tables
+from odradek.storage.producers.entry import Origin
 from tests.support import broker_context
 from tests.support.crafted import KEYLESS, crafted, tiny_records
 from tests.support.data_rig import NOW_MS, Rig, batch, outcome
@@ -335,6 +336,31 @@ async def test_look_up_ends_after_a_bounded_number_of_records_if_headers_are_fal
         assert await turns.during(look_up(rig, NOW_MS + 4)) == (E.NONE, -1, -1)
     assert sum(turns.scanned) == 600_000, "each batch was decoded once"
     assert max(turns.scanned) <= SLICE_UNITS
+
+
+async def test_concurrent_look_ups_with_false_headers_go_on_one_per_turn(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    false_header = tiny_records(1, max_timestamp=NOW_MS + 9)
+    partition = rig.partition("t")
+    for _ in range(200):
+        partition.append(false_header, origin=Origin.CLIENT, now_ms=NOW_MS)
+    waiting: list[asyncio.Future[None]] = []
+
+    async def next_turn(_: Session) -> None:
+        waiting.append(asyncio.get_running_loop().create_future())
+        await waiting[-1]
+
+    rig.session.on_next_turn = next_turn
+    tasks = [asyncio.ensure_future(look_up(rig, NOW_MS + 5)) for _ in range(20)]
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(waiting) == len(tasks), "no look-up goes on without its turn"
+    while waiting:
+        waiting.pop().set_result(None)
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert await asyncio.gather(*tasks) == [(E.NONE, -1, -1)] * len(tasks)
 
 
 async def test_look_up_in_a_damaged_batch_is_an_error_of_its_partition(tmp_path: Path) -> None:

@@ -89,3 +89,22 @@ async def test_large_job_without_memory_is_refused_and_frees_its_places(monkeypa
     budget.release(LARGE_JOB_BYTES)
     await asyncio.wait_for(jobs.start(1, LARGE_JOB_BYTES + 1, session()), 10)
     assert budget.used_bytes == LARGE_JOB_BYTES + 1
+
+
+async def test_look_up_waits_for_the_turn_of_its_connection() -> None:
+    turn = asyncio.Event()
+    client = session()
+
+    async def next_turn(_: Session) -> None:
+        await turn.wait()
+
+    client.on_next_turn = next_turn
+    look_ups = RecordJobs(ByteBudget(1 << 40)).look_ups(client)
+    going_on = asyncio.create_task(look_ups.next_turn())
+    await turns()
+    assert not going_on.done()
+    turn.set()
+    await asyncio.wait_for(going_on, 10)
+    client.end()
+    with pytest.raises(asyncio.CancelledError):
+        await look_ups.next_turn()

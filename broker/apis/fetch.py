@@ -105,6 +105,11 @@ READ_REPLICA_MIN_VERSION: Final = 11
 LEADER_HINT_MIN_VERSION: Final = 16
 PARTITIONS_UNTIMED: Final = 16
 """Maximum partitions that a fetch reads without a look-up of the time. Most fetches need none."""
+WOKEN_PARTITIONS_MAX: Final = 16
+"""Maximum partitions of a parked fetch that continues in the iteration of the event loop in which it is woken.
+
+One append can wake hundreds of fetches. A fetch of 16 partitions takes about 0.03 ms, one of 256 about 0.5 ms.
+"""
 WAITING_ERRORS: Final = (
     ErrorCode.NONE,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -386,6 +391,8 @@ async def _when_woken(fetch: _Fetch, wait: FetchWait) -> FetchResponse:
         fetch.context.session.cancel_on_next_request(wait.wake)
         wait.wake()
     session = fetch.context.session
+    if len(fetch.plan.slots) > WOKEN_PARTITIONS_MAX:
+        await session.next_turn()
     try:
         await await_memory(fetch.context, len(fetch.plan.slots))
     except RequestDropped:

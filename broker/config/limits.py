@@ -172,6 +172,11 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The fetch continues in the next turn, and other connections are served in between.",
         ),
         Limit(
+            "broker.apis.fetch.WOKEN_PARTITIONS_MAX",
+            "partitions of a parked Fetch that continues when it is woken",
+            "The fetch waits for its turn: one such fetch goes on at a time.",
+        ),
+        Limit(
             "broker.network.connection.REQUESTS_AT_A_TIME",
             "requests per connection and turn of the event loop",
             "Other connections are served first.",

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from odradek.broker.apis import fetch
+from odradek.broker.apis.fetch import WOKEN_PARTITIONS_MAX
 from odradek.broker.fetch.read import FetchPass
+from odradek.broker.requests.session import Session
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import FetchRequest, FetchResponse
 from odradek.protocol.records.metadata import PartitionChangeRecord, RemoveTopicRecord
@@ -182,3 +184,45 @@ async def test_unknown_partition_beside_a_known_one_does_not_end_the_wait_other_
     for rows, error in (([("nothing", 0, 0)], E.UNKNOWN_TOPIC_OR_PARTITION), ([("t", 0, 50)], E.OFFSET_OUT_OF_RANGE)):
         response = await asyncio.wait_for(read(rig, request(*rows, max_wait_ms=60_000)), 5)
         assert errors(response) == [error]
+
+
+@pytest.mark.parametrize("partitions", [WOKEN_PARTITIONS_MAX, WOKEN_PARTITIONS_MAX + 1])
+async def test_woken_fetches_of_many_partitions_wait_for_their_turns(tmp_path: Path, partitions: int) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t", partitions)
+    waiting: list[asyncio.Future[None]] = []
+
+    async def next_turn(_: Session) -> None:
+        waiting.append(asyncio.get_running_loop().create_future())
+        await waiting[-1]
+
+    rig.session.on_next_turn = next_turn
+    rows = [("t", index, 0) for index in range(partitions)]
+    tasks = [await park(rig, request(*rows, max_wait_ms=60_000)) for _ in range(3)]
+    append(rig, b"a")
+    await settle()
+    has_turns = partitions > WOKEN_PARTITIONS_MAX
+    assert [task.done() for task in tasks] == [not has_turns] * len(tasks)
+    assert len(waiting) == has_turns * len(tasks)
+    for number, turn in enumerate(waiting, 1):
+        turn.set_result(None)
+        await settle()
+        assert sum(task.done() for task in tasks) == number
+    for response in await asyncio.gather(*tasks):
+        assert offsets(partition_responses(response)[0]) == [0]
+
+
+async def test_fetch_whose_connection_ends_before_its_turn_reads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t", WOKEN_PARTITIONS_MAX + 1)
+
+    async def next_turn(session: Session) -> None:
+        session.end()
+
+    rig.session.on_next_turn = next_turn
+    rows = [("t", index, 0) for index in range(WOKEN_PARTITIONS_MAX + 1)]
+    task = await park(rig, request(*rows, max_wait_ms=60_000))
+    append(rig, b"a")
+    assert partition_responses(await task) == []

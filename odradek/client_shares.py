@@ -49,10 +49,13 @@ class ClientShares:
         """Return the number of entries, or bytes, of `client`."""
         return self._held.get(client, 0)
 
-    def allows(self, client: Client, free: int) -> bool:
-        """Return True if `client` may add an entry to a table with the free capacity `free`."""
+    def allows(self, client: Client, free: int, amount: int = 1) -> bool:
+        """Return True if `client` may add `amount` entries, one after another, to a table with `free` capacity."""
+        before_last = amount - 1
+        free -= before_last
         return (
-            self.held(client) < CLIENT_FACTOR * free and self._addresses.get(client.address, 0) < ADDRESS_FACTOR * free
+            self.held(client) + before_last < CLIENT_FACTOR * free
+            and self._addresses.get(client.address, 0) + before_last < ADDRESS_FACTOR * free
         )
 
     def add(self, client: Client, amount: int = 1) -> Client:

@@ -414,6 +414,12 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             " `transactional.id.expiration.ms`, or by an operator.",
         ),
         Limit(
+            "coordinator.txn.table.PARTITIONS_MAX",
+            f"partitions in transactions {_PARTITION_OF_TRANSACTIONS}",
+            f"CONCURRENT_TRANSACTIONS, {_RETRIED}, for a client earlier, beyond its share. Capacity returns when"
+            " transactions end, or are aborted after their time-out.",
+        ),
+        Limit(
             "client_shares.CLIENT_FACTOR",
             "times the free capacity, per client",
             "The client is refused as if the table were full.",

@@ -272,7 +272,7 @@ class _Waiting:
 
 
 def busy(errors: PartitionErrors) -> bool:
-    """Return True if the coordinator still writes the markers of the producer's last transaction."""
+    """Return True if the coordinator still writes markers of the producer, or has no capacity for its partitions."""
     return ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
 
 

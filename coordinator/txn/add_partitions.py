@@ -10,6 +10,7 @@ from odradek.coordinator.txn.commands import (
 )
 from odradek.coordinator.txn.records import to_record
 from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.table import PARTITIONS_MAX
 from odradek.coordinator.txn.transitions import Event, Outcome, look_up
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import Decision, RetryAfter
@@ -25,7 +26,8 @@ def decide_add(command: AddPartitions, context: DecisionContext) -> Decision[Par
     not at all, and the reply waits for that (docs/decisions/0058).
 
     Raises:
-        Refusal: INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
+        Refusal: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, or CONCURRENT_TRANSACTIONS if the shard has no capacity
+            for further partitions of the client.
     """
     txn = context.txn
     if txn is None:
@@ -35,8 +37,18 @@ def decide_add(command: AddPartitions, context: DecisionContext) -> Decision[Par
     _check_identity(txn, command.producer_id, command.producer_epoch)
     if look_up(txn.state, Event.ADD) is Outcome.RETRY:
         return retry_after(command.transactional_id)
-    if txn.state is TxnState.ONGOING and all(partition in txn.partitions for partition in command.partitions):
+    is_ongoing = txn.state is TxnState.ONGOING
+    added = [key for key in dict.fromkeys(command.partitions) if not (is_ongoing and key in txn.partitions)]
+    if is_ongoing and not added:
         return Decision(_all_added(command))
+    if added and not context.ids.has_capacity_for_partitions(command.transactional_id, len(added)):
+        # Clients send the request again after a back-off, until their own time-out. Transactions that end return their
+        # capacity. So do those of clients that wait: the coordinator aborts them after the transaction time-out.
+        raise Refusal(
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            f"The transactions of the coordinator's partition have {context.ids.partition_count} of at most"
+            f" {PARTITIONS_MAX} partitions and accept no {len(added)} new ones of this client.",
+        )
     after = to_ongoing(
         txn,
         command.partitions,

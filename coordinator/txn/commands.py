@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from odradek.client_shares import Client
-from odradek.coordinator.bounded_ids import BoundedIdDict
 from odradek.coordinator.txn.id_shares import IdShares
 from odradek.coordinator.txn.ports import Marker, TopicPartition, TxnConfig
 from odradek.coordinator.txn.state import Transaction
+from odradek.coordinator.txn.table import TransactionTable
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import ExpiryCommand, RetryAfter
 
@@ -174,7 +174,7 @@ class DecisionContext:
     - `completing`: True if the markers of the id are being written.
     - `take_producer_id` returns a new producer id, or raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) if none is
       available.
-    - `ids`: all transactional ids of the shard.
+    - `ids`: all transactional ids of the shard, with their transactions.
     - `shares`: the clients that have created them.
     """
 
@@ -186,7 +186,7 @@ class DecisionContext:
     feature_level: int
     config: TxnConfig
     take_producer_id: Callable[[], int]
-    ids: BoundedIdDict[Transaction]
+    ids: TransactionTable
     shares: IdShares
 
     @property

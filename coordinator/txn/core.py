@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from odradek.coordinator.append_errors import APPEND_ERRORS
-from odradek.coordinator.bounded_ids import BoundedIdDict
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.add_partitions import decide_add, decide_verify
 from odradek.coordinator.txn.changes import check_step
@@ -21,6 +20,7 @@ from odradek.coordinator.txn.ports import FeatureLevels, TxnConfig
 from odradek.coordinator.txn.records import decode_key, decode_value, tombstone
 from odradek.coordinator.txn.state import Transaction, TxnState
 from odradek.coordinator.txn.stats import TxnStats
+from odradek.coordinator.txn.table import TransactionTable
 from odradek.coordinator.unreadable import UnreadableRecords
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.runtime.shard import Decision, Loaded, Marker, RetryAfter, ShardRecord, Timer
@@ -44,9 +44,9 @@ class TransactionShard:
         `take_producer_id` returns a new producer id, or raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) if none is
         available.
         """
-        self.transactions: BoundedIdDict[Transaction] = BoundedIdDict()
         self.shares = IdShares()
         """Clients that have created the ids."""
+        self.transactions = TransactionTable(self.shares)
         self.skipped_records = 0
         """Number of log records with a version that this broker does not know."""
         self.unreadable = UnreadableRecords()

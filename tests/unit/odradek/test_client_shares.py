@@ -70,3 +70,14 @@ def test_counts_equal_those_of_a_model(steps: list[tuple[str, str, bool]]) -> No
     assert not shares._held
     assert not shares._addresses
     assert not shares._clients
+
+
+def test_amount_is_allowed_if_its_entries_are_allowed_one_after_another() -> None:
+    for capacity in (4, 10, 101):
+        one_by_one = ClientShares()
+        client = Client("10.0.0.1", "c")
+        while one_by_one.allows(client, capacity - one_by_one.held(client)):
+            one_by_one.add(client)
+        largest = one_by_one.held(client)
+        assert ClientShares().allows(client, capacity, largest)
+        assert not ClientShares().allows(client, capacity, largest + 1)

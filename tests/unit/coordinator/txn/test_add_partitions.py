@@ -2,7 +2,9 @@
 
 import pytest
 
+from odradek.client_shares import Client
 from odradek.coordinator.txn import commands as c
+from odradek.coordinator.txn import table
 from odradek.coordinator.txn.ports import TopicPartition
 from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.errors import ErrorCode
@@ -97,3 +99,67 @@ def test_verification_with_a_wrong_identity_or_of_a_prepared_transaction_is_refu
         assert rig.do(verify(T0, pid=1)) == "INVALID_PRODUCER_ID_MAPPING"
         assert rig.do(verify(T0, epoch=4)) == "PRODUCER_FENCED"
         assert rig.do(verify(T0)) == "RETRY"
+
+
+def partitions(count: int, first: int = 0) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition("t", first + number) for number in range(count))
+
+
+def begun(rig: CoreRig, transactional_id: str, client: Client | None) -> c.ProducerIdentity:
+    """Return the identity of a new producer."""
+    identity: c.ProducerIdentity = rig.do(c.InitProducerId(transactional_id, 30_000, client=client))
+    return identity
+
+
+def test_client_that_fills_the_partitions_of_transactions_is_refused_while_other_clients_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(table, "PARTITIONS_MAX", 100)
+    rig = CoreRig()
+    flood = [begun(rig, f"flood-{number}", Client("10.0.0.1", "flood")) for number in range(9)]
+    outcomes = [rig.do(c.AddPartitions(f"flood-{n}", *flood[n], partitions(10))) for n in range(9)]
+    assert outcomes[7:] == ["CONCURRENT_TRANSACTIONS"] * 2
+    assert rig.core.transactions.partition_count == 70
+    known = rig.do(c.AddPartitions("flood-3", *flood[3], partitions(10)))
+    assert known == dict.fromkeys(partitions(10), NONE), "partitions of the transaction need no capacity"
+    assert rig.do(c.AddPartitions("flood-3", *flood[3], partitions(6, 10))) == "CONCURRENT_TRANSACTIONS"
+    assert len(rig.do(c.AddPartitions("flood-3", *flood[3], partitions(5, 10)))) == 5, "three quarters of the capacity"
+    other = begun(rig, "payments", Client("10.0.0.2", "payments"))
+    assert rig.do(c.AddPartitions("payments", *other, partitions(2))) == dict.fromkeys(partitions(2), NONE)
+    unknown = begun(rig, "unknown client", None)
+    assert rig.do(c.AddPartitions("unknown client", *unknown, partitions(2))) == dict.fromkeys(partitions(2), NONE)
+    assert rig.do(c.AddPartitions("unknown client", *unknown, partitions(22, 2))) == "CONCURRENT_TRANSACTIONS"
+
+
+def test_partitions_of_a_complete_or_removed_transaction_return_their_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "PARTITIONS_MAX", 4)
+    rig = CoreRig()
+    client = Client("10.0.0.1", "c")
+    identity = begun(rig, ID, client)
+    assert rig.do(c.AddPartitions(ID, *identity, partitions(3))) == dict.fromkeys(partitions(3), NONE)
+    rig.do(c.EndTransaction(ID, *identity, commit=True))
+    assert rig.core.transactions.partition_count == 3, "the markers are not written"
+    second = begun(rig, "second", client)
+    assert rig.do(c.AddPartitions("second", *second, (T0,))) == "CONCURRENT_TRANSACTIONS"
+    rig.do(c.CompleteTransaction(ID, *identity))
+    assert rig.core.transactions.partition_count == 0
+    assert rig.do(c.AddPartitions("second", *second, (T0, T0))) == {T0: NONE}
+    assert rig.do(c.AddPartitions(ID, *identity, partitions(2))) == dict.fromkeys(partitions(2), NONE)
+    del rig.core.transactions["second"]
+    assert rig.core.transactions.partition_count == 2
+
+
+def test_number_of_partitions_follows_from_the_log_and_may_exceed_the_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = CoreRig(transaction(TxnState.ONGOING, partitions=partitions(6)))
+    rig.store(transaction(TxnState.PREPARE_COMMIT, transactional_id="second", partitions=partitions(4)))
+    rig.store(transaction(TxnState.COMPLETE_ABORT, transactional_id="third"))
+    monkeypatch.setattr(table, "PARTITIONS_MAX", 5)
+    core = rig.replayed()
+    assert core.transactions.partition_count == 10
+    assert rig.do(add(T0)) == {T0: NONE}
+    assert rig.do(add(*partitions(1, 6))) == "CONCURRENT_TRANSACTIONS"
+    rig.do(c.EndTransaction(ID, PID, 5, commit=False))
+    rig.do(c.CompleteTransaction(ID, PID, 5))
+    rig.do(c.CompleteTransaction("second", PID, 5))
+    assert rig.core.transactions.partition_count == rig.replayed().transactions.partition_count == 0
+    assert rig.do(add(T0)) == {T0: NONE}

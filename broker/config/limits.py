@@ -457,6 +457,11 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             f"COORDINATOR_NOT_AVAILABLE, {_RETRIED}, until a search ends.",
         ),
         Limit(
+            "coordinator.txn.service.SEARCHED_PER_TURN",
+            "transactions per turn of the event loop",
+            "The search continues in the next turn, and other connections are served in between.",
+        ),
+        Limit(
             "broker.coordinators.internal_appends.RECORDS_MAX",
             "records per batch",
             "INVALID_RECORD.",

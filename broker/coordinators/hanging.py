@@ -73,10 +73,9 @@ class TransactionSearch:
 
     async def _add_local(self, known: KnownPartitions) -> Sequence[int]:
         """Add the transactions of this broker. Return the partitions of `__transaction_state` that it lists."""
-        listing = await self._local.describe_all()
+        listing = await self._local.describe_producers(known)
         for described in listing.transactions:
-            if described.transaction.producer_id in known:
-                known[described.transaction.producer_id].update(described.partitions)
+            known[described.transaction.producer_id].update(described.partitions)
         return listing.shards
 
     async def _add_remote(self, broker_id: int, known: KnownPartitions) -> Sequence[int]:

@@ -1,6 +1,7 @@
 """WriteTxnMarkers on a listener for clients: only hanging transactions are aborted."""
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,10 +50,11 @@ class LocalCoordinator:
         self.known: dict[int, tuple[TopicPartition, ...]] = {}
         self.shards: tuple[int, ...] = (0, 2)
 
-    async def describe_all(self) -> TransactionListing:
+    async def describe_producers(self, producer_ids: Collection[int]) -> TransactionListing:
         transactions: list[Any] = [
             SimpleNamespace(transaction=SimpleNamespace(producer_id=producer_id), partitions=dict.fromkeys(partitions))
             for producer_id, partitions in self.known.items()
+            if producer_id in producer_ids
         ]
         return TransactionListing(self.shards, tuple(transactions))
 

@@ -13,7 +13,7 @@ from odradek.coordinator.hashing import partition_for
 from odradek.coordinator.txn import marker_driver, service
 from odradek.coordinator.txn.ports import Marker
 from odradek.coordinator.txn.records import encode_key, to_record
-from odradek.coordinator.txn.service import CLIENT_ID_LENGTH_MAX
+from odradek.coordinator.txn.service import CLIENT_ID_LENGTH_MAX, TransactionDescription
 from odradek.coordinator.txn.state import Transaction, TxnState
 from odradek.protocol.errors import ErrorCode, Refusal, Unencodable
 from odradek.protocol.special_values import NO_LEADER
@@ -97,12 +97,12 @@ async def test_ids_of_other_coordinators_and_loading_shards_are_refused() -> Non
         await rig.coordinator.init_producer_id("a", 1_000)
     assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     with pytest.raises(Refusal) as refusal:
-        await rig.coordinator.describe_all()
+        await rig.coordinator.describe_producers([])
     assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     may_load.set()
     await loading
     assert rig.coordinator.init_producer_id("a", 1_000).result() == (0, 0)
-    assert len((await rig.coordinator.describe_all()).transactions) == 1
+    assert len((await rig.coordinator.describe_producers([0])).transactions) == 1
 
 
 async def test_shard_resigned_before_its_load_begins_is_not_loaded() -> None:
@@ -324,7 +324,7 @@ async def test_unreadable_record_blocks_its_id_alone_until_a_readable_record_rep
     assert [report.rpartition("; ")[2] for report in reports] == [f"id {ID} is blocked", "its key is unreadable"]
     assert refused(lambda: rig.coordinator.init_producer_id(ID, 1_000)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert rig.coordinator.init_producer_id(other, 1_000).result().producer_epoch == 1
-    listed = (await rig.coordinator.describe_all()).transactions
+    listed = (await rig.coordinator.describe_producers([0, 1])).transactions
     assert [described.transaction.transactional_id for described in listed] == [other]
     log.append([to_record(transaction(S.EMPTY, epoch=8), 2)], NOW_MS)
     await rig.coordinator.on_leadership(SHARD, 2, log.successor())
@@ -359,11 +359,48 @@ async def test_describe_and_list_return_the_state_of_the_transaction() -> None:
         NOW_MS + 60_000,
     )
     assert (list(described.partitions), described.shard, described.coordinator_epoch) == ([T0, T1], SHARD, 0)
-    listing = await rig.coordinator.describe_all()
+    listing = await rig.coordinator.describe_producers([pid])
     assert [entry.transaction.transactional_id for entry in listing.transactions] == [ID]
     with pytest.raises(Refusal) as refusal:
         await rig.coordinator.describe("transactional-id")
     assert refusal.value.error is ErrorCode.NOT_COORDINATOR
+
+
+async def test_search_for_producers_describes_no_other_transaction_and_lets_other_work_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = await CoordinatorRig().ready()
+    for shard in range(40, SHARD):
+        await rig.coordinator.on_leadership(shard, 0, FakeShardLog())
+    names = [name for name in map(str, range(600)) if 40 <= rig.coordinator.partition_of(name) <= SHARD]
+    producers = {name: rig.coordinator.init_producer_id(name, 60_000).result().producer_id for name in names}
+    described: list[str] = []
+    describe = rig.coordinator._described
+
+    def describing(led: Any, txn: Transaction) -> TransactionDescription:
+        described.append(txn.transactional_id)
+        return describe(led, txn)
+
+    monkeypatch.setattr(rig.coordinator, "_described", describing)
+    wanted = [names[3], names[30]]
+
+    async def turns() -> int:
+        """Search for two producers. Return the number of turns of the event loop that the search takes."""
+        described.clear()
+        search = asyncio.ensure_future(rig.coordinator.describe_producers([producers[name] for name in wanted]))
+        count = 0
+        while not search.done():
+            await asyncio.sleep(0)
+            count += 1
+        listing = search.result()
+        assert sorted(listing.shards) == list(range(40, SHARD + 1))
+        assert sorted(described) == sorted(entry.transaction.transactional_id for entry in listing.transactions)
+        assert sorted(described) == sorted(wanted)
+        return count
+
+    assert await turns() == 1, "a small search takes one step"
+    monkeypatch.setattr(service, "SEARCHED_PER_TURN", 1)
+    assert await turns() == 6, "one shard per turn"
 
 
 async def test_list_leaves_out_a_shard_that_resigns_meanwhile() -> None:
@@ -373,7 +410,7 @@ async def test_list_leaves_out_a_shard_that_resigns_meanwhile() -> None:
     rig.coordinator.init_producer_id("a", 1_000).result()
     rig.log.lag = True
     uncommitted = rig.coordinator.add_partitions(ID, pid, epoch, [T1], client_version=2)
-    listing = asyncio.ensure_future(rig.coordinator.describe_all())
+    listing = asyncio.ensure_future(rig.coordinator.describe_producers([pid, pid + 1]))
     await settle()
     assert not listing.done()
     rig.coordinator.on_resignation(SHARD, 1)
@@ -401,7 +438,7 @@ async def test_stopped_coordinator_refuses_requests_and_sends_no_markers() -> No
     assert rig.sender.sent == []
     assert refused(lambda: rig.coordinator.end_txn(ID, pid, epoch, commit=True)) is ErrorCode.NOT_COORDINATOR
     with pytest.raises(Refusal) as refusal:
-        await rig.coordinator.describe_all()
+        await rig.coordinator.describe_producers([])
     assert refusal.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     await rig.coordinator.on_leadership(SHARD, 9, rig.log)
     assert rig.coordinator.shards == {}

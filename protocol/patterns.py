@@ -1,6 +1,7 @@
 """Compile regular expressions of clients with RE2. An expression must match the whole text.
 
-RE2 matches in time linear in the length of the text, so no expression can block the event loop (docs/decisions/0010).
+RE2 matches in time linear in the length of the text (docs/decisions/0010). Some expressions take up to 2 µs per
+character. Callers that match many texts therefore do so in slices of CHARACTERS_PER_SLICE characters.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from odradek.protocol.errors import ErrorCode, Refusal
 
 PATTERN_MEMORY_BYTES_MAX: Final = 1 << 20
 """Maximum memory of RE2 for one compiled expression, in bytes. A larger expression is refused."""
+CHARACTERS_PER_SLICE: Final = 8_000
+"""Maximum characters that are matched per turn of the event loop, unless one text is longer: at most 16 ms."""
 COMPILED_MAX: Final = 64
 """Maximum compiled expressions in the cache."""
 

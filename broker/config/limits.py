@@ -137,6 +137,12 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The request is handled in parts, and other connections are served in between.",
         ),
         Limit(
+            "protocol.patterns.CHARACTERS_PER_SLICE",
+            "characters per turn of the event loop",
+            "The matching of regular expressions continues in the next turn, and other connections are served in"
+            " between.",
+        ),
+        Limit(
             "broker.requests.splitting.ELEMENTS_PER_PART",
             "elements per turn of the event loop",
             "The request is handled in parts, and other connections are served in between.",

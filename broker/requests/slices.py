@@ -3,6 +3,7 @@
 from asyncio import sleep
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
 from odradek.broker.requests.api import Ordered
@@ -100,6 +101,20 @@ async def visit_parts(splitting: Splitting, request: Q, visit: Callable[[Q], obj
         if number:
             await sleep(0)
         visit(part)
+
+
+async def visit_slices(context: RequestContext, slices: Iterable[T], visit: Callable[[T], object]) -> None:
+    """Call `visit` with each of `slices`. Let other work run between two slices."""
+    remaining = iter(slices)
+    for first in islice(remaining, 1):
+        visit(first)
+    second = next(remaining, None)
+    if second is None:
+        return
+    with large_work(context) as work:
+        for each in chain((second,), remaining):
+            await turn(work)
+            visit(each)
 
 
 async def distinct(

@@ -51,14 +51,15 @@ class ResolvedRegex:
 class Resolution:
     """Progress of the evaluation of regular expressions.
 
-    The expressions are compiled one after the other first. `matches[i]` are the matches of `regexes[i]` before
-    `position`. When all names are matched, the records of the first `written` expressions are written.
+    The expressions are compiled one after the other first. `matches` has an entry for each slice of the names before
+    `position`: the matches of each expression. A slice thus does not copy the matches of the slices before it. When all
+    names are matched, the records of the first `written` expressions are written.
     """
 
     version: int
     regexes: tuple[str, ...]
     names: Sequence[str]
-    matches: tuple[tuple[str, ...], ...]
+    matches: tuple[tuple[tuple[str, ...], ...], ...] = ()
     position: int = 0
     written: int = 0
     matchers: tuple[Callable[[str], bool], ...] = field(default=(), compare=False)

@@ -23,11 +23,14 @@ from odradek.coordinator.group.offsets.records import record_bytes_max
 from odradek.coordinator.group.state import State
 from odradek.protocol.batch import HEADER_BYTES
 from odradek.protocol.errors import Refusal
-from odradek.protocol.patterns import compiled
+from odradek.protocol.patterns import CHARACTERS_PER_SLICE, compiled
 from odradek.runtime.shard import Decision, ShardRecord
 
 MATCHES_PER_SLICE_MAX: Final = 1_000
-"""Maximum names times expressions per slice: a few milliseconds of the event loop."""
+"""Maximum names times expressions per slice: a few milliseconds of the event loop.
+
+CHARACTERS_PER_SLICE bounds their characters.
+"""
 COMPILED_PER_SLICE: Final = 1
 """Expressions that are compiled per slice. One takes up to 7 ms."""
 WRITTEN_BYTES_MAX: Final = 128 * 1024
@@ -51,7 +54,7 @@ def decide_resolve(state: State, command: ResolveRegexes, now_ms: int) -> Decisi
     regexes = tuple(group.subscriptions.regexes)
     work = group.resolution
     if work is None or work.regexes != regexes:
-        work = Resolution(state.topics.version(), regexes, state.topics.names(), ((),) * len(regexes))
+        work = Resolution(state.topics.version(), regexes, state.topics.names())
     if len(work.matchers) < len(regexes):
         work = _compile(work)
     elif work.position < len(work.names):
@@ -88,13 +91,24 @@ def never(_name: str) -> bool:
 
 def _match(draft: ConsumerDraft, work: Resolution) -> Resolution:
     """Evaluate all expressions on the names of one slice."""
-    end = work.position + max(MATCHES_PER_SLICE_MAX // max(len(work.regexes), 1), 1)
+    end = _end_of_slice(work)
     names = work.names[work.position : end]
-    matched = [tuple(filter(matches, names)) for matches in work.matchers]
+    matched = tuple(tuple(filter(matches, names)) for matches in work.matchers)
     matched_names = dict.fromkeys(name for matches in matched for name in matches)
     group_hash(matched_names, draft.state.topics, draft.state.topic_hashes)  # fills the cache for the last slice
-    matches = tuple((*before, *new) for before, new in zip(work.matches, matched, strict=True))
-    return replace(work, matches=matches, position=end)
+    return replace(work, matches=(*work.matches, matched), position=end)
+
+
+def _end_of_slice(work: Resolution) -> int:
+    """Return the position after the names of the next slice: at least one."""
+    count = max(len(work.regexes), 1)
+    end = min(work.position + max(MATCHES_PER_SLICE_MAX // count, 1), len(work.names))
+    characters = 0
+    for position in range(work.position, end):
+        characters += count * len(work.names[position])
+        if characters > CHARACTERS_PER_SLICE:
+            return max(position, work.position + 1)
+    return end
 
 
 def _write(draft: ConsumerDraft, work: Resolution) -> None:
@@ -104,11 +118,12 @@ def _write(draft: ConsumerDraft, work: Resolution) -> None:
     batch_bytes = draft.state.configs.broker().record_batch_bytes_max - HEADER_BYTES - record_bytes_max(unfinished)
     step_bytes = min(WRITTEN_BYTES_MAX, batch_bytes // 2)
     changes = []
-    for regex, names in zip(work.regexes[work.written :], work.matches[work.written :], strict=True):
+    for number, regex in enumerate(work.regexes[work.written :], work.written):
         if step_bytes < 0:
             break
         old = group.resolved.get(regex)
-        matched, before = tuple(sorted(names)), () if old is None else old.topics
+        before = () if old is None else old.topics
+        matched = tuple(sorted(name for matches in work.matches for name in matches[number]))
         topics, record = _record(draft, work, regex, (matched, before, ()), batch_bytes)
         step_bytes -= record_bytes_max(record)
         if step_bytes < 0 and draft.records:

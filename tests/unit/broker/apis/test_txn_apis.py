@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,6 +42,7 @@ from odradek.protocol.messages.describe_transactions import DescribeTransactions
 from odradek.protocol.messages.end_txn import EndTxnRequest
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
+from odradek.protocol.patterns import CHARACTERS_PER_SLICE
 from odradek.protocol.schema import replace_fields
 from tests.support.broker_context import Deny, context, image, response_of, services_of, topic
 from tests.support.coordinator_rig import SHARD, CoordinatorRig
@@ -415,6 +417,33 @@ async def test_pattern_with_exponential_backtracking_completes_quickly() -> None
     async with asyncio.timeout(5):
         response = await call(rig, 2, ListTransactionsRequest(transactional_id_pattern="(a+)+(a+)+b"))
     assert response.transaction_states == []
+
+
+@pytest.mark.parametrize(("count", "characters", "turns"), [(100, 20, 1), (20, 800, 3), (3, 9_000, 3), (900, 3, 2)])
+async def test_pattern_is_matched_in_slices_between_which_other_work_runs(
+    monkeypatch: pytest.MonkeyPatch, count: int, characters: int, turns: int
+) -> None:
+    rig = await CoordinatorRig().ready()
+    names = (str(number).rjust(characters, "x") for number in range(100_000))
+    for name in islice((name for name in names if rig.coordinator.partition_of(name) == SHARD), count):
+        rig.coordinator.init_producer_id(name, 1_000).result()
+    matched = [0]
+    """Characters that are matched per turn of the event loop."""
+
+    def matches(text: str) -> bool:
+        matched[-1] += len(text)
+        return True
+
+    monkeypatch.setattr(list_transactions, "compiled", lambda _pattern: matches)
+    listing = asyncio.ensure_future(call(rig, 2, ListTransactionsRequest(transactional_id_pattern=".*")))
+    while not listing.done():
+        await asyncio.sleep(0)
+        matched.append(0)
+    response = listing.result()
+    assert len(response.transaction_states) == count
+    in_turns = [total for total in matched if total]
+    assert len(in_turns) == turns
+    assert max(in_turns) <= max(CHARACTERS_PER_SLICE, characters)
 
 
 async def test_list_transactions_leaves_out_ids_without_describe_permission() -> None:

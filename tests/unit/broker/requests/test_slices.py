@@ -31,6 +31,7 @@ from odradek.broker.requests.slices import (
     distinct,
     respond_in_parts,
     visit_parts,
+    visit_slices,
 )
 from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
 from odradek.cluster.authorizer import AclOperation
@@ -156,6 +157,15 @@ async def test_parts_of_a_large_request_are_visited_with_turns_in_between(parts:
     await count.during(visit_parts(TOPICS, request, visit))
     assert visited == names
     assert count.largest == ELEMENTS_PER_PART
+
+
+@pytest.mark.parametrize("slices", [0, 1, 2, 4])
+async def test_slices_are_visited_with_turns_in_between(context: Any, slices: int) -> None:
+    work, visited = Work(), list[int]()
+    context.session.begin_large = lambda _context: contextlib.nullcontext(work)
+    await visit_slices(context, range(slices), visited.append)
+    assert visited == list(range(slices))
+    assert len(work.turns) == max(slices - 1, 0), "the first slice waits for no turn"
 
 
 @pytest.mark.parametrize("parts", [1, 4])

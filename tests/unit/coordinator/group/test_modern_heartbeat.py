@@ -20,6 +20,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, RequestTopicPartitions
 from odradek.protocol.messages.heartbeat import HeartbeatRequest
 from odradek.protocol.messages.sync_group import SyncGroupRequest
+from odradek.protocol.patterns import CHARACTERS_PER_SLICE
 from odradek.protocol.records.consumer_group_partition_metadata import (
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
@@ -217,6 +218,33 @@ def test_expressions_are_compiled_one_per_slice_and_once_per_evaluation(
     assert evaluations[-1] == (2, 2)
     assert all(count == compiled for count, compiled in evaluations)
     assert set(rig.modern.resolved["u-.*"].topics) == {f"u-{number}" for number in range(30)}
+
+
+def test_slice_of_long_names_has_few_names(rig: ModernRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    matched: list[int] = []
+    match = regexes._match
+
+    def matching(draft: Any, work: Resolution) -> Resolution:
+        after = match(draft, work)
+        matched.append(sum(map(len, work.names[work.position : after.position])) * len(work.regexes))
+        return after
+
+    monkeypatch.setattr(regexes, "_match", matching)
+    long_names = [f"u-{number}".ljust(249, "x") for number in range(100)]
+    for name in long_names:
+        rig.topics.make(name, 1)
+    for member_id, regex in (("A", "u-.*"), ("B", "t.*")):
+        rig.enter(member_id, regex=regex)
+        rig.wait(2 * changes.REGEX_INTERVAL_MS)
+        rig.follow("A")
+    assert max(matched) <= CHARACTERS_PER_SLICE
+    assert matched[-1] > 0
+    assert set(rig.modern.resolved["u-.*"].topics) == set(long_names)
+    monkeypatch.setattr(regexes, "CHARACTERS_PER_SLICE", 1)
+    rig.enter("C", regex="u-1.*")
+    rig.wait(2 * changes.REGEX_INTERVAL_MS)
+    rig.follow("A")
+    assert set(rig.modern.resolved["u-1.*"].topics) == {name for name in long_names if name.startswith("u-1")}
 
 
 def test_heartbeat_without_changes_writes_no_records(rig: ModernRig) -> None:

@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api, Ordered, split_by
 from odradek.broker.requests.described_clients import described_client
-from odradek.broker.requests.slices import collect_charged
+from odradek.broker.requests.slices import collect_charged, large_work, turn
+from odradek.broker.requests.splitting import ELEMENTS_PER_PART
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata import topic_names
 from odradek.protocol.errors import ERRORS, ErrorCode, Refusal
@@ -41,6 +42,7 @@ from odradek.protocol.messages.describe_producers import (
     TopicResponse,
 )
 from odradek.protocol.special_values import NO_LEADER_EPOCH
+from odradek.storage.producers.state import ActiveProducer
 
 EXPIRED_MAX: Final = 10_000
 """Maximum producers that one request removes. The removal of one takes about a microsecond."""
@@ -77,7 +79,7 @@ def handle(context: BrokerRequestContext, request: DescribeProducersRequest) -> 
     async def topics_of(some: Sequence[_Described]) -> list[TopicResponse]:
         topics: list[TopicResponse] = []
         for topic_request, described in groupby(some, attrgetter("topic")):
-            topics.append(TopicResponse(topic_request.name, [_partition(context, each) for each in described]))
+            topics.append(TopicResponse(topic_request.name, [await _partition(context, each) for each in described]))
         return topics
 
     return collect_charged(
@@ -95,14 +97,12 @@ def _bytes_max(context: BrokerRequestContext, described: _Described) -> int:
     total = PARTITION_BYTES
     if described.allowed and described.expired is None:
         with suppress(Refusal):
-            entries = context.broker.partitions.find(described.topic.name, described.index).log.producers.entries
-            clients = (entry.client for entry in entries.values())
-            characters = sum(len(client.client_id) + len(client.address) for client in clients if client is not None)
-            total += PRODUCER_BYTES * len(entries) + CLIENT_CHARACTER_BYTES * characters
+            producers = context.broker.partitions.find(described.topic.name, described.index).log.producers
+            total += PRODUCER_BYTES * len(producers.entries) + CLIENT_CHARACTER_BYTES * producers.client_characters
     return total
 
 
-def _partition(context: BrokerRequestContext, described: _Described) -> PartitionResponse:
+async def _partition(context: BrokerRequestContext, described: _Described) -> PartitionResponse:
     name, index = described.topic.name, described.index
     try:
         if not topic_names.is_valid(name):
@@ -111,7 +111,7 @@ def _partition(context: BrokerRequestContext, described: _Described) -> Partitio
             raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if described.expired is not None:
             return _expire(context, name, index, described.expired)
-        return PartitionResponse(index, active_producers=_producers(context, name, index))
+        return PartitionResponse(index, active_producers=await _producers(context, name, index))
     except Refusal as refusal:
         return _refused(index, refusal.error)
 
@@ -151,9 +151,32 @@ def _expire(
     return PartitionResponse(index, unknown_tagged_fields=((EXPIRE_TAG, COUNT.pack(removed)),))
 
 
-def _producers(context: BrokerRequestContext, topic: str, index: int) -> list[ProducerState]:
+async def _producers(context: BrokerRequestContext, topic: str, index: int) -> list[Any]:
+    """Return the producers that the partition has now, except those that are removed before their slice is built.
+
+    With more than ELEMENTS_PER_PART, they are in their encoded form: so many objects would slow down the garbage
+    collector.
+    """
     partition = context.broker.partitions.find(topic, index)
     partition.check_readable()
+    producers = partition.log.producers
+    if len(producers.entries) <= ELEMENTS_PER_PART:
+        return _states(context, producers.active())
+    described: list[Any] = []
+    ids = list(producers.entries)
+    with large_work(context) as work:
+        for start in range(0, len(ids), ELEMENTS_PER_PART):
+            if start:
+                await turn(work)
+            states = _states(context, producers.active(ids[start : start + ELEMENTS_PER_PART]))
+            if work is None:
+                described += states
+            elif states:
+                described.append(await work.pack(DescribeProducersResponse, states))
+    return described
+
+
+def _states(context: BrokerRequestContext, producers: list[ActiveProducer]) -> list[ProducerState]:
     return [
         ProducerState(
             state.producer_id,
@@ -164,7 +187,7 @@ def _producers(context: BrokerRequestContext, topic: str, index: int) -> list[Pr
             state.current_txn_start_offset,
             described_client(None, state.client, max(0, context.now_ms - state.seen_ms)),
         )
-        for state in partition.log.producers.active()
+        for state in producers
     ]
 
 

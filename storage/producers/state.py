@@ -96,6 +96,8 @@ class ProducerState:
         """Producer id -> entry, longest idle first."""
         self.shares = ClientShares()
         """Number of producers that each client has added."""
+        self.client_characters = 0
+        """Characters of the client ids and addresses of all producers. A client counts for each of its producers."""
         self.end_offset = 0
         """All batches below this offset have been applied."""
         self._verifications: dict[int, Verification] = {}
@@ -206,6 +208,7 @@ class ProducerState:
                 entry = ProducerEntry(producer_id)
                 if plan.client is not None:
                     entry.client = self.shares.add(plan.client)
+                    self.client_characters += _characters_of(plan.client)
             if update.entry.epoch < entry.epoch and plan.origin is not Origin.REPLICATION:
                 raise PRODUCER_EPOCH.violated(producer_id=producer_id, epoch=entry.epoch, update=update.entry.epoch)
             if CHECKS.expensive and plan.origin is Origin.CLIENT and not update.entry.follows(entry):
@@ -265,6 +268,7 @@ class ProducerState:
         entry = self.entries.pop(producer_id)
         if entry.client is not None:
             self.shares.remove(entry.client)
+            self.client_characters -= _characters_of(entry.client)
 
     def _longest_idle(self) -> ProducerEntry | None:
         """Return the longest idle producer without an open transaction; None if the search finds none."""
@@ -344,8 +348,9 @@ class ProducerState:
 
     # ---- descriptions -----------------------------------------------------------------------------------------------
 
-    def active(self) -> list[ActiveProducer]:
-        """Return all producers, for DescribeProducers."""
+    def active(self, producer_ids: Iterable[int] | None = None) -> list[ActiveProducer]:
+        """Return all producers, or those of `producer_ids` that are known, for DescribeProducers."""
+        entries = self.entries
         return [
             ActiveProducer(
                 entry.producer_id,
@@ -357,7 +362,7 @@ class ProducerState:
                 entry.seen_ms,
                 entry.client,
             )
-            for entry in self.entries.values()
+            for entry in (entries.values() if producer_ids is None else filter(None, map(entries.get, producer_ids)))
         ]
 
     def ongoing_transactions(self) -> list[tuple[int, int, int]]:
@@ -453,6 +458,7 @@ class ProducerState:
         """Remove all producers and set `end_offset`. Verifications under way stay."""
         self.entries.clear()
         self.shares.clear()
+        self.client_characters = 0
         self._ongoing.clear()
         self._unreplicated.clear()
         self.end_offset = end_offset
@@ -477,3 +483,7 @@ class ProducerState:
         """Advance `end_offset` and the committed markers to the new log start offset."""
         self.high_watermark_moved(log_start_offset)
         self.end_offset = max(self.end_offset, log_start_offset)
+
+
+def _characters_of(client: Client) -> int:
+    return len(client.client_id) + len(client.address)

@@ -1,5 +1,6 @@
 """ListOffsets, OffsetForLeaderEpoch and DescribeProducers over real logs."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,17 @@ from typing import Any
 import pytest
 
 from odradek.broker.apis import describe_producers, list_offsets, offset_for_leader_epoch
+from odradek.broker.dispatch.large_requests import LargeRequests
+from odradek.broker.dispatch.request_metrics import ApiMetrics
+from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.requests.listener import BROKER, CLIENT
+from odradek.broker.requests.splitting import ELEMENTS_PER_PART
 from odradek.broker.security.authorizer import AllowAll
 from odradek.client_shares import Client
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol import special_values
 from odradek.protocol.batch import build_batch
-from odradek.protocol.codec import decode, encode
+from odradek.protocol.codec import SlicedEncoding, decode, encode
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.extensions import (
     COUNT,
@@ -27,6 +32,7 @@ from odradek.protocol.extensions import (
 from odradek.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
+    ProducerState,
     TopicRequest,
 )
 from odradek.protocol.messages.list_offsets import (
@@ -47,6 +53,8 @@ from tests.support.data_rig import EIO, NOW_MS, Rig, batch, outcome
 
 E = ErrorCode
 CONSUMER, DEBUGGER = -1, -2
+HEADER_BYTES = 5
+"""Bytes of a response header in version 1: the correlation id, and no tagged fields."""
 
 
 def append(rig: Rig, *timestamps: int, **producer: Any) -> None:
@@ -290,6 +298,44 @@ async def test_describe_producers_returns_the_producers_of_a_partition(tmp_path:
     ]
     assert rows == [(5, 2, 1, NOW_MS + 1, -1, -1), (7, 0, 0, NOW_MS, -1, 2)]
     assert partitions[1].error_message
+
+
+@pytest.mark.parametrize("connected", [False, True])
+@pytest.mark.parametrize(("count", "turns"), [(ELEMENTS_PER_PART, 1), (3 * ELEMENTS_PER_PART, 3)])
+async def test_describe_producers_describes_the_producers_of_one_partition_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, turns: int, connected: bool
+) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    if connected:
+        metrics = {61: ApiMetrics("DescribeProducers")}
+        rig.session.begin_large = LargeRequests(ByteBudget(1 << 40), metrics).begin
+    for producer_id in range(count):
+        append(rig, NOW_MS, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    described = [0]
+    """Number of producers that are described per turn of the event loop."""
+
+    def describing(*fields: Any) -> ProducerState:
+        described[-1] += 1
+        return ProducerState(*fields)
+
+    monkeypatch.setattr(describe_producers, "ProducerState", describing)
+    handled = describe_producers.handle(rig.context(61, 0), DescribeProducersRequest([TopicRequest("t", [0])]))
+    response = asyncio.ensure_future(broker_context.response_of(handled))
+    while not response.done():
+        await asyncio.sleep(0)
+        if any(described):
+            rig.partition().log.producers.remove_unused([(count - 1, 0, 0)])
+        described.append(0)
+    in_turns = [number for number in described if number]
+    assert (len(in_turns), max(in_turns)) == (turns, ELEMENTS_PER_PART)
+    encoding = SlicedEncoding(61, 0, 1, response.result())
+    while not encoding.run_slice():
+        pass
+    data = b"".join(map(bytes, encoding.chunks))[HEADER_BYTES:]
+    rows = decode(DescribeProducersResponse, 0, data).topics[0].partitions[0].active_producers
+    # A producer that is removed meanwhile is left out, if it is not described yet.
+    assert [row.producer_id for row in rows] == list(range(count if turns == 1 else count - 1))
 
 
 async def test_describe_producers_names_clients_and_removes_producers_that_were_not_used_meanwhile(

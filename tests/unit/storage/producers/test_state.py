@@ -179,12 +179,15 @@ def test_shares_follow_expiration_truncation_and_removal(monkeypatch: pytest.Mon
     assert state.remove_unused([(0, 0, 0), (1, 0, 0), (2, 0, 5), (3, 1, 0), (9, 0, 0)]) == 1
     assert list(state.entries) == [0, 2, 3, 4], "an open transaction and used producers stay"
     assert state.shares.held(client) == 4
+    assert state.client_characters == 4 * len("10.0.0.1c")
+    assert [row.producer_id for row in state.active([3, 1, 0])] == [3, 0], "unknown producers are left out"
     append(state, 1, origin=Origin.REPLICATION)
     assert state.entries[1].client is None
     state.expire(10**15, 1)
     assert state.shares.held(client) == 1
+    assert state.client_characters == len("10.0.0.1c")
     state.clear(0)
-    assert state.shares.held(client) == 0
+    assert (state.shares.held(client), state.client_characters) == (0, 0)
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from odradek import generated_pages
-from odradek.broker.config.limits import LIMITS, PROPERTY_LIMITS, Limit
+from odradek.broker.config.limit import Limit
+from odradek.broker.config.limits import LIMITS, PROPERTY_LIMITS
 from odradek.broker.config.properties import PROPERTIES
 from odradek.broker.config.property import INT_MAX, Property, Scope
 from odradek.broker.config.sources import variable_name

@@ -5,7 +5,8 @@ from importlib import import_module
 import pytest
 
 from odradek.broker.config import doc
-from odradek.broker.config.limits import LIMITS, PROPERTY_LIMITS, Limit
+from odradek.broker.config.limit import Limit
+from odradek.broker.config.limits import LIMITS, PROPERTY_LIMITS
 from odradek.broker.config.properties import PROPERTIES
 
 ROWS = [limit for limits in LIMITS.values() for limit in limits]

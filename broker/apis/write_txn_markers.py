@@ -31,6 +31,7 @@ from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.coordinators.marker_writer import MARKERS_PER_TURN
 from odradek.broker.requests.api import Api, Ordered
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import when_done
@@ -50,7 +51,7 @@ from odradek.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-MARKERS_PER_PART: Final = 200
+MARKERS_PER_PART: Final = MARKERS_PER_TURN
 """Maximum markers and partitions that are appended between two turns of the event loop. A marker takes about 25 µs."""
 PARTS: Final = Splitting(
     ("markers", "topics", "partition_indexes"), ("markers", "topics", "partitions"), MARKERS_PER_PART

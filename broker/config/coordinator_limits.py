@@ -107,6 +107,19 @@ TRANSACTION_LIMITS: Final[tuple[Limit, ...]] = (
         "COORDINATOR_NOT_AVAILABLE for new ids, for a client earlier, beyond its share. Capacity returns after"
         " `transactional.id.expiration.ms`, or by an operator.",
     ),
+    *(
+        Limit(constant, unit, "The coordinator continues in a later turn of the event loop, or in a later request.")
+        for constant, unit in (
+            ("broker.coordinators.marker_writer.MARKERS_PER_TURN", "markers"),
+            ("coordinator.txn.markers.MARKERS_PER_REQUEST_MAX", "markers"),
+            ("coordinator.txn.markers.MARKERS_RESOLVED_MAX", "markers"),
+            ("coordinator.txn.markers.MARKERS_SENT_MAX", "markers"),
+            ("coordinator.txn.markers.COMPLETIONS_PER_TURN_MAX", "records"),
+            ("coordinator.txn.core.ABORTED_PER_TURN_MAX", "transactions"),
+            ("coordinator.txn.core.EXPIRED_PER_TURN_MAX", "transactional ids"),
+            ("coordinator.txn.core.SWEPT_PER_TURN_MAX", "transactional ids"),
+        )
+    ),
     Limit(
         "coordinator.txn.table.PARTITIONS_MAX",
         f"partitions in transactions {_PARTITION_OF_TRANSACTIONS}",

@@ -7,8 +7,9 @@ step in which the marker is appended. So once the marker is acknowledged, a fetc
 transaction (KAFKA-17507).
 """
 
-from asyncio import Future
-from collections.abc import Callable, Sequence
+from asyncio import Future, get_running_loop
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from odradek.broker.partition.partition import Partition
@@ -27,10 +28,16 @@ all other markers of the request; the coordinator retries the marker, so a short
 UNCOMMITTED_MAX: Final = 10_000
 """Maximum appended but uncommitted markers that a broker remembers after their time-out (about 2.5 MiB)."""
 
+MARKERS_PER_TURN: Final = 200
+"""Maximum markers that one call of `MarkerWriter.write` appends per turn of the event loop, one per transaction and
+partition. A marker takes about 25 µs."""
+
 NOTHING_TO_COMMIT: Final = 0
 """End offset of a marker that is not appended."""
 
 _MarkerKey = tuple[Partition, int, int, int, int, bool]
+_Target = tuple[Marker, bytes, TopicPartition, dict[TopicPartition, ErrorCode]]
+"""Marker, its batch, a partition that needs it, and the errors of this marker by partition."""
 
 
 ApplyMarker = Callable[[int, shard.Marker, Callable[[], int]], None]
@@ -70,29 +77,40 @@ class MarkerWriter:
 
         The future yields the error of each marker in each of its partitions, when all are committed.
 
-        The future is already done if no marker has to wait for its commit.
+        The future is already done if no marker has to wait for its commit, and there are at most MARKERS_PER_TURN.
+        More markers are appended in later turns of the event loop.
         """
         results: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
         wait: CommitWait[MarkerResults] = CommitWait(results)
+        count = sum(len(marker.partitions) for marker in markers)
+        self._append_some(wait, _targets(markers, results, self._clock.wall_ms()), count)
+        return wait.future
+
+    def _append_some(self, wait: CommitWait[MarkerResults], targets: Iterator[_Target], count: int) -> None:
+        """Append the next MARKERS_PER_TURN of `count` markers, and the others in the next turns of the event loop."""
         now_ms = self._clock.wall_ms()
-        for marker, outcome in zip(markers, results, strict=True):
-            batch = end_txn_marker(
-                producer_id=marker.producer_id,
-                producer_epoch=marker.producer_epoch,
-                coordinator_epoch=marker.coordinator_epoch,
-                commit=marker.commit,
-                timestamp=now_ms,
-            )
-            for key in marker.partitions:
-                outcome[key] = ErrorCode.NONE
-                try:
-                    partition, end = self._append(marker, key, batch, now_ms)
-                except Refusal as refusal:
-                    outcome[key] = refusal.error
-                    continue
-                if partition.log.high_watermark < end:
-                    partition.await_commit(wait, end, self._settler(outcome, key, _marker_key(partition, marker), end))
-        return wait.start(self._timeout_ms)
+        for marker, batch, key, outcome in islice(targets, MARKERS_PER_TURN):
+            outcome[key] = ErrorCode.NONE
+            try:
+                partition, end = self._append(marker, key, batch, now_ms)
+            except Refusal as refusal:
+                outcome[key] = refusal.error
+                continue
+            if partition.log.high_watermark < end:
+                partition.await_commit(wait, end, self._settler(outcome, key, _marker_key(partition, marker), end))
+        if count > MARKERS_PER_TURN:
+            get_running_loop().call_soon(self._append_rest, wait, targets, count - MARKERS_PER_TURN)
+        else:
+            wait.start(self._timeout_ms)
+
+    def _append_rest(self, wait: CommitWait[MarkerResults], targets: Iterator[_Target], count: int) -> None:
+        """Append the next markers, unless the future was cancelled. The future yields an unexpected exception."""
+        if wait.future.done():
+            return
+        try:
+            self._append_some(wait, targets, count)
+        except Exception as failure:  # noqa: BLE001  a bug: the caller of `write` reports it
+            wait.future.set_exception(failure)
 
     def _append(self, marker: Marker, key: TopicPartition, batch: bytes, now_ms: int) -> tuple[Partition, int]:
         partition = self._partitions.get(key.topic, key.partition)
@@ -170,6 +188,21 @@ class MarkerWriter:
                 self._uncommitted[marker_key] = end
 
         return settle
+
+
+def _targets(
+    markers: Sequence[Marker], results: Sequence[dict[TopicPartition, ErrorCode]], now_ms: int
+) -> Iterator[_Target]:
+    for marker, outcome in zip(markers, results, strict=True):
+        batch = end_txn_marker(
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            commit=marker.commit,
+            timestamp=now_ms,
+        )
+        for key in marker.partitions:
+            yield marker, batch, key, outcome
 
 
 def _is_superseded(partition: Partition, marker: Marker) -> bool:

@@ -114,12 +114,25 @@ class ExpireId:
 
 @dataclass(frozen=True, slots=True)
 class SweepTimedOut:
-    """Find transactions whose time-out has passed."""
+    """Find transactions whose time-out has passed.
+
+    `ids` are the transactional ids that the sweep has to check, from `position` on. None: those of all ongoing
+    transactions.
+    """
+
+    ids: tuple[str, ...] | None = None
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SweepExpired(ExpiryCommand):
-    """Find transactional ids whose expiration time has passed."""
+    """Find transactional ids whose expiration time has passed.
+
+    `ids` are the transactional ids that the sweep has to check, from `position` on. None: all ids.
+    """
+
+    ids: tuple[str, ...] | None = None
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +174,13 @@ class SendMarkers:
 @dataclass(frozen=True, slots=True)
 class Post:
     """Effect: submit `command` to the shard."""
+
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class PostNextTurn:
+    """Effect: submit `command` to the shard in the next turn of the event loop. Other work runs before it."""
 
     command: Command
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Final
 
 from odradek.coordinator.txn.commands import SendMarkers
-from odradek.coordinator.txn.markers import FinishedCompletion, MarkerPlan, MarkerRequest
+from odradek.coordinator.txn.markers import MARKERS_SENT_MAX, FinishedCompletion, MarkerPlan, MarkerRequest
 from odradek.coordinator.txn.ports import Leaders, MarkerSender
 from odradek.coordinator.txn.state import Partitions
 from odradek.protocol.errors import Refusal
@@ -70,15 +70,21 @@ class MarkerDriver:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            get_running_loop().call_soon(self._pump)
+            get_running_loop().call_soon(self._run_scheduled)
+
+    def _run_scheduled(self) -> None:
+        self._scheduled = False
+        self._pump()
 
     def _pump(self) -> None:
-        self._scheduled = False
+        """Do a bounded part of the work, and schedule the rest for the next turn of the event loop."""
         if self._stopped:
             return
         self._plan.resolve(self._leaders.leader_of)
-        while requests := self._plan.next_requests():
+        handled = 0
+        while handled < MARKERS_SENT_MAX and (requests := self._plan.next_requests()):
             for request in requests:
+                handled += sum(len(marker.partitions) for marker in request.markers)
                 try:
                     future = self._sender.write_markers(request.broker_id, request.markers)
                 except Exception as failure:  # noqa: BLE001  a bug: it is reported, and others are sent
@@ -90,6 +96,8 @@ class MarkerDriver:
                     future.add_done_callback(partial(self._on_response, request))
         for finished in self._plan.take_finished():
             self._on_finished(finished)
+        if self._plan.has_work:
+            self._schedule()
         if self._plan.has_retries and self._retry is None:
             self._retry = get_running_loop().call_later(MARKER_RETRY_BACKOFF_S, self._retry_due)
 

@@ -2,16 +2,21 @@
 
 - Input: `start` (a prepared transaction), `resolve` (the leaders of partitions), `leaders_changed`, `on_response`,
   `disconnected`, `failed`, `retry_due`, `drop`.
-- Output: `next_requests`, `take_finished`, `has_retries`.
+- Output: `next_requests`, `take_finished`, `has_work`, `has_retries`.
 
 Each partition is tracked on its own: a failing partition delays only its own transaction. At most one request is in
 flight per broker; further markers wait for the next one. If the leader of a partition changes, its marker is sent to
 the new leader immediately, without waiting for a response of the former leader: a paused broker may never respond.
+
+Each call of `resolve`, `next_requests` and `take_finished` does a bounded part of the work. While `has_work` is True,
+they are called again in the next turn of the event loop.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import islice
 from typing import Final
 
 from odradek.coordinator.txn.commands import SendMarkers
@@ -21,7 +26,15 @@ from odradek.protocol.errors import ERRORS, ErrorCode
 from odradek.protocol.special_values import NO_LEADER
 
 MARKERS_PER_REQUEST_MAX: Final = 1_000
-"""Maximum transactions per WriteTxnMarkers request. It bounds the size of a request and the work on the leader."""
+"""Maximum markers per WriteTxnMarkers request, one per transaction and partition. A transaction with more partitions is
+divided. It bounds the size of a request, the work on the leader, and the work for the response (about 2 ms)."""
+MARKERS_RESOLVED_MAX: Final = 2_000
+"""Maximum markers per turn of the event loop whose leader is determined. It takes about 2 ms."""
+MARKERS_SENT_MAX: Final = 200
+"""Markers after which no further request is created in the same turn of the event loop. If this broker is the leader,
+the request appends its markers before it returns, which takes about 25 µs per marker."""
+COMPLETIONS_PER_TURN_MAX: Final = 100
+"""Maximum Complete records per turn of the event loop. A record takes about 25 µs."""
 
 _E: Final = ErrorCode
 _DONE: Final = (_E.NONE, _E.UNSUPPORTED_FOR_MESSAGE_FORMAT, _E.UNSUPPORTED_VERSION)
@@ -89,8 +102,8 @@ PartitionsByCompletion = dict[Completion, Partitions]
 class MarkerPlan:
     """Completions of all shards of this broker.
 
-    Each partition that lacks its marker is in one place: unresolved, without leader, to be retried, in the queue of its
-    leader, or in flight.
+    Each partition that lacks its marker is in one place: unresolved, without leader, to be retried later, due for a
+    retry, in the queue of its leader, or in flight.
     """
 
     def __init__(self) -> None:
@@ -98,18 +111,26 @@ class MarkerPlan:
         self._unresolved: PartitionsByCompletion = {}
         self._leaderless: PartitionsByCompletion = {}
         self._retries: PartitionsByCompletion = {}
+        self._due: PartitionsByCompletion = {}
         self._queues: dict[int, PartitionsByCompletion] = {}
         self._in_flight: dict[int, MarkerRequest] = {}
-        self._finished: list[FinishedCompletion] = []
+        self._finished: deque[FinishedCompletion] = deque()
 
     def __len__(self) -> int:
         """Return the number of transactions that lack a marker."""
         return len(self._completions)
 
     @property
+    def has_work(self) -> bool:
+        """True if a call of `resolve`, `next_requests` or `take_finished` has work now."""
+        if self._unresolved or self._due or self._finished:
+            return True
+        return any(broker_id not in self._in_flight for broker_id in self._queues)
+
+    @property
     def has_retries(self) -> bool:
-        """True if a partition waits for `retry_due`."""
-        return bool(self._retries)
+        """True if a partition waits for `retry_due`, and the partitions of the last `retry_due` are resolved."""
+        return bool(self._retries) and not self._due
 
     def outstanding(self, transactional_id: str) -> Partitions | None:
         """Return the partitions of the id that lack the marker; None if no marker of the id is outstanding."""
@@ -126,13 +147,14 @@ class MarkerPlan:
             self._finish(completion, CompletionResult.DONE)
 
     def resolve(self, leader_of: LeaderOf) -> None:
-        """Move unresolved partitions to the queues of their leaders.
+        """Move the next MARKERS_RESOLVED_MAX unresolved partitions to the queues of their leaders.
 
         A partition that does not exist needs no marker: to wait for it would keep the transaction open permanently
         (KAFKA-5202). A partition without a leader waits for a change of the metadata.
         """
-        unresolved, self._unresolved = self._unresolved, {}
-        for completion, partitions in unresolved.items():
+        taken = _take(self._unresolved, MARKERS_RESOLVED_MAX)
+        taken += _take(self._due, MARKERS_RESOLVED_MAX - sum(len(partitions) for _, partitions in taken))
+        for completion, partitions in taken:
             if not self._is_current(completion):
                 continue
             deleted: list[TopicPartition] = []
@@ -160,29 +182,30 @@ class MarkerPlan:
                     del work[completion]
 
     def retry_due(self) -> None:
-        """Resolve the leaders of the partitions again whose markers have failed."""
-        for completion, partitions in self._retries.items():
-            self._unresolved.setdefault(completion, {}).update(partitions)
-        self._retries = {}
+        """Resolve the leaders of the partitions again whose markers have failed.
+
+        It has no effect without `has_retries`. Markers that fail meanwhile wait for the next call: they must not be
+        sent again without a delay.
+        """
+        if not self._due:
+            self._due, self._retries = self._retries, {}
 
     def next_requests(self) -> list[MarkerRequest]:
-        """Return one request for each broker with a queue and no request in flight. They count as in flight then."""
+        """Return one request for each broker with a queue and no request in flight. They count as in flight then.
+
+        After MARKERS_SENT_MAX markers, the next call returns the requests of the remaining brokers.
+        """
         requests: list[MarkerRequest] = []
-        for broker_id in list(self._queues):
-            if broker_id in self._in_flight:
-                continue
-            queue = self._queues[broker_id]
-            taken: list[tuple[Completion, Partitions]] = []
-            while queue and len(taken) < MARKERS_PER_REQUEST_MAX:
-                completion = next(iter(queue))
-                if taken and (completion.alone or taken[0][0].alone):
-                    break
-                partitions = queue.pop(completion)
-                if self._is_current(completion):
-                    taken.append((completion, partitions))
-            if not queue:
-                del self._queues[broker_id]
+        count = 0
+        for broker_id in [broker_id for broker_id in self._queues if broker_id not in self._in_flight]:
+            if count >= MARKERS_SENT_MAX:
+                break
+            queue = self._queues.pop(broker_id)
+            taken = [(each, partitions) for each, partitions in _take_request(queue) if self._is_current(each)]
+            if queue:
+                self._queues[broker_id] = queue  # after the other brokers, which the next call serves first
             if taken:
+                count += sum(len(partitions) for _, partitions in taken)
                 markers = tuple(_for_partitions(completion.marker, tuple(parts)) for completion, parts in taken)
                 request = MarkerRequest(broker_id, tuple(completion for completion, _ in taken), markers, dict(taken))
                 self._in_flight[broker_id] = request
@@ -223,17 +246,18 @@ class MarkerPlan:
         for work in self._waiting_work():
             for completion in [completion for completion in work if completion.shard == shard]:
                 del work[completion]
+        self._finished = deque(finished for finished in self._finished if finished.completion.shard != shard)
 
     def take_finished(self) -> list[FinishedCompletion]:
-        """Return the completions that have finished since the last call."""
-        finished, self._finished = self._finished, []
-        return finished
+        """Remove and return the next COMPLETIONS_PER_TURN_MAX finished completions."""
+        count = min(len(self._finished), COMPLETIONS_PER_TURN_MAX)
+        return [self._finished.popleft() for _ in range(count)]
 
     def _is_current(self, completion: Completion) -> bool:
         return self._completions.get(completion.transactional_id) is completion
 
     def _waiting_work(self) -> tuple[PartitionsByCompletion, ...]:
-        return self._unresolved, self._leaderless, self._retries, *self._queues.values()
+        return self._unresolved, self._leaderless, self._retries, self._due, *self._queues.values()
 
     def _take_result(
         self, completion: Completion, awaited: Partitions, errors: dict[TopicPartition, ErrorCode]
@@ -265,6 +289,46 @@ class MarkerPlan:
         for work in self._waiting_work():
             work.pop(completion, None)
         self._finished.append(FinishedCompletion(completion, result, error))
+
+
+def _take(work: PartitionsByCompletion, markers_max: int) -> list[tuple[Completion, Partitions]]:
+    """Remove and return the first `markers_max` partitions of `work`, with their completions."""
+    taken: list[tuple[Completion, Partitions]] = []
+    # Each completion has at least one partition. One iteration per call: it skips all entries deleted before.
+    for completion in list(islice(work, markers_max)):
+        if markers_max <= 0:
+            break
+        partitions = _take_partitions(work, completion, markers_max)
+        taken.append((completion, partitions))
+        markers_max -= len(partitions)
+    return taken
+
+
+def _take_request(queue: PartitionsByCompletion) -> list[tuple[Completion, Partitions]]:
+    """Remove and return the markers of the next request from `queue`."""
+    first = next(iter(queue))
+    if first.alone:
+        return [(first, _take_partitions(queue, first, MARKERS_PER_REQUEST_MAX))]
+    taken: list[tuple[Completion, Partitions]] = []
+    left = MARKERS_PER_REQUEST_MAX
+    for completion in list(islice(queue, left)):
+        if completion.alone or left <= 0:
+            break
+        partitions = _take_partitions(queue, completion, left)
+        taken.append((completion, partitions))
+        left -= len(partitions)
+    return taken
+
+
+def _take_partitions(work: PartitionsByCompletion, completion: Completion, markers_max: int) -> Partitions:
+    """Remove and return at most `markers_max` partitions of one completion."""
+    partitions = work[completion]
+    if len(partitions) <= markers_max:
+        return work.pop(completion)
+    taken = dict.fromkeys(islice(partitions, markers_max))
+    for partition in taken:
+        del partitions[partition]
+    return taken
 
 
 def _for_partitions(marker: Marker, partitions: tuple[TopicPartition, ...]) -> Marker:

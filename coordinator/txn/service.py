@@ -328,6 +328,8 @@ class TransactionCoordinator:
     def _on_effect(self, led: LedShard[TransactionShard], effect: Effect) -> None:
         if isinstance(effect, c.SendMarkers):
             self._markers.start(led.shard, effect)
+        elif isinstance(effect, c.PostNextTurn):
+            get_running_loop().call_soon(led.engine.post, effect.command)
         else:
             assert isinstance(effect, c.Post), effect
             led.engine.post(effect.command)

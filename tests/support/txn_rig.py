@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from tests.support.fake_shard_log import FakeClock, FakeShardLog
 from tests.support.pure_decisions import PureDecisions, PureShard
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Sequence
 
 T0 = TopicPartition("t", 0)
@@ -158,6 +158,8 @@ class EngineRig:
     def _on_effect(self, effect: Any) -> None:
         if isinstance(effect, c.Post):
             self.engine.post(effect.command)
+        elif isinstance(effect, c.PostNextTurn):
+            asyncio.get_running_loop().call_soon(self.engine.post, effect.command)
         else:
             self.effects.append(effect)
 

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek.broker.apis import write_txn_markers
+from odradek.broker.coordinators import marker_writer
 from odradek.broker.coordinators.marker_sender import MarkerSender, RemoteMarkerSender
 from odradek.broker.quorum.peers import Channel
 from odradek.cluster.authorizer import AclOperation
@@ -281,6 +283,37 @@ async def test_unrepeated_marker_does_not_count_for_the_next_transaction(tmp_pat
         assert (written.result(), log.log_end_offset, log.last_stable_offset) == ([{key: E.NONE}], end, end)
         open_transaction(rig, 7, sequence=end // 2)
     assert rig.services.markers._uncommitted == {}
+
+
+async def test_many_markers_of_one_call_are_appended_in_several_turns(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t", 2)
+    count = 2 * marker_writer.MARKERS_PER_TURN
+    written = rig.services.markers.write([marker(number, 0, 1, 9) for number in range(count)])
+    ends = []
+    while not written.done():
+        ends.append(sum(rig.partition("t", index).log.log_end_offset for index in (0, 1)))
+        await asyncio.sleep(0)
+    errors = {TopicPartition("t", 0): E.NONE, TopicPartition("t", 1): E.NONE}
+    assert written.result() == [errors | {TopicPartition("t", 9): E.UNKNOWN_TOPIC_OR_PARTITION}] * count
+    assert [rig.partition("t", index).log.log_end_offset for index in (0, 1)] == [count, count]
+    assert ends[0] > 0
+    assert max(after - before for before, after in pairwise([0, *ends])) <= marker_writer.MARKERS_PER_TURN
+
+
+async def test_cancelled_write_appends_no_further_markers_and_an_exception_reaches_its_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    markers = [marker(number, 0) for number in range(marker_writer.MARKERS_PER_TURN + 1)]
+    rig.services.markers.write(markers).cancel()
+    await asyncio.sleep(0)
+    assert rig.partition().log.log_end_offset == marker_writer.MARKERS_PER_TURN
+    broken = rig.services.markers.write(markers)
+    monkeypatch.delattr(marker_writer.MarkerWriter, "_append")
+    with pytest.raises(AttributeError):
+        await broken
 
 
 class CoordinatorState:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from odradek.coordinator.txn.commands import SendMarkers
-from odradek.coordinator.txn.markers import MARKERS_PER_REQUEST_MAX, CompletionResult, MarkerPlan, MarkerRequest
+from odradek.coordinator.txn.markers import (
+    COMPLETIONS_PER_TURN_MAX,
+    MARKERS_PER_REQUEST_MAX,
+    MARKERS_RESOLVED_MAX,
+    CompletionResult,
+    MarkerPlan,
+    MarkerRequest,
+)
 from odradek.coordinator.txn.ports import Marker, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.special_values import NO_LEADER
@@ -80,6 +87,80 @@ def test_request_has_a_bounded_number_of_transactions() -> None:
     assert len(request.markers) == MARKERS_PER_REQUEST_MAX
     rig.respond(request)
     assert len(rig.requests()[0].markers) == 1
+
+
+def test_transaction_with_many_partitions_is_divided_among_requests() -> None:
+    rig = Rig()
+    partitions = tuple(TopicPartition("t", number) for number in range(2 * MARKERS_PER_REQUEST_MAX + 1))
+    rig.leaders = dict.fromkeys(partitions, 1)
+    rig.plan.start(0, send("a", partitions))
+    sent: list[TopicPartition] = []
+    while requests := rig.requests():
+        assert rig.finished() == []
+        (marker,) = requests[0].markers
+        assert len(marker.partitions) <= MARKERS_PER_REQUEST_MAX
+        sent += marker.partitions
+        rig.respond(requests[0])
+    assert tuple(sent) == partitions
+    assert rig.finished() == [("a", CompletionResult.DONE)]
+
+
+def test_one_call_resolves_a_bounded_number_of_partitions() -> None:
+    rig = Rig()
+    resolved = 0
+
+    def leader_of(_topic: str, _partition: int) -> int:
+        nonlocal resolved
+        resolved += 1
+        return NO_LEADER
+
+    for number in range(MARKERS_RESOLVED_MAX):
+        rig.plan.start(0, send(str(number)))
+    for calls in range(1, 4):
+        assert rig.plan.has_work
+        rig.plan.resolve(leader_of)
+        assert resolved == calls * MARKERS_RESOLVED_MAX
+    assert not rig.plan.has_work
+
+
+def test_broker_with_a_long_queue_does_not_delay_the_requests_to_another_broker() -> None:
+    rig = Rig()
+    for number in range(2 * MARKERS_PER_REQUEST_MAX - 1):
+        rig.plan.start(0, send(str(number), (T0,)))
+    rig.plan.start(0, send("last", (T1,)))
+    (first,) = rig.requests()
+    rig.respond(first)
+    assert first.broker_id == 1
+    assert [request.broker_id for request in rig.requests()] == [2, 1]
+
+
+def test_markers_that_fail_during_a_retry_wait_for_the_next_one() -> None:
+    rig = Rig()
+    count = MARKERS_RESOLVED_MAX + 1
+    for number in range(count):
+        rig.plan.start(0, send(str(number), (T0,)))
+    for _ in range(2):
+        sent = 0
+        while rig.plan.has_work:
+            assert sent < count
+            for request in rig.requests():
+                sent += len(request.markers)
+                rig.respond(request, {T0: ErrorCode.NOT_ENOUGH_REPLICAS})
+            if not rig.plan.has_retries:
+                rig.plan.retry_due()  # without effect: markers of the last retry are not resolved yet
+        assert sent == count
+        assert rig.plan.has_retries
+        rig.plan.retry_due()
+
+
+def test_one_call_returns_a_bounded_number_of_finished_completions_and_none_of_a_dropped_shard() -> None:
+    rig = Rig()
+    for number in range(COMPLETIONS_PER_TURN_MAX + 1):
+        rig.plan.start(number % 2, send(str(number), ()))
+    assert len(rig.finished()) == COMPLETIONS_PER_TURN_MAX
+    rig.plan.drop(0)
+    assert rig.finished() == []
+    assert not rig.plan.has_work
 
 
 def test_transaction_without_partitions_completes_immediately() -> None:

@@ -28,6 +28,9 @@ all other markers of the request; the coordinator retries the marker, so a short
 UNCOMMITTED_MAX: Final = 10_000
 """Maximum appended but uncommitted markers that a broker remembers after their time-out (about 2.5 MiB)."""
 
+UNCOMMITTED_CHECKED_MAX: Final = 2
+"""Remembered markers that are checked per marker that times out while UNCOMMITTED_MAX are remembered. The broker
+forgets the committed ones. Two per new marker free capacity faster than new markers take it."""
 MARKERS_PER_TURN: Final = 200
 """Maximum markers that one call of `MarkerWriter.write` appends per turn of the event loop, one per transaction and
 partition. A marker takes about 25 µs."""
@@ -181,13 +184,18 @@ class MarkerWriter:
                 self._uncommitted.pop(marker_key, None)
                 return
             if len(self._uncommitted) >= UNCOMMITTED_MAX:
-                self._uncommitted = {
-                    known: offset for known, offset in self._uncommitted.items() if _is_uncommitted(known, offset)
-                }
+                self._forget_committed()
             if len(self._uncommitted) < UNCOMMITTED_MAX:
                 self._uncommitted[marker_key] = end
 
         return settle
+
+    def _forget_committed(self) -> None:
+        """Check the next UNCOMMITTED_CHECKED_MAX remembered markers. Move those that are uncommitted to the end."""
+        for known in list(islice(self._uncommitted, UNCOMMITTED_CHECKED_MAX)):
+            offset = self._uncommitted.pop(known)
+            if _is_uncommitted(known, offset):
+                self._uncommitted[known] = offset
 
 
 def _targets(

@@ -316,6 +316,31 @@ async def test_cancelled_write_appends_no_further_markers_and_an_exception_reach
         await broken
 
 
+async def test_time_out_of_a_marker_takes_bounded_work_while_the_table_of_uncommitted_markers_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = 0
+
+    def counted(*arguments: Any) -> bool:
+        nonlocal checked
+        checked += 1
+        return is_uncommitted(*arguments)
+
+    is_uncommitted = marker_writer._is_uncommitted
+    monkeypatch.setattr(marker_writer, "_is_uncommitted", counted)
+    monkeypatch.setattr(marker_writer, "UNCOMMITTED_MAX", 50)
+    rig = rig_with_short_timeout(tmp_path)
+    results = await rig.services.markers.write([marker(number, 0) for number in range(100)])
+    assert results == [{TopicPartition("t", 0): E.REQUEST_TIMED_OUT}] * 100
+    assert 0 < checked <= 50 * marker_writer.UNCOMMITTED_CHECKED_MAX
+    assert len(rig.services.markers._uncommitted) == 50
+    rig.commits[0].advance()
+    await rig.services.markers.write([marker(number, 0, coordinator_epoch=1) for number in range(25)])
+    remembered = [key[2] for key in rig.services.markers._uncommitted if key[4] == 1]
+    assert sorted(remembered) == list(range(25))
+    assert len(rig.services.markers._uncommitted) <= 50
+
+
 class CoordinatorState:
     """In-memory coordinator shard. It applies the markers of the partition that contains its state."""
 

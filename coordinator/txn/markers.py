@@ -125,7 +125,7 @@ class MarkerPlan:
         """True if a call of `resolve`, `next_requests` or `take_finished` has work now."""
         if self._unresolved or self._due or self._finished:
             return True
-        return any(broker_id not in self._in_flight for broker_id in self._queues)
+        return any(queue and broker_id not in self._in_flight for broker_id, queue in self._queues.items())
 
     @property
     def has_retries(self) -> bool:
@@ -305,9 +305,9 @@ def _take(work: PartitionsByCompletion, markers_max: int) -> list[tuple[Completi
 
 
 def _take_request(queue: PartitionsByCompletion) -> list[tuple[Completion, Partitions]]:
-    """Remove and return the markers of the next request from `queue`."""
-    first = next(iter(queue))
-    if first.alone:
+    """Remove and return the markers of the next request from `queue`, which may be empty."""
+    first = next(iter(queue), None)
+    if first is not None and first.alone:
         return [(first, _take_partitions(queue, first, MARKERS_PER_REQUEST_MAX))]
     taken: list[tuple[Completion, Partitions]] = []
     left = MARKERS_PER_REQUEST_MAX

@@ -365,6 +365,18 @@ def test_dropped_shard_removes_only_its_own_queued_markers() -> None:
     assert [completion.transactional_id for completion in remaining.completions] == ["c"]
 
 
+def test_queue_that_a_dropped_shard_leaves_empty_is_no_work() -> None:
+    rig = Rig()
+    rig.plan.start(0, send("a", (T0,)))
+    (request,) = rig.requests()
+    rig.plan.start(0, send("b", (T0,)))
+    assert rig.requests() == []
+    rig.plan.drop(0)
+    rig.respond(request)
+    assert not rig.plan.has_work
+    assert rig.requests() == []
+
+
 def test_after_an_unexpected_failure_each_marker_is_sent_in_a_request_of_its_own() -> None:
     rig = Rig()
     for name in ("a", "b"):

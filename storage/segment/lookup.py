@@ -103,9 +103,9 @@ def locate(
         if position + EXTENT_BYTES > window_at + len(window):
             windows += 1
             if windows > WINDOWS_BEFORE_PAUSE:
-                window_bytes = INDEX_INTERVAL_BYTES_MAX  # a small interval would need many more reads and pauses
                 yield None
             data = yield segment.file, position, min(window_bytes, end - position)
+            window_bytes = INDEX_INTERVAL_BYTES_MAX  # a small interval would need many more reads and pauses
             window, window_at = memoryview(data), position
         extent = batch_extent(window, position - window_at, segment, position)
         if extent[2] >= offset:

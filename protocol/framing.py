@@ -36,6 +36,8 @@ LARGE_FRAME_GROWTH: Final = 4
 
 With it, a hostile client can allocate at most four bytes per byte sent.
 """
+LARGE_FRAME_READ_BYTES_MAX: Final = 262_144
+"""Maximum bytes of a large frame per read. A connection that has to pause reads once more at most."""
 MAPPED_FRAME_BYTES_MIN: Final = 4_194_304
 """Minimum size of a frame that is received into a memory mapping, in bytes.
 
@@ -165,7 +167,7 @@ class FrameReader:
         if self._large is not None and self._filled < self._large_size:
             if self._filled == len(self._large):
                 self._grow_large(self._large)
-            return self._large[self._filled :]
+            return self._large[self._filled : self._filled + LARGE_FRAME_READ_BYTES_MAX]
         if self._start == self._end:
             self._view = self._shared.lend(self)
             return self._view

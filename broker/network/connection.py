@@ -305,7 +305,7 @@ class Connection(BufferedProtocol):
         if self._is_self_limited():
             return False
         budget, held_bytes = self._server.budget, self._request_bytes + self._response_bytes
-        return budget.used_bytes < budget.limit_bytes or budget.may_read(self, held_bytes, self._budget_freed)
+        return budget.may_read(self, held_bytes, self._budget_freed)
 
     def _is_self_limited(self) -> bool:
         """Return True if a limit of this connection prevents the next request. The byte budget is no such limit."""
@@ -506,7 +506,7 @@ class Connection(BufferedProtocol):
             # Also while the byte budget is exhausted: incomplete requests must not fill it permanently.
             awaits_frame=self._core.frame_started and self._reading is not Reading.SELF_LIMITED,
             has_unsent=has_unsent,
-            is_exhausted=self._server.budget.used_bytes >= self._server.budget.limit_bytes,
+            is_exhausted=self._server.budget.is_exhausted,
             is_idle=(not self._in_flight or has_unsent) and not is_broker(session, session.client_id),
         )
         if remaining_s > 0:

@@ -13,19 +13,20 @@ RESPONSE_SHARE: Final = 8
 class ByteBudget:
     """Bytes of requests and responses in memory, over all connections of a broker.
 
-    While the budget has no place for one more request of the maximum size, the broker reads from no connection. It
+    While the budget has no place for two more requests of the maximum size, the broker reads from no connection. It
     resumes connections in the order in which they stopped. If requests that are only half received fill the budget, no
     request can complete and free it. Therefore one connection at a time is exempt: the first that waits, until its next
-    request is completed.
+    request is completed. The second place is for the buffer of the request that has reached the limit, which has just
+    grown.
 
     Connections that hold many bytes must not stop those that hold few. A connection below its small share of the limit
     is always read. So received requests exceed the limit by at most one small share per connection.
     """
 
     def __init__(self, limit_bytes: int, request_bytes_max: int = 0) -> None:
-        """`request_bytes_max` is the maximum size of one request: its place is kept, up to half of the limit."""
+        """`request_bytes_max` is the maximum size of one request. At most half of the limit is kept for two of them."""
         self.limit_bytes = limit_bytes
-        self.read_limit_bytes = max(limit_bytes - request_bytes_max, limit_bytes // 2)
+        self.read_limit_bytes = max(limit_bytes - 2 * request_bytes_max, limit_bytes // 2)
         """Used bytes at which the broker stops reading."""
         self.used_bytes = 0
         self.unsent_bytes = 0
@@ -60,6 +61,11 @@ class ByteBudget:
             self._released.clear()
             await self._released.wait()
 
+    @property
+    def is_exhausted(self) -> bool:
+        """True while the broker does not read: the requests that hold memory have to end."""
+        return self.used_bytes >= self.read_limit_bytes
+
     def response_capacity(self) -> int:
         """Return the bytes of stored records that one response may contain now.
 
@@ -84,7 +90,7 @@ class ByteBudget:
 
         Otherwise it is added to the queue, and `resume` is called when it may read.
         """
-        if self.used_bytes < self.read_limit_bytes or held_bytes < self._small_bytes:
+        if not self.is_exhausted or held_bytes < self._small_bytes:
             return True
         if self._exempt is None and not self._waiting:
             self._set_exempt(owner)
@@ -104,7 +110,7 @@ class ByteBudget:
         self._exempt, self._exempt_in_work = owner, False
 
     def _resume(self) -> None:
-        while self._waiting and self.used_bytes < self.read_limit_bytes:
+        while self._waiting and not self.is_exhausted:
             self._resume_first()
         if self._waiting and self._exempt is None:
             self._set_exempt(next(iter(self._waiting)))

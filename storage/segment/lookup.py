@@ -160,6 +160,8 @@ def _rebuild(segment: Segment, interval: int) -> Generator[Step, Buffer, None]:
         if position:
             yield None
         data = yield segment.file, position, min(SCAN_BYTES, end - position)
+        if len(data) < HEADER_BYTES:  # the log was truncated during a pause
+            raise _damaged(segment, position)
         at = 0
         while len(data) - at >= HEADER_BYTES:
             base_offset, size, last_offset = batch_extent(data, at, segment, position + at)
@@ -174,4 +176,5 @@ def _rebuild(segment: Segment, interval: int) -> Generator[Step, Buffer, None]:
             at += size
         position += at
     times.maybe_append(newest, newest_offset)
-    segment.replace_indexes(offsets, times)
+    if segment.offset_index is None:  # otherwise a truncation during a pause has loaded the indexes that it needs
+        segment.replace_indexes(offsets, times)

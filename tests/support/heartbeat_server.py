@@ -83,7 +83,7 @@ class Server:
             "node_id": 1,
         }
         context: Any = SimpleNamespace(**(parts | services))
-        budget = ByteBudget(self.config.byte_budget)
+        budget = ByteBudget(self.config.byte_budget, self.config.socket_request_max_bytes)
         metrics = api_metrics(table)
         self.dispatcher = Dispatcher(
             table,

@@ -148,14 +148,16 @@ async def test_connection_at_max_in_flight_requests_is_not_read() -> None:
 
 async def test_exhausted_byte_budget_stops_all_connections_until_requests_complete_in_order() -> None:
     handler = ManualHandler()
-    limits = ("queued.max.request.bytes=40000", "socket.request.max.bytes=20000")
+    limits = ("queued.max.request.bytes=80000", "socket.request.max.bytes=20000")
     async with serving(handler, *limits) as server:
         clients = [await server.connect() for _ in range(4)]
         responses = []
         for number, client in enumerate(clients):
             responses.append(client.send(heartbeat("g" * 16000, number), 4))
             await settle()
-        assert handler.seen == [0, 1, 2], "two requests fill the budget, and one favored connection may exceed it"
+        assert handler.seen == [0, 1, 2], (
+            "two requests fill half of the budget, and one favored connection may exceed it"
+        )
         for number in range(4):
             await handler.until_seen(number + 1)
             handler.respond(number)
@@ -207,6 +209,23 @@ async def test_incomplete_requests_do_not_block_a_full_byte_budget() -> None:
                 responses.append(struct.unpack(">iixihx", await reader.readexactly(16)))
             writer.close()
         assert responses == [(12, 1, numbered_response(1).throttle_time_ms, 0)] * 3
+
+
+async def test_incomplete_requests_do_not_exceed_the_byte_budget() -> None:
+    limits = ("queued.max.request.bytes=40000000", "socket.request.max.bytes=6000000")
+    async with serving(lambda *_: numbered_response(1), *limits) as server:
+        half = padded_heartbeat(5_000_000)[:4_900_000]
+        streams = [await server.stream() for _ in range(12)]
+        budget = server.shared.budget
+        most = 0
+        for _, writer in streams:
+            writer.write(half)
+        for _ in range(50):
+            await settle()
+            most = max(most, budget.used_bytes)
+        assert budget.read_limit_bytes <= most <= budget.limit_bytes
+        for _, writer in streams:
+            writer.close()
 
 
 async def test_incomplete_requests_that_fill_the_budget_time_out_while_complete_ones_wait() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.protocol.batch import HEADER_BYTES, build_batch, iter_batches, read_header
+from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.files import names
 from odradek.storage.log.reads import ColdRead, read_batches, start
 from odradek.storage.log.truncation import truncate_segment
@@ -84,6 +85,23 @@ def test_rebuild_with_an_interval_above_the_maximum_adds_an_entry_per_maximum(di
     segment.drop_recent()
     run_now(locate(segment, disk, OFFSET, segment.size, interval=UNBOUNDED))
     assert segment.offset_index.entries() == entries
+
+
+def test_rebuild_ends_if_the_log_is_truncated_during_a_pause(disk: FaultyDisk, tmp_path: Path) -> None:
+    segment = filled(disk, tmp_path, UNBOUNDED)
+    segment.write_indexes()
+    segment.unload_indexes()
+    disk.replace_file_now(segment.path(names.OFFSET_INDEX_SUFFIX), b"?")
+    segment.drop_recent()
+    looking = locate(segment, disk, OFFSET, segment.size, interval=UNBOUNDED)
+    with pytest.raises(Refusal) as refused:
+        step = next(looking)
+        for _ in range(10):
+            if step is None or step[0] is segment.file:
+                step = looking.send(b"")
+            else:
+                step = looking.send(step[0].read(step[1], step[2]))
+    assert refused.value.error is ErrorCode.CORRUPT_MESSAGE
 
 
 def test_read_with_a_large_interval_is_complete_in_one_step(disk: FaultyDisk, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def directories(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> dic
 
 
 def work(drivers: Callable[[str], Driver], bootstrap: str, name: str, protocol: str) -> None:
-    """Run a group that commits offsets, then commits in a transaction, aborts a transaction, and leaves."""
+    """Run a group that commits offsets, then commits in a transaction, aborts one, and leaves."""
     java = drivers("Java 4.4")
     write_records(drivers, bootstrap, name, 20)
     member = java.member(bootstrap, name, GroupOptions(f"g-{name}", protocol))
@@ -75,6 +75,10 @@ def work(drivers: Callable[[str], Driver], bootstrap: str, name: str, protocol: 
         end()
     member.close()
     producer.close()
+    # EndTxn returns before the transaction is complete. The next producer waits for its last record.
+    successor = java.producer(bootstrap, ProducerOptions(transactional_id=f"id-{name}"))
+    successor.init()
+    successor.close()
 
 
 def lines_of_test(name: str, printed: str) -> list[str]:

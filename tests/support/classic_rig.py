@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.coordinator.group import commands as c
 from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.core import GroupShard
+from odradek.coordinator.group.modern.state import ConsumerGroup
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.heartbeat import HeartbeatRequest
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -281,6 +282,17 @@ class EngineRig:
         assert isinstance(effect, c.Respond), effect
         assert effect.waiter not in self.responses, f"second response to one request: {effect}"
         self.responses[effect.waiter] = effect.response
+
+    @property
+    def topics(self) -> FakeTopics:
+        topics = self.core.state.topics
+        assert isinstance(topics, FakeTopics)
+        return topics
+
+    def consumer_group(self, group_id: str) -> ConsumerGroup:
+        group = self.core.state.groups[group_id]
+        assert isinstance(group, ConsumerGroup)
+        return group
 
     async def loaded(self) -> EngineRig:
         await self.engine.load(self.log.leader_epoch)

@@ -116,7 +116,7 @@ def _write(draft: ConsumerDraft, work: Resolution) -> None:
     group = draft.group
     unfinished = r.group_record(group.group_id, group.epoch, UNKNOWN_HASH)
     batch_bytes = draft.state.configs.broker().record_batch_bytes_max - HEADER_BYTES - record_bytes_max(unfinished)
-    step_bytes = min(WRITTEN_BYTES_MAX, batch_bytes // 2)
+    step_bytes = max(0, min(WRITTEN_BYTES_MAX, batch_bytes // 2))  # each step writes at least one expression
     changes = []
     for number, regex in enumerate(work.regexes[work.written :], work.written):
         if step_bytes < 0:

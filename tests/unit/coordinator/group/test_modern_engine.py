@@ -5,32 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.coordinator.group import commands as c
-from odradek.coordinator.group.modern.state import ConsumerGroup
 from odradek.coordinator.group.modern.subscriptions.changes import REGEX_INTERVAL_MS
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.classic_rig import GROUP, WAITS, EngineRig, caller, outcome
-from tests.support.group_ports import FakeTopics
 
 SESSION_MS = 45_000
 
 
 async def engine(*, lag: bool = False) -> EngineRig:
     rig = await EngineRig(lag=lag, consumer_assignment_interval_ms=0).loaded()
-    topics_of(rig).make("t", 2)
+    rig.topics.make("t", 2)
     return rig
-
-
-def topics_of(rig: EngineRig) -> FakeTopics:
-    topics = rig.core.state.topics
-    assert isinstance(topics, FakeTopics)
-    return topics
-
-
-def group_of(rig: EngineRig) -> ConsumerGroup:
-    group = rig.core.state.groups[GROUP]
-    assert isinstance(group, ConsumerGroup)
-    return group
 
 
 def beat(member_id: str, epoch: int, **fields: Any) -> c.ConsumerGroupHeartbeat:
@@ -55,7 +41,7 @@ async def test_refused_append_leaves_the_group_unchanged() -> None:
     rig.log.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     assert outcome(rig.submit(beat("B", 0))) == "COORDINATOR_NOT_AVAILABLE"
     rig.log.refuse = None
-    assert list(group_of(rig).members) == ["A"]
+    assert list(rig.consumer_group(GROUP).members) == ["A"]
     assert outcome(rig.submit(beat("A", 2))).member_epoch == 2
 
 
@@ -66,9 +52,9 @@ async def test_members_without_heartbeats_are_removed() -> None:
     rig.wait(SESSION_MS - 1)
     assert outcome(rig.submit(beat("A", 2))).member_epoch == 2
     rig.wait(1)
-    assert list(group_of(rig).members) == ["A"]
+    assert list(rig.consumer_group(GROUP).members) == ["A"]
     rig.wait(SESSION_MS)
-    assert group_of(rig).is_empty
+    assert rig.consumer_group(GROUP).is_empty
     assert rig.failures == []
 
 
@@ -77,40 +63,40 @@ async def test_new_coordinator_restores_members_and_starts_their_timers() -> Non
     rig.submit(beat("A", 0))
     rig.submit(beat("B", 0))
     rig.submit(beat("A", 2))
-    assert group_of(rig).members["A"].revoking
+    assert rig.consumer_group(GROUP).members["A"].revoking
     rig.wait(500)
     successor = await rig.successor()
-    topics_of(successor).make("t", 2)
-    assert sorted(group_of(successor).members) == ["A", "B"]
+    successor.topics.make("t", 2)
+    assert sorted(successor.consumer_group(GROUP).members) == ["A", "B"]
     successor.wait(999)
-    assert sorted(group_of(successor).members) == ["A", "B"]
+    assert sorted(successor.consumer_group(GROUP).members) == ["A", "B"]
     successor.wait(1)  # the rebalance time-out of A, which has not revoked its partitions
-    assert list(group_of(successor).members) == ["B"]
+    assert list(successor.consumer_group(GROUP).members) == ["B"]
     successor.wait(SESSION_MS)
-    assert group_of(successor).is_empty
+    assert successor.consumer_group(GROUP).is_empty
     assert successor.failures == []
 
 
 async def test_regular_expressions_are_evaluated_in_slices_after_the_response() -> None:
     rig = await engine()
     for number in range(2_500):
-        topics_of(rig).make(f"many-{number}")
+        rig.topics.make(f"many-{number}")
     rig.submit(beat("A", 0, subscribed_topic_names=[], subscribed_topic_regex="many-.*7"))
-    assert group_of(rig).resolved == {}
+    assert rig.consumer_group(GROUP).resolved == {}
     rig.engine._timers._expire()
-    assert group_of(rig).resolution is not None
-    version_before = topics_of(rig).version()
-    topics_of(rig).make(
+    assert rig.consumer_group(GROUP).resolution is not None
+    version_before = rig.topics.version()
+    rig.topics.make(
         "many-more-7"
     )  # found by the next evaluation only, so that an evaluation ends even if topics are created all the time
     rig.wait(0)
-    resolved = group_of(rig).resolved["many-.*7"]
+    resolved = rig.consumer_group(GROUP).resolved["many-.*7"]
     assert (len(resolved.topics), resolved.version) == (250, version_before)
-    assert group_of(rig).resolution is None
+    assert rig.consumer_group(GROUP).resolution is None
     assert outcome(rig.submit(beat("A", 1))).member_epoch == 2
     rig.wait(REGEX_INTERVAL_MS + 1)
     rig.submit(beat("A", 2))
     rig.wait(0)
-    assert len(group_of(rig).resolved["many-.*7"].topics) == 251
+    assert len(rig.consumer_group(GROUP).resolved["many-.*7"].topics) == 251
     assert outcome(rig.submit(beat("A", 2))).member_epoch == 3
     assert rig.failures == []

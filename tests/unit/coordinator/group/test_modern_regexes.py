@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from odradek.coordinator.group import commands as c
-from odradek.coordinator.group.modern.state import ConsumerGroup
 from odradek.coordinator.group.modern.subscriptions import regexes
 from odradek.coordinator.group.modern.subscriptions.changes import REGEX_INTERVAL_MS, REGEXES_MAX
 from odradek.coordinator.group.modern.subscriptions.metadata_hash import UNKNOWN_HASH
@@ -14,7 +13,6 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.classic_rig import GROUP, EngineRig, caller, outcome
 from tests.support.fake_shard_log import FakeShardLog
-from tests.support.group_ports import FakeTopics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,18 +44,6 @@ async def rig_with(bytes_max: int = 1_048_588) -> EngineRig:
     return await EngineRig(log, consumer_assignment_interval_ms=0, record_batch_bytes_max=bytes_max).loaded()
 
 
-def topics_of(rig: EngineRig) -> FakeTopics:
-    topics = rig.core.state.topics
-    assert isinstance(topics, FakeTopics)
-    return topics
-
-
-def group_of(rig: EngineRig) -> ConsumerGroup:
-    group = rig.core.state.groups[GROUP]
-    assert isinstance(group, ConsumerGroup)
-    return group
-
-
 def refused(rig: EngineRig) -> int:
     assert isinstance(rig.log, BoundedLog)
     return rig.log.refused
@@ -84,13 +70,13 @@ async def test_matches_beyond_a_batch_are_written_in_several_batches_and_one_epo
     for number in range(REGEXES_MAX):
         beat(rig, f"member-{number}", 0, f"(m|x{number}).*")
     rig.wait(REGEX_INTERVAL_MS + 1)
-    beat(rig, "member-0", group_of(rig).members["member-0"].epoch)
+    beat(rig, "member-0", rig.consumer_group(GROUP).members["member-0"].epoch)
     rig.wait(0)
-    group = group_of(rig)
+    group = rig.consumer_group(GROUP)
     assert len(group.resolved) == REGEXES_MAX
     epoch = group.epoch
     for number in range(250):
-        topics_of(rig).make(f"m-{number}".ljust(249, "x"))
+        rig.topics.make(f"m-{number}".ljust(249, "x"))
     rig.wait(REGEX_INTERVAL_MS + 1)
     beat(rig, "member-0", group.members["member-0"].epoch)
     rig.wait(1)
@@ -105,19 +91,19 @@ async def test_fail_over_between_batches_loses_no_change(monkeypatch: pytest.Mon
     """The set of subscribed topics is the same before and after, so their hash does not show the change."""
     monkeypatch.setattr(regexes, "WRITTEN_BYTES_MAX", 1)
     rig = await rig_with()
-    topics_of(rig).make("t", 4)
+    rig.topics.make("t", 4)
     beat(rig, "A", 0, ".*")
     rig.wait(REGEX_INTERVAL_MS + 1)
-    assert assigned_topics(beat(rig, "A", group_of(rig).members["A"].epoch)) == 1
+    assert assigned_topics(beat(rig, "A", rig.consumer_group(GROUP).members["A"].epoch)) == 1
     beat(rig, "B", 0, "t.*")
-    epoch = group_of(rig).epoch
-    while "t.*" not in group_of(rig).resolved:
+    epoch = rig.consumer_group(GROUP).epoch
+    while "t.*" not in rig.consumer_group(GROUP).resolved:
         rig.engine._timers._expire()
-    assert (group_of(rig).epoch, group_of(rig).metadata_hash) == (epoch, UNKNOWN_HASH)
+    assert (rig.consumer_group(GROUP).epoch, rig.consumer_group(GROUP).metadata_hash) == (epoch, UNKNOWN_HASH)
     successor = await rig.successor()
-    topics_of(successor).make("t", 4)
-    beat(successor, "A", group_of(successor).members["A"].epoch)
-    group = group_of(successor)
+    successor.topics.make("t", 4)
+    beat(successor, "A", successor.consumer_group(GROUP).members["A"].epoch)
+    group = successor.consumer_group(GROUP)
     assert group.epoch == epoch + 1
     assert {member: sum(map(len, target.values())) for member, target in group.targets.items()} == {"A": 2, "B": 2}
     assert successor.failures == []
@@ -126,29 +112,48 @@ async def test_fail_over_between_batches_loses_no_change(monkeypatch: pytest.Mon
 async def test_expression_whose_topics_exceed_a_batch_keeps_its_old_topics() -> None:
     rig = await rig_with(4_000)
     for number in range(10):
-        topics_of(rig).make(f"m-{number}".ljust(200, "x"))
+        rig.topics.make(f"m-{number}".ljust(200, "x"))
     beat(rig, "A", 0, "m.*")
     beat(rig, "B", 0, "u.*")
     rig.wait(REGEX_INTERVAL_MS + 1)
-    beat(rig, "B", group_of(rig).members["B"].epoch)
+    beat(rig, "B", rig.consumer_group(GROUP).members["B"].epoch)
     rig.wait(0)
-    old = group_of(rig).resolved["m.*"].topics
+    old = rig.consumer_group(GROUP).resolved["m.*"].topics
     assert len(old) == 10
     for number in range(10, 30):
-        topics_of(rig).make(f"m-{number}".ljust(200, "x"))
-    topics_of(rig).make("u")
-    beat(rig, "A", group_of(rig).members["A"].epoch)
+        rig.topics.make(f"m-{number}".ljust(200, "x"))
+    rig.topics.make("u")
+    beat(rig, "A", rig.consumer_group(GROUP).members["A"].epoch)
     rig.wait(REGEX_INTERVAL_MS - 1)
-    resolved = group_of(rig).resolved
+    resolved = rig.consumer_group(GROUP).resolved
     assert (resolved["m.*"].topics, resolved["u.*"].topics) == (old, ("u",))
-    assert {entry.version for entry in resolved.values()} == {topics_of(rig).version()}
+    assert {entry.version for entry in resolved.values()} == {rig.topics.version()}
     [notice] = rig.notices
     assert notice.event == "regular expression not resolved"
     assert dict(notice.fields).items() >= {"group": GROUP, "regex": "m.*", "topics": 30}.items()
     written = len(rig.log.batches)
     rig.wait(REGEX_INTERVAL_MS)
-    beat(rig, "A", group_of(rig).members["A"].epoch)
+    beat(rig, "A", rig.consumer_group(GROUP).members["A"].epoch)
     rig.wait(1)
     assert len(rig.notices) == 1, "no evaluation before the topics change"
     assert len(rig.log.batches) <= written + 1
     assert (refused(rig), rig.failures) == (0, [])
+
+
+async def test_evaluation_is_refused_and_not_repeated_immediately_if_no_record_fits_a_batch() -> None:
+    """A client can set message.max.bytes to any value."""
+    rig = await rig_with()
+    rig.topics.make("m")
+    beat(rig, "A", 0, "m.*")
+    rig.wait(REGEX_INTERVAL_MS + 1)
+    beat(rig, "A", rig.consumer_group(GROUP).members["A"].epoch)
+    rig.topics.make("m-2")
+    rig.wait(REGEX_INTERVAL_MS + 1)
+    beat(rig, "A", rig.consumer_group(GROUP).members["A"].epoch)
+    rig.configs.set(record_batch_bytes_max=50)
+    assert isinstance(rig.log, BoundedLog)
+    rig.log.bytes_max = 50
+    for _ in range(20):
+        rig.engine._timers._expire()
+    assert refused(rig) == 1
+    assert rig.failures == []

@@ -91,8 +91,8 @@ class Engine(Generic[C, R]):
         `on_effect` and `on_dropped` run on the event loop and must not raise. `on_dropped` reports that the engine has
         dropped the shard after an I/O error or a bug. The shard may be loaded again in a new engine. `unload` does not
         call `on_dropped`. `on_bug` receives the exceptions of `decide`, which fail one command alone, and `on_failure`
-        all others. Without `on_bug`, `on_failure` receives both. `turns` bounds the time in
-        which the timers of all shards of a coordinator fire.
+        all others. Without `on_bug`, `on_failure` receives both. `turns` bounds the time in which the timers of all
+        shards of a coordinator fire.
         """
         self.name = name
         self.shard = shard

@@ -8,6 +8,8 @@ Behavior:
 
 Errors:
 * TRANSACTIONAL_ID_AUTHORIZATION_FAILED, then GROUP_AUTHORIZATION_FAILED, then the error of the transaction coordinator.
+* CONCURRENT_TRANSACTIONS also if the coordinator has no capacity for a further partition of the client
+  (`PARTITIONS_MAX`). Clients retry it, and Kafka has no such limit.
 
 Version notes:
 * v2 knows PRODUCER_FENCED. v0 and v1 receive INVALID_PRODUCER_EPOCH instead (KIP-588).

@@ -11,6 +11,8 @@ Behavior:
 Errors:
 * v0 to v3: if one partition is refused (TOPIC_AUTHORIZATION_FAILED, also for internal topics, or
   UNKNOWN_TOPIC_OR_PARTITION), all other partitions have the error OPERATION_NOT_ATTEMPTED.
+* CONCURRENT_TRANSACTIONS also if the coordinator has no capacity for further partitions of the client
+  (`PARTITIONS_MAX`). Clients retry it, and Kafka has no such limit.
 * v4 and v5: CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION, or on a listener that does not serve brokers.
 
 Version notes:

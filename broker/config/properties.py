@@ -60,7 +60,7 @@ class Config:
     max_connections_per_ip: int = row("max.connections.per.ip", INT, INT_MAX, "Maximum open connections from one IP address, over all listeners. Further ones are closed immediately.", low=0, scope=Scope.DYNAMIC)
     max_connection_creation_rate: int = row("max.connection.creation.rate", INT, INT_MAX, "Maximum new connections per second. The broker reads further ones only in the next second. Connections to a listener for brokers or controllers are exempt if clients have another listener.", low=1, scope=Scope.DYNAMIC)
     connections_max_idle_ms: int = row("connections.max.idle.ms", LONG, 600000, "Milliseconds without a request after which the broker closes a client's connection. -1: never.", low=-1)
-    queued_max_request_bytes: int = row("queued.max.request.bytes", LONG, -1, f"Maximum bytes of requests and responses in memory. Before requests exceed it, the broker stops reading from connections. -1: {DEFAULT_BYTE_BUDGET}. Increase it if many clients send large batches and the machine has the memory.", low=-1)
+    queued_max_request_bytes: int = row("queued.max.request.bytes", LONG, -1, f"Maximum bytes of requests and responses in memory. The broker stops reading from connections while less than twice socket.request.max.bytes is free, and never before half is used. -1: {DEFAULT_BYTE_BUDGET}. Increase it if many clients send large batches and the machine has the memory.", low=-1)
     odradek_max_in_flight_requests: int = row("odradek.max.in.flight.requests", INT, 64, "Maximum requests of one connection that the broker processes at the same time. At the limit, it stops reading from the connection.", low=1)
     odradek_frame_deadline_ms: int = row("odradek.frame.deadline.ms", LONG, 30000, "Maximum milliseconds from the first to the last byte of a request. A slower one closes its connection.", low=1)
     request_timeout_ms: int = row("request.timeout.ms", INT, 30000, "Maximum milliseconds for which a broker waits for a response of the controller or another broker, on behalf of a client's request.", low=1)
@@ -230,7 +230,7 @@ class Config:
 
     @property
     def byte_budget(self) -> int:
-        """Maximum bytes of requests and responses in memory. At the limit, the broker stops reading from connections."""
+        """Maximum bytes of requests and responses in memory (`odradek.broker.quota.byte_budget`)."""
         return self.queued_max_request_bytes if self.queued_max_request_bytes > 0 else DEFAULT_BYTE_BUDGET
 
 

@@ -193,7 +193,7 @@ class LargeRequests:
 
     @property
     def is_exhausted(self) -> bool:
-        """True if requests and responses hold the whole byte budget."""
+        """True if requests and responses hold the whole byte budget. `ByteBudget.stops_reading` is True earlier."""
         return self._budget.used_bytes >= self._budget.limit_bytes
 
     async def until_permitted(self, request: LargeRequest) -> None:

@@ -21,8 +21,8 @@ JOBS_MAX: Final = 2
 """Maximum concurrent jobs per broker. Each occupies the event loop for about 1 ms per turn, and holds one decompressed
 batch: at most 32 times max.message.bytes."""
 LARGE_JOB_BYTES: Final = 16 * 1024 * 1024
-"""Memory of a job above which it is large. One large job runs at a time, so that short ones have a place. It starts
-only when the byte budget has its memory; short jobs may exceed the budget."""
+"""Memory of a job above which it is large. One large job runs at a time, so that short ones have a place. It waits for
+memory of the byte budget; short jobs do not, and may exceed the budget."""
 MEMORY_SECONDS_MAX: Final = 5.0
 """Maximum seconds for which a large job waits for memory of the byte budget."""
 OLDEST_EVERY: Final = 4
@@ -70,8 +70,8 @@ class RecordJobs:
 
         If the connection ends meanwhile, the current task is cancelled: a client that reconnects must not add jobs.
 
-        Raise Refusal(REQUEST_TIMED_OUT) if the byte budget does not have its memory, or half of the budget for a larger
-        job, within MEMORY_SECONDS_MAX.
+        A large job waits until its memory is free in the byte budget, or half of the budget if the job needs more.
+        Raise Refusal(REQUEST_TIMED_OUT) if that takes longer than MEMORY_SECONDS_MAX.
         """
         task = current_task()
         assert task is not None

@@ -506,7 +506,7 @@ class Connection(BufferedProtocol):
             # Also while the byte budget is exhausted: incomplete requests must not fill it permanently.
             awaits_frame=self._core.frame_started and self._reading is not Reading.SELF_LIMITED,
             has_unsent=has_unsent,
-            is_exhausted=self._server.budget.is_exhausted,
+            is_exhausted=self._server.budget.stops_reading,
             is_idle=(not self._in_flight or has_unsent) and not is_broker(session, session.client_id),
         )
         if remaining_s > 0:

@@ -64,7 +64,7 @@ class HeldRequests:
     def _check(self, loop: AbstractEventLoop) -> None:
         self._timer = None
         budget = self._budget
-        self._exhausted_checks = self._exhausted_checks + 1 if budget.is_exhausted else 0
+        self._exhausted_checks = self._exhausted_checks + 1 if budget.stops_reading else 0
         if self._exhausted_checks >= HELD_SECONDS_MAX / CHECK_INTERVAL_S:
             self._release(budget.used_bytes - budget.read_limit_bytes, loop.time() - HELD_SECONDS_MAX)
         if self._since_s:

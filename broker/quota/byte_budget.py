@@ -13,18 +13,18 @@ RESPONSE_SHARE: Final = 8
 class ByteBudget:
     """Bytes of requests and responses in memory, over all connections of a broker.
 
-    While the budget has no place for two more requests of the maximum size, the broker reads from no connection. It
-    resumes connections in the order in which they stopped. If requests that are only half received fill the budget, no
-    request can complete and free it. Therefore one connection at a time is exempt: the first that waits, until its next
-    request is completed. The second place is for the buffer of the request that has reached the limit, which has just
-    grown.
+    While the free bytes are fewer than two requests of the maximum size (`stops_reading`), the broker reads from no
+    connection. It resumes connections in the order in which they stopped. If requests that are only half received fill
+    the budget, no request can complete and free it. Therefore one connection at a time is exempt: the first that waits,
+    until its next request is completed. The bytes of one request are kept free for that connection. Those of the other
+    one are for connections that have not stopped yet: each of them reads once more, and its buffer can grow.
 
     Connections that hold many bytes must not stop those that hold few. A connection below its small share of the limit
-    is always read. So received requests exceed the limit by at most one small share per connection.
+    is always read. So received requests exceed the limit by at most one small share or one read per connection.
     """
 
     def __init__(self, limit_bytes: int, request_bytes_max: int = 0) -> None:
-        """`request_bytes_max` is the maximum size of one request. At most half of the limit is kept for two of them."""
+        """`request_bytes_max` is the maximum size of one request. At most half of the limit is kept free for two."""
         self.limit_bytes = limit_bytes
         self.read_limit_bytes = max(limit_bytes - 2 * request_bytes_max, limit_bytes // 2)
         """Used bytes at which the broker stops reading."""
@@ -62,8 +62,8 @@ class ByteBudget:
             await self._released.wait()
 
     @property
-    def is_exhausted(self) -> bool:
-        """True while the broker does not read: the requests that hold memory have to end."""
+    def stops_reading(self) -> bool:
+        """True while connections must not be read. Waiting requests and unsent responses must end."""
         return self.used_bytes >= self.read_limit_bytes
 
     def response_capacity(self) -> int:
@@ -90,7 +90,7 @@ class ByteBudget:
 
         Otherwise it is added to the queue, and `resume` is called when it may read.
         """
-        if not self.is_exhausted or held_bytes < self._small_bytes:
+        if not self.stops_reading or held_bytes < self._small_bytes:
             return True
         if self._exempt is None and not self._waiting:
             self._set_exempt(owner)
@@ -110,7 +110,7 @@ class ByteBudget:
         self._exempt, self._exempt_in_work = owner, False
 
     def _resume(self) -> None:
-        while self._waiting and not self.is_exhausted:
+        while self._waiting and not self.stops_reading:
             self._resume_first()
         if self._waiting and self._exempt is None:
             self._set_exempt(next(iter(self._waiting)))

@@ -3,7 +3,7 @@
 from asyncio import sleep
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from odradek.broker.requests.api import Ordered
@@ -106,9 +106,9 @@ async def visit_parts(splitting: Splitting, request: Q, visit: Callable[[Q], obj
 async def visit_slices(context: RequestContext, slices: Iterable[T], visit: Callable[[T], object]) -> None:
     """Call `visit` with each of `slices`. Let other work run between two slices."""
     remaining = iter(slices)
-    for first in islice(remaining, 1):
+    first, second = next(remaining, None), next(remaining, None)
+    if first is not None:
         visit(first)
-    second = next(remaining, None)
     if second is None:
         return
     with large_work(context) as work:

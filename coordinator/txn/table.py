@@ -20,7 +20,8 @@ _UNKNOWN_CLIENT: Final = Client("", "")
 class TransactionTable(BoundedIdDict[Transaction]):
     """Transactions by transactional id, with the number of their partitions in total and per client.
 
-    The counts follow from the entries. A load may exceed PARTITIONS_MAX: the table accepts what the log contains.
+    The counts follow from the entries. The partitions of a transaction count for the client of its id at the last
+    change of their number. A load may exceed PARTITIONS_MAX: the table accepts what the log contains.
     """
 
     __slots__ = ("_counted", "_held", "_shares", "partition_count")
@@ -36,7 +37,8 @@ class TransactionTable(BoundedIdDict[Transaction]):
 
     def __setitem__(self, key: str, value: Transaction) -> None:
         super().__setitem__(key, value)
-        if value.partitions or key in self._counted:
+        counted = self._counted.get(key)
+        if len(value.partitions) != (counted[1] if counted else 0):
             self._count(key, len(value.partitions))
 
     def __delitem__(self, key: str) -> None:

@@ -126,6 +126,10 @@ def read_until(descriptor: int, word: str | None) -> str:
     return text
 
 
+PROFILED_PARTITIONS = 1_000
+"""Partitions of the profiled broker. It closes their logs when it stops, which the profiler samples many times."""
+
+
 def test_up_with_profile_writes_a_flame_graph(tmp_path: Path) -> None:
     started = odradek("up", "--brokers", "1", "--dir", str(tmp_path), "--port", "0", "--detach", "--profile")
     assert started.returncode == 0, started.stderr
@@ -134,7 +138,7 @@ def test_up_with_profile_writes_a_flame_graph(tmp_path: Path) -> None:
         lines = "".join(f"{number}\n" for number in range(5_000))
         finished = piped(lines, "produce", "profiled", "--bootstrap", bootstrap)
         assert "odradek topics create" in finished.stderr
-        json_output("topics", "create", "profiled", "--bootstrap", bootstrap)
+        json_output("topics", "create", "profiled", "--partitions", str(PROFILED_PARTITIONS), "--bootstrap", bootstrap)
         assert piped(lines, "produce", "profiled", "--bootstrap", bootstrap).returncode == 0
     finally:
         odradek("down", "--dir", str(tmp_path))

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from odradek.client.admin.offsets import EARLIEST, LATEST, IsolationLevel, ReplicaId, fetch_offsets
-from odradek.client.errors import check
+from odradek.client.errors import NotFound, check
 from odradek.client.network.fan_out import FanOut, gathered
 from odradek.client.network.settings import BROKER_TIMEOUT_MS
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
@@ -133,13 +134,34 @@ async def create_topic(
     replication_factor: int = BROKER_DEFAULT,
     configs: Mapping[str, str] | None = None,
 ) -> CreatedTopic:
-    """Create a topic with the given configuration, by Kafka's property names. Raise Refused if it cannot be created."""
+    """Create a topic with the given configuration, by Kafka's property names.
+
+    Return when the broker that this client requests metadata from has the topic: other brokers learn of it later than
+    the controller.
+
+    Raises:
+        NotFound: The topic was created, but that broker did not have it in time, or it was deleted meanwhile.
+        Refused: The topic cannot be created.
+    """
     rows = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication_factor, configs=rows)
     response = await cluster.request_controller(CreateTopicsRequest(topics=[topic], timeout_ms=BROKER_TIMEOUT_MS))
     created = response.topics[0]
     check(created.error_code, f"topic {name} was not created", created.error_message)
+    await _wait_until_known(cluster, name)
     return CreatedTopic(name, created.topic_id, created.num_partitions, created.replication_factor)
+
+
+async def _wait_until_known(cluster: Cluster, name: str) -> None:
+    attempts = cluster.attempts()
+    while True:
+        try:
+            await cluster.topic(name, refresh=True)
+        except NotFound:
+            if await attempts.prepare(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) is None:
+                raise
+        else:
+            return
 
 
 async def delete_topic(cluster: Cluster, name: str) -> UUID:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -114,6 +115,7 @@ def test_offsets_are_listed_by_topic_and_partition(
 
 def test_a_topic_is_created_with_its_configuration(kafka: FakeKafka) -> None:
     created = CreatableTopicResult(name=TOPIC, topic_id=UUID(int=5), num_partitions=6, replication_factor=3)
+    kafka.leaders[TOPIC] = [1] * 6
     kafka.script(CreateTopicsRequest, CreateTopicsResponse(topics=[created]))
     topic_created = on(
         kafka, lambda cluster: create_topic(cluster, TOPIC, partitions=6, configs={"retention.ms": "1000"})
@@ -127,6 +129,24 @@ def test_a_topic_is_created_with_its_configuration(kafka: FakeKafka) -> None:
     [topic] = kafka.of(CreateTopicsRequest)[0].request.topics
     assert (topic.num_partitions, topic.replication_factor) == (6, -1)
     assert [(config.name, config.value) for config in topic.configs] == [("retention.ms", "1000")]
+
+
+def test_a_created_topic_is_known_to_the_client_when_the_call_returns(kafka: FakeKafka) -> None:
+    """A producer of the same client finds the topic, although its broker learns of it later than the controller."""
+    kafka.script(CreateTopicsRequest, CreateTopicsResponse(topics=[CreatableTopicResult(name=TOPIC)]))
+
+    async def create_and_find(cluster: Cluster) -> int:
+        asyncio.get_running_loop().call_later(1.0, kafka.leaders.__setitem__, TOPIC, [2])
+        await create_topic(cluster, TOPIC)
+        return (await cluster.topic(TOPIC)).partition(0).leader
+
+    assert on(kafka, create_and_find) == 2
+
+
+def test_a_created_topic_that_no_broker_lists_in_time_is_not_found(kafka: FakeKafka) -> None:
+    kafka.script(CreateTopicsRequest, CreateTopicsResponse(topics=[CreatableTopicResult(name=TOPIC)]))
+    with pytest.raises(NotFound, match="topic t does not exist"):
+        on(kafka, lambda cluster: create_topic(cluster, TOPIC))
 
 
 def test_a_refused_creation_or_deletion_names_code_and_reason(kafka: FakeKafka) -> None:

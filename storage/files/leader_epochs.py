@@ -43,6 +43,14 @@ class LeaderEpochs:
         """Return (epoch, start offset) in ascending order."""
         return list(zip(self._epochs, self._starts, strict=True))
 
+    def is_one_epoch(self, start_offset: int, end_offset: int) -> bool:
+        """Return True if all records from `start_offset` to `end_offset` (exclusive) have one epoch, and none is older.
+
+        An epoch that starts at `end_offset` has no record, and does not count.
+        """
+        starts = self._starts
+        return bool(starts) and starts[0] == start_offset < end_offset and (len(starts) == 1 or starts[1] >= end_offset)
+
     def assign(self, epoch: int, start_offset: int) -> None:
         """Add an epoch that begins at `start_offset`.
 

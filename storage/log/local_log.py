@@ -310,7 +310,7 @@ class LocalLog:
             self.segments.active.write_last()
             if end_offset > 0 and (producers or not self.segments.active.needs_no_index_files):
                 self.snapshots.take(producers.values(), end_offset)
-            self._flusher.write_epochs_aside()
+            self._flusher.write_epochs_aside(end_offset)
 
     def install_epochs(self) -> None:
         """Replace `leader-epoch-checkpoint` by the file of `write_last`. Raise OSError if a disk operation fails."""

@@ -64,6 +64,8 @@ class LoadedLog:
     intact: bool = False
     """True if all files are durable as the clean shutdown left them, and this start has changed none of them."""
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    has_epochs_file: bool = False
+    """True if the directory has `leader-epoch-checkpoint`."""
     producers: ProducerState = field(default_factory=ProducerState)
 
     def note_epoch(self, header: BatchHeader) -> None:

@@ -138,6 +138,12 @@ class _Loader:
             loaded.flushed_offset = min(loaded.flushed_offset, recovered_from)
         if not epochs_intact and damaged != 0:
             self._derive_epochs()
+            segments = loaded.segments
+            if damaged is None and segments.is_read_at_start:
+                # A clean shutdown leaves out the file of such a log if it has one epoch.
+                epochs_intact = loaded.epochs.is_one_epoch(segments.active.base_offset, loaded.log_end_offset)
+                if epochs_intact:
+                    loaded.epochs.changed_from = None
         # An epoch that starts at the log end stays: its leader was elected and has not appended a record.
         loaded.epochs.truncate_from_end(loaded.log_end_offset + 1)
         loaded.epochs.truncate_from_start(loaded.log_start_offset)
@@ -153,7 +159,8 @@ class _Loader:
         """
         loaded = self._loaded
         path = f"{self._directory}/{checkpoint.LEADER_EPOCHS}"
-        if checkpoint.LEADER_EPOCHS not in self._present:
+        loaded.has_epochs_file = checkpoint.LEADER_EPOCHS in self._present
+        if not loaded.has_epochs_file:
             return loaded.segments.active.size == 0 and len(loaded.segments) == 1
         try:
             loaded.epochs = LeaderEpochs(checkpoint.decode_leader_epochs(loaded.disk.read_file(path)))

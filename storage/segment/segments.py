@@ -39,6 +39,11 @@ class Segments:
         self._loaded: dict[int, Segment] = {}
         """Base offset -> sealed segment with indexes in memory, least recently used first."""
 
+    @property
+    def is_read_at_start(self) -> bool:
+        """True if a start reads all records anyway: there is one segment, and it needs no index files."""
+        return len(self) == 1 and self.active.needs_no_index_files
+
     def __len__(self) -> int:
         return len(self._segments)
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 CONFIG = LogConfig(index_interval_bytes=100)
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=100)
-LAST_FILES = {True: [checkpoint.LEADER_EPOCHS, checkpoint.PARTITION_METADATA], False: [checkpoint.PARTITION_METADATA]}
-"""Files that a stop leaves beside the segment, by whether it is clean."""
+LAST_FILES = [checkpoint.PARTITION_METADATA]
+"""Files that a stop leaves beside the segment of a small log."""
 
 
 def raise_last_offset(tmp_path: Path, suffix: str, offset_at: int) -> None:
@@ -117,7 +117,7 @@ def test_small_log_needs_no_index_files_after_a_stop(tmp_path: Path, clean: bool
     append(log, batch(1, timestamp=NOW_MS))
     log.close(clean=clean)
     log = open_log(disk, str(tmp_path), clean=clean, recovery_point=2 if clean else 0)
-    assert sorted(disk.list(f"{tmp_path}/t-0")) == [f"{0:020d}.log", *LAST_FILES[clean]]
+    assert sorted(disk.list(f"{tmp_path}/t-0")) == [f"{0:020d}.log", *LAST_FILES]
     assert (log.log_end_offset, log.segments.active.largest_timestamp) == (2, NOW_MS + 5)
     assert log.local.is_complete(2) == clean
     disk.close()

@@ -50,6 +50,7 @@ from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.raft.quorum_state import BadQuorumState
 from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.sasl.cluster_secret import ClusterSecret
+from odradek.protocol.special_values import UNKNOWN_BROKER_EPOCH
 from odradek.runtime.tasks import Tasks
 from odradek.storage.data_directory.log_manager import LogManager
 
@@ -373,7 +374,9 @@ class Node:
     def _close_logs(self, logs: LogManager) -> None:
         registration = self._registration
         if registration is None:
-            logs.close(clean=self._fatal is None, broker_epoch=-1, on_step=self._on_stop_step)
+            logs.close(clean=self._fatal is None, broker_epoch=UNKNOWN_BROKER_EPOCH, on_step=self._on_stop_step)
             return
         clean = self._fatal is None and not registration.log_start_checks
-        logs.close(clean=clean, broker_epoch=registration.broker_epoch, on_step=self._on_stop_step)
+        # Before its unfencing, the checks of the log starts have not begun.
+        broker_epoch = registration.broker_epoch if registration.vouches else UNKNOWN_BROKER_EPOCH
+        logs.close(clean=clean, broker_epoch=broker_epoch, on_step=self._on_stop_step)

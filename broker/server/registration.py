@@ -94,6 +94,11 @@ class Registration:
         """Return the broker epoch of the registration; -1 before it."""
         return self.lifecycle.broker_epoch
 
+    @property
+    def vouches(self) -> bool:
+        """True if the logs are known to contain all records that a run with this broker epoch must have."""
+        return self._trusted or self._boot_marker.recorded
+
     async def register(self) -> None:
         """Return when the metadata of this broker has it registered and unfenced.
 
@@ -127,7 +132,7 @@ class Registration:
 
         `log_start_checks` records it instead if the logs may lack records and are not checked yet.
         """
-        if self._trusted or self._boot_marker.recorded:
+        if self.vouches:
             try:
                 self._boot_marker.record(epoch)
             except OSError as error:

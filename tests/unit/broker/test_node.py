@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from structlog.testing import capture_logs
 from odradek.broker.node import CannotStartError, Node
 from odradek.broker.partition.registry import ROLE_CHANGES_PER_SLICE
 from odradek.cluster.controller.settings.features import BOOTSTRAP_LEVELS, SUPPORTED_FEATURES
+from odradek.cluster.lifecycle.driver import BrokerLifecycle
 from odradek.cluster.metadata.errors import UnsupportedMetadata
 from odradek.cluster.metadata.image import VersionRange
 from odradek.protocol.errors import ErrorCode
@@ -22,6 +24,7 @@ from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.unregister_controller import UnregisterControllerRequest
 from odradek.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from odradek.storage.files import checkpoint, names
 from tests.support.raw_client import RawClient
 from tests.support.running_node import READ_COMMITTED, RunningNode, make_node, running
 
@@ -243,6 +246,35 @@ async def test_failed_metadata_log_stops_the_node_without_a_clean_shutdown_file(
     assert unexpected == []
     async with running(tmp_path) as restarted:
         assert (await restarted.produce("t", b"a")).error_code == ErrorCode.NONE
+
+
+async def test_stop_before_the_log_starts_are_checked_does_not_vouch_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power failure, the broker is registered and stopped. Its next start must still check its logs."""
+    async with running(tmp_path) as first:
+        assert (await first.produce("t", b"a")).error_code == ErrorCode.NONE
+    for name in (checkpoint.CLEAN_SHUTDOWN, names.BOOT_MARKER):
+        (tmp_path / name).unlink()
+    registered = asyncio.Event()
+    wait_unfenced = BrokerLifecycle.wait_unfenced
+
+    async def wait_longer(lifecycle: BrokerLifecycle) -> None:
+        await wait_unfenced(lifecycle)
+        registered.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(BrokerLifecycle, "wait_unfenced", wait_longer)
+    node, unexpected = make_node(tmp_path)
+    starting = asyncio.create_task(node.start())
+    async with asyncio.timeout(30):
+        await registered.wait()
+    starting.cancel()
+    with suppress(asyncio.CancelledError):
+        await starting
+    await node.stop()
+    assert unexpected == []
+    assert checkpoint.decode_clean_shutdown((tmp_path / checkpoint.CLEAN_SHUTDOWN).read_bytes()) == -1
 
 
 async def test_unsupported_metadata_record_stops_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

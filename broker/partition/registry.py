@@ -6,7 +6,7 @@ still waits for its slice applies the change of that partition first.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -313,9 +313,7 @@ class Partitions:
             return None
         except ResourcesExhausted as error:
             log_postponed("open the log", topic.name, index, error)
-            if not self._awaiting_resources:
-                self._spawn(self._host_awaiting(), "open logs when descriptors are free")
-            self._awaiting_resources[topic.topic_id, index] = None
+            self._await_resources([(topic.topic_id, index)])
             return None
         except OSError as error:
             self._fail(topic, index, error)
@@ -331,6 +329,11 @@ class Partitions:
         self._failed[topic.topic_id, index] = None
         self._replication.went_offline(topic.name, index, error)
 
+    def _await_resources(self, keys: Iterable[tuple[UUID, int]]) -> None:
+        if not self._awaiting_resources:
+            self._spawn(self._host_awaiting(), "open logs when descriptors are free")
+        self._awaiting_resources.update(dict.fromkeys(keys))
+
     async def _host_awaiting(self) -> None:
         """Try again to open the logs that found no descriptor or memory. A client receives NOT_LEADER_OR_FOLLOWER."""
         await asyncio.sleep(RESOURCE_RETRY_S)
@@ -343,6 +346,14 @@ class Partitions:
         failure: OSError | None = None
         try:
             await self._logs.remove_stale_entries()
+        except ResourcesExhausted as error:
+            postponed, self._postponed = self._postponed, {}
+            for topic_id, index in postponed:
+                topic = self._image.topic_by_id(topic_id) if self._image is not None else None
+                if topic is not None:
+                    log_postponed("write the checkpoints", topic.name, index, error)
+            self._await_resources(postponed)
+            return
         except OSError as error:
             failure = error
         postponed, self._postponed = self._postponed, {}

@@ -11,6 +11,7 @@ from odradek.broker.partition import registry
 from odradek.broker.quota.shortest_first import ShortestFirst
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import ShardRecord
+from odradek.storage.disk.port import ResourcesExhausted
 from odradek.storage.producers.entry import Origin
 from tests.support.data_rig import NOW_MS, Rig, batch
 
@@ -73,6 +74,24 @@ async def test_partition_without_a_descriptor_is_hosted_later(tmp_path: Path, mo
     rig.disk.failing.clear()
     await asyncio.gather(*rig.tasks)
     assert [partition.index for partition in rig.partitions.led("t")] == [0, 1]
+    assert append(rig) == 0
+
+
+async def test_partition_in_old_checkpoints_is_hosted_when_they_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "RESOURCE_RETRY_S", 0.0)
+    rig = Rig(tmp_path)
+    rig.logs.remembered = {("t", 0): None}
+    rig.logs.forgetting_fails = ResourcesExhausted(errno.ENOSPC, "injected")
+    rig.topic("t")
+    await rig.tasks[0]
+    with pytest.raises(Refusal) as caught:
+        rig.partitions.find("t", 0)
+    assert caught.value.error is E.NOT_LEADER_OR_FOLLOWER
+    rig.logs.forgetting_fails = None
+    for task in rig.tasks:  # one retry adds the next task
+        await task
     assert append(rig) == 0
 
 

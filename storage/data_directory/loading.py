@@ -22,7 +22,7 @@ from odradek.storage.log.log import PartitionLog
 from odradek.storage.recovery.loaded_log import RecoveryProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from odradek.storage.config import LogConfig
     from odradek.storage.data_directory.checkpoints import CheckpointedOffsets, Checkpoints
@@ -44,6 +44,8 @@ More threads would delay the event loop, because all of them use the interpreter
 """
 LOGS_PER_JOB = 8
 """Logs that a thread opens before it returns to the event loop. It divides the cost of the return."""
+MISSING_NAMED_MAX = 10
+"""Maximum missing partition directories that a log event names."""
 PROGRESS_INTERVAL_S = 5.0
 """Seconds between two log events about the progress of the recovery."""
 
@@ -63,9 +65,14 @@ class Loading:
         deleted_and_stray: DeletedAndStrayDirectories,
         logs: dict[TopicPartition, PartitionLog],
         errors: dict[TopicPartition, OSError],
+        disk_of: Callable[[str], Disk],
     ) -> None:
-        """Prepare; `scan` finds the logs. Opened logs are added to `logs`, and the errors of the others to `errors`."""
+        """Prepare; `scan` finds the logs. Opened logs are added to `logs`, and the errors of the others to `errors`.
+
+        `disk_of` returns the disk of the logs of a topic.
+        """
         self._disk = disk
+        self._disk_of = disk_of
         self._directory = directory
         self._default_config = default_config
         self._checkpoints = checkpoints
@@ -115,9 +122,28 @@ class Loading:
             self._remaining[key] = None
             self._checkpoints.keep_entries(key)
         self.total = len(self._remaining)
+        self._note_missing()
         flushed = [key for key in self._remaining if key[0] in FLUSHED_TOPICS]
         self._add(self._open_each(flushed, self._progress[0], refuse_loss))
         return self._offsets
+
+    def _note_missing(self) -> None:
+        """Count each log as lost whose directory is missing after a clean shutdown, if it had committed records.
+
+        Otherwise the replica would begin an empty log, as a member of the ISR. After an unclean shutdown, a missing
+        directory can be that of a partition that was deleted after the last checkpoint.
+        """
+        assert self._offsets is not None
+        if not self._directory.clean_start:
+            return
+        missing = [
+            f"{topic}-{partition}"
+            for (topic, partition), offset in self._offsets.high_watermarks.items()
+            if offset > 0 and (topic, partition) not in self._remaining and topic not in FLUSHED_TOPICS
+        ]
+        if missing:
+            named = ", ".join(missing[:MISSING_NAMED_MAX]) + (", ..." if len(missing) > MISSING_NAMED_MAX else "")
+            self._directory.note_loss(f"{len(missing)} partition directories are missing: {named}")
 
     async def open_remaining(self) -> None:
         """Open all other logs in threads. After an unclean shutdown, recover them.
@@ -210,7 +236,7 @@ class Loading:
         options = replace(options, progress=progress)
         if key[0] not in FLUSHED_TOPICS:
             options = replace(options, on_loss=self._directory.note_loss)
-        return PartitionLog.open(self._disk, path, config, options, topic=key[0], partition=key[1])
+        return PartitionLog.open(self._disk_of(key[0]), path, config, options, topic=key[0], partition=key[1])
 
     def _assumed_config(self, topic: str) -> LogConfig:
         """Return the configuration of a topic before the metadata is loaded. COMPACTED_TOPICS may have offset gaps."""

@@ -61,6 +61,7 @@ class LogManager:
             self._deleted_and_stray,
             self._logs,
             self._open_errors,
+            self._disk_of,
         )
         self._syncs_of_deletions = SharedRun(self._sync_deletions)
 
@@ -98,11 +99,15 @@ class LogManager:
         """
         return self._durable_at_stop.get((topic, partition), 0)
 
+    def _disk_of(self, topic: str) -> Disk:
+        return self._raft_disk if topic in FLUSHED_TOPICS else self.disk
+
     def _open(
         self, path: str, key: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig, options: OpenOptions
     ) -> PartitionLog:
-        disk = self._raft_disk if key[0] in FLUSHED_TOPICS else self.disk
-        return PartitionLog.open(disk, path, config, options, topic=key[0], partition=key[1], topic_id=topic_id)
+        return PartitionLog.open(
+            self._disk_of(key[0]), path, config, options, topic=key[0], partition=key[1], topic_id=topic_id
+        )
 
     # ---- logs -------------------------------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ class Replica:
     """The directory of one replica. `reopened` returns the replica after a clean or unclean shutdown."""
 
     def __init__(self, path: Path, *, sole_voter: bool = False, disk: Disk | None = None) -> None:
-        self.path, self.sole_voter = path, sole_voter
+        self.path, self.sole_voter, self._disk = path, sole_voter, disk
         self.logs = LogManager(disk or OsDisk(), str(path), CONFIG)
         self.logs.directory.claim(node_id=1, rng=random.Random(1), cluster_id=CLUSTER_ID)
         load_all(self.logs, 0, refuse_loss=(CLUSTER_METADATA,) if sole_voter else ())
@@ -80,7 +80,7 @@ class Replica:
 
     def reopened(self, *, clean: bool = False) -> Replica:
         self.logs.close(clean=clean)
-        return Replica(self.path, sole_voter=self.sole_voter)
+        return Replica(self.path, sole_voter=self.sole_voter, disk=self._disk)
 
 
 def test_file_names_of_snapshots() -> None:
@@ -103,10 +103,14 @@ async def test_log_and_hard_state_are_unchanged_after_a_restart(tmp_path: Path) 
     assert again.load_hard_state() == state
 
 
-async def test_votes_and_commits_do_not_wait_for_the_threads_of_other_logs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("restarts", [0, 1])
+async def test_votes_and_commits_do_not_wait_for_the_threads_of_other_logs(tmp_path: Path, restarts: int) -> None:
     disk, slow_flushes = OsDisk(), threading.Event()
     replica = Replica(tmp_path, disk=disk)
     assert await replica.storage.open()
+    for _ in range(restarts):
+        replica = replica.reopened()
+        assert await replica.storage.open()
     flushes = [asyncio.ensure_future(disk.in_thread(slow_flushes.wait)) for _ in range(2 * IO_THREADS_MAX)]
     try:
         async with asyncio.timeout(GUARD_S):

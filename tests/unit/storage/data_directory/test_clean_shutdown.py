@@ -137,7 +137,7 @@ def test_clean_start_lists_each_directory_once_and_opens_each_file_once(disk: Fa
     opened(disk, str(tmp_path))
     in_logs = [path for path in disk.opened_paths if "/t-" in path]
     assert len(disk.listed_paths) == LOGS + 1
-    assert len(in_logs) == len(set(in_logs)) == 4 * LOGS  # log, snapshot, leader epochs, topic id
+    assert len(in_logs) == len(set(in_logs)) == 3 * LOGS  # log, snapshot, topic id
 
 
 async def test_many_changed_logs_share_two_syncs_of_the_file_system(disk: FaultyDisk, tmp_path: Path) -> None:

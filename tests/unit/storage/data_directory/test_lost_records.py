@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -114,6 +115,17 @@ def test_damage_after_a_clean_shutdown_is_no_clean_start_of_the_broker(disk: Fau
     manager = damaged(disk, tmp_path, shortened(500), clean=True)
     assert manager.directory.clean_start
     assert manager.directory.previous_broker_epoch == -1
+
+
+@pytest.mark.parametrize(("high_watermark", "epoch"), [(BATCHES, -1), (0, EPOCH)])
+def test_missing_directory_after_a_clean_shutdown_does_not_count_as_complete(
+    disk: FaultyDisk, tmp_path: Path, high_watermark: int, epoch: int
+) -> None:
+    """Otherwise the broker could lead an empty log, and the other replicas would be truncated to it."""
+    path = written(disk, tmp_path, clean=True, high_watermark=high_watermark)
+    shutil.rmtree(path.parent)
+    assert opened(disk, tmp_path).directory.previous_broker_epoch == epoch
+    assert (tmp_path / names.BOOT_MARKER).exists() is (epoch == EPOCH)
 
 
 def test_loss_is_noted_before_the_log_is_truncated(disk: FaultyDisk, tmp_path: Path) -> None:

@@ -245,9 +245,11 @@ def launch(
     return processes
 
 
-def refuse_running(directory: ClusterDirectory, state: ClusterState) -> None:
-    """Raise BrokerFailed if brokers of the directory run that another process has started."""
+def refuse_running(directory: ClusterDirectory, state: ClusterState, own: Collection[ProcessId] = ()) -> None:
+    """Raise BrokerFailed if brokers of the directory run that another process has started: those not in `own`."""
     for node_id, identity in state.alive().items():
+        if identity in own:
+            continue
         raise BrokerFailed(
             f"{directory.path} is in use: broker {node_id} (pid {identity.pid}) runs; choose another directory, or "
             f"stop its brokers with: odradek down --dir {directory.path}"
@@ -299,6 +301,15 @@ def mark_stopped(directory: ClusterDirectory, node_ids: Collection[int]) -> dict
     """
     state = directory.change_state(lambda current: current.without_running(node_ids))
     return {node_id: identity for node_id, identity in state.alive_stopping().items() if node_id in node_ids}
+
+
+def mark_own_stopped(directory: ClusterDirectory, own: Collection[ProcessId]) -> None:
+    """Like `mark_stopped`, for the brokers with these processes. Another process may have started the same brokers."""
+
+    def without_own(state: ClusterState) -> ClusterState:
+        return state.without_running([node_id for node_id, identity in state.running.items() if identity in own])
+
+    directory.change_state(without_own)
 
 
 def mark_all_stopped(directory: ClusterDirectory) -> dict[int, ProcessId]:

@@ -15,6 +15,7 @@ from odradek.local.launch import (
     StartOptions,
     launch,
     make_plan,
+    mark_own_stopped,
     mark_stopped,
     refuse_running,
     refuse_stopping,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from odradek.local.ports import ReservedPorts
+    from odradek.local.processes import ProcessId
 
 
 class LocalCluster:
@@ -123,6 +125,7 @@ class LocalCluster:
                 until_ready.enter_context(self._make_plan())
             state = self.directory.read_state()
             assert state is not None
+            refuse_running(self.directory, state, self._identities())
             started = launch(self.directory, state, node_ids, self._lifeline.reader)
             self._processes |= {process.node_id: process for process in started}
             try:
@@ -196,9 +199,13 @@ class LocalCluster:
             if self._temporary is not None:
                 self._temporary.cleanup()
             elif self._plan is not None:
-                mark_stopped(self.directory, self.node_ids)
+                mark_own_stopped(self.directory, self._identities())
         for node_id in killed:
             warnings.warn(killed_message(node_id, self._stop_timeout_s), RuntimeWarning, stacklevel=2)
+
+    def _identities(self) -> list[ProcessId]:
+        """Return the processes that this object has started last, also those that have ended."""
+        return [process.identity for process in self._processes.values()]
 
     def _running(self, node_id: int) -> BrokerProcess:
         if not self.is_running(node_id):

@@ -291,6 +291,19 @@ def test_local_cluster_refuses_a_directory_whose_brokers_run(tmp_path: Path) -> 
         commit(cluster.bootstrap, "t", b"0")
 
 
+def test_local_cluster_that_was_closed_leaves_the_brokers_of_another_one_alone(tmp_path: Path) -> None:
+    first = LocalCluster(brokers=1, directory=tmp_path)
+    first.start()
+    first.close()
+    with LocalCluster(brokers=1, directory=tmp_path) as second:
+        before = second.directory.read_state()
+        with pytest.raises(BrokerFailed, match=rf"broker 1 \(pid {second.pid(1)}\) runs.*odradek down"):
+            first.start()
+        first.close()
+        assert second.directory.read_state() == before
+        commit(second.bootstrap, "t", b"0")
+
+
 @contextmanager
 def detached_again(directory: Path) -> Iterator[str]:
     """Start the brokers of a directory with the ports and settings in it, and stop them."""

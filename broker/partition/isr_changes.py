@@ -15,6 +15,7 @@ from odradek.broker.quorum.controller_client import ControllerClient
 from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
 from odradek.cluster.replication.leader import IsrChangeResult, PendingIsrChange
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.repeated_tasks import report
 from odradek.runtime.tasks import Spawn
 
 RETRY_PAUSE_MS_MIN: Final = 20
@@ -83,6 +84,11 @@ class IsrChanges:
             results = await self._controller.alter_partition(self._node_id, epoch, requested)
         except Refusal as refusal:
             _logger.info("AlterPartition request failed", partitions=len(sent), reason=refusal.error.name)
+            for partition, change in sent:
+                self._pending.setdefault(partition, change)
+            return False
+        except Exception as error:  # noqa: BLE001  it is reported; a lost change would stop the ISR from changing
+            report(error, self._spawn, "send pending ISR changes")
             for partition, change in sent:
                 self._pending.setdefault(partition, change)
             return False

@@ -13,6 +13,7 @@ from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, BrokerR
 from odradek.cluster.lifecycle.pause import Pause, sleep
 from odradek.cluster.lifecycle.transitions import OVER, RUNNING, SHUTTING_DOWN, TRANSITIONS, Event, State, Wait
 from odradek.protocol.errors import ERRORS, ErrorCode, Refusal
+from odradek.runtime.repeated_tasks import keep_running
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -118,7 +119,7 @@ class BrokerLifecycle:
     def start(self) -> None:
         """Begin to register and to send heartbeats."""
         self._last_notice_s = get_running_loop().time()
-        self._tasks.spawn(self._run(), self._name)
+        self._tasks.spawn(self._run_until_over(), self._name)
 
     async def wait_unfenced(self) -> None:
         """Wait until the metadata of this broker has its registration, unfenced.
@@ -167,24 +168,31 @@ class BrokerLifecycle:
 
     # ---- the machine ------------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
+    async def _run_until_over(self) -> None:
+        """Run the machine, and go on in the same state after an unexpected exception.
+
+        Without heartbeats, the controller would fence this broker although its process runs.
+        """
         try:
-            while self._state not in OVER:
-                if self._stop_requested and self._state in RUNNING:
-                    event = Event.STOP
-                elif self._state is State.REGISTERING:
-                    event = await self._register()
-                else:
-                    event = await self._send_heartbeat()
-                step = TRANSITIONS.look_up(self._state, event)
-                self._state = step.state
-                self._on_event(event)
-                await self._wait(step.wait)
-            if self._state is State.FAILED:
-                assert self._failure is not None
-                self._on_failure(self._name, self._failure)
+            await keep_running(self._run, self._tasks.spawn, self._name)
         finally:
             self._ended.set()
+
+    async def _run(self) -> None:
+        while self._state not in OVER:
+            if self._stop_requested and self._state in RUNNING:
+                event = Event.STOP
+            elif self._state is State.REGISTERING:
+                event = await self._register()
+            else:
+                event = await self._send_heartbeat()
+            step = TRANSITIONS.look_up(self._state, event)
+            self._state = step.state
+            self._on_event(event)
+            await self._wait(step.wait)
+        if self._state is State.FAILED:
+            assert self._failure is not None
+            self._on_failure(self._name, self._failure)
 
     def _on_event(self, event: Event) -> None:
         """Log and signal what the event has changed."""

@@ -18,6 +18,7 @@ from odradek.cluster.membership.addresses import AddressBook
 from odradek.cluster.membership.messages import Ping, Rejected
 from odradek.cluster.membership.transitions import State
 from odradek.cluster.membership.wall_clocks import WallClocks
+from odradek.runtime.repeated_tasks import report
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -212,7 +213,10 @@ class MembershipDriver:
             if self._taken == 0:
                 self._loop.call_soon(self._new_turn)
             self._taken += 1
-            self._take(data, source)
+            try:
+                self._take(data, source)
+            except Exception as error:  # noqa: BLE001  it is reported, and other datagrams are received
+                report(error, self._tasks.spawn, "membership-receive")
 
     def _new_turn(self) -> None:
         self._taken = 0
@@ -277,15 +281,17 @@ class MembershipDriver:
             if address is None:
                 self.traffic.unroutable += 1
                 continue
-            self._forget_errors(stream)
-            self._admission.sent(message, address)
-            data = self._codec.encode(message, self._clock.wall_ms(), self._admission.next_number())
             try:
+                self._forget_errors(stream)
+                self._admission.sent(message, address)
+                data = self._codec.encode(message, self._clock.wall_ms(), self._admission.next_number())
                 await stream.send(data, address)
             except asyncio_dgram.TransportClosed:
                 return
             except OSError:
                 self.traffic.errors += 1
+            except Exception as error:  # noqa: BLE001  it is reported, and other datagrams are sent
+                report(error, self._tasks.spawn, "membership-send")
             else:
                 self.traffic.sent += 1
 

@@ -23,7 +23,7 @@ from odradek.storage.config import LogConfig
 from odradek.storage.log.reads import ReadResult
 from odradek.storage.producers.entry import Origin
 from tests.support.data_rig import NOW_MS, batch
-from tests.support.replication_rig import TOPIC_ID, Brokers, FakePeers
+from tests.support.replication_rig import TOPIC_ID, Brokers, Controller, FakePeers
 
 E = ErrorCode
 
@@ -418,6 +418,29 @@ async def test_unexpected_exception_pauses_only_its_partition(
     reported = [task.exception() for task in brokers[2].tasks if task.done() and not task.cancelled()]
     assert [error for error in reported if error is not None] == failures
     assert len(failures) == 2
+
+
+async def test_isr_change_is_sent_again_after_an_unexpected_exception(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alter_partition = Controller.alter_partition
+    failures: list[ValueError] = []
+
+    async def fail_once(controller: Controller, *arguments: Any) -> Any:
+        if not failures:
+            failures.append(ValueError("unforeseen"))
+            raise failures[-1]
+        return await alter_partition(controller, *arguments)
+
+    monkeypatch.setattr(Controller, "alter_partition", fail_once)
+    brokers.topic()
+    brokers.isolated[3] = None
+    brokers.fence(3, isr=[1, 2])
+    brokers[1].append(b"a")
+    await brokers.until(lambda: brokers[1].committed() == 1)
+    await brokers.reconnect(3)
+    assert len(failures) == 1
+    assert brokers[3].content() == brokers[1].content()
 
 
 async def test_fetcher_goes_on_after_an_unexpected_exception(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,8 @@ class ScriptedController:
         self.heartbeat_allowed: asyncio.Event | None = None
         self.publishes_unfence = True
         """True if the unfence record of this broker is in its metadata before the response to its heartbeat."""
+        self.bug: Exception | None = None
+        """Exception of the next heartbeat."""
         self.failures: list[BaseException] = []
         self.failed = asyncio.Event()
         self.metadata = MetadataCache()
@@ -105,6 +107,9 @@ class ScriptedController:
 
     async def heartbeat(self, heartbeat: BrokerHeartbeat) -> HeartbeatReply:
         self.heartbeats.append(heartbeat)
+        if self.bug is not None:
+            bug, self.bug = self.bug, None
+            raise bug
         if self.heartbeat_allowed is not None:
             await self.heartbeat_allowed.wait()
         reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
@@ -138,6 +143,15 @@ async def test_registration_is_repeated_and_heartbeats_wait_for_the_registration
     await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
     assert script.lifecycle.broker_epoch == EPOCH
     assert [heartbeat.metadata_offset for heartbeat in script.heartbeats] == [EPOCH, EPOCH]
+    await script.tasks.cancel_all()
+
+
+async def test_heartbeats_go_on_after_an_unexpected_exception() -> None:
+    script = ScriptedController([ErrorCode.NONE], [ACTIVE])
+    script.bug = RuntimeError("injected")
+    await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
+    assert [str(failure) for failure in script.failures] == ["injected"]
+    assert len(script.heartbeats) == 2
     await script.tasks.cancel_all()
 
 

@@ -99,6 +99,33 @@ def test_silent_member_fails_and_a_started_one_is_alive_again(run: Any) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("part", ["decode", "encode"])
+def test_datagrams_go_on_after_an_unexpected_exception(run: Any, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    async def scenario() -> None:
+        cluster = Cluster(2)
+        await cluster.start(1)
+        codec = cluster.drivers[1]._codec
+        original, failed = getattr(codec, part), asyncio.Event()
+
+        def fail_once(*arguments: Any) -> Any:
+            if failed.is_set():
+                return original(*arguments)
+            failed.set()
+            raise RuntimeError("injected")
+
+        monkeypatch.setattr(codec, part, fail_once)
+        await cluster.start(2)
+        await failed.wait()
+        before = cluster.drivers[1].traffic.received
+        while cluster.drivers[1].traffic.received < before + 2:
+            await asyncio.sleep(0.01)
+        errors, cluster.errors = cluster.errors, []
+        assert [str(error) for _, error in errors] == ["injected"]
+        await cluster.end()
+
+    run(scenario())
+
+
 def test_host_names_are_resolved(run: Any) -> None:
     async def scenario() -> None:
         cluster = Cluster(3, "localhost")

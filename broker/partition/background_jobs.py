@@ -152,7 +152,7 @@ class BackgroundJobs:
         return checkpoint
 
     async def _remove_deleted(self) -> None:
-        await self._logs.remove_deleted(self._clock.wall_ms())
+        await self._logs.remove_deleted(self._clock.monotonic_ms())
 
     async def _expire_producers(self, partition: Partition) -> None:
         partition.log.expire_producers(self._clock.expiry_ms())

@@ -223,7 +223,7 @@ class LogManager:
     async def remove_deleted(self, now_ms: int) -> None:
         """Remove the files of logs and segments that were deleted at least file.delete.delay.ms ago.
 
-        The delay starts at the first call after the deletion.
+        The delay starts at the first call after the deletion. `now_ms` is monotonic: it is kept in memory only.
 
         Raises:
             OSError: A disk operation fails.

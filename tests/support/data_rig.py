@@ -52,9 +52,10 @@ NODE = 1
 class Clock:
     def __init__(self) -> None:
         self.now_ms = NOW_MS
+        self.wall_jump_ms = 0
 
     def wall_ms(self) -> int:
-        return self.now_ms
+        return self.now_ms + self.wall_jump_ms
 
     def expiry_ms(self) -> int:
         return self.wall_ms()

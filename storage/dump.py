@@ -114,6 +114,7 @@ def _parser(name: str) -> Callable[[bytes], list[Entry]] | None:
         checkpoint.HIGH_WATERMARKS: _offsets,
         checkpoint.LOG_START_OFFSETS: _offsets,
         checkpoint.CLEANER_OFFSETS: _offsets,
+        checkpoint.RECOVERY_STARTS: _offsets,
         checkpoint.LEADER_EPOCHS: lambda data: [
             {"epoch": epoch, "start_offset": offset} for epoch, offset in checkpoint.decode_leader_epochs(data)
         ],

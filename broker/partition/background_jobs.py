@@ -21,6 +21,7 @@ from odradek.runtime.repeated_tasks import Work, keep_running, repeat, report
 from odradek.runtime.tasks import Tasks
 from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.port import ResourcesExhausted
+from odradek.storage.log.log import PartitionLog
 from odradek.storage.log.retention import SEGMENTS_PER_STEP
 
 _logger = structlog.get_logger(__name__)
@@ -29,6 +30,8 @@ REMOVAL_INTERVAL_MS_MIN: Final = 1_000
 value and REMOVAL_INTERVAL_MS_MAX the interval is log.segment.delete.delay.ms."""
 REMOVAL_INTERVAL_MS_MAX: Final = 60_000
 """Maximum interval of the removal of deleted files, in milliseconds: Kafka's default of log.segment.delete.delay.ms."""
+RECOVERY_STARTS_INTERVAL_MS: Final = 5_000
+"""Interval in milliseconds at which recovery starts are moved. A recovery also checks what was written in it."""
 LAG_SLICE: Final = 256
 """Maximum partitions that are checked for lagging replicas before the event loop runs other tasks."""
 INTERVAL_MS_MAX: Final = 365 * 24 * 60 * 60 * 1000
@@ -64,6 +67,7 @@ class BackgroundJobs:
         self._every("retention", config.log_retention_check_interval_ms, self.delete_expired, initial_ms)
         self._every("flush by time", config.log_flush_scheduler_interval_ms, self.flush_by_time, initial_ms)
         self._every("recovery points", config.log_flush_offset_checkpoint_interval_ms, self.flush_sealed, initial_ms)
+        self._every("recovery starts", RECOVERY_STARTS_INTERVAL_MS, self.move_recovery_starts)
         starts_ms = config.log_flush_start_offset_checkpoint_interval_ms
         self._every("log starts", starts_ms, self._checkpoint(self._logs.checkpoint_log_starts), initial_ms)
         watermarks_ms = config.replica_high_watermark_checkpoint_interval_ms
@@ -94,11 +98,22 @@ class BackgroundJobs:
 
         This bounds what the next start has to recover.
         """
-        for log, error in await self._logs.flush_sealed():
+        self._take_offline(await self._logs.flush_sealed())
+        await self._checkpoint(self._logs.checkpoint_recovery_points)()
+
+    async def move_recovery_starts(self) -> None:
+        """Flush the logs of which the next start would have to recover many bytes, also in their active segments."""
+        flushed = await self._logs.move_recovery_starts()
+        self._take_offline((log, error) for log, error in flushed if error is not None)
+        if flushed:
+            await self._checkpoint(self._logs.checkpoint_recovery_points)()
+
+    def _take_offline(self, failures: Iterable[tuple[PartitionLog, OSError]]) -> None:
+        """Take the partitions of logs offline whose flush has failed."""
+        for log, error in failures:
             for partition in self._partitions:
                 if partition.log is log:
                     partition.take_offline(error)
-        await self._checkpoint(self._logs.checkpoint_recovery_points)()
 
     async def check_replica_lag(self) -> None:
         """Propose ISRs without lagging replicas for all partitions that this broker leads."""

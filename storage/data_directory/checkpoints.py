@@ -1,10 +1,11 @@
-"""Read and write the four offset checkpoints of a data directory. Each file has one offset per log."""
+"""Read and write the five offset checkpoints of a data directory. Each file has one offset per log."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.storage.files import checkpoint
 from odradek.storage.files.offset_checkpoint import OffsetCheckpoint
 from odradek.storage.recovery.loaded_log import OpenOptions
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointedOffsets:
-    """Content of the four offset checkpoints when the node starts."""
+    """Content of the five offset checkpoints when the node starts."""
 
     recovery_points: Mapping[TopicPartition, int]
     log_starts: Mapping[TopicPartition, int]
     high_watermarks: Mapping[TopicPartition, int]
     cleaned: Mapping[TopicPartition, int]
+    recovery_starts: Mapping[TopicPartition, int]
 
     def open_options(self, key: TopicPartition, *, now_ms: int, clean: bool, refuse_loss: bool) -> OpenOptions:
         """Return the options to open a log.
@@ -43,6 +45,7 @@ class CheckpointedOffsets:
             high_watermark=max(high_watermark, cleaned_to or 0),
             cleaned_to=cleaned_to,
             clean=clean,
+            recovery_start=self.recovery_starts.get(key),
             durable_end=high_watermark if refuse_loss else 0,
         )
 
@@ -57,8 +60,13 @@ class CheckpointedOffsets:
         }
 
 
+def _recovery_start(log: PartitionLog) -> int | None:
+    """Return the recovery start of a log. The metadata log has none: Raft needs the check of all its records."""
+    return None if log.topic == CLUSTER_METADATA else log.recovery_start
+
+
 class Checkpoints:
-    """The four offset checkpoints of a data directory. `logs` is the owner's mutable mapping of open logs."""
+    """The five offset checkpoints of a data directory. `logs` is the owner's mutable mapping of open logs."""
 
     def __init__(self, disk: Disk, directory: DataDirectory, logs: Mapping[TopicPartition, PartitionLog]) -> None:
         def checkpoint_of(name: str, offset_of: Callable[[PartitionLog], int | None]) -> OffsetCheckpoint:
@@ -72,7 +80,14 @@ class Checkpoints:
         self.log_starts = checkpoint_of(checkpoint.LOG_START_OFFSETS, lambda log: log.log_start_offset)
         self.high_watermarks = checkpoint_of(checkpoint.HIGH_WATERMARKS, lambda log: log.high_watermark)
         self.cleaned = checkpoint_of(checkpoint.CLEANER_OFFSETS, lambda log: log.cleaned_to)
-        self._all = (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaned)
+        self.recovery_starts = checkpoint_of(checkpoint.RECOVERY_STARTS, _recovery_start)
+        self._all = (
+            self.recovery_points,
+            self.log_starts,
+            self.high_watermarks,
+            self.cleaned,
+            self.recovery_starts,
+        )
 
     def read(self) -> CheckpointedOffsets:
         """Read all checkpoints. The call blocks. Raise OSError if a disk operation fails."""
@@ -92,13 +107,15 @@ class Checkpoints:
         """Cap recovery points, high watermarks and cleaner offsets at the recovered log ends.
 
         Otherwise an entry could cover records that are appended in place of lost records, and the next recovery would
-        not check them.
+        not check them. For the same reason, remove the recovery starts that recovery has not used.
 
         Raises:
             OSError: A disk operation fails.
         """
         for file in (self.recovery_points, self.high_watermarks, self.cleaned):
             await file.cap(log_ends)
+        if self.recovery_starts.is_behind:
+            await self.recovery_starts.write()
 
     def may_have_entry(self, key: TopicPartition) -> bool:
         """Return True if a checkpoint on the disk may have an entry for the partition."""

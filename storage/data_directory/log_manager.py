@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -30,6 +30,14 @@ if TYPE_CHECKING:
     from odradek.storage.files.checkpoint import TopicPartition
 
 _logger = structlog.get_logger(__name__)
+
+BYTES_TO_RECOVER_MAX: Final = 16 * 1024 * 1024
+"""Bytes of a log that an unclean shutdown may leave to be checked, apart from those of the last interval of the job.
+
+A recovery checks about one million small batches in 10 s, so 16 MiB of batches of 100 bytes take 1.7 s.
+"""
+LOGS_PER_SLICE: Final = 256
+"""Maximum logs that are examined before the event loop runs other tasks."""
 
 
 class StaleCheckpoint(Exception):
@@ -253,8 +261,35 @@ class LogManager:
                     failures.append((partition_log, error))
         return failures
 
+    async def move_recovery_starts(self) -> list[tuple[PartitionLog, OSError | None]]:
+        """Flush all logs of which a recovery would check BYTES_TO_RECOVER_MAX or more.
+
+        Return each of these logs, with the error if its flush failed. The caller then checkpoints the recovery points.
+        """
+        flushed: list[tuple[PartitionLog, OSError | None]] = []
+        for number, partition_log in enumerate(self, 1):
+            if number % LOGS_PER_SLICE == 0:
+                await sleep(0)
+            if partition_log.failed or partition_log.closed or partition_log.topic in FLUSHED_TOPICS:
+                continue
+            if partition_log.bytes_to_recover >= BYTES_TO_RECOVER_MAX:
+                try:
+                    await partition_log.flush_for_recovery()
+                    flushed.append((partition_log, None))
+                except ResourcesExhausted as error:
+                    _logger.warning("flush postponed: no resources", path=partition_log.directory, reason=str(error))
+                except OSError as error:
+                    flushed.append((partition_log, error))
+        return flushed
+
     async def checkpoint_recovery_points(self) -> None:
-        """Write `recovery-point-offset-checkpoint`. Raise OSError if a disk operation fails."""
+        """Write `recovery-point-offset-checkpoint`, and the recovery starts if they have changed.
+
+        Raises:
+            OSError: A disk operation fails.
+        """
+        if self._checkpoints.recovery_starts.is_behind:
+            await self._checkpoints.recovery_starts.write()
         await self._checkpoints.recovery_points.write()
 
     async def checkpoint_log_starts(self) -> None:
@@ -270,23 +305,27 @@ class LogManager:
         await self._checkpoints.cleaned.write()
 
     async def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
-        """Lower the recovery point and the cleaner offset of a log to `offset`, before it is truncated to there.
+        """Lower the recovery point, the recovery start and the cleaner offset of a log to `offset`.
 
-        With the old recovery point, a recovery would not check records that were appended in place of truncated ones.
-        No effect if neither is above `offset`.
+        The caller truncates the log to there after this call, without a pause. With the old recovery point, a recovery
+        would not check records that were appended in place of truncated ones. No effect if none is above `offset`.
 
         Raises:
             OSError: A disk operation fails.
         """
         partition_log = self._logs[topic, partition]
-        if offset < partition_log.flushed_offset:
-            partition_log.local.lower_recovery_point(offset)
-            await self.checkpoint_recovery_points()
-        if partition_log.cleaned_to is not None and offset < partition_log.cleaned_to:
-            # With the old cleaner offset, compaction could remove a tombstone that is appended below it earlier than
-            # the records that the tombstone deletes.
-            partition_log.lower_cleaned_to(offset)
-            await self.checkpoint_cleaned()
+        while True:  # a flush can raise the offsets again during a write
+            if offset < max(partition_log.flushed_offset, partition_log.recovery_start or 0):
+                partition_log.local.lower_recovery_point(offset)
+                await self._checkpoints.recovery_starts.lower((topic, partition), offset)
+                await self._checkpoints.recovery_points.write()
+            elif partition_log.cleaned_to is not None and offset < partition_log.cleaned_to:
+                # With the old cleaner offset, compaction could remove a tombstone that is appended below it earlier
+                # than the records that the tombstone deletes.
+                partition_log.lower_cleaned_to(offset)
+                await self.checkpoint_cleaned()
+            else:
+                return
 
     def close(self, *, clean: bool = True, broker_epoch: int = -1, on_step: Callable[[], None] = lambda: None) -> None:
         """Close every log and release the lock of the directory. The call blocks.
@@ -295,6 +334,7 @@ class LogManager:
         that are not open must be those of a clean shutdown. Disk errors are logged; the next
         start then recovers the logs. `on_step` is called after each step of the flush of a log, also from threads.
         """
+        clean = clean and self._write_recovery_starts()
         all_clean = clean and not self._open_errors
         if self.loading.remaining and not self.directory.clean_start:
             all_clean = False  # the other logs are not recovered
@@ -315,3 +355,18 @@ class LogManager:
         finally:
             self._logs.clear()
             self.directory.release()
+
+    def _write_recovery_starts(self) -> bool:
+        """Remove the recovery starts that this run could not use, before a stop writes snapshots there. It blocks.
+
+        Return False if it fails.
+        """
+        starts = self._checkpoints.recovery_starts
+        try:
+            if self.directory.claimed and starts.is_behind:
+                starts.write_now()
+        except OSError as error:
+            path = self.directory.path
+            _logger.error("recovery starts not written", path=path, reason=str(error))  # noqa: TRY400  # it names the cause
+            return False
+        return True

@@ -6,6 +6,7 @@
 | `replication-offset-checkpoint` | high watermarks | as above |
 | `log-start-offset-checkpoint` | log start offsets | as above |
 | `cleaner-offset-checkpoint` | ends of the compacted parts | as above |
+| `odradek.recovery-starts` | offsets at which recovery may start in a segment | as above |
 | `leader-epoch-checkpoint` | leader epochs of one log | version 0, count, lines `epoch startOffset` |
 | `partition.metadata` | topic id of one log | `version: 0`, `topic_id: <base64url>`, no newline at the end |
 | `meta.properties` | cluster, node and directory ids | Java properties, version 1 |
@@ -28,6 +29,7 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+RECOVERY_STARTS = "odradek.recovery-starts"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"

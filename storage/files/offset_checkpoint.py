@@ -69,6 +69,11 @@ class OffsetCheckpoint:
         """Write the offset of the log from now on, because it is open."""
         self._kept.pop(topic_partition, None)
 
+    @property
+    def is_behind(self) -> bool:
+        """True if the file may have other entries than a write would write now."""
+        return bool(self._uncertain) or self._entries != self._kept | self._current()
+
     def may_have_entry(self, topic_partition: TopicPartition) -> bool:
         """Return True if the file may have an entry for the partition after a crash."""
         return topic_partition in self._entries or topic_partition in self._uncertain
@@ -80,6 +85,15 @@ class OffsetCheckpoint:
             for entries in (self._entries, self._uncertain)
             for key in entries
         )
+
+    async def lower(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Write the file if its entry for the partition may be above `offset`. The present offset must not be.
+
+        Raises:
+            OSError: A disk operation fails.
+        """
+        if any(entries.get(topic_partition, offset) > offset for entries in (self._entries, self._uncertain)):
+            await self.write()
 
     async def cap(self, log_ends: Mapping[TopicPartition, int]) -> None:
         """Cap the entries of the file at the log ends. Raise OSError if a disk operation fails."""

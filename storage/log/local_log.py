@@ -24,11 +24,12 @@ from odradek.storage.segment.segment import Segment
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from odradek.storage.config import LogConfig
     from odradek.storage.disk.port import Disk
     from odradek.storage.log.append import PreparedAppend
+    from odradek.storage.log.flushing import LogState
     from odradek.storage.log.removal import Hold
     from odradek.storage.producers.entry import ProducerEntry
     from odradek.storage.recovery.loaded_log import LoadedLog
@@ -187,9 +188,15 @@ class LocalLog:
             ResourcesExhausted: No descriptor or memory is left. The flush can be repeated.
             OSError: A disk operation fails; the log is then marked as failed.
         """
+        with self._flushing():
+            await self._flusher.flush(end_offset)
+
+    @contextmanager
+    def _flushing(self) -> Iterator[None]:
+        """Protect all files from removal during a flush, and mark the log as failed if a disk operation fails."""
         hold = self._removed.hold()
         try:
-            await self._flusher.flush(end_offset)
+            yield
         except ResourcesExhausted:
             raise
         except OSError:
@@ -198,6 +205,26 @@ class LocalLog:
                 raise
         finally:
             del hold
+
+    @property
+    def recovery_start(self) -> int | None:
+        """Offset at which recovery may start in its segment; None if there is none (`Flusher.recovery_start`)."""
+        return self._flusher.recovery_start
+
+    @property
+    def bytes_to_recover(self) -> int:
+        """Bytes of the batches that a recovery after an unclean shutdown would check now."""
+        return self._flusher.bytes_to_recover
+
+    async def flush_for_recovery(self, state: Callable[[], LogState | None]) -> None:
+        """Make the log durable up to its end, and move the recovery start there (`Flusher.flush_for_recovery`).
+
+        Raises:
+            ResourcesExhausted: No descriptor or memory is left. The flush can be repeated.
+            OSError: A disk operation fails; the log is then marked as failed.
+        """
+        with self._flushing():
+            await self._flusher.flush_for_recovery(state)
 
     def lower_recovery_point(self, offset: int) -> None:
         """Count nothing from `offset` on as flushed."""

@@ -37,6 +37,7 @@ from odradek.storage.disk.port import ResourcesExhausted
 from odradek.storage.log import retention
 from odradek.storage.log.append import AppendInfo, prepare_follower_append, prepare_leader_append
 from odradek.storage.log.empty_markers import EmptyMarkers
+from odradek.storage.log.flushing import LogState
 from odradek.storage.log.local_log import LocalLog
 from odradek.storage.log.reads import LogReader, aborted_transactions, batch_out_of_range
 from odradek.storage.log.timestamps import UnlimitedLookUps
@@ -407,6 +408,16 @@ class PartitionLog:
         return self.local.recovery_point
 
     @property
+    def recovery_start(self) -> int | None:
+        """Offset at which recovery may start in its segment; None if it must check the whole segment."""
+        return self.local.recovery_start
+
+    @property
+    def bytes_to_recover(self) -> int:
+        """Bytes of the batches that a recovery after an unclean shutdown would check now."""
+        return self.local.bytes_to_recover
+
+    @property
     def sealed_unflushed(self) -> bool:
         """True if a rolled segment is not durable yet. As in Kafka, the broker flushes it soon after the roll."""
         return self.recovery_point < self.segments.active.base_offset
@@ -420,6 +431,27 @@ class PartitionLog:
         """
         await self.local.flush(self.log_end_offset if upto is None else min(upto, self.log_end_offset))
         self._check_recovery_point()
+
+    async def flush_for_recovery(self) -> None:
+        """Make all batches durable, and write what a recovery needs to check only later batches.
+
+        That is the index entries of the active segment, and a producer snapshot at the log end.
+
+        Raises:
+            ResourcesExhausted: No descriptor or memory is left. The flush can be repeated.
+            OSError: A disk operation fails; the log is then marked as failed.
+        """
+        await self.local.flush_for_recovery(self._state)
+        self._check_recovery_point()
+
+    def _state(self) -> LogState | None:
+        """Return the state of the log; None if the log has failed.
+
+        Then a record can be in the log without its entry in `.txnindex`. Recovery must derive the entry.
+        """
+        if self.failed:
+            return None
+        return LogState(self.log_end_offset, self.high_watermark, self.producers.entries.values())
 
     def _check_recovery_point(self) -> None:
         if not self.recovery_point <= self.flushed_offset <= self.log_end_offset:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from bisect import insort
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import crc32c
 import structlog
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 _logger = structlog.get_logger(__name__)
 
 VERSION = 1
+ACTIVE_SEGMENT_SNAPSHOTS_MAX: Final = 3
+"""Maximum snapshots that a log keeps above the base offset of its active segment.
+
+They are those of the last flushes and of the last stop or recovery.
+"""
 _VERSION_AND_CRC = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
@@ -107,9 +112,11 @@ class SnapshotFiles:
 
     def take(self, entries: Iterable[ProducerEntry], offset: int) -> None:
         """Write the snapshot at `offset` unless it exists. `sync` or `sync_now` makes it durable."""
-        if offset in self.offsets:
-            return
-        content = encode_snapshot(entries)
+        if offset not in self.offsets:
+            self.write(encode_snapshot(entries), offset)
+
+    def write(self, content: bytes, offset: int) -> None:
+        """Write the encoded snapshot at `offset`. `sync` or `sync_now` makes it durable."""
         if offset not in self._distrusted or self._disk.read_file(self.path(offset)) != content:
             file = self._disk.open(self.path(offset), create=True)
             try:
@@ -119,8 +126,10 @@ class SnapshotFiles:
                 file.close()
         if offset in self._distrusted:
             self._distrusted.remove(offset)
-        insort(self.offsets, offset)
-        self._unsynced.append(offset)
+        if offset not in self.offsets:
+            insort(self.offsets, offset)
+        if offset not in self._unsynced:
+            self._unsynced.append(offset)
 
     def load_newest(self, through: int) -> tuple[int, list[ProducerEntry]] | None:
         """Return (offset, entries) of the newest undamaged snapshot at or below `through`; None if there is none.
@@ -173,14 +182,18 @@ class SnapshotFiles:
         for offset in [offset for offset in self.offsets if not above < offset <= through]:
             self.remove(offset)
 
-    def remove_strays(self, segment_bases: list[int]) -> None:
-        """Remove all snapshots except those at the base offset of a segment, and the newest one.
+    def remove_strays(self, segment_bases: list[int], *, high_watermark: int, recovery_start: int | None) -> None:
+        """Remove all snapshots except those at the base offset of a segment, and the newest ones above all of these.
 
-        The newest one stays only if it is above all base offsets: a clean shutdown has written it at the log end.
+        The newest one at or below the high watermark and that at `recovery_start` stay, too: a recovery loads them.
+
+        At most ACTIVE_SEGMENT_SNAPSHOTS_MAX stay above all base offsets: those of the last flushes of the active
+        segment, and that of a clean shutdown at the log end.
         """
-        newest = self.offsets[-1] if self.offsets and self.offsets[-1] > segment_bases[-1] else None
-        bases = dict.fromkeys(segment_bases)
-        for offset in [offset for offset in self.offsets if offset not in bases and offset != newest]:
+        newest = [offset for offset in self.offsets if offset > segment_bases[-1]][-ACTIVE_SEGMENT_SNAPSHOTS_MAX:]
+        usable = [offset for offset in self.offsets if offset <= high_watermark][-1:]
+        kept = dict.fromkeys([*segment_bases, *newest, *usable, recovery_start])
+        for offset in [offset for offset in self.offsets if offset not in kept]:
             self.remove(offset)
 
     @property

@@ -40,6 +40,8 @@ class OpenOptions:
     """Offset up to which the log was compacted; None if it never was."""
     clean: bool = False
     """True if the previous shutdown wrote the clean-shutdown marker."""
+    recovery_start: int | None = None
+    """Offset at which recovery of its segment may start (`Flusher.recovery_start`); None if there is none."""
     durable_end: int = 0
     """All records below this offset were durable. If one is missing, the disk is damaged."""
     on_loss: Callable[[str], None] | None = None
@@ -61,6 +63,10 @@ class LoadedLog:
     log_start_offset: int
     log_end_offset: int
     flushed_offset: int = 0
+    recovery_start: int | None = None
+    """Offset in the active segment at which a later recovery may start: below it, all files are durable."""
+    recovery_start_byte: int = 0
+    """Position of `recovery_start` in the active segment."""
     intact: bool = False
     """True if all files are durable as the clean shutdown left them, and this start has changed none of them."""
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)

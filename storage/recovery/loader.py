@@ -1,8 +1,8 @@
 """Open a log from the files of its partition directory.
 
 After a clean shutdown the index files are trusted. After an unclean shutdown, each segment that contains or follows the
-recovery point is recovered (`odradek.storage.recovery.recovery`). A segment whose index files do not fit its log file
-is recovered in both cases, with all later segments.
+recovery point is recovered (`odradek.storage.recovery.recovery`). The first one is recovered from the recovery start if
+it has one. A segment whose index files do not fit its log file is recovered in both cases, with all later segments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek.storage.files.truncation_mark import TruncationMark
 from odradek.storage.producers.snapshot import SnapshotFiles
 from odradek.storage.recovery.loaded_log import LoadedLog, OpenOptions
 from odradek.storage.recovery.producer_replay import Replay, replay_producers
-from odradek.storage.recovery.recovery import Recovery
+from odradek.storage.recovery.recovery import Recovery, Start
 from odradek.storage.recovery.sweep import sweep
 from odradek.storage.segment.index import CorruptIndex
 from odradek.storage.segment.segment import Segment
@@ -47,7 +47,11 @@ def load(disk: Disk, directory: str, config: LogConfig, options: OpenOptions) ->
     log_start_offset = max(0, options.log_start_offset)
     segments = _open_segments(disk, directory, present, log_start_offset, options.now_ms)
     snapshots = SnapshotFiles(disk, directory, present)
-    snapshots.remove_strays([segment.base_offset for segment in segments])
+    snapshots.remove_strays(
+        [segment.base_offset for segment in segments],
+        high_watermark=options.high_watermark,
+        recovery_start=options.recovery_start,
+    )
     loaded = LoadedLog(
         disk,
         segments,
@@ -118,13 +122,13 @@ class _Loader:
         loaded, options = self._loaded, self._options
         epochs_intact = self._read_epochs()
         damaged = self._first_damaged()
-        recovered_from = None if damaged is None else loaded.segments.at(damaged).base_offset
-        if recovered_from is None:
+        start = None if damaged is None else self._start_of_recovery(damaged)
+        if start is None:
             self._replay(loaded.log_end_offset, at_clean_start=options.clean)
         else:
-            loaded.snapshots.distrust_above(recovered_from)
-            self._replay(recovered_from, at_clean_start=False)
-            self._recovery.recover_from(recovered_from)
+            loaded.snapshots.distrust_above(start.offset)
+            self._replay(start.offset, at_clean_start=False)
+            self._recovery.recover_from(start)
             loaded.snapshots.remove_distrusted()
         self._recovery.refuse_loss("the log ends there")
         self._recovery.note_loss_below_checkpoints()
@@ -134,9 +138,11 @@ class _Loader:
         loaded.flushed_offset = loaded.log_end_offset
         if not options.clean:
             loaded.flushed_offset = min(options.recovery_point, loaded.log_end_offset)
-        if recovered_from is not None:
-            loaded.flushed_offset = min(loaded.flushed_offset, recovered_from)
-        if not epochs_intact and damaged != 0:
+        if start is not None:
+            loaded.flushed_offset = min(loaded.flushed_offset, start.offset)
+            if start.position > 0:
+                loaded.recovery_start, loaded.recovery_start_byte = start.offset, start.position
+        if not epochs_intact and start != Start(0, loaded.segments.first.base_offset, 0):
             self._derive_epochs()
             segments = loaded.segments
             if damaged is None and segments.is_read_at_start:
@@ -147,7 +153,10 @@ class _Loader:
         # An epoch that starts at the log end stays: its leader was elected and has not appended a record.
         loaded.epochs.truncate_from_end(loaded.log_end_offset + 1)
         loaded.epochs.truncate_from_start(loaded.log_start_offset)
-        loaded.intact = loaded.intact and recovered_from is None and epochs_intact and not loaded.snapshots.unsynced
+        loaded.intact = loaded.intact and start is None and epochs_intact and not loaded.snapshots.unsynced
+        if loaded.intact and loaded.log_end_offset in loaded.snapshots.offsets:
+            loaded.recovery_start = loaded.log_end_offset
+            loaded.recovery_start_byte = loaded.segments.active.size
         if loaded.truncation_mark.is_set():
             loaded.intact = False
             loaded.truncation_mark.sync_now(loaded.segments.active.file)
@@ -194,6 +203,31 @@ class _Loader:
                 _logger.warning("segment recovery required", path=segment.path(names.LOG_SUFFIX), reason=str(error))
                 return number
         return None
+
+    def _start_of_recovery(self, damaged: int) -> Start:
+        """Return where to start: at the recovery start if the first segment to recover has a valid one.
+
+        Otherwise the snapshot at the recovery start is removed durably. Without it, no later start uses that offset:
+        recovery rebuilds the files that were durable below it.
+        """
+        loaded, options = self._loaded, self._options
+        segment, offset = loaded.segments.at(damaged), options.recovery_start
+        if (
+            offset is None
+            or offset not in loaded.snapshots.offsets
+            or offset == loaded.segments.base_below(offset)  # it is in two segments
+        ):
+            return Start(damaged, segment.base_offset, 0)
+        first_unflushed = None if options.clean else loaded.segments.number_for(options.recovery_point)
+        if damaged == first_unflushed == loaded.segments.number_for(offset):
+            try:
+                return Start(damaged, offset, segment.open_at(offset, self._present))
+            except CorruptIndex as error:
+                path = segment.path(names.LOG_SUFFIX)
+                _logger.warning("recovery start not usable", path=path, offset=offset, reason=str(error))
+        loaded.snapshots.remove(offset)
+        loaded.disk.sync_directory_now(self._directory)
+        return Start(damaged, segment.base_offset, 0)
 
     def _reset_to_log_start(self) -> None:
         """Remove all segments: the log ends below its log start offset, so all its records were deleted."""

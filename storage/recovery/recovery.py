@@ -8,7 +8,7 @@ OSError.
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -30,6 +30,17 @@ if TYPE_CHECKING:
 _logger = structlog.get_logger(__name__)
 
 
+class Start(NamedTuple):
+    """Where the recovery of a log starts: the first segment to recover, and the first batch to check in it."""
+
+    number: int
+    """Position of the segment in the list of segments."""
+    offset: int
+    """Offset from which the batches are checked."""
+    position: int
+    """Position of `offset` in the log file. If it is 0, the whole segment is recovered with its indexes."""
+
+
 class Recovery:
     """Recovery of one log. The caller has replayed the producer state up to the first segment to recover."""
 
@@ -39,18 +50,23 @@ class Recovery:
         self._config = config
         self._options = options
 
-    def recover_from(self, base_offset: int) -> None:
-        """Recover the segment that begins at `base_offset` and all later ones.
+    def recover_from(self, start: Start) -> None:
+        """Recover the segments from `start` on. The first one has its index entries below `start.offset`.
 
         Raises:
             OSError: A disk operation fails, or records below `durable_end` are lost (`refuse_loss`).
         """
         loaded = self._loaded
-        loaded.epochs.truncate_from_end(base_offset)
-        loaded.log_end_offset = base_offset
-        segments, progress = loaded.segments.from_offset(base_offset), self._options.progress
+        loaded.epochs.truncate_from_end(start.offset)
+        loaded.log_end_offset = start.offset
+        segments, progress = list(loaded.segments)[start.number :], self._options.progress
         for number, segment in enumerate(segments):
             progress.remaining_segments = len(segments) - number
+            if number == 0 and start.position > 0:
+                if not self._recover_segment(segment, start.position):
+                    self._remove_from(segment.base_offset + 1)
+                    break
+                continue
             if segment.base_offset != loaded.log_end_offset and not self._gap_allowed(segment):
                 self.refuse_loss(f"the next segment begins at {segment.base_offset}")
                 self._note_loss(f"the log ends at offset {loaded.log_end_offset}, before segment {segment.base_offset}")
@@ -63,7 +79,9 @@ class Recovery:
                 break
         progress.remaining_segments = 0
         loaded.producers.end_offset = loaded.log_end_offset
-        if loaded.producers.entries or not loaded.segments.active.needs_no_index_files:
+        # A snapshot at the recovery start exists if it was used. If it was not, it must not be written again.
+        at_start = loaded.log_end_offset == self._options.recovery_start
+        if not at_start and (loaded.producers.entries or not loaded.segments.active.needs_no_index_files):
             self._take_snapshot()
 
     def refuse_loss(self, reason: str) -> None:
@@ -115,14 +133,15 @@ class Recovery:
     def _gaps(self) -> bool:
         return self._loaded.gaps_noted or self._config.compacted
 
-    def _recover_segment(self, segment: Segment) -> bool:
-        """Derive the indexes of the segment, the producer state and the epochs from its batches.
+    def _recover_segment(self, segment: Segment, start: int = 0) -> bool:
+        """Derive the index entries, the producer state and the epochs from the batches at position `start` and later.
 
         Return False if the segment was truncated.
         """
         loaded = self._loaded
-        segment.reset_indexes()
-        scan = Scan(segment.file, 0, segment.size)
+        if start == 0:
+            segment.reset_indexes()
+        scan = Scan(segment.file, start, segment.size)
         applier = BatchApplier(loaded.producers, self._options.now_ms, segment)
         for position, header, batch in scan:
             marker, defect = self._check(segment, header, batch)

@@ -5,7 +5,7 @@ files when the segment is rolled, flushed or closed, or when many are pending.
 
 Kafka preallocates and maps both files, and trims them at roll and close. Odradek does not preallocate: the files have
 their exact size, as Kafka's have after a clean shutdown, so Kafka and its tools read them. After an unclean shutdown
-both rebuild the indexes of each segment that was not flushed, and do not use their files.
+both rebuild the indexes of each segment that was not flushed. Odradek keeps the entries below the recovery start.
 """
 
 from __future__ import annotations

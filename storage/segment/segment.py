@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from odradek.storage.segment.index import (
     OFFSET_ENTRY_BYTES,
     RELATIVE_OFFSET_MAX,
     TIME_ENTRY_BYTES,
+    TXN_ENTRY_BYTES,
     AbortedTransaction,
     CorruptIndex,
     OffsetIndex,
@@ -42,6 +44,14 @@ UNINDEXED_BYTES_MAX = 64 * 1024
 """Maximum bytes of an active segment without index files after a clean shutdown. A start reads them in one step."""
 INDEX_ENTRIES_PENDING_MAX = 1024
 """Maximum entries per index that are not in the index file. It bounds the work of a roll."""
+
+
+def _common_prefix(first: memoryview, second: memoryview) -> int:
+    """Return the number of bytes at the start of both buffers that are equal."""
+    size = min(len(first), len(second))
+    if first[:size] == second[:size]:
+        return size
+    return bisect_left(range(size), True, key=lambda at: first[: at + 1] != second[: at + 1])
 
 
 class Segment:
@@ -169,7 +179,7 @@ class Segment:
         """Write an aborted transaction to `.txnindex`. The first one creates the file.
 
         If no descriptor or memory is left, the entry stays in memory. The next entry, or `seal`, writes it. Recovery
-        reads the markers of the active segment, so a failure of the process loses no entry.
+        reads the markers above the recovery start, so a failure of the process loses no entry.
 
         Raises:
             OSError: The write fails.
@@ -226,6 +236,17 @@ class Segment:
         no_entry = self.offset_index is not None and len(self.offset_index) == 0
         return no_entry and self.size <= UNINDEXED_BYTES_MAX
 
+    def write_pending(self) -> None:
+        """Write all pending entries of the three indexes. Create absent offset and time index files.
+
+        Raises:
+            ResourcesExhausted: No descriptor or memory is left. The call can be repeated.
+            OSError: A disk operation fails.
+        """
+        self.write_indexes()
+        if self._txn_file_behind:
+            self.rewrite_txn_index()
+
     def write_last(self) -> None:
         """Write the pending index entries of the active segment at a clean shutdown.
 
@@ -257,7 +278,8 @@ class Segment:
     async def sync(self, *, indexes: bool) -> None:
         """Make the log file durable; with `indexes`, also the index files.
 
-        A sealed segment needs durable index files, because recovery does not check it.
+        A recovery checks neither a sealed segment nor batches below the recovery start. So it needs their durable index
+        files.
         """
         await self.file.sync()
         if not indexes:
@@ -328,6 +350,39 @@ class Segment:
         self.bytes_since_index_entry = self.size - self.offset_index.last_position
         self._read_first_timestamp()
         return end_offset
+
+    def open_at(self, offset: int, present: Collection[str]) -> int:
+        """Load the index entries below `offset`, and return the position of the first batch from there on.
+
+        Recovery continues there, so later entries are dropped. The index files must have all entries below `offset`.
+        `present` has the names of all files in the directory.
+
+        Raises:
+            CorruptIndex: An index file is missing or cannot belong to the log file, or no batch ends at `offset`.
+        """
+        self.load_indexes(*self._read_index_files(present, whole=True))
+        assert self.offset_index is not None
+        assert self.time_index is not None
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.max_timestamp, self.offset_of_max_timestamp = self.time_index.last_timestamp, self.time_index.last_offset
+        position, end_offset = self.offset_index.last_position, self.base_offset
+        scan = Scan(self.file, position, self.size)
+        for at, header, _ in scan:
+            if header.base_offset >= offset:
+                break
+            position, end_offset = at + header.size, header.last_offset + 1
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.offset_of_max_timestamp = header.max_timestamp, header.last_offset
+        if end_offset != offset:
+            raise CorruptIndex(f"no batch ends at offset {offset}: the last one before it ends at {end_offset}")
+        count = len(self.txn_index)
+        self.txn_index.truncate_to(offset)
+        if len(self.txn_index) < count:
+            self.rewrite_txn_index()
+        self.bytes_since_index_entry = position - self.offset_index.last_position
+        self._read_first_timestamp()
+        return position
 
     def _read_index_files(self, present: Collection[str], *, whole: bool) -> tuple[bytes, bytes]:
         """Load the transaction index and the largest timestamp.
@@ -447,11 +502,20 @@ class Segment:
         self._disk.remove(self.path(names.TXN_INDEX_SUFFIX))
 
     def rewrite_txn_index(self) -> None:
-        """Replace the content of `.txnindex` by the entries in memory."""
+        """Make the content of `.txnindex` that of the entries in memory.
+
+        Equal entries at the start of the file are not written again: a power failure must not lose the durable entries
+        below a recovery start.
+        """
         self._close_txn_file()
         file = self._txn_file = self._disk.open(self.path(names.TXN_INDEX_SUFFIX), create=True)
-        file.truncate(0)
-        file.write(0, self.txn_index.encode())
+        content = self.txn_index.encode()
+        kept = _common_prefix(memoryview(file.read(0, file.size)), memoryview(content))
+        kept -= kept % TXN_ENTRY_BYTES
+        if file.size > kept:
+            file.truncate(kept)
+        if content[kept:]:
+            file.write(kept, content[kept:])
         self._txn_file_behind = False
 
     def rename_to_deleted(self) -> list[str]:

@@ -7,6 +7,7 @@ The expected prefix is read with `struct` in Kafka's layout, without the storage
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import struct
 import tempfile
@@ -107,9 +108,17 @@ def pristine() -> Iterator[Path]:
             data = produced(producer_id, sequences[producer_id], 2, transactional=True)
             append(log, data, leader_epoch=number // 20)
             sequences[producer_id] += 2
+        if number == 42:
+            asyncio.run(log.flush_for_recovery())
     log.close(clean=True)
     yield root / "t-0"
     shutil.rmtree(root)
+
+
+def recovery_starts(directory: Path) -> list[int]:
+    """Return the offsets of the snapshots in the last segment: of the flush, and of the clean stop."""
+    last_base = max(int(path.stem) for path in directory.glob("*.log"))
+    return sorted(offset for path in directory.glob("*.snapshot") if (offset := int(path.stem)) > last_base)
 
 
 def valid_prefix(directory: Path) -> list[int]:
@@ -169,9 +178,15 @@ def test_recovery_keeps_the_longest_valid_prefix(pristine: Path, damages: list[D
 
 
 @settings(max_examples=effort(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(damages=DAMAGES, recovery_point=st.integers(0, 200), clean=st.booleans(), offset=st.integers(0, 120))
+@given(
+    damages=DAMAGES,
+    recovery_point=st.integers(0, 200),
+    start=st.sampled_from([None, 0, 1]),
+    clean=st.booleans(),
+    offset=st.integers(0, 120),
+)
 def test_damage_below_the_recovery_point_refuses_reads_without_crash(
-    pristine: Path, damages: list[Damage], recovery_point: int, clean: bool, offset: int
+    pristine: Path, damages: list[Damage], recovery_point: int, start: int | None, clean: bool, offset: int
 ) -> None:
     """Recovery does not read batches below the recovery point: readers detect the damage there and refuse it."""
     disk = OsDisk()
@@ -180,7 +195,8 @@ def test_damage_below_the_recovery_point_refuses_reads_without_crash(
         shutil.copytree(pristine, directory)
         for damage in damages:
             damage.apply(directory)
-        log = open_log(disk, root, CONFIG, clean=clean, recovery_point=recovery_point)
+        recovery_start = None if start is None else recovery_starts(pristine)[start]
+        log = open_log(disk, root, CONFIG, clean=clean, recovery_point=recovery_point, recovery_start=recovery_start)
         with cheap_only(), suppress(Refusal, Malformed):
             # The log refuses the read, or returns the damaged bytes to the consumer, which detects the damage.
             headers(log)

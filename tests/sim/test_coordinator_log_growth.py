@@ -15,6 +15,7 @@ import pytest
 
 import odradek.broker.coordinators.groups
 import odradek.broker.coordinators.transactions
+import odradek.broker.partition.background_jobs
 import odradek.broker.process.expiry_clock
 import odradek.broker.server.disk_space
 from odradek.broker.config.sources import load
@@ -178,6 +179,7 @@ def test_coordinator_logs_after_a_month_are_not_larger_than_after_a_week(
         odradek.broker.coordinators.transactions,
     ):  # one broker has no standby cache
         monkeypatch.setattr(module, "STANDBY_INTERVAL_MS", STEP_MS)
+    monkeypatch.setattr(odradek.broker.partition.background_jobs, "RECOVERY_STARTS_INTERVAL_MS", STEP_MS)
     monkeypatch.setattr(odradek.broker.server.disk_space, "CHECK_INTERVAL_MS", STEP_MS)
     monkeypatch.setattr(odradek.broker.process.expiry_clock, "CHECKPOINT_INTERVAL_MS", STEP_MS)
     options = replace(

@@ -15,7 +15,8 @@ def survivors(medium: Medium, directory: str) -> Iterator[Medium]:
     """Every medium that may be found after it: any subset of what was done to log files, any prefix of what was done to
     names.
 
-    Of the other files everything is kept: they are made again, or guarded by a checksum of their own.
+    Of the other files everything is kept: recovery of a segment that has no recovery start makes them again, or they
+    have a checksum of their own.
     """
     for names_kept in range(len(medium.directory(directory).pending) + 1):
         losable = sum(len(inode.unsynced) for inode in _log_files(_copy(medium, directory, names_kept), directory))

@@ -248,17 +248,23 @@ def flip_rebuildable(medium: Medium, root: str, rng: Random) -> str:
     """Flip a bit in a producer snapshot or in an index of the last segment of a log. Return the path.
 
     A single replica can rebuild these: they have checksums, or are rebuilt after an unclean shutdown. Only replication
-    repairs bit rot in a log.
+    repairs bit rot in a log. The indexes of a segment with a snapshot above its base offset are left out: recovery may
+    start there, and then trusts the index entries before it.
     """
     last: dict[str, str] = {}
+    newest_snapshots: dict[str, str] = {}
     candidates = []
     for path, inode in medium.walk(root):
         directory, _, name = path.rpartition("/")
         if name.endswith(".log"):
             last[directory] = name.removesuffix(".log")
-        elif name.endswith(".snapshot") and inode.live:
-            candidates.append(path)
+        elif name.endswith(".snapshot"):
+            newest_snapshots[directory] = max(newest_snapshots.get(directory, ""), name.removesuffix(".snapshot"))
+            if inode.live:
+                candidates.append(path)
     for directory, base in last.items():
+        if newest_snapshots.get(directory, "") > base:
+            continue
         for suffix in ("index", "timeindex", "txnindex"):
             path = f"{directory}/{base}.{suffix}"
             entry = medium.entry(path)

@@ -3,8 +3,8 @@
 The caller decides whether the replicas can repair it (`Cluster.may_be_damaged`). This module decides which bytes a
 broker can find damaged:
 
-- Recovery reads the segments from the recovery point on. Damage below it is found by the first reader of the batch, and
-  no replica repairs it (docs/guarantees.md), so it is not injected.
+- Recovery reads the segments from the recovery point on, and the first one from its recovery start on. Damage below it
+  is found by the first reader of the batch, and no replica repairs it (docs/guarantees.md), so it is not injected.
 - The checksum of a batch covers all bytes from its attributes on. Recovery also checks length, magic and checksum. The
   base offset is checked in topics without compaction. The leader epoch is protected by nothing, as in Apache Kafka.
 - A damaged length in front of an incomplete batch cannot be distinguished from that incomplete batch. The length of the
@@ -23,7 +23,8 @@ from tests.sim.history import Partition
 from tests.sim.world import COMPACTED
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
-"""Checkpoint file with the format of `replication-offset-checkpoint`."""
+RECOVERY_STARTS: Final = "odradek.recovery-starts"
+"""Checkpoint files with the format of `replication-offset-checkpoint`."""
 BASE_OFFSET, LENGTH, MAGIC, CHECKSUM, BODY = (0, 8), (8, 12), (16, 17), (17, 21), (21, 61)
 """Bytes of a batch header, first and end. BODY extends to the end of the batch."""
 INDEX_ENDINGS: Final = ("index", "timeindex", "txnindex")
@@ -44,13 +45,13 @@ def damage_log(medium: Medium, root: str, partitions: list[Partition], rng: Rand
 
     Return None if no log has a batch that recovery reads.
     """
-    entry = medium.entry(f"{root}/{RECOVERY_POINTS}")
-    points = read_watermarks(medium.contents(f"{root}/{RECOVERY_POINTS}").decode()) if isinstance(entry, Inode) else {}
+    points, starts = (_offsets(medium, f"{root}/{name}") for name in (RECOVERY_POINTS, RECOVERY_STARTS))
     places = [
         (partition, path, batch, is_last)
         for partition in partitions
         for path in _recovered_segments(medium, f"{root}/{partition[0]}-{partition[1]}", points.get(partition, 0))
         for batch, is_last in _batches(medium.contents(path))
+        if batch.base_offset >= starts.get(partition, 0)
     ]
     if not places:
         return None
@@ -64,12 +65,16 @@ def damage_log(medium: Medium, root: str, partitions: list[Partition], rng: Rand
     first, end = field
     position = batch.position + rng.randrange(first, batch.size if field == BODY else end)
     _change(medium.file(path), position, 1 << rng.randrange(8) if rng.random() < 0.5 else rng.randrange(1, 256))
-    if rng.random() < 0.5:
+    if rng.random() < 0.5 and partition not in starts:
         indexes = [f"{path.removesuffix('log')}{ending}" for ending in INDEX_ENDINGS]
         indexes = [index for index in indexes if isinstance(medium.entry(index), Inode)]
         if indexes:
             medium.flip_bit(rng.choice(indexes), rng)
     return Damage(partition, batch.base_offset, path, position)
+
+
+def _offsets(medium: Medium, path: str) -> dict[Partition, int]:
+    return read_watermarks(medium.contents(path).decode()) if isinstance(medium.entry(path), Inode) else {}
 
 
 def _recovered_segments(medium: Medium, directory: str, recovery_point: int) -> list[str]:

@@ -11,10 +11,13 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, Final
 
+import odradek.broker.partition.background_jobs
 import odradek.broker.partition.waiters
 import odradek.cluster.controller.sweeps
 import odradek.coordinator.txn.markers
 import odradek.coordinator.txn.service
+import odradek.storage.data_directory.log_manager
+import odradek.storage.log.flushing
 import odradek.storage.segment.segment
 import odradek.storage.segment.segments
 from odradek.runtime.shard import EngineLimits
@@ -25,6 +28,9 @@ OWNERS: Final[Mapping[str, Any]] = {
     "MARKERS_PER_REQUEST_MAX": odradek.coordinator.txn.markers,
     "RECENT_BYTES_MAX": odradek.storage.segment.segment,
     "CHANGES_PER_SLICE": odradek.cluster.controller.sweeps,
+    "BYTES_TO_RECOVER_MAX": odradek.storage.data_directory.log_manager,
+    "RECOVERY_START_BYTES_MIN": odradek.storage.log.flushing,
+    "RECOVERY_STARTS_INTERVAL_MS": odradek.broker.partition.background_jobs,
 }
 CHOICES: Final[Mapping[str, tuple[int, ...]]] = {
     "SEALED_INDEXES_LOADED_MAX": (1, 2, 32),
@@ -42,6 +48,8 @@ With 0 or less than two batches, followers are served from the file, which may b
 
 CONTROLLER_SLICES: Final = (1, 3)
 """Partitions that one decision of the controller about a broker changes."""
+BYTES_TO_RECOVER: Final = (200, 1_000)
+"""Bytes of a log that a recovery checks at most, apart from those of the last second."""
 
 
 def generate_limits(rng: Random) -> dict[str, int]:
@@ -66,6 +74,19 @@ def generate_controller_slices(rng: Random) -> dict[str, int]:
     """
     generated = rng.choice(CONTROLLER_SLICES)
     return {"CHANGES_PER_SLICE": generated} if rng.random() < 0.5 else {}
+
+
+def generate_recovery_starts(rng: Random) -> dict[str, int]:
+    """Return limits for frequent recovery starts in half of the runs; else an empty mapping.
+
+    It uses a generator of its own, as `generate_log_tail`.
+    """
+    limits = {
+        "BYTES_TO_RECOVER_MAX": rng.choice(BYTES_TO_RECOVER),
+        "RECOVERY_START_BYTES_MIN": 1,
+        "RECOVERY_STARTS_INTERVAL_MS": rng.choice((50, 1_000)),
+    }
+    return limits if rng.random() < 0.5 else {}
 
 
 @contextmanager

@@ -20,7 +20,12 @@ from tests.sim.faults.fault import (
     in_order,
     soon_enough,
 )
-from tests.sim.faults.small_limits import generate_controller_slices, generate_limits, generate_log_tail
+from tests.sim.faults.small_limits import (
+    generate_controller_slices,
+    generate_limits,
+    generate_log_tail,
+    generate_recovery_starts,
+)
 from tests.sim.options.batch_options import BatchOptions, generate_batches
 from tests.sim.options.cluster_options import OPERATIONS_EXPECTED, generate_cluster
 from tests.sim.options.compaction_options import CompactionOptions, generate_compaction
@@ -172,6 +177,7 @@ def generate_options(
         generate_disk_faults(options)
     options.limits |= generate_log_tail(Random(seed * 49_979_687 + 3))
     options.limits |= generate_controller_slices(Random(seed * 49_979_687 + 7))
+    options.limits |= generate_recovery_starts(Random(seed * 49_979_687 + 11))
     return options
 
 

@@ -11,8 +11,16 @@ from odradek.broker.partition.background_jobs import BackgroundJobs
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Tasks
 from odradek.storage.config import LogConfig
+from odradek.storage.data_directory import log_manager
 from odradek.storage.data_directory.log_manager import LogManager
-from odradek.storage.files.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets
+from odradek.storage.files.checkpoint import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    RECOVERY_STARTS,
+    decode_offsets,
+)
+from odradek.storage.log import flushing
 from odradek.storage.producers.entry import Origin
 from tests.support.data_rig import EIO, Rig, batch
 
@@ -129,6 +137,26 @@ async def test_disk_error_takes_one_partition_offline_and_the_job_continues(tmp_
     failing.log.flush = flush  # type: ignore[method-assign]  # restores the method
 
 
+async def test_recovery_start_is_moved_and_checkpointed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the flush of another log fails: only that partition goes offline."""
+    monkeypatch.setattr(log_manager, "BYTES_TO_RECOVER_MAX", 300)
+    monkeypatch.setattr(flushing, "RECOVERY_START_BYTES_MIN", 1)
+    bench = Bench(tmp_path)
+    for index in (0, 1):
+        for _ in range(3):
+            bench.append(index)
+    failing = bench.rig.partition("t", 0)
+
+    async def refuse() -> None:
+        raise OSError(EIO, "injected")
+
+    monkeypatch.setattr(failing.log, "flush_for_recovery", refuse)
+    await bench.jobs.move_recovery_starts()
+    assert [partition.online for partition in bench.rig.partitions] == [False, True]
+    assert bench.offsets(tmp_path, RECOVERY_STARTS) == {("t", 1): 3}
+    assert bench.offsets(tmp_path, RECOVERY_POINTS)["t", 1] == 2
+
+
 async def test_checkpoint_that_fails_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, None, "replica.high.watermark.checkpoint.interval.ms=1")
     attempts: list[int] = []
@@ -168,11 +196,11 @@ async def test_each_job_starts_with_its_own_interval(tmp_path: Path, monkeypatch
     monkeypatch.setattr(jobs, "repeat", record_start)
     bench.jobs.start()
     await asyncio.sleep(0)
-    assert started == [(7, 11), (7, 12), (7, 13), (7, 14), (15, 15), (5_000, 5_000), (17, 17), (16, 16)]
+    assert started == [(7, 11), (7, 12), (7, 13), (5_000, 5_000), (7, 14), (15, 15), (5_000, 5_000), (17, 17), (16, 16)]
 
 
 async def test_job_with_maximum_interval_never_starts(tmp_path: Path) -> None:
     bench = Bench(tmp_path)  # log.flush.scheduler.interval.ms is 2**63 - 1 by default
     bench.jobs.start()
-    assert len(bench.tasks) == 8
+    assert len(bench.tasks) == 9
     await bench.tasks.cancel_all()

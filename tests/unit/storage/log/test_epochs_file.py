@@ -62,7 +62,7 @@ def test_second_epoch_is_written_with_the_first(disk: OsDisk, tmp_path: Path) ->
 
 
 def test_epoch_without_records_needs_no_file(disk: OsDisk, tmp_path: Path) -> None:
-    """It may be lost: the next leader of the partition gets a higher one."""
+    """The epoch may be lost: the next leader of the partition gets a higher one."""
     log = open_log(disk, str(tmp_path))
     append(log, batch(3), leader_epoch=4)
     log.assign_epoch(5)

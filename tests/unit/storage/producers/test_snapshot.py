@@ -62,10 +62,10 @@ def test_damaged_snapshot_is_replaced_by_the_previous_one(tmp_path: Path) -> Non
     assert reopened.load_newest(9) is None
 
 
-def test_stray_snapshots_are_removed_except_the_one_of_the_last_shutdown(tmp_path: Path) -> None:
+def test_stray_snapshots_are_removed_except_the_newest_in_the_active_segment(tmp_path: Path) -> None:
     files = SnapshotFiles(OsDisk(), str(tmp_path), OsDisk().list(str(tmp_path)))
-    for offset in (5, 10, 15, 30, 35):
+    for offset in (5, 10, 15, 25, 30, 35, 40, 45):
         files.take([], offset)
-    files.remove_strays([0, 10, 20])
-    assert files.offsets == [10, 35]
-    assert SnapshotFiles(OsDisk(), str(tmp_path), OsDisk().list(str(tmp_path))).offsets == [10, 35]
+    files.remove_strays([0, 10, 20], high_watermark=29, recovery_start=15)
+    assert files.offsets == [10, 15, 25, 35, 40, 45]
+    assert SnapshotFiles(OsDisk(), str(tmp_path), OsDisk().list(str(tmp_path))).offsets == files.offsets

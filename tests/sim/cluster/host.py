@@ -348,10 +348,10 @@ class Machine:
         disk.faults.append(fault)
         name = self.name
 
-        def on_fault() -> None:
+        def on_fault(injected: DiskFault) -> None:
             self._disk_failed = True
             self.cluster.disk_failed_operation(self)
-            self._cache_is_stale = fault.operation == "sync"
+            self._cache_is_stale = self._cache_is_stale or injected.loses_cache
             self.loop.call_later(restart_after, self._crash_if, name, context=self.loop.context_of("operator"))
 
         disk.on_fault = on_fault

@@ -25,6 +25,8 @@ T = TypeVar("T")
 FREE_BYTES: Final = 1 << 40
 EIO, ENOSPC = 5, 28
 SWAP_ENDING: Final = ".log.swap"
+TEMPORARY_SUFFIX: Final = ".tmp"
+SYNC, SYNC_DIRECTORY = "sync", "sync_directory"
 
 
 class Detached(OSError):
@@ -58,15 +60,23 @@ class DiskLatency:
 class DiskFault:
     """Failure of the next operation on a path that contains `match`, with `errno`.
 
-    The operation is `write`, `sync`, `open`, `rename` or `resources` (`SimDisk.check_resources`, with the path "").
-    Failures with an errno of RESOURCE_ERRORS are ResourcesExhausted, except those of `sync`; `SimDisk.may_fail` does
-    not apply to them.
+    The operation is `write`, `sync`, `open`, `rename`, `sync_directory` or `resources` (`SimDisk.check_resources`, with
+    the path ""). A replacement of a file has all operations but `resources`. The path of `sync_directory` is that of
+    the directory, or of the replaced file, and a slash.
+
+    Failures with an errno of RESOURCE_ERRORS are ResourcesExhausted if the operation can be repeated, and
+    `SimDisk.may_fail` does not apply to them.
     """
 
     operation: str
     match: str
     errno: int
     injected: bool = False
+
+    @property
+    def loses_cache(self) -> bool:
+        """True if unflushed data or names are lost, although they stay visible until the machine restarts."""
+        return self.operation == SYNC or (self.operation == SYNC_DIRECTORY and self.errno not in RESOURCE_ERRORS)
 
 
 class SimLock:
@@ -99,7 +109,7 @@ class SimDisk:
         self.crash_in_swap: int | None = None
         """Number of disk operations after the start of the next segment swap at which the process crashes."""
         self.on_crash: Callable[[], None] | None = None
-        self.on_fault: Callable[[], object] | None = None
+        self.on_fault: Callable[[DiskFault], object] | None = None
         self.may_fail: Callable[[], bool] = lambda: True
         """Called before a fault is injected. If it returns False, the fault is dropped."""
         self._locks: dict[str, None] = {}
@@ -129,11 +139,15 @@ class SimDisk:
             return True
         return False
 
-    def fault(self, operation: str, path: str) -> None:
+    def fault(self, operation: str, path: str, *, can_be_repeated: bool = True) -> None:
+        """Raise the error of the first fault for this operation, if any.
+
+        A flush of an open file cannot be repeated: a second one could succeed although the data is lost.
+        """
         for fault in self.faults:
             if fault.operation == operation and fault.match in path:
                 self.faults.remove(fault)
-                if fault.errno in RESOURCE_ERRORS and operation != "sync":
+                if fault.errno in RESOURCE_ERRORS and can_be_repeated:
                     fault.injected = True
                     self.loop.trace.add(self.loop.steps, self.loop.time(), "no-resources", operation, path, fault.errno)
                     raise ResourcesExhausted(fault.errno, "simulated fault", path)
@@ -141,7 +155,7 @@ class SimDisk:
                     return
                 fault.injected = True
                 if self.on_fault is not None:
-                    self.on_fault()
+                    self.on_fault(fault)
                 self.loop.trace.add(self.loop.steps, self.loop.time(), "disk-fault", operation, path, fault.errno)
                 raise OSError(fault.errno, "simulated fault", path)
 
@@ -263,13 +277,29 @@ class SimDisk:
         if self.crashes_here():
             raise Detached(EIO, "the node is dead", path)
         directory = self.medium.directory(path)
+        self._directory_fault(directory, f"{path}/")
         pending, settled = len(directory.pending), directory.settled
         await self.wait(self.sync_seconds(), threads)
         directory.make_durable(max(0, pending - (directory.settled - settled)))
 
     def sync_directory_now(self, path: str) -> None:
         self.changing("syncdir", path)
-        self.medium.directory(path).make_durable()
+        directory = self.medium.directory(path)
+        self._directory_fault(directory, f"{path}/")
+        directory.make_durable()
+
+    def _directory_fault(self, directory: Directory, path: str) -> None:
+        """Let the sync of the directory fail if there is such a fault. All changes of its names stay visible.
+
+        If the directory cannot be opened, the next sync makes them durable. After an I/O error, they are lost.
+        """
+        try:
+            self.fault(SYNC_DIRECTORY, path)
+        except ResourcesExhausted:
+            raise
+        except OSError:
+            directory.forget_pending(self.rng)
+            raise
 
     async def remove_tree(self, path: str) -> None:
         self.changing("rmtree", path)
@@ -285,14 +315,38 @@ class SimDisk:
         return self.medium.contents(path)
 
     def replace_file_now(self, path: str, data: bytes) -> None:
+        """Replace a file in the five steps of `OsDisk`, each of which can fail. They count as one change of the disk.
+
+        | failed step            | visible afterwards                                                         |
+        |------------------------|----------------------------------------------------------------------------|
+        | open, write, sync      | the old content: the temporary file was removed                            |
+        | rename                 | the old content, and a temporary file                                      |
+        | sync of the directory  | the new content; a power failure may bring back the old content            |
+        """
         self.changing("atomic", path, len(data))
-        self.fault("write", path)
+        temporary = f"{path}{TEMPORARY_SUFFIX}"
         directory, name = self.medium.parent(path)
+        remove_temporary: tuple[tuple[str, None], ...] = ()
+        if f"{name}{TEMPORARY_SUFFIX}" in directory.live:  # of an earlier replacement, whose rename failed
+            remove_temporary = ((f"{name}{TEMPORARY_SUFFIX}", None),)
+        self.fault("open", temporary)
+        try:
+            self.fault("write", temporary)
+            self.fault(SYNC, temporary)
+        except OSError:
+            if remove_temporary:
+                directory.change(*remove_temporary)
+            raise
         if self.crashes_here():
             raise Detached(EIO, "the node is dead", path)
-        content = bytearray(data)
-        # Only this name becomes durable. Other changes of the directory keep their order before it.
-        directory.change((name, Inode(live=content, durable=bytearray(content))))
+        new = Inode(live=bytearray(data), durable=bytearray(data))
+        try:
+            self.fault("rename", temporary)
+        except OSError:
+            directory.change((f"{name}{TEMPORARY_SUFFIX}", new))
+            raise
+        directory.change(*remove_temporary, (name, new))
+        self._directory_fault(directory, f"{path}/")
         directory.make_durable()
 
     async def replace_file(self, path: str, data: bytes) -> None:
@@ -305,7 +359,6 @@ class SimDisk:
 
     def sync_file_system_now(self, path: str) -> bool:
         self.changing("syncfs", path)
-        self.fault("sync", path)
         self._sync_tree(path)
         return True
 
@@ -315,10 +368,20 @@ class SimDisk:
             if isinstance(entry, Directory):
                 self._sync_tree(f"{path}/{name}")
                 continue
+            if entry.unsynced:
+                self.sync_fault(f"{path}/{name}", entry)
             entry.make_durable(entry.mark())
             for watcher in self.watchers:
                 watcher.on_synced(f"{path}/{name}", len(entry.live))
         directory.make_durable()
+
+    def sync_fault(self, path: str, inode: Inode) -> None:
+        """Let the flush of a file fail if there is such a fault. Then its unflushed operations are lost."""
+        try:
+            self.fault(SYNC, path, can_be_repeated=False)
+        except OSError:
+            inode.forget_dirty(inode.mark())
+            raise
 
     def run_all_now(self, works: "Sequence[Callable[[], None]]") -> "Sequence[OSError | None]":
         return [_failure_of(work) for work in works]
@@ -435,7 +498,7 @@ class SimFile:
         disk, inode = self._disk, self._inode
         mark, size = inode.mark(), self.size
         disk.changing("sync", self._path, mark)
-        self._sync_fault(mark)
+        self._sync_fault()
         await disk.wait(disk.sync_seconds(), self._threads)
         if self._failed:
             raise OSError(EIO, "the file failed before", self._path)
@@ -447,7 +510,7 @@ class SimFile:
         self._check()
         mark = self._inode.mark()
         self._disk.changing("sync", self._path, mark)
-        self._sync_fault(mark)
+        self._sync_fault()
         self._inode.make_durable(mark)
         self._notify_synced(self.size)
 
@@ -455,14 +518,13 @@ class SimFile:
         for watcher in self._disk.watchers:
             watcher.on_synced(self._path, size)
 
-    def _sync_fault(self, mark: int) -> None:
+    def _sync_fault(self) -> None:
         if self._failed:
             raise OSError(EIO, "the file failed before", self._path)
         try:
-            self._disk.fault("sync", self._path)
+            self._disk.sync_fault(self._path, self._inode)
         except OSError:
             self._failed = True
-            self._inode.forget_dirty(mark)
             raise
 
     def truncate(self, size: int) -> None:

@@ -126,6 +126,15 @@ class Directory:
             self.settled += 1
         del self.pending[:count]
 
+    def forget_pending(self, rng: Random) -> None:
+        """Make a prefix of the pending changes durable and drop the others, as a failed fsync does.
+
+        Later flushes succeed, and the dropped changes are not on the disk. They stay visible until the power fails.
+        """
+        self.make_durable(rng.randint(0, len(self.pending)))
+        self.settled += len(self.pending)
+        self.pending.clear()
+
     def lose_power(self, rng: Random) -> None:
         kept = rng.choice((0, len(self.pending), rng.randint(0, len(self.pending))))
         for changes in self.pending[:kept]:

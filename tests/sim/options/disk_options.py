@@ -5,6 +5,7 @@ from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from tests.sim.environment.disk import DiskFault
 from tests.sim.faults.fault import ROLES, Fault, in_order
 
 if TYPE_CHECKING:
@@ -15,21 +16,35 @@ DISK_FULL: Final = "disk_full"
 FAULTS_MAX: Final = 3
 FULL_PROBABILITY: Final = 0.25
 """Part of the faults that are a full disk."""
-FILES: Final = (
-    "/__cluster_metadata-0/", "/__transaction_state-", "/__consumer_offsets-", "/ledger-", ".log", ".index",
-    ".timeindex", ".txnindex", ".snapshot", ".swap", "-offset-checkpoint", "leader-epoch-checkpoint", ".checkpoint",
-    "quorum-state", "partition.metadata", "meta.properties", "odradek.",
+LOGS: Final = ("/__cluster_metadata-0/", "/__transaction_state-", "/__consumer_offsets-", "/ledger-")
+"""A part of the paths of the files of each kind of log, which is also in the path of its directory."""
+REPLACED: Final = (
+    "-offset-checkpoint", "leader-epoch-checkpoint", "quorum-state", "meta.properties", "odradek.",
+    ".kafka_cleanshutdown",
 )  # fmt: skip
-"""A part of the paths of each kind of file: logs and their files, checkpoints, snapshots, and files of the node."""
-ERRORS: Final = (
+"""A part of the names of files that are replaced as a whole: checkpoints, and files of the node."""
+WRITTEN: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint", ".cleaned")
+"""A part of the names of files that are written under a name of their own, and renamed later."""
+CREATE_ERRORS: Final = (
     ("write", EIO), ("write", ENOSPC), ("sync", EIO), ("sync", ENOSPC), ("open", EIO), ("open", EMFILE),
-    ("rename", EIO),
 )  # fmt: skip
-"""Operations, each with an errno."""
-DISK_ERRORS: Final = tuple((operation, match, errno) for match, (operation, errno) in product(FILES, ERRORS))
-"""The next operation on a path that contains `match` fails with `errno`, as in `DiskFault`.
+"""Operations that create a file, each with an errno."""
+FILE_ERRORS: Final = (*CREATE_ERRORS, ("rename", EIO))
+DIRECTORY_ERRORS: Final = (("sync_directory", EIO), ("sync_directory", EMFILE))
+DISK_ERRORS: Final = tuple(
+    (operation, match, errno)
+    for match, (operation, errno) in (
+        *product(LOGS + REPLACED, FILE_ERRORS + DIRECTORY_ERRORS),
+        *product(WRITTEN, FILE_ERRORS),
+        *product(("partition.metadata",), CREATE_ERRORS),  # never renamed
+        (".swap", ("rename", EIO)),  # files of compaction that are complete under another name
+        *product(("",), DIRECTORY_ERRORS),  # any directory
+    )
+)
+"""Each kind of operation on each kind of file: (operation, match, errno), as in `DiskFault`.
 
-`Fault.number` of a DISK_OPERATION fault is a position in this tuple.
+The next operation on a path that contains `match` fails with `errno`. `Fault.number` of a DISK_OPERATION fault is a
+position in this tuple.
 """
 
 
@@ -40,18 +55,20 @@ def generate_disk_faults(options: "Options") -> None:
     only if all acknowledged data is flushed.
     """
     rng = Random(options.seed * 49_979_687 + 17)
-    sync_may_fail = options.brokers > 1 or options.flush
+    may_lose_cache = options.brokers > 1 or options.flush
     last = max((fault.operations for fault in options.faults), default=200)
     faults = [
-        _disk_fault(rng, operations=rng.randrange(20, max(21, last)), sync_may_fail=sync_may_fail)
+        _disk_fault(rng, operations=rng.randrange(20, max(21, last)), may_lose_cache=may_lose_cache)
         for _ in range(rng.randint(1, FAULTS_MAX))
     ]
     options.faults = in_order([*options.faults, *faults])
 
 
-def _disk_fault(rng: Random, *, operations: int, sync_may_fail: bool) -> Fault:
+def _disk_fault(rng: Random, *, operations: int, may_lose_cache: bool) -> Fault:
     full = rng.random() < FULL_PROBABILITY
-    numbers = [number for number, error in enumerate(DISK_ERRORS) if sync_may_fail or error[0] != "sync"]
+    numbers = [
+        number for number, error in enumerate(DISK_ERRORS) if may_lose_cache or not DiskFault(*error).loses_cache
+    ]
     return Fault(
         DISK_FULL if full else DISK_OPERATION,
         operations,

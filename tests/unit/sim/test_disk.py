@@ -1,12 +1,18 @@
 """The simulated disk: contents after a process kill, a power cut and a failed fsync."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterator
+from errno import EIO, EMFILE, ENOSPC
+from functools import partial
+from pathlib import Path
 from random import Random
-from typing import TypeVar
+from stat import S_ISDIR
+from typing import Any, TypeVar
 
 import pytest
 
+from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.disk.port import Disk, File
 from tests.sim.environment.disk import Detached, DiskFault, DiskLatency, SimDisk
 from tests.sim.environment.loop import SimLoop
@@ -153,6 +159,111 @@ def test_replace_file_leaves_the_new_contents(world: World) -> None:
     disk.detach()
     world.medium.lose_power(world.rng)
     assert world.disk().read_file("/data/a") == b"new"
+
+
+STEPS = [("open", EIO), ("open", EMFILE), ("write", EIO), ("write", ENOSPC), ("sync", EIO), ("sync", ENOSPC),
+         ("rename", EIO), ("sync_directory", EIO), ("sync_directory", EMFILE)]  # fmt: skip
+
+
+def _fail_system_call(monkeypatch: pytest.MonkeyPatch, step: str, error_number: int) -> None:
+    """Let one system call of `OsDisk.replace_file_now` fail. The directory is opened and synced last."""
+
+    def failing(original: Callable[..., Any], applies: Callable[..., bool]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            if applies(*arguments):
+                raise OSError(error_number, "simulated fault")
+            return original(*arguments)
+
+        return call
+
+    def is_directory(descriptor: int) -> bool:
+        return S_ISDIR(os.fstat(descriptor).st_mode)
+
+    name, applies = {
+        "open": ("open", lambda _path, flags, *_: bool(flags & os.O_CREAT)),
+        "write": ("write", lambda *_: True),
+        "sync": ("fsync", lambda descriptor: not is_directory(descriptor)),
+        "rename": ("rename", lambda *_: True),
+        "sync_directory": ("fsync", is_directory),
+    }[step]
+    if step == "sync_directory" and error_number == EMFILE:
+        name, applies = "open", lambda _path, flags, *_: bool(flags & os.O_DIRECTORY)
+    monkeypatch.setattr(os, name, failing(getattr(os, name), applies))
+
+
+@pytest.mark.parametrize("leftover", [False, True], ids=["", "temporary file of an earlier failure"])
+@pytest.mark.parametrize(("step", "error_number"), STEPS)
+def test_failed_replacement_has_the_outcome_of_the_real_disk(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error_number: int, *, leftover: bool
+) -> None:
+    simulated, real = world.disk(), OsDisk()
+    simulated.make_directory(str(tmp_path))
+    outcomes = []
+    for disk in (simulated, real):
+        path = f"{tmp_path}/f"
+        disk.replace_file_now(path, b"old")
+        if leftover:
+            disk.replace_file_now(f"{path}.tmp", b"left")
+        with monkeypatch.context() as patch:
+            if disk is simulated:
+                simulated.faults.append(DiskFault(step, "/f", error_number))
+            else:
+                _fail_system_call(patch, step, error_number)
+            with pytest.raises(OSError, match=r"simulated|sync failed") as failure:
+                disk.replace_file_now(path, b"new")
+        contents = {name: disk.read_file(f"{tmp_path}/{name}") for name in disk.list(str(tmp_path))}
+        outcomes.append((type(failure.value), contents))
+        disk.replace_file_now(path, b"next")
+        assert (disk.list(str(tmp_path)), disk.read_file(path)) == (["f"], b"next")
+    real.close()
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("replace", [True, False], ids=["replacement", "rename"])
+@pytest.mark.parametrize("error_number", [EIO, EMFILE])
+def test_failed_directory_sync_leaves_the_new_name_visible_and_not_durable(*, error_number: int, replace: bool) -> None:
+    """After an I/O error, even a later sync may leave the change out: the kernel reports a failed write once."""
+    outcomes = set()
+    for seed in range(40):
+        world = World(seed)
+        disk = world.disk()
+        disk.make_directory("/data")
+        disk.sync_directory_now("/")
+        disk.replace_file_now("/data/f", b"old")
+        disk.faults.append(DiskFault("sync_directory", "/data/", error_number))
+        with pytest.raises(OSError, match="simulated"):
+            if replace:
+                disk.replace_file_now("/data/f", b"new")
+            else:
+                disk.rename("/data/f", "/data/g")
+                world.run(partial(disk.sync_directory, "/data"))
+        assert (disk.list("/data"), disk.read_file("/data/f" if replace else "/data/g")) == (
+            (["f"], b"new") if replace else (["g"], b"old")
+        )
+        if seed % 2:
+            disk.sync_directory_now("/data")
+        world.medium.lose_power(world.rng)
+        content = world.disk().read_file("/data/f") if world.medium.entry("/data/f") is not None else b"renamed"
+        outcomes.add((bool(seed % 2), content))
+        world.loop.close()
+    new = b"new" if replace else b"renamed"
+    complete = {(False, b"old"), (False, new), (True, b"old"), (True, new)}
+    assert outcomes == complete - ({(True, b"old")} if error_number == EMFILE else set())
+
+
+def test_failed_file_system_sync_loses_data_of_a_file(world: World) -> None:
+    disk = world.disk()
+    disk.make_directory("/data")
+    for name in "ab":
+        open_file(disk, f"/data/{name}").write(0, b"written")
+    disk.sync_directory_now("/data")
+    disk.sync_directory_now("/")
+    disk.faults.append(DiskFault("sync", "/data/a", 5))
+    with pytest.raises(OSError, match="simulated"):
+        disk.sync_file_system_now("/data")
+    assert disk.sync_file_system_now("/data"), "the kernel reports a failed write once"
+    world.medium.lose_power(world.rng)
+    assert [world.disk().read_file(f"/data/{name}") for name in "ab"] == [b"", b"written"]
 
 
 def test_failed_sync_loses_data_and_later_operations_fail(world: World) -> None:

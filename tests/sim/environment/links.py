@@ -60,6 +60,12 @@ class Links:
         self.partitioned_until[link] = max(self.partitioned_until.get(link, 0.0), until)
         self._schedule_release(seconds)
 
+    def join(self, host: str, other_host: str) -> None:
+        """End the partitions of both links between two hosts."""
+        for link in ((host, other_host), (other_host, host)):
+            self.partitioned_until.pop(link, None)
+        self.release()
+
     def slow(self, source: str, destination: str, seconds: float, by: float) -> None:
         """Delay everything on the link by `by` seconds, for `seconds`."""
         self.slow_until[source, destination] = (self.loop.time() + seconds, by)

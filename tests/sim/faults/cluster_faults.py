@@ -12,10 +12,13 @@ from tests.sim.environment.disk import DiskFault
 from tests.sim.environment.links import CLIENTS
 from tests.sim.environment.network import BROKERS, FrameFault
 from tests.sim.faults.fault import CONTROLLER, COORDINATOR, FRAME_KINDS, LEADER, SLOW_THREADS, Fault
+from tests.sim.faults.late_join import LateJoin
+from tests.sim.faults.voter_failure import VoterFailure
 from tests.sim.options.damage_options import DAMAGE, EVERY_BROKER
 from tests.sim.options.disk_options import DISK_ERRORS, DISK_FULL, DISK_OPERATION
 from tests.sim.options.group_options import GROUP_COORDINATOR
 from tests.sim.options.outage_options import OUTAGE
+from tests.sim.options.scenario_options import LATE_JOIN, VOTER_FAILURE
 from tests.sim.world import CONSUMER_OFFSETS, TOPIC, TRANSACTION_STATE
 
 if TYPE_CHECKING:
@@ -65,6 +68,8 @@ class ClusterFaults:
             OUTAGE: self._outage,
             DISK_OPERATION: self._disk_operation,
             DISK_FULL: self._disk_full,
+            LATE_JOIN: self._late_join,
+            VOTER_FAILURE: self._voter_failure,
         }
 
     def inject(self, fault: Fault) -> None:
@@ -264,6 +269,12 @@ class ClusterFaults:
         for other_machine in self.world.cluster.machines:
             if other_machine is not machine:
                 other_machine.crash(power=False, downtime=fault.seconds + OUTAGE_SECONDS * self.rng.random())
+
+    def _late_join(self, fault: Fault, machine: "Machine") -> None:
+        self._spawn(LateJoin(self.world).run(fault.number), "late join")
+
+    def _voter_failure(self, fault: Fault, machine: "Machine") -> None:
+        self._spawn(VoterFailure(self.world).run(), "voter failure")
 
     # administration
 

@@ -34,6 +34,7 @@ from tests.sim.options.disk_options import generate_disk_faults
 from tests.sim.options.group_options import GroupOptions, generate_groups
 from tests.sim.options.hostile_options import HostileOptions, generate_hostile
 from tests.sim.options.outage_options import generate_outages
+from tests.sim.options.scenario_options import generate_scenario
 
 KILL, FLUSH, LOOSE = "process kills only", "flush before acknowledge", "power cuts without flushing"
 DEFAULT_ID_EXPIRATION_MS: Final = 7 * 24 * 3600 * 1000
@@ -150,13 +151,14 @@ def generate_options(
     shared_listener: bool | None = None,
     damage: bool | None = None,
     outages: bool = False,
+    scenario: str = "",
     disk_faults: bool = False,
 ) -> Options:
     """Return the options of a seed.
 
     A test may fix the size, the durability (and with it the kinds of faults), and the use of groups. It may also fix
     the presence of a hostile client, its use of the listener of the brokers, and damage of logs. Only runs of some
-    tests have outages and failing disks.
+    tests have outages, scenarios and failing disks.
     """
     cluster_rng = Random(seed * 104_729 + 5)
     sampled = cluster_rng.choices(*BROKERS)[0] if brokers is None else brokers
@@ -173,6 +175,8 @@ def generate_options(
     if outages:
         generate_outages(options)
     options.faults = in_order([*options.faults, *_generate_slow_threads(options)])
+    if scenario:
+        generate_scenario(options, scenario)
     if disk_faults:
         generate_disk_faults(options)
     options.limits |= generate_log_tail(Random(seed * 49_979_687 + 3))

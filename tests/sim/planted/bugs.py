@@ -40,6 +40,7 @@ from odradek.storage.compaction.batch_filter import BatchFilter
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.producers.entry import ProducerUpdate
 from tests.sim.options.run_options import FLUSH, Options, generate_options
+from tests.sim.options.scenario_options import VOTER_FAILURE
 from tests.sim.planted import cluster_bugs, compaction_bugs, group_bugs, hostile_bugs, log_bugs, power_loss_bugs
 from tests.sim.planted.planted import Planted
 from tests.sim.result import Result
@@ -111,8 +112,6 @@ def _expiry_by_wall_clock(_original: Callable[..., Any]) -> Callable[..., Any]:
     return expiry_ms
 
 
-UNFINISHED_RUN: Final = "the run ended with TimeoutError"
-"""Only for a bug whose own check has not reported a finding in a listed seed yet."""
 PLANTED: Final = (
     Planted(
         "acknowledged before the flush",
@@ -197,8 +196,9 @@ PLANTED: Final = (
         PartitionRaftStorage,
         "save_hard_state",
         cluster_bugs.forget_vote,
-        ("I12 two controllers", UNFINISHED_RUN),
+        ("I12 two controllers",),
         brokers=3,
+        scenario=VOTER_FAILURE,
     ),
     Planted(
         "follower acknowledges before the append",
@@ -360,6 +360,7 @@ def options_for(bug: Planted, seed: int) -> Options:
         shared_listener=bug.shared_listener if bug.hostile else None,
         damage=bug.damage,
         outages=bug.outages,
+        scenario=bug.scenario,
     )
 
 

@@ -68,11 +68,11 @@ def accept_stale_write(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def forget_vote(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A voter responds to a vote request before the vote is persisted."""
+    """A voter responds to a vote request, and its epoch and vote are never persisted. Its standing is."""
 
     async def save_hard_state(self: PartitionRaftStorage, state: Any) -> None:
-        if not self._disk.exists(self._path):
-            await original(self, state)
+        stored = self.load_hard_state()
+        await original(self, state if stored is None else replace(stored, standing=state.standing))
 
     return save_hard_state
 

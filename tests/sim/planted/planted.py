@@ -32,3 +32,5 @@ class Planted:
     """True if logs are damaged in each run. Otherwise in no run."""
     outages: bool = False
     """True if each run has an outage, in which one broker loses power. Otherwise no run has one."""
+    scenario: str = ""
+    """One of `scenario_options.SCENARIOS`, which is the only fault of each run; empty for faults from the seed."""

@@ -2,16 +2,20 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import odradek.cluster.controller.brokers.registration
+import odradek.cluster.controller.partitions.isr
 from odradek.broker.quorum.boot_marker import BootMarker
 from odradek.broker.quorum.storage import PartitionRaftStorage
 from odradek.broker.replication.follower_fetcher import ReplicaFetcher
+from odradek.cluster.controller.partitions.isr import EPOCH_NOT_KNOWN
 from odradek.storage.data_directory.checkpoints import Checkpoints
 from odradek.storage.data_directory.directory import DataDirectory
 from tests.sim.options.cluster_options import FLUSH, ONE_LOSES
 from tests.sim.options.run_options import LOOSE
+from tests.sim.options.scenario_options import LATE_JOIN
 from tests.sim.planted.planted import Planted
 
 
@@ -62,6 +66,16 @@ def forget_lost_records(_original: Callable[..., Any]) -> Callable[..., Any]:
         """Record nothing."""
 
     return note_loss
+
+
+def accept_any_broker_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The controller adds any incarnation of a broker to an ISR, as before KIP-903."""
+
+    def ineligible_member(state: Any, requested: Any, partition: Any) -> Any:
+        isr = tuple((broker_id, EPOCH_NOT_KNOWN) for broker_id, _ in requested.isr)
+        return original(state, replace(requested, isr=isr), partition)
+
+    return ineligible_member
 
 
 def leave_metadata_unflushed(_original: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,6 +133,16 @@ BUGS: Final = (
         ("I11", "I1 "),
         brokers=3,
         damage=True,
+    ),
+    Planted(
+        "broker epoch of a new ISR member not checked",
+        odradek.cluster.controller.partitions.isr,
+        "_ineligible_member",
+        accept_any_broker_epoch,
+        ("I11", "I1 "),
+        durability=ONE_LOSES,
+        brokers=3,
+        scenario=LATE_JOIN,
     ),
     Planted(
         "metadata log not flushed",

@@ -76,7 +76,7 @@ class Monitor:
         self._holders: dict[int, dict[int, None]] = {}
         self._epochs: dict[tuple[Partition, int, int], int] = {}
         self._checked_leaders: dict[tuple[Partition, int], None] = {}
-        self._controllers: dict[int, int] = {}
+        self.controllers: dict[int, int] = {}
         """By epoch of the metadata log: the broker that wrote in it first."""
         self._data_lost: dict[int, None] = {}
         self.is_up: Callable[[int], bool] = lambda _: False
@@ -347,7 +347,7 @@ class Monitor:
 
     def _check_controller(self, number: int, epoch: int) -> None:
         """I12: one controller writes per epoch. A batch that no host had before is written by the controller."""
-        first = self._controllers.setdefault(epoch, number)
+        first = self.controllers.setdefault(epoch, number)
         if first != number:
             self.violations.append(f"I12 two controllers in one term: brokers {first} and {number} write in {epoch}")
 

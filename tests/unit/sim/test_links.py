@@ -89,6 +89,21 @@ def test_data_sent_over_partitioned_link_arrives_in_order_after_healing(loop: Si
     assert now < 5
 
 
+def test_joined_hosts_receive_what_the_partition_delayed_and_other_partitions_remain(loop: SimLoop) -> None:
+    async def main() -> tuple[bytes, float, bool]:
+        await serve(loop)
+        links = loop.network.links
+        for link in ((A, B), (B, A), (B, CLIENTS)):
+            links.partition(*link, 60.0)
+        loop.call_later(2.0, links.join, B, A)
+        return *await request(loop, b"hello"), links.is_open(B, CLIENTS)
+
+    response, seconds, clients_joined = loop.run_until_complete(main())
+    assert response == b"HELLO"
+    assert 2.0 <= seconds < 2.5
+    assert not clients_joined
+
+
 def test_slow_link_delays_and_permanent_partition_survives_healing(loop: SimLoop) -> None:
     async def main() -> tuple[float, bool]:
         await serve(loop)

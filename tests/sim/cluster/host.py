@@ -60,6 +60,8 @@ class Machine:
         self._disk_failed = False
         self._full_disks = 0
         """Faults that keep the disk full now."""
+        self._lasting_faults: list[tuple[DiskFault, float]] = []
+        """Disk faults that stay for later incarnations, each with the seconds until the restart."""
         self._cache_is_stale = False
         self._supervisors: list[asyncio.Task[None]] = []
         self._config = make_config(cluster.options, number)
@@ -157,6 +159,9 @@ class Machine:
         disk = SimDisk(self.medium, self.loop, Random(self.rng.getrandbits(64)), name=name, latency=latency)
         disk.watchers += self.cluster.watchers_of(self)
         disk.full = self._full_disks > 0
+        for fault, restart_after in self._lasting_faults:
+            if not fault.injected:
+                self._add_fault(disk, fault, restart_after)
         return disk
 
     async def _stop_failed_start(self, name: str) -> None:
@@ -335,16 +340,21 @@ class Machine:
     def _crash_callback(self, *, power: bool, downtime: float) -> "Callable[[], None]":
         return lambda: self.crash(power=power and self.cluster.may_lose_data(self), downtime=downtime)
 
-    def disk_fault(self, fault: DiskFault, *, restart_after: float) -> None:
+    def disk_fault(self, fault: DiskFault, *, restart_after: float, lasts: bool = False) -> None:
         """Let the next disk operation of the fault's kind fail, if `disk_may_fail` permits. The operator restarts the
         node later.
 
         After a failed flush the whole machine restarts. The page cache contains data that was never written, and a
         restart of the process alone would not detect that.
+
+        With `lasts`, an operation of a later incarnation can fail, too. Some files are written only during a start.
         """
-        disk = self.disk
-        if disk is None or disk.detached:
-            return
+        if lasts:
+            self._lasting_faults.append((fault, restart_after))
+        if self.disk is not None and not self.disk.detached:
+            self._add_fault(self.disk, fault, restart_after)
+
+    def _add_fault(self, disk: SimDisk, fault: DiskFault, restart_after: float) -> None:
         disk.faults.append(fault)
         name = self.name
 
@@ -377,6 +387,7 @@ class Machine:
             self.disk.threads.occupy_all(seconds)
 
     def disarm(self) -> None:
+        self._lasting_faults.clear()
         if self.disk is not None:
             self.disk.faults.clear()
             self.disk.crash_at_operation = self.disk.crash_in_swap = None

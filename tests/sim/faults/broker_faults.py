@@ -57,7 +57,7 @@ class BrokerFaults:
             machine.occupy_disk_threads(fault.seconds)
         elif fault.kind == DISK_OPERATION:
             self._disturbed(fault.seconds)
-            machine.disk_fault(DiskFault(*DISK_ERRORS[fault.number]), restart_after=fault.seconds)
+            machine.disk_fault(DiskFault(*DISK_ERRORS[fault.number]), restart_after=fault.seconds, lasts=True)
         elif fault.kind == DISK_FULL:
             self._disturbed(fault.seconds)
             machine.fill_disk(fault.seconds)

@@ -241,7 +241,7 @@ class ClusterFaults:
 
     def _disk_operation(self, fault: Fault, machine: "Machine") -> None:
         self._disturbed(fault.seconds)
-        machine.disk_fault(DiskFault(*DISK_ERRORS[fault.number]), restart_after=fault.seconds)
+        machine.disk_fault(DiskFault(*DISK_ERRORS[fault.number]), restart_after=fault.seconds, lasts=True)
 
     def _disk_full(self, fault: Fault, machine: "Machine") -> None:
         self._disturbed(fault.seconds)

@@ -115,6 +115,26 @@ def test_disk_is_read_again_after_a_failed_write(monkeypatch: pytest.MonkeyPatch
     loop.close()
 
 
+@pytest.mark.parametrize("lasts", [True, False])
+def test_lasting_disk_fault_fails_the_next_start(*, lasts: bool) -> None:
+    loop = SimLoop(Random(1))
+    cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=1), faults=[]))
+    machine, fault = cluster.only, DiskFault("write", "meta.properties", 5)
+
+    async def restart() -> None:
+        await cluster.start()
+        machine.disk_fault(fault, restart_after=100.0, lasts=lasts)
+        machine.restart(downtime=0.1)
+        await asyncio.sleep(5.0)
+        assert (fault.injected, machine.incarnations, machine.alive) == (lasts, 2 + lasts, True)
+        await cluster.stop()
+
+    with logs_into(loop):
+        loop.run_until_complete(restart())
+    assert not cluster.violations
+    loop.close()
+
+
 def test_failed_sync_during_restart_leads_to_a_machine_restart() -> None:
     loop = SimLoop(Random(1))
     cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=1), faults=[]))

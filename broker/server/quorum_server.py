@@ -55,6 +55,7 @@ class QuorumServer:
             on_failure=on_failure,
             on_bug=on_bug,
             bootstrap_levels={TRANSACTION_VERSION: config.odradek_initial_transaction_version},
+            published=lambda: node.metadata.image,
         )
         self.forwarding = Forwarding(self._leader_id, self.peers, request_timeout_ms=config.request_timeout_ms)
         self.controller_client = ControllerClient(

@@ -10,6 +10,7 @@ import structlog
 from odradek.cluster.controller import commands
 from odradek.cluster.controller.core import Controller
 from odradek.cluster.controller.election import Election
+from odradek.cluster.controller.log_after import LogAfter
 from odradek.cluster.controller.slices import Merged, Slice, slices_of
 from odradek.cluster.controller.state import ControllerState, Notice
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -78,12 +79,14 @@ class ControllerService:
         on_failure: FailureHandler,
         on_bug: FailureHandler,
         bootstrap_levels: Mapping[str, int],
+        published: Callable[[], MetadataImage],
     ) -> None:
         """Make it before `driver.start()`.
 
         `on_failure` is called if this node cannot continue. `on_bug` is called for an unexpected exception in the
         decision of a command. That command fails alone, because the next active controller would raise the exception,
-        too. `bootstrap_levels`: feature levels of a new cluster that differ from the default.
+        too. `bootstrap_levels`: feature levels of a new cluster that differ from the default. `published` returns the
+        image of the records that are committed and delivered on this node.
         """
         self._driver = driver
         self._config = config
@@ -94,6 +97,7 @@ class ControllerService:
         self._on_failure = on_failure
         self._on_bug = on_bug
         self._bootstrap_levels = dict(bootstrap_levels)
+        self._published = published
         self._engine: Engine[Any, Any] | None = None
         self._controller: Controller | None = None
         self._active = Event()
@@ -143,10 +147,13 @@ class ControllerService:
     async def _load(self, epoch: int) -> None:
         driver = self._driver
         state = ControllerState(self._config, self._configs, self._rng, lambda: driver.log_end_offset)
+        image = self._published()
+        if image.offset + 1 >= driver.snapshot_end_offset:  # otherwise the snapshot is not delivered yet
+            state.start_from(image)
         self._controller = Controller(state)
         engine: Engine[Any, Any] = Engine(
             self._controller,
-            driver,
+            LogAfter(driver, state.image.offset),
             clock=self._clock,
             on_effect=_log_notice,
             on_failure=self._on_failure,

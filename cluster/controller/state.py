@@ -111,6 +111,14 @@ class ControllerState:
     """Name of the topic with each collision key. It follows from the image, and saves a pass over all topics."""
     _delta: MetadataDelta = field(default_factory=lambda: MetadataDelta(EMPTY_IMAGE))
 
+    def start_from(self, image: MetadataImage) -> None:
+        """Start from `image`, which contains committed records only. The caller replays the records after it."""
+        self._delta = MetadataDelta(image)
+        self.collision_keys = {collision_key(name): name for name in image.topics}
+        self.shutdown_offsets = {
+            broker_id: image.offset for broker_id, broker in image.brokers.items() if broker.in_controlled_shutdown
+        }
+
     @property
     def image(self) -> MetadataImage:
         """The image of all applied records, committed or not."""

@@ -5,7 +5,7 @@ Group commit: batches that are proposed during an fsync are written together aft
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, Event, TimerHandle, get_running_loop
+from asyncio import AbstractEventLoop, Event, TimerHandle, get_running_loop, sleep
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,7 +18,7 @@ from odradek.cluster.raft.batches import (
 )
 from odradek.cluster.raft.config import DEFAULT_CONFIG
 from odradek.cluster.raft.core import RaftCore
-from odradek.cluster.raft.delivery import LOG_READ_BYTES_MAX, Delivery, read_batches
+from odradek.cluster.raft.delivery import LOG_READ_BYTES_MAX, RECORDS_PER_PART, Delivery, read_batches
 from odradek.cluster.raft.errors import DifferentVoters, LostCommitted
 from odradek.cluster.raft.log_view import LogView
 from odradek.cluster.raft.messages import (
@@ -224,34 +224,49 @@ class RaftDriver:
         self._wake_up.set()
         return entry.last_offset + 1
 
-    async def replay(self, visit: ReplayVisitor) -> None:
-        """Visit the records of the latest snapshot and of the log after it.
+    @property
+    def snapshot_end_offset(self) -> int:
+        """The end offset of the latest snapshot; 0 if there is none."""
+        snapshot = self.core.log.latest_snapshot
+        return 0 if snapshot is None else snapshot.end_offset
 
-        All records of the snapshot get the last offset that it covers. Raise LoadCancelled if this node does not lead
-        any more: its log may have been truncated during the read.
+    async def replay(self, visit: ReplayVisitor, start: int = 0) -> None:
+        """Visit the records from the offset `start` on. Other tasks run after each RECORDS_PER_PART of them.
+
+        If the latest snapshot ends above `start`, visit all its records and those of the log after it. The records of
+        the snapshot get the last offset that it covers. Raise LoadCancelled if this node does not lead any more: its
+        log may have been truncated during the read.
         """
         epoch = self.core.epoch
         try:
-            await self._replay(visit)
+            await self._replay(visit, start)
         except (OSError, Refusal, Malformed):
             if self.core.role is Role.LEADER and self.core.epoch == epoch:
                 raise
             raise LoadCancelled(f"raft-{self.node_id}: this node does not lead epoch {epoch} any more") from None
 
-    async def _replay(self, visit: ReplayVisitor) -> None:
+    async def _replay(self, visit: ReplayVisitor, start: int) -> None:
         storage = self._storage
-        offset = 0
+        offset, visited = start, 0
         snapshot = self.core.log.latest_snapshot
-        if snapshot is not None:
+        if snapshot is not None and snapshot.end_offset > start:
             offset = snapshot.end_offset
             async for batches in read_snapshot(storage, snapshot):
                 for batch in batches:
                     for key, value in batch.records:
                         visit(offset - 1, ShardRecord(key, value), snapshot.epoch)
+                        visited += 1
+                        if visited % RECORDS_PER_PART == 0:
+                            await sleep(0)
         while offset < storage.log_end_offset:
             for batch in await read_batches(storage, offset, storage.log_end_offset):
-                for index, (key, value) in enumerate(batch.records):
-                    visit(batch.base_offset + index, ShardRecord(key, value), batch.epoch)
+                for at, (key, value) in enumerate(batch.records, batch.base_offset):
+                    if at < start:
+                        continue
+                    visit(at, ShardRecord(key, value), batch.epoch)
+                    visited += 1
+                    if visited % RECORDS_PER_PART == 0:
+                        await sleep(0)
                 offset = batch.last_offset + 1
 
     def subscribe(self, callback: WatermarkCallback) -> None:

@@ -27,7 +27,7 @@ from odradek.cluster.controller.messages.partitions import NewReplicas, Partitio
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation
 from odradek.cluster.controller.messages.topics import NewTopic
 from odradek.cluster.controller.state import ControllerConfig, ControllerState
-from odradek.cluster.metadata.image import RESOURCE_TOPIC
+from odradek.cluster.metadata.image import EMPTY_IMAGE, RESOURCE_TOPIC
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import RetryAfter
 from tests.machines.replica_model import NO_LEADER, Replicas, check_shape
@@ -35,7 +35,7 @@ from tests.support.effort import run_machine
 from tests.support.raft_memory import CLUSTER_ID, ControllerRig, PlainConfigs, registration
 
 if TYPE_CHECKING:
-    from odradek.cluster.metadata.image import BrokerImage, PartitionImage
+    from odradek.cluster.metadata.image import BrokerImage, MetadataImage, PartitionImage
 
 BROKERS = (1, 2, 3, 4)
 brokers = st.sampled_from(BROKERS)
@@ -353,21 +353,39 @@ class ControllerMachine(RuleBasedStateMachine):
         self.do(command)
 
     @precondition(lambda self: self.rig.log)
-    @rule()
-    def replay_into_new_controller(self) -> None:
-        """Replace the controller by one that replays the log. The metadata image must be equal."""
-        state = ControllerState(
-            ControllerConfig(1, CLUSTER_ID), PlainConfigs(), self.rig.core.state.rng, lambda: len(self.rig.log)
-        )
-        core = Controller(state)
-        for offset, record in enumerate(self.rig.log):
-            core.apply(offset, record, 1)
-        assert state.image == self.rig.core.state.image
+    @rule(data=st.data())
+    def replay_into_new_controller(self, data: st.DataObject) -> None:
+        """Replace the controller by one that starts from an earlier image, and replays the rest of the log.
+
+        The metadata image must be equal.
+        """
+        start = data.draw(st.integers(0, len(self.rig.log)))
+        earlier = self.new_controller(EMPTY_IMAGE, 0, start)
+        while earlier.state.in_transaction:  # no image is published within a metadata transaction
+            earlier.apply(start, self.rig.log[start], 1)
+            start += 1
+        core = self.new_controller(earlier.state.image, start, len(self.rig.log))
+        assert core.state.image == self.rig.core.state.image
+        assert core.state.collision_keys == self.rig.core.state.collision_keys
+        assert core.state.shutdown_offsets.keys() >= {
+            broker_id for broker_id, broker in core.state.image.brokers.items() if broker.in_controlled_shutdown
+        }
         self.rig.core = core
         self.waiting.clear()
         self.rig.later.clear()
         self.rig.due = {timer.key: timer.command for timer in core.on_loaded(1, 0).timers if timer.delay_ms == 0}
         self.do(c.Bootstrap(at_ms=1_000))
+
+    def new_controller(self, image: MetadataImage, start: int, end: int) -> Controller:
+        """Return a controller that starts from `image`, and replays the log from `start` to `end`."""
+        state = ControllerState(
+            ControllerConfig(1, CLUSTER_ID), PlainConfigs(), self.rig.core.state.rng, lambda: len(self.rig.log)
+        )
+        state.start_from(image)
+        core = Controller(state)
+        for offset in range(start, end):
+            core.apply(offset, self.rig.log[offset], 1)
+        return core
 
     # ---- invariants -------------------------------------------------------------------------------------------------
 

@@ -69,6 +69,7 @@ class ControllerNode:
             on_failure=self.fail,
             on_bug=lambda *bug: self.bugs.append(bug),
             bootstrap_levels=levels,
+            published=lambda: self.cache.image,
         )
         self.lifecycle = BrokerLifecycle(
             registration(incarnation=incarnation), self.service, self.cache, self.tasks, on_failure=self.fail

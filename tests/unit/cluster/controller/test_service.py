@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from odradek.cluster.controller.log_after import LogAfter
 from odradek.cluster.controller.messages.topics import NewTopic, TopicName
 from odradek.cluster.metadata.errors import UnsupportedMetadata
 from odradek.cluster.raft.batches import encode_records
+from odradek.cluster.raft.delivery import RECORDS_PER_PART
 from odradek.cluster.raft.messages import HardState
 from odradek.protocol.errors import ErrorCode, Refusal
 from tests.support.controller_node import NO_LEVELS, ControllerNode
@@ -200,3 +202,28 @@ async def test_initial_feature_levels_apply_to_a_new_cluster_only() -> None:
     await restarted.start()
     assert restarted.cache.image.feature("transaction.version") == 1
     await restarted.stop()
+
+
+async def test_new_active_controller_replays_only_records_after_the_published_image() -> None:
+    node = await started(MemoryRaftStorage())
+    await node.service.create_topics([NewTopic("orders", 4)])
+    visited: list[int] = []
+    log = LogAfter(node.driver, node.cache.image.offset - 2)
+    await log.replay(lambda offset, *_: visited.append(offset))
+    assert visited == [node.cache.image.offset - 1, node.cache.image.offset]
+    await node.stop()
+
+
+async def test_other_tasks_run_while_a_controller_replays_a_long_log() -> None:
+    node = await started(MemoryRaftStorage())
+    await node.service.create_topics([NewTopic("orders", 2 * RECORDS_PER_PART)])
+    visited: list[int] = []
+    replay = asyncio.ensure_future(node.driver.replay(lambda offset, *_: visited.append(offset)))
+    per_turn = []
+    while not replay.done():
+        before = len(visited)
+        await asyncio.sleep(0)
+        per_turn.append(len(visited) - before)
+    assert visited[-1] == node.driver.log_end_offset - 1
+    assert max(per_turn) <= RECORDS_PER_PART
+    await node.stop()

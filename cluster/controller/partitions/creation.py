@@ -13,7 +13,7 @@ from odradek.cluster.metadata.topic_names import is_internal
 from odradek.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from uuid import UUID
 
     from odradek.cluster.controller.commands import CreatePartitions
@@ -31,20 +31,36 @@ def too_many_partitions(what: str = "partitions") -> Refusal:
 # ---- new partitions -------------------------------------------------------------------------------------------------
 
 
-def new_partition(
-    state: ControllerState, topic_id: UUID, index: int, replicas: Sequence[int], isr: Sequence[int]
-) -> PartitionRecord:
-    """Return the first record of a partition. The first in-sync replica is its leader."""
-    return PartitionRecord(
-        partition_id=index,
-        topic_id=topic_id,
-        replicas=list(replicas),
-        isr=list(isr),
-        leader=isr[0],
-        leader_epoch=0,
-        partition_epoch=0,
-        directories=[state.default_directory(broker_id) for broker_id in replicas],
-    )
+def new_partitions(
+    state: ControllerState, topic_id: UUID, first_partition: int, placements: Iterable[Sequence[int]]
+) -> list[PartitionRecord]:
+    """Return the first record of each partition. The first in-sync replica is its leader.
+
+    Partitions with equal replicas share their lists: a topic with thousands of partitions has few different ones.
+    Raise Refusal(INVALID_REPLICA_ASSIGNMENT) if the ISR of a partition would be empty.
+    """
+    known: dict[tuple[int, ...], tuple[list[int], list[int], list[UUID]]] = {}
+    records = []
+    for index, placed in enumerate(placements, first_partition):
+        key = tuple(placed)
+        shared = known.get(key)
+        if shared is None:
+            isr = list(placement.active_replicas(state, index, key))
+            shared = known[key] = list(key), isr, [state.default_directory(broker_id) for broker_id in key]
+        replicas, isr, directories = shared
+        records.append(
+            PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=replicas,
+                isr=isr,
+                leader=isr[0],
+                leader_epoch=0,
+                partition_epoch=0,
+                directories=directories,
+            )
+        )
+    return records
 
 
 def create_partitions(state: ControllerState, command: CreatePartitions) -> ControllerResult[tuple[TopicResult, ...]]:
@@ -108,7 +124,4 @@ def _additional_partitions(state: ControllerState, requested: NewPartitions) -> 
         placements = list(requested.assignments)
         for replicas in placements:
             placement.check_manual(state.image, replicas, replication_factor)
-    return topic.topic_id, [
-        new_partition(state, topic.topic_id, index, replicas, placement.active_replicas(state, index, replicas))
-        for index, replicas in enumerate(placements, present)
-    ]
+    return topic.topic_id, new_partitions(state, topic.topic_id, present, placements)

@@ -52,14 +52,26 @@ def place(
         raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, text)
     inactive = _rack_ring([broker for broker in brokers if not broker.is_active or broker.broker_id in draining])
     start = rng.randrange(len(active))
+    shifts = max(1, len(active) - 1)
+    known: dict[tuple[int, int], tuple[int, ...]] = {}
     rows = []
     for number in range(first_partition, first_partition + partitions):
         turn, lead = divmod(start + number, len(active))
-        others = active[lead + 1 :] + active[:lead]
-        shift = turn % len(others) if others else 0
-        followers = _spread(active[lead], [*others[shift:], *others[:shift], *inactive], replication_factor - 1)
-        rows.append((active[lead].broker_id, *(broker.broker_id for broker in followers)))
+        place = lead, turn % shifts
+        row = known.get(place)
+        if row is None:
+            row = known[place] = _row(active, inactive, *place, replication_factor)
+        rows.append(row)
     return rows
+
+
+def _row(
+    active: list[BrokerImage], inactive: list[BrokerImage], lead: int, shift: int, replication_factor: int
+) -> tuple[int, ...]:
+    """Return the replicas of the partitions whose leader has the place `lead` in the ring of active brokers."""
+    others = active[lead + 1 :] + active[:lead]
+    followers = _spread(active[lead], [*others[shift:], *others[:shift], *inactive], replication_factor - 1)
+    return active[lead].broker_id, *(broker.broker_id for broker in followers)
 
 
 def _spread(leader: BrokerImage, candidates: list[BrokerImage], count: int) -> list[BrokerImage]:

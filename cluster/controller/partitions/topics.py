@@ -16,7 +16,7 @@ from odradek.cluster.controller.messages.topics import (
     TopicResult,
 )
 from odradek.cluster.controller.partitions import placement
-from odradek.cluster.controller.partitions.creation import new_partition
+from odradek.cluster.controller.partitions.creation import new_partitions
 from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.records import MetadataRecord, RemoveTopicRecord, TopicRecord
 from odradek.cluster.metadata.topic_names import NAME_LENGTH_MAX, collision_key, is_valid
@@ -98,9 +98,7 @@ def _create_topic(state: ControllerState, topic: NewTopic) -> tuple[CreatedTopic
     topic_id = state.new_uuid()
     records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     records += topic_config_records(topic.name, configs)
-    for index, replicas in enumerate(placements):
-        isr = placement.active_replicas(state, index, replicas)
-        records.append(new_partition(state, topic_id, index, replicas, isr))
+    records += new_partitions(state, topic_id, 0, placements)
     created = CreatedTopic(
         topic.name,
         topic_id=topic_id,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.cluster.controller.partitions import placement
 from odradek.cluster.controller.partitions.placement import place
 from odradek.cluster.metadata.image import BrokerImage, MetadataImage
 from odradek.protocol.errors import Refusal
@@ -45,6 +46,35 @@ def test_every_placement_is_valid_and_balanced(
         assert len({cluster.brokers[number].rack for number in row}) == min(factor, len(racks))
     led = Counter(row[0] for row in rows)
     assert max(led.values()) - min(led[number] for number in active) <= 1
+
+
+@given(BROKERS, st.integers(1, 5), st.integers(1, 40), st.integers(0, 7), st.integers(0, 99))
+def test_placement_of_a_partition_does_not_depend_on_the_other_ones(
+    brokers: list[tuple[str | None, bool]], factor: int, partitions: int, first: int, seed: int
+) -> None:
+    cluster = image(*brokers)
+    if factor > len(brokers) or not any(cluster.active_brokers()):
+        return
+
+    def placed(index: int, count: int) -> list[tuple[int, ...]]:
+        return place(cluster, random.Random(seed), first_partition=index, partitions=count, replication_factor=factor)
+
+    assert placed(first, partitions) == [placed(index, 1)[0] for index in range(first, first + partitions)]
+
+
+def test_each_different_placement_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three brokers have six different ones: three leaders, and two orders of the followers."""
+    computed = []
+    spread = placement._spread
+
+    def counting(leader: BrokerImage, candidates: list[BrokerImage], count: int) -> list[BrokerImage]:
+        computed.append(leader.broker_id)
+        return spread(leader, candidates, count)
+
+    monkeypatch.setattr(placement, "_spread", counting)
+    cluster = image((None, False), (None, False), (None, False))
+    rows = place(cluster, random.Random(1), first_partition=0, partitions=1_000, replication_factor=3)
+    assert len(set(rows)) == len(computed) == 6
 
 
 def test_followers_of_one_leader_are_spread_over_all_brokers() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from odradek.cluster.controller.commands import CreatePartitions, CreateTopics, DeleteTopics, FenceBroker
 from odradek.cluster.controller.messages.topics import CreatedTopic, NewPartitions, NewTopic, TopicName, TopicResult
+from odradek.cluster.controller.state import ControllerState
 from odradek.cluster.metadata.image import DIRECTORY_UNASSIGNED, RESOURCE_BROKER
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
 from odradek.protocol.errors import ErrorCode
@@ -37,6 +38,29 @@ def test_create_topic_with_defaults() -> None:
     for index, partition in topic.partitions.items():
         assert (partition.index, partition.leader, partition.isr, partition.leader_epoch) == (index, 1, (1,), 0)
         assert partition.directories == (UUID(int=(1 << 100) + 1),)
+
+
+def test_topic_with_many_partitions_looks_up_each_different_placement_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decision cannot be divided, so the time per partition counts."""
+    rig = ControllerRig().with_brokers(1, 2, 3)
+    looked_up: list[int] = []
+    default_directory = ControllerState.default_directory
+
+    def counting(state: ControllerState, broker_id: int) -> UUID:
+        looked_up.append(broker_id)
+        return default_directory(state, broker_id)
+
+    monkeypatch.setattr(ControllerState, "default_directory", counting)
+    create(rig, NewTopic("t", 500, 3))
+    rig.do(CreatePartitions((NewPartitions("t", 1_000),)))
+    partitions = rig.core.state.image.topics["t"].partitions
+    for index in range(1_000):
+        partition = partitions[index]
+        assert partition.isr == partition.replicas
+        assert partition.leader == partition.replicas[0]
+        assert partition.directories == tuple(UUID(int=(1 << 100) + broker_id) for broker_id in partition.replicas)
+    different = {partition.replicas for partition in partitions.values()}
+    assert len(looked_up) == 2 * 3 * len(different)
 
 
 def test_topics_of_one_request_are_one_batch_without_the_refused_topic() -> None:

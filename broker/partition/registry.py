@@ -55,6 +55,8 @@ class Partitions:
         self._clock = clock
         self._spawn = spawn
         self._config_of = config_of
+        self._configs: dict[str, LogConfig] = {}
+        """Configuration of each topic of which this broker hosts a partition. Its partitions share one object."""
         self._default_config: LogConfig | None = None
         """Configuration of topics that set nothing, at the last change that was applied to all topics."""
         self._replication = replication
@@ -185,8 +187,10 @@ class Partitions:
         # 3. If the ISR came first, the leader would commit and acknowledge records (acks=all) that only it has.
         for kind, name in delta.changed_configs():
             if kind == RESOURCE_TOPIC:
+                self._configs.pop(name, None)
                 self._configure(name, image)
             elif kind == RESOURCE_BROKER and name in {"", str(self._node_id)}:
+                self._configs.clear()
                 self._configure_all(image)
         for topic_id, index in delta.changed_partitions():
             self._add_changed(topic_id, index)
@@ -303,7 +307,9 @@ class Partitions:
         former = self._deleted.pop((topic.name, index), None)
         if former is not None:
             self._remove(former)
-        config = self._config_of(self._image.topic_config(topic.name))
+        config = self._configs.get(topic.name)
+        if config is None:
+            config = self._configs[topic.name] = self._config_of(self._image.topic_config(topic.name))
         try:
             log = self._logs.create(topic.name, index, topic.topic_id, config, self._clock.wall_ms())
         except StaleCheckpoint:
@@ -369,6 +375,7 @@ class Partitions:
                 self._fail(topic, index, failure)
 
     def _delete(self, topic: TopicImage) -> None:
+        self._configs.pop(topic.name, None)
         hosted = self._by_id.pop(topic.topic_id, {})
         if self._by_name.get(topic.name) is hosted:
             del self._by_name[topic.name]

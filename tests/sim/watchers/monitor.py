@@ -126,10 +126,11 @@ class Monitor:
     def lost_data(self, number: int, medium: Medium) -> None:
         """Handle lost data on a disk.
 
-        Leaders are first checked with the log before the loss: their last responses may still be in transit.
+        Leaders are first checked with the log before the loss: their last responses may still be in transit. A broker
+        that has lost data before, and is not in sync since, is not: it can be elected while it is down.
         """
         for place, state in self.metadata.partitions.items():
-            if state.leader == number and number in self.hosts:
+            if state.leader == number and number in self.hosts and number not in self._data_lost:
                 self._check_leader(place, number, state.leader_epoch)
         self._data_lost[number] = None
         self.reload(number, medium)

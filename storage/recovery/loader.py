@@ -127,7 +127,7 @@ class _Loader:
             self._replay(loaded.log_end_offset, at_clean_start=options.clean)
         else:
             loaded.snapshots.distrust_above(start.offset)
-            self._replay(start.offset, at_clean_start=False)
+            self._replay(start.offset, at_clean_start=False, end_byte=start.position or None)
             self._recovery.recover_from(start)
             loaded.snapshots.remove_distrusted()
         self._recovery.refuse_loss("the log ends there")
@@ -247,11 +247,13 @@ class _Loader:
         loaded.producers.clear(start)
         loaded.epochs.clear()
 
-    def _replay(self, end_offset: int, *, at_clean_start: bool) -> None:
+    def _replay(self, end_offset: int, *, at_clean_start: bool, end_byte: int | None = None) -> None:
         loaded, options = self._loaded, self._options
         replay_producers(
             loaded.producers,
             loaded.snapshots,
             loaded.segments,
-            Replay(loaded.log_start_offset, options.high_watermark, end_offset, at_clean_start, options.now_ms),
+            Replay(
+                loaded.log_start_offset, options.high_watermark, end_offset, at_clean_start, options.now_ms, end_byte
+            ),
         )

@@ -40,6 +40,8 @@ class Replay:
     end_offset: int
     at_clean_start: bool
     now_ms: int
+    end_byte: int | None = None
+    """Position of `end_offset` in its segment, if batches follow that recovery reads later."""
 
 
 def replay_producers(state: ProducerState, snapshots: SnapshotFiles, segments: Segments, replay: Replay) -> None:
@@ -83,9 +85,12 @@ def replay_producers(state: ProducerState, snapshots: SnapshotFiles, segments: S
         if segment.base_offset in due:
             applier.commit()
             snapshots.take(state.entries.values(), segment.base_offset)
+        end_byte = replay.end_byte
+        if end_byte is None or not segment.base_offset < end <= next_base:
+            end_byte = segment.size
         index = segment.offset_index
         position = 0 if index is None else index.position_for(start)[0]
-        for _, header, batch in Scan(segment.file, position, segment.size):
+        for _, header, batch in Scan(segment.file, position, end_byte):
             if header.last_offset < start:
                 continue
             if header.base_offset < expected or header.last_offset >= min(next_base, end):

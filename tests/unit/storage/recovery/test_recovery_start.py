@@ -86,6 +86,20 @@ async def test_bytes_before_the_start_are_not_read(disk: OsDisk, tmp_path: Path)
     assert log.log_end_offset == 0
 
 
+async def test_batches_after_the_start_are_no_out_of_order_batches(
+    disk: OsDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The replay of producers ends at the recovery start, wherever its snapshot is."""
+    log = open_log(disk, str(tmp_path), CONFIG)
+    fill(log, 0)
+    await log.flush_for_recovery()
+    append(log, batch(3))
+    options = checkpointed(log) | {"high_watermark": 3}
+    log = killed(log, disk, tmp_path, options)
+    assert log.recovery_start == log.log_end_offset - 3
+    assert "out-of-order" not in capsys.readouterr().out
+
+
 async def test_damage_after_the_start_ends_the_log(disk: OsDisk, tmp_path: Path) -> None:
     log = open_log(disk, str(tmp_path), CONFIG)
     fill(log, 0)

@@ -82,13 +82,11 @@ class IsrChanges:
             return True
         try:
             results = await self._controller.alter_partition(self._node_id, epoch, requested)
-        except Refusal as refusal:
-            _logger.info("AlterPartition request failed", partitions=len(sent), reason=refusal.error.name)
-            for partition, change in sent:
-                self._pending.setdefault(partition, change)
-            return False
         except Exception as error:  # noqa: BLE001  it is reported; a lost change would stop the ISR from changing
-            report(error, self._spawn, "send pending ISR changes")
+            if isinstance(error, Refusal):
+                _logger.info("AlterPartition request failed", partitions=len(sent), reason=error.error.name)
+            else:
+                report(error, self._spawn, "send pending ISR changes")
             for partition, change in sent:
                 self._pending.setdefault(partition, change)
             return False

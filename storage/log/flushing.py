@@ -150,13 +150,13 @@ class Flusher:
             running, self._running = self._running, None
             running.set_result(None)
 
-    async def _flush_once(self, end_offset: int) -> None:
+    async def _flush_once(self, end_offset: int, *, active_indexes: bool = False) -> None:
         active = self._segments.active
         abandoned = self._abandoned
         for segment in self._segments.from_offset(min(self._sealed_from, self.flushed_offset)):
             if abandoned != self._abandoned:
                 return  # the segment may be removed, or may hold batches written after the flush began
-            await segment.sync(indexes=segment is not active)
+            await segment.sync(indexes=active_indexes or segment is not active)
         await self._snapshots.sync()
         await self._write_epochs()
         await self._directory.sync()
@@ -173,10 +173,7 @@ class Flusher:
             return
         end_offset, snapshot, end_byte = state.log_end_offset, encode_snapshot(state.producers), active.size
         active.write_pending()
-        await active.sync(indexes=True)
-        if abandoned != self._abandoned:
-            return
-        await self._flush_once(end_offset)
+        await self._flush_once(end_offset, active_indexes=True)
         if abandoned != self._abandoned or active is not self._segments.active:
             return
         self._snapshots.write(snapshot, end_offset)

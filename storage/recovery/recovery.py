@@ -62,19 +62,14 @@ class Recovery:
         segments, progress = list(loaded.segments)[start.number :], self._options.progress
         for number, segment in enumerate(segments):
             progress.remaining_segments = len(segments) - number
-            if number == 0 and start.position > 0:
-                if not self._recover_segment(segment, start.position):
-                    self._remove_from(segment.base_offset + 1)
+            position = start.position if number == 0 else 0
+            if position == 0:
+                if segment.base_offset != loaded.log_end_offset and not self._gap_allowed(segment):
+                    self._remove_after_gap(segment)
                     break
-                continue
-            if segment.base_offset != loaded.log_end_offset and not self._gap_allowed(segment):
-                self.refuse_loss(f"the next segment begins at {segment.base_offset}")
-                self._note_loss(f"the log ends at offset {loaded.log_end_offset}, before segment {segment.base_offset}")
-                self._remove_from(segment.base_offset)
-                break
-            loaded.producers.end_offset = loaded.log_end_offset = segment.base_offset
-            self._take_snapshot()
-            if not self._recover_segment(segment):
+                loaded.producers.end_offset = loaded.log_end_offset = segment.base_offset
+                self._take_snapshot()
+            if not self._recover_segment(segment, position):
                 self._remove_from(segment.base_offset + 1)
                 break
         progress.remaining_segments = 0
@@ -133,7 +128,7 @@ class Recovery:
     def _gaps(self) -> bool:
         return self._loaded.gaps_noted or self._config.compacted
 
-    def _recover_segment(self, segment: Segment, start: int = 0) -> bool:
+    def _recover_segment(self, segment: Segment, start: int) -> bool:
         """Derive the index entries, the producer state and the epochs from the batches at position `start` and later.
 
         Return False if the segment was truncated.
@@ -194,6 +189,11 @@ class Recovery:
             return read_marker(batch, header), ""
         except Refusal as refusal:
             return None, refusal.message or "control record"
+
+    def _remove_after_gap(self, segment: Segment) -> None:
+        self.refuse_loss(f"the next segment begins at {segment.base_offset}")
+        self._note_loss(f"the log ends at offset {self._loaded.log_end_offset}, before segment {segment.base_offset}")
+        self._remove_from(segment.base_offset)
 
     def _remove_from(self, base_offset: int) -> None:
         for later in self._loaded.segments.remove_from(base_offset):

@@ -12,24 +12,18 @@ import pytest
 from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import BYTES_TO_RECOVER_MAX, LogManager
-from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.files import checkpoint, names
 from odradek.storage.producers.snapshot import SnapshotFiles
 from tests.support.logs import NOW_MS, TOPIC_ID, append, batch, headers, load_all
 from tests.support.recovery_starts import BIG, CONFIG, fill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from odradek.storage.disk.os_disk import OsDisk
+    from odradek.storage.log.log import PartitionLog
     from odradek.storage.producers.entry import ProducerEntry
-
-
-@pytest.fixture
-def disk() -> Iterator[OsDisk]:
-    disk = OsDisk()
-    yield disk
-    disk.close()
 
 
 def opened(disk: OsDisk, tmp_path: Path) -> LogManager:
@@ -37,6 +31,15 @@ def opened(disk: OsDisk, tmp_path: Path) -> LogManager:
     manager.directory.claim(node_id=1, rng=random.Random(1))
     load_all(manager, NOW_MS)
     return manager
+
+
+async def with_start(disk: OsDisk, tmp_path: Path) -> tuple[LogManager, PartitionLog]:
+    """Return a manager and its log, which has a recovery start that no checkpoint has yet."""
+    manager = opened(disk, tmp_path)
+    log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    fill(log, 0)
+    await log.flush_for_recovery()
+    return manager, log
 
 
 def starts(tmp_path: Path) -> dict[tuple[str, int], int]:
@@ -60,10 +63,7 @@ async def test_manager_moves_the_recovery_start_of_long_logs_only(disk: OsDisk, 
 
 async def test_start_that_recovery_has_not_used_is_removed_from_the_file(disk: OsDisk, tmp_path: Path) -> None:
     """The index files that recovery has rebuilt are not durable."""
-    manager = opened(disk, tmp_path)
-    log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
-    fill(log, 0)
-    await log.flush_for_recovery()
+    manager, log = await with_start(disk, tmp_path)
     await manager.checkpoint_recovery_points()
     await manager.checkpoint_high_watermarks()
     start = log.log_end_offset
@@ -84,10 +84,7 @@ async def test_start_is_lowered_on_disk_before_a_truncation(
     disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if a flush raises it again during the write of the checkpoints."""
-    manager = opened(disk, tmp_path)
-    log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
-    fill(log, 0)
-    await log.flush_for_recovery()
+    manager, log = await with_start(disk, tmp_path)
     await manager.checkpoint_recovery_points()
     replace_file = disk.replace_file
     flushes = [log.flush_for_recovery]
@@ -123,10 +120,7 @@ async def test_metadata_log_has_no_start(disk: OsDisk, tmp_path: Path) -> None:
 @pytest.mark.parametrize("below", [1, 7])
 async def test_start_is_lowered_if_the_recovery_point_was_not_written(disk: OsDisk, tmp_path: Path, below: int) -> None:
     """The process was killed between the writes of the two checkpoints, so the log counts fewer records as flushed."""
-    manager = opened(disk, tmp_path)
-    log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
-    fill(log, 0)
-    await log.flush_for_recovery()
+    manager, log = await with_start(disk, tmp_path)
     await manager._checkpoints.recovery_starts.write()
     await manager.checkpoint_high_watermarks()
     start = log.log_end_offset
@@ -170,10 +164,7 @@ async def test_stop_during_the_load_removes_a_start_before_it_writes_the_snapsho
     disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a power failure during the stop could lose the rebuilt indexes, and keep the snapshot."""
-    manager = opened(disk, tmp_path)
-    log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
-    fill(log, 0)
-    await log.flush_for_recovery()
+    manager, log = await with_start(disk, tmp_path)
     await manager.checkpoint_recovery_points()
     start = log.log_end_offset
     manager.close(clean=False)
@@ -204,10 +195,7 @@ async def test_stop_during_the_load_removes_a_start_before_it_writes_the_snapsho
 async def test_stop_that_cannot_write_the_recovery_starts_is_not_clean(
     disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manager = opened(disk, tmp_path)
-    log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
-    fill(log, 0)
-    await log.flush_for_recovery()
+    manager, _log = await with_start(disk, tmp_path)
     replace_file_now = disk.replace_file_now
 
     def failing(path: str, data: bytes) -> None:

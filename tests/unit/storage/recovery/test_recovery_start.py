@@ -20,20 +20,12 @@ from tests.support.logs import NOW_MS, append, batch, marker, open_log, produced
 from tests.support.recovery_starts import BIG, CONFIG, checkpointed, fill, state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from odradek.protocol.batch import BatchHeader
     from odradek.protocol.schema import Buffer
     from odradek.storage.log.log import PartitionLog
     from odradek.storage.producers.entry import EndMarker
-
-
-@pytest.fixture
-def disk() -> Iterator[OsDisk]:
-    disk = OsDisk()
-    yield disk
-    disk.close()
 
 
 def killed(log: PartitionLog, disk: OsDisk, tmp_path: Path, options: dict[str, int | None]) -> PartitionLog:

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
     from odradek.protocol.schema import Message
 
-METADATA, FIND_COORDINATOR, END_TXN, DESCRIBE_CLUSTER = 3, 10, 26, 60
-APIS_WITH_BROKER_ADDRESSES = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
-"""Keys of the APIs whose responses contain addresses of brokers."""
+PRODUCE, FETCH, METADATA, FIND_COORDINATOR, END_TXN, DESCRIBE_CLUSTER = 0, 1, 3, 10, 26, 60
+APIS_WITH_BROKER_ADDRESSES = frozenset({PRODUCE, FETCH, METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
+"""Keys of the APIs whose responses contain addresses of brokers.
+
+Responses to Produce and Fetch contain the address of a new leader (KIP-951).
+"""
 
 Address = tuple[str, int]
 
@@ -92,6 +95,8 @@ def decode_response(frame: bytes, request: RequestInfo) -> tuple[Message, int]:
 
 def endpoints(message: Message) -> list[Endpoint]:
     """Return all parts of a response that have a host and a port. An unknown coordinator (port -1) is left out."""
-    nested = [*getattr(message, "brokers", ()), *getattr(message, "coordinators", ())]
+    nested = [
+        endpoint for name in ("brokers", "coordinators", "node_endpoints") for endpoint in getattr(message, name, ())
+    ]
     own = [message] if hasattr(message, "host") else []
     return [endpoint for endpoint in (*own, *nested) if endpoint.host and endpoint.port > 0]

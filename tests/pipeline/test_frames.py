@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.pipeline.faults.frames import (
+    APIS_WITH_BROKER_ADDRESSES,
     addresses,
     read_correlation_id,
     read_end_txn,
@@ -18,9 +19,12 @@ from odradek.pipeline.faults.frames import (
 from odradek.protocol.codec import encode, request_header_version, response_header_version
 from odradek.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from odradek.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from odradek.protocol.messages.fetch import FetchResponse
+from odradek.protocol.messages.fetch import NodeEndpoint as FetchedEndpoint
 from odradek.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from odradek.protocol.messages.headers import RequestHeader, ResponseHeader
 from odradek.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+from odradek.protocol.messages.produce import NodeEndpoint, ProduceResponse
 
 if TYPE_CHECKING:
     from odradek.protocol.schema import Message
@@ -48,7 +52,11 @@ def responses_with(*addresses: tuple[str, int]) -> list[tuple[Message, int]]:
     several = FindCoordinatorResponse(
         coordinators=[Coordinator("x", node, *address) for node, address in enumerate(addresses)]
     )
+    produced = ProduceResponse(node_endpoints=[NodeEndpoint(node, *address) for node, address in enumerate(addresses)])
+    fetched = FetchResponse(node_endpoints=[FetchedEndpoint(node, *address) for node, address in enumerate(addresses)])
     return [
+        *((produced, version) for version in range(10, ProduceResponse.MAX_VERSION + 1)),
+        *((fetched, version) for version in range(16, FetchResponse.MAX_VERSION + 1)),
         *((metadata, version) for version in range(MetadataResponse.MIN_VERSION, MetadataResponse.MAX_VERSION + 1)),
         *((described, version) for version in range(DescribeClusterResponse.MAX_VERSION + 1)),
         *((single, version) for version in range(4)),
@@ -62,6 +70,7 @@ RESPONSES = responses_with(("one", 9092), ("two", 9093))
 @pytest.mark.parametrize("number", range(len(RESPONSES)))
 def test_replacement_changes_only_the_broker_addresses_of_a_response(number: int) -> None:
     message, version = RESPONSES[number]
+    assert message.API_KEY in APIS_WITH_BROKER_ADDRESSES
     frame = response_frame(message, version)
     request = read_request(struct.pack(">hhi", message.API_KEY, version, 42))
     before = addresses(frame, request)

@@ -23,7 +23,14 @@ PAUSE_S = 0.005
 """Seconds between an acknowledgment and the next record."""
 RECORD = b"x" * 100
 ACKNOWLEDGED_S_MAX = 120.0
-BUSY = "while True: pass"
+BUSY = """
+import os
+parent = os.getppid()
+while os.getppid() == parent:
+    for _ in range(1_000_000):
+        pass
+"""
+"""Program that works until its parent process ends."""
 
 
 @dataclass

@@ -14,11 +14,12 @@ import resource
 import signal
 import socket
 import sys
+import time
 from asyncio import CancelledError
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import uvloop
 
@@ -183,7 +184,7 @@ async def _run(config: Config, secret: ClusterSecret | None, options: argparse.N
     rng = random.SystemRandom()  # nonces must be unpredictable
     limit = OpenFileLimit(open_files_max, lambda: disk.open_files, backlog=config.socket_listen_backlog_size)
     env = Env(disk, SystemClock(), rng, _boot_id(rng, kept=not options.hold_unsynced), limit.connections_max)
-    progress = StopProgress(_set_process_name)
+    progress = StopProgress(_set_process_name, time.monotonic)
     node = Node(config, env, on_fatal=stop, on_stop_step=progress.step, secret=secret)
     starting = loop.create_task(node.start())
     try:
@@ -239,6 +240,16 @@ def _freeze_objects_of_start() -> None:
     gc.freeze()
 
 
+def _end_process(code: int) -> NoReturn:
+    """End the process without the interpreter's own end, which frees all objects one by one.
+
+    With 10,000 partitions that takes seconds, in which the next start of the broker has to wait.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 class _UntilEnd(asyncio.Protocol):
     """Stop the node at the end of standard input: the process that started it has ended."""
 
@@ -250,4 +261,4 @@ class _UntilEnd(asyncio.Protocol):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _end_process(main())

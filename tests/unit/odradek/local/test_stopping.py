@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import signal
@@ -51,8 +52,9 @@ sys.exit(watch.run())
 
 STOPPING = """
 from odradek.broker.__main__ import _set_process_name
+from itertools import count
 from odradek.broker.process.stop_progress import StopProgress
-progress = StopProgress(_set_process_name)
+progress = StopProgress(_set_process_name, count().__next__)
 for _ in range(3):
     progress.step()
 print("ready 127.0.0.1:1", flush=True)
@@ -126,10 +128,21 @@ def test_progress_of_a_stop_is_read_from_the_process_name() -> None:
 def test_steps_beyond_the_length_of_a_process_name_show_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stop_progress, "STOP_STEPS_MAX", 2)
     names: list[str] = []
-    progress = StopProgress(names.append)
+    progress = StopProgress(names.append, itertools.count().__next__)
     for _ in range(4):
         progress.step()
     assert names == ["stopping 1", "stopping 2", "stopping 2", "stopping 2"]
+
+
+def test_process_gets_a_new_name_once_per_interval() -> None:
+    names: list[str] = []
+    now_s = 5.0
+    progress = StopProgress(names.append, lambda: now_s)
+    for _ in range(1_000):
+        progress.step()
+    now_s += stop_progress.NAME_INTERVAL_S
+    progress.step()
+    assert names == ["stopping 1", "stopping 1001"]
 
 
 def test_busy_process_is_killed_after_the_timeout() -> None:

@@ -18,6 +18,7 @@ from odradek.broker.partition.registry import Partitions
 from odradek.protocol.errors import Malformed
 from odradek.runtime.clock import Clock
 from odradek.runtime.repeated_tasks import report
+from odradek.runtime.rest import Pace
 from odradek.runtime.tasks import Spawn
 from odradek.storage.compaction.cleaner import (
     CleanerLimits,
@@ -156,17 +157,15 @@ def pacing(bytes_per_second: Callable[[], float]) -> Callable[[int], Awaitable[N
     Its argument is the number of bytes that the slice moved. The pause keeps the share of PAUSE_FACTOR, and the rate
     below `bytes_per_second()`. A higher rate takes effect within RECHECK_SECONDS.
     """
-    loop = get_running_loop()
-    resumed = loop.time()
+    loop, pace = get_running_loop(), Pace(PAUSE_FACTOR)
 
-    async def pace(moved_bytes: int) -> None:
-        nonlocal resumed
+    async def pause(moved_bytes: int) -> None:
         ended = loop.time()
-        await sleep((ended - resumed) * PAUSE_FACTOR)
+        await pace.rest()
         await _sleep_until(lambda: ended + moved_bytes / bytes_per_second())
-        resumed = loop.time()
+        pace.resume()
 
-    return pace
+    return pause
 
 
 async def _sleep_until(end_s: Callable[[], float]) -> None:

@@ -3,6 +3,9 @@
 One change of the metadata may concern thousands of partitions. It is applied in slices of ROLE_CHANGES_PER_SLICE or
 SLICE_US_MAX, and other tasks run between them. Partitions of coordinators come first. A request for a partition that
 still waits for its slice applies the change of that partition first.
+
+Slices that create or delete logs have rests between them: no request waits for them. Role changes have none, since
+the partitions of a failed broker have no leader until then.
 """
 
 import asyncio
@@ -18,6 +21,7 @@ from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionImage, TopicImage
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.clock import Clock
+from odradek.runtime.rest import Pace
 from odradek.runtime.tasks import Spawn
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager, StaleCheckpoint
@@ -26,13 +30,15 @@ from odradek.storage.disk.port import ResourcesExhausted
 ConfigOf = Callable[[Mapping[str, str]], LogConfig]
 """Return the log configuration of a topic, given the properties that are set for the topic."""
 ROLE_CHANGES_PER_SLICE: Final = 128
-"""Role changes that are applied before the event loop runs other tasks (about 5 ms)."""
-SLICE_US_MAX: Final = 5_000
-"""Microseconds after which a slice ends early. A disk can need milliseconds to open one log."""
+"""Role changes in one slice."""
+SLICE_US_MAX: Final = 2_000
+"""Microseconds after which a slice ends early. A disk can need milliseconds to create one log."""
 RESOURCE_RETRY_S: Final = 0.5
 """Seconds between two attempts to open a log while no file descriptor or memory is left."""
 OPEN_LOG_COST: Final = 8
-"""Cost of opening or deleting a log, in role changes."""
+"""Cost of creating or deleting a log, in role changes."""
+REST_FACTOR: Final = 3
+"""Length of the rest after a slice in which logs were created or deleted, as a multiple of the slice."""
 
 
 class Partitions:
@@ -214,25 +220,34 @@ class Partitions:
         if topic is not None:
             self._changed.add(topic_id, index, urgent=topic.name in self._listeners)
 
-    def _apply_slice(self) -> None:
-        """Apply one slice of the changed and deleted partitions, and start a task for the remainder."""
+    def _apply_slice(self) -> bool:
+        """Apply one slice of the changed and deleted partitions, and start a task for the remainder.
+
+        Return True if logs were created or deleted.
+        """
+        has_slow = False
         budget, end_us = ROLE_CHANGES_PER_SLICE, self._clock.monotonic_us() + SLICE_US_MAX
         while (self._changed or self._deleted) and budget > 0:
             if self._deleted and not self._changed.is_urgent:
-                budget -= self._delete_next()
+                cost = self._delete_next()
             else:
-                budget -= self._apply(*self._changed.next())
+                cost = self._apply(*self._changed.next())
+            budget -= cost
+            has_slow = has_slow or cost == OPEN_LOG_COST
             if self._clock.monotonic_us() >= end_us:
                 break
         if (self._changed or self._deleted) and not self._applying:
             self._applying = True
             self._spawn(self._apply_remaining(), "apply partition changes")
+        return has_slow
 
     async def _apply_remaining(self) -> None:
+        pace = Pace(REST_FACTOR)
         try:
             while self._changed or self._deleted:
-                await asyncio.sleep(0)
-                self._apply_slice()
+                await pace.rest()
+                if not self._apply_slice():
+                    pace.resume()
         finally:
             self._applying = False
 
@@ -258,10 +273,11 @@ class Partitions:
         if partition is not None:
             self._change_role(partition, image)
             return 1
+        cost = OPEN_LOG_COST if self._logs.get(topic.name, index) is None else 1
         partition = self._host(topic, index)
         if partition is not None:
             self._change_role(partition, image)
-        return OPEN_LOG_COST
+        return cost
 
     def _change_role(self, partition: Partition, image: PartitionImage) -> None:
         if image.leader != self._node_id:

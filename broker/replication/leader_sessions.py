@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 SESSIONS_PER_REPLICA_MAX: Final = 16
 """Maximum fetch sessions per follower. A Kafka broker opens one per fetcher thread (num.replica.fetchers, default
 1)."""
-LOGS_OPENED_PER_REQUEST_MAX: Final = 16
-"""Maximum logs of new partitions that one fetch opens. A log takes about 0.2 ms. The partitions beyond this number are
-fetched as soon as the broker has opened their logs in slices."""
+LOGS_OPENED_PER_REQUEST_MAX: Final = 4
+"""Maximum logs of new partitions that one fetch opens. A log takes about 0.2 ms, on a slow disk more than 1 ms. The
+partitions beyond this number are fetched as soon as the broker has opened their logs in slices."""
 SPARE_SLOTS_MAX: Final = 10_000
 """Maximum slots of one follower in all its sessions, beyond the partitions of this broker (about 1 KiB per slot). They
 are for partitions that this broker does not know yet, and for the former session of a follower that opens a new one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Event, Future, TimerHandle, get_running_loop, sleep
+from asyncio import Event, Future, TimerHandle, get_running_loop
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -15,6 +15,7 @@ from odradek.cluster.controller.slices import Merged, Slice, slices_of
 from odradek.cluster.controller.state import ControllerState, Notice
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.engine import Engine, LoadCancelled
+from odradek.runtime.rest import Pace
 from odradek.runtime.shard import EngineLimits, EngineState, Unavailable
 
 if TYPE_CHECKING:
@@ -227,12 +228,13 @@ class ControllerService:
         loop = get_running_loop()
         engine, deadline_s = self._engine, loop.time() + timeout_ms / 1_000
         merged = Merged()
+        pace = Pace()
         for part in slices:
             if self._engine is not engine:
                 raise Refusal(ErrorCode.NOT_CONTROLLER)
             left_ms = max(0, int((deadline_s - loop.time()) * 1_000))
             merged.add(part, await self._submit(part.command, left_ms))
-            await sleep(0)
+            await pace.rest()
         return merged.ordered()
 
     # ---- requests ---------------------------------------------------------------------------------------------------

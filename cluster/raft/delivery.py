@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from odradek.cluster.raft.batches import LogBatch, decode_batches, decode_parts
 from odradek.cluster.raft.snapshot_reader import read_snapshot
 from odradek.protocol.errors import Malformed, Refusal
+from odradek.runtime.rest import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,8 +25,11 @@ LOG_READ_BYTES_MAX: Final = 1024 * 1024
 TURN_BYTES_MAX: Final = 32 * 1024
 """Maximum bytes of batches that are delivered from memory in one turn of the event loop: about 400 records, which take
 5 ms. A larger batch is prepared in parts of RECORDS_PER_PART."""
-RECORDS_PER_PART: Final = 250
-"""Records of a large batch that are decoded and prepared in one turn of the event loop (about 3 ms)."""
+RECORDS_PER_PART: Final = 100
+"""Records of a large batch that are decoded and prepared in one turn of the event loop (about 1 ms)."""
+REST_FACTOR: Final = 2
+"""Length of the rest after a part of a large batch, as a multiple of the part. A large batch creates a topic with many
+partitions; the changes of a fail-over are in small batches, and have no rests."""
 
 
 class SnapshotVisitor(Protocol):
@@ -119,12 +123,14 @@ class Delivery:
     async def _deliver_large(self) -> None:
         """Prepare the next batch in parts, then deliver it. It is committed, so no truncation removes it."""
         parts = []
+        pace = Pace(REST_FACTOR)
         for part in decode_parts(self._undelivered.popleft().data, RECORDS_PER_PART):
             for prepare in tuple(self.preparing_listeners):
                 prepare((part,))
             parts.append(part)
-            await sleep(0)
+            await pace.rest()
         self._deliver(parts)
+        await pace.rest()
 
     async def _deliver_remaining(self) -> None:
         try:

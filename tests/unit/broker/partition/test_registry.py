@@ -9,11 +9,13 @@ from uuid import UUID
 import pytest
 
 import odradek.broker.partition.partition
+from odradek.broker.partition import registry
 from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderTerm
 from odradek.broker.partition.partition import Partition, Role
 from odradek.broker.partition.registry import OPEN_LOG_COST, ROLE_CHANGES_PER_SLICE, SLICE_US_MAX
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.records.metadata import ConfigRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
+from odradek.runtime.rest import Pace
 from odradek.storage.config import LogConfig
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.producers.entry import Origin
@@ -351,7 +353,7 @@ async def test_slice_ends_early_when_the_disk_is_slow(tmp_path: Path, monkeypatc
     create = rig.logs.create
 
     def slow(*arguments: Any) -> PartitionLog:
-        rig.clock.now_ms += SLICE_US_MAX // 2_000 + 1
+        rig.clock.now_ms += SLICE_US_MAX // 2_000
         return create(*arguments)
 
     monkeypatch.setattr(rig.logs, "create", slow)
@@ -359,6 +361,36 @@ async def test_slice_ends_early_when_the_disk_is_slow(tmp_path: Path, monkeypatc
     assert rig.partitions.count == 2
     await finished(rig)
     assert rig.partitions.count == 5
+
+
+async def test_only_slices_that_create_or_delete_logs_have_rests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the partitions of a failed broker would wait for their new leaders."""
+    events: list[str] = []
+
+    class RecordedPace(Pace):
+        def resume(self) -> None:
+            events.append("resume")
+
+        async def rest(self) -> None:
+            events.append("rest")
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(registry, "Pace", RecordedPace)
+    rig = Rig(tmp_path)
+    count = ROLE_CHANGES_PER_SLICE + 1
+    topic_id = rig.topic("t", count)
+    await finished(rig)
+    assert events == ["resume"] + ["rest"] * (count // LOGS_PER_SLICE)
+    events.clear()
+    rig.play(*(PartitionChangeRecord(topic_id=topic_id, partition_id=index, leader=NODE + 1) for index in range(count)))
+    await finished(rig)
+    assert events == ["resume", "rest", "resume"]
+    events.clear()
+    rig.play(RemoveTopicRecord(topic_id=topic_id))
+    await finished(rig)
+    assert events == ["resume"] + ["rest"] * (count // LOGS_PER_SLICE)
 
 
 async def test_logs_of_a_deleted_topic_are_deleted_in_slices(tmp_path: Path) -> None:

@@ -1,0 +1,28 @@
+"""Rests between the slices of a long job, so that the event loop serves requests meanwhile.
+
+A turn of the event loop alone is not enough. A request of a client takes several turns on several brokers, and would
+wait for a slice in each of them.
+"""
+
+from asyncio import get_running_loop, sleep
+
+
+class Pace:
+    """Rests of one job. Each takes `factor` times as long as the work since the previous one.
+
+    The clock of the event loop measures the work. In a simulation, work takes no time, so the rests have no length.
+    """
+
+    def __init__(self, factor: float = 1.0) -> None:
+        self._loop = get_running_loop()
+        self._factor = factor
+        self.resume()
+
+    def resume(self) -> None:
+        """Begin to measure the work of the next slice: the job has waited for something else."""
+        self._resumed_s = self._loop.time()
+
+    async def rest(self) -> None:
+        """Let other tasks run, for `factor` times the work since the previous rest, or since `resume`."""
+        await sleep((self._loop.time() - self._resumed_s) * self._factor)
+        self.resume()

@@ -37,6 +37,7 @@ from odradek.coordinator.txn.transitions import Event
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.engine import Engine
 from odradek.storage.compaction.batch_filter import BatchFilter
+from odradek.storage.compaction.cleaned_transactions import CleanedTransactions
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.producers.entry import ProducerUpdate
 from tests.sim.options.run_options import FLUSH, Options, generate_options
@@ -147,7 +148,7 @@ PLANTED: Final = (
         ProducerUpdate,
         "_check_marker",
         _refuse_retried_marker,
-        (r"L1 \S+ (\(state \d\) is not resolved|does not complete)",),
+        (r"L1 \S+ \(state \d\) is not resolved",),
     ),
     Planted(
         "producer state not rebuilt",
@@ -156,9 +157,7 @@ PLANTED: Final = (
         _no_rebuild,
         ("I16",),
     ),
-    Planted(
-        "retention by the wall clock", ExpiryClock, "expiry_ms", _expiry_by_wall_clock, ("I1 ", "L1 the fetch session")
-    ),
+    Planted("retention by the wall clock", ExpiryClock, "expiry_ms", _expiry_by_wall_clock, ("I1 ",)),
     Planted(
         "truncation to the high watermark instead of by leader epoch",
         Partition,
@@ -273,10 +272,10 @@ PLANTED: Final = (
     ),
     Planted(
         "marker compacted away before its records",
-        odradek.storage.compaction.batch_filter,
-        "marker_kind",
+        CleanedTransactions,
+        "on_control_batch",
         compaction_bugs.remove_marker_first,
-        ("I10", "I13", "I16"),
+        (r"I10 .*the marker was removed before the data",),
     ),
     Planted(
         "unfinished swap dropped at the start",

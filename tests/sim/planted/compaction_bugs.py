@@ -39,13 +39,14 @@ def forget_last_batches(_original: Callable[..., Any]) -> Callable[..., Any]:
     return is_last_of_producer
 
 
-def remove_marker_first(_original: Callable[..., Any]) -> Callable[..., Any]:
+def remove_marker_first(original: Callable[..., Any]) -> Callable[..., Any]:
     """Compaction removes the marker of a transaction whose records stay."""
 
-    def marker_kind(_header: Any, _batch: memoryview) -> None:
-        return None
+    def on_control_batch(self: Any, batch: Any, kind: Any) -> bool:
+        original(self, batch, kind)
+        return True
 
-    return marker_kind
+    return on_control_batch
 
 
 def drop_swaps(_original: Callable[..., Any]) -> Callable[..., Any]:

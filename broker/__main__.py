@@ -241,12 +241,14 @@ def _freeze_objects_of_start() -> None:
 
 
 def _end_process(code: int) -> NoReturn:
-    """End the process without the interpreter's own end, which frees all objects one by one.
+    """End the process without the finalization of the interpreter, which frees all objects one by one.
 
-    With 10,000 partitions that takes seconds, in which the next start of the broker has to wait.
+    With 10,000 partitions, finalization takes seconds, and the next start of the broker has to wait for its end.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # closed by the parent process
+            with suppress(OSError, ValueError):
+                stream.flush()
     os._exit(code)
 
 

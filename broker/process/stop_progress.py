@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 NAME_INTERVAL_S: Final = 0.1
-"""Minimum seconds between two names that the process gets during a stop."""
+"""Minimum seconds between two names that the process gets during a stop. To set a name takes longer than to close a
+log without changes."""
 
 
 class StopProgress:
     """Counter of the completed steps of a stop, for example flushed logs. Threads may call it.
 
-    `set_name` sets the name of the process, at most once per NAME_INTERVAL_S: that takes longer than to close a log
-    without changes. `now` returns monotonic time in seconds.
+    `set_name` sets the name of the process, at most once per NAME_INTERVAL_S. `now` returns monotonic time in seconds.
     """
 
     def __init__(self, set_name: Callable[[str], None], now: Callable[[], float]) -> None:

@@ -5,6 +5,7 @@ The latencies show how much other work in the cluster delays a client.
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -24,13 +25,12 @@ PAUSE_S = 0.005
 RECORD = b"x" * 100
 ACKNOWLEDGED_S_MAX = 120.0
 BUSY = """
-import os
-parent = os.getppid()
-while os.getppid() == parent:
+import os, sys
+while os.getppid() == int(sys.argv[1]):
     for _ in range(1_000_000):
         pass
 """
-"""Program that works until its parent process ends."""
+"""Program that works until its parent process, whose id is its argument, ends."""
 
 
 @dataclass
@@ -103,7 +103,7 @@ def pulsing(producer: PulseProducer) -> Iterator[Pulses]:
 @contextmanager
 def foreign_load(processes: int) -> Iterator[None]:
     """Run processes beside the block that use as much CPU time as they get."""
-    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(processes)]
+    busy = [subprocess.Popen([sys.executable, "-c", BUSY, str(os.getpid())]) for _ in range(processes)]
     try:
         yield
     finally:

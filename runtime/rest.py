@@ -5,17 +5,21 @@ wait for a slice in each of them.
 """
 
 from asyncio import get_running_loop, sleep
+from math import inf
 
 
 class Pace:
-    """Rests of one job. Each takes `factor` times as long as the work since the previous one.
+    """Rests of one job. Each takes `factor` times as long as the work since the previous one, and at most `longest_s`.
 
-    The clock of the event loop measures the work. In a simulation, work takes no time, so the rests have no length.
+    The clock of the event loop measures the work. If other processes interrupt a slice, it counts as longer. In a
+    simulation, work takes nearly no time, and neither do the rests.
     """
 
-    def __init__(self, factor: float = 1.0) -> None:
+    def __init__(self, factor: float, longest_s: float = inf) -> None:
+        """`longest_s` is in seconds."""
         self._loop = get_running_loop()
         self._factor = factor
+        self._longest_s = longest_s
         self.resume()
 
     def resume(self) -> None:
@@ -24,5 +28,5 @@ class Pace:
 
     async def rest(self) -> None:
         """Let other tasks run, for `factor` times the work since the previous rest, or since `resume`."""
-        await sleep((self._loop.time() - self._resumed_s) * self._factor)
+        await sleep(min((self._loop.time() - self._resumed_s) * self._factor, self._longest_s))
         self.resume()

@@ -279,11 +279,11 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
         Limit(
             "broker.partition.registry.ROLE_CHANGES_PER_SLICE",
             "role changes per turn of the event loop",
-            "The changes are applied in slices, partitions of coordinators first.",
+            "The changes are applied in slices: partitions of coordinators first, then those of hosted partitions.",
         ),
         Limit(
             "broker.partition.registry.OPEN_LOG_COST",
-            "role changes per opened or deleted log",
+            "role changes per created or deleted log",
             "As for ROLE_CHANGES_PER_SLICE.",
         ),
         Limit(

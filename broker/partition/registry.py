@@ -1,11 +1,10 @@
 """The partitions that this broker hosts, by name and by topic id, in the roles that the metadata log gives them.
 
 One change of the metadata may concern thousands of partitions. It is applied in slices of ROLE_CHANGES_PER_SLICE or
-SLICE_US_MAX, and other tasks run between them. Partitions of coordinators come first. A request for a partition that
-still waits for its slice applies the change of that partition first.
+SLICE_US_MAX, and other tasks run between them. Partitions of coordinators come first, then role changes of hosted
+partitions. A request for a new partition creates its log on this broker.
 
-Slices that create or delete logs have rests between them: no request waits for them. Role changes have none, since
-the partitions of a failed broker have no leader until then.
+Slices that create or delete logs have rests between them, unless one of the urgent partitions waits (decision 0107).
 """
 
 import asyncio
@@ -13,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.partition.changed_partitions import ChangedPartitions
+from odradek.broker.partition.changed_partitions import ChangedPartitions, Priority
 from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderContext, LeaderTerm
 from odradek.broker.partition.partition import Partition, PartitionContext, log_offline, log_postponed
 from odradek.broker.partition.ports import LeadershipListener, Replication
@@ -30,7 +29,7 @@ from odradek.storage.disk.port import ResourcesExhausted
 ConfigOf = Callable[[Mapping[str, str]], LogConfig]
 """Return the log configuration of a topic, given the properties that are set for the topic."""
 ROLE_CHANGES_PER_SLICE: Final = 128
-"""Role changes in one slice."""
+"""Maximum role changes in one slice. A change takes about 40 us."""
 SLICE_US_MAX: Final = 2_000
 """Microseconds after which a slice ends early. A disk can need milliseconds to create one log."""
 RESOURCE_RETRY_S: Final = 0.5
@@ -38,7 +37,10 @@ RESOURCE_RETRY_S: Final = 0.5
 OPEN_LOG_COST: Final = 8
 """Cost of creating or deleting a log, in role changes."""
 REST_FACTOR: Final = 3
-"""Length of the rest after a slice in which logs were created or deleted, as a multiple of the slice."""
+"""Length of the rest after a slice in which logs were created or deleted, as a multiple of the slice: this work takes
+at most a quarter of the event loop, like compaction."""
+REST_S_MAX: Final = 0.02
+"""Maximum seconds of one rest. A slice takes 2 ms, and longer only if the disk or other processes delay it."""
 
 
 class Partitions:
@@ -217,8 +219,10 @@ class Partitions:
     def _add_changed(self, topic_id: UUID, index: int) -> None:
         assert self._image is not None
         topic = self._image.topic_by_id(topic_id)
-        if topic is not None:
-            self._changed.add(topic_id, index, urgent=topic.name in self._listeners)
+        if topic is None:
+            return
+        priority = Priority.NEW if self.get_by_id(topic_id, index) is None else Priority.HOSTED
+        self._changed.add(topic_id, index, Priority.COORDINATOR if topic.name in self._listeners else priority)
 
     def _apply_slice(self) -> bool:
         """Apply one slice of the changed and deleted partitions, and start a task for the remainder.
@@ -242,11 +246,11 @@ class Partitions:
         return has_slow
 
     async def _apply_remaining(self) -> None:
-        pace = Pace(REST_FACTOR)
+        pace = Pace(REST_FACTOR, REST_S_MAX)
         try:
             while self._changed or self._deleted:
                 await pace.rest()
-                if not self._apply_slice():
+                if not self._apply_slice() or self._changed.is_urgent:
                     pace.resume()
         finally:
             self._applying = False

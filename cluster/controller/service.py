@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Event, Future, TimerHandle, get_running_loop
+from asyncio import Event, Future, TimerHandle, get_running_loop, sleep
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -15,7 +15,6 @@ from odradek.cluster.controller.slices import Merged, Slice, slices_of
 from odradek.cluster.controller.state import ControllerState, Notice
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.engine import Engine, LoadCancelled
-from odradek.runtime.rest import Pace
 from odradek.runtime.shard import EngineLimits, EngineState, Unavailable
 
 if TYPE_CHECKING:
@@ -228,13 +227,12 @@ class ControllerService:
         loop = get_running_loop()
         engine, deadline_s = self._engine, loop.time() + timeout_ms / 1_000
         merged = Merged()
-        pace = Pace()
         for part in slices:
             if self._engine is not engine:
                 raise Refusal(ErrorCode.NOT_CONTROLLER)
             left_ms = max(0, int((deadline_s - loop.time()) * 1_000))
             merged.add(part, await self._submit(part.command, left_ms))
-            await pace.rest()
+            await sleep(0)
         return merged.ordered()
 
     # ---- requests ---------------------------------------------------------------------------------------------------

@@ -29,7 +29,9 @@ RECORDS_PER_PART: Final = 100
 """Records of a large batch that are decoded and prepared in one turn of the event loop (about 1 ms)."""
 REST_FACTOR: Final = 2
 """Length of the rest after a part of a large batch, as a multiple of the part. A large batch creates a topic with many
-partitions; the changes of a fail-over are in small batches, and have no rests."""
+partitions. The changes of a fail-over are in small batches, which have no rests and end those of a large batch."""
+REST_S_MAX: Final = 0.01
+"""Maximum seconds of one rest. A part takes 1 ms, and longer only if other processes delay it."""
 
 
 class SnapshotVisitor(Protocol):
@@ -123,14 +125,15 @@ class Delivery:
     async def _deliver_large(self) -> None:
         """Prepare the next batch in parts, then deliver it. It is committed, so no truncation removes it."""
         parts = []
-        pace = Pace(REST_FACTOR)
+        pace = Pace(REST_FACTOR, REST_S_MAX)
         for part in decode_parts(self._undelivered.popleft().data, RECORDS_PER_PART):
             for prepare in tuple(self.preparing_listeners):
                 prepare((part,))
             parts.append(part)
+            if self._undelivered and self._undelivered[0].last_offset < self._committed:
+                pace.resume()  # the batches behind it may be urgent
             await pace.rest()
         self._deliver(parts)
-        await pace.rest()
 
     async def _deliver_remaining(self) -> None:
         try:

@@ -25,6 +25,16 @@ async def test_rest_takes_a_multiple_of_the_work() -> None:
     assert loop.time() - began >= 0.03
 
 
+async def test_longest_rest_is_bounded() -> None:
+    """Other processes, or a slow disk, can make a slice much longer than its work."""
+    loop = asyncio.get_running_loop()
+    pace = Pace(1_000, longest_s=0.001)
+    work(0.02)
+    began = loop.time()
+    await pace.rest()
+    assert loop.time() - began < 20
+
+
 async def test_work_before_resume_does_not_count() -> None:
     loop = asyncio.get_running_loop()
     pace = Pace(1_000)

@@ -363,10 +363,8 @@ async def test_slice_ends_early_when_the_disk_is_slow(tmp_path: Path, monkeypatc
     assert rig.partitions.count == 5
 
 
-async def test_only_slices_that_create_or_delete_logs_have_rests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise the partitions of a failed broker would wait for their new leaders."""
+def recorded_rests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the rests of slices in the order of their events; a "resume" before a "rest" ends it."""
     events: list[str] = []
 
     class RecordedPace(Pace):
@@ -378,6 +376,14 @@ async def test_only_slices_that_create_or_delete_logs_have_rests(
             await asyncio.sleep(0)
 
     monkeypatch.setattr(registry, "Pace", RecordedPace)
+    return events
+
+
+async def test_only_slices_that_create_or_delete_logs_have_rests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the partitions of a failed broker would wait for their new leaders."""
+    events = recorded_rests(monkeypatch)
     rig = Rig(tmp_path)
     count = ROLE_CHANGES_PER_SLICE + 1
     topic_id = rig.topic("t", count)
@@ -391,6 +397,39 @@ async def test_only_slices_that_create_or_delete_logs_have_rests(
     rig.play(RemoveTopicRecord(topic_id=topic_id))
     await finished(rig)
     assert events == ["resume"] + ["rest"] * (count // LOGS_PER_SLICE)
+
+
+async def test_role_changes_are_applied_before_logs_are_created_and_deleted(tmp_path: Path) -> None:
+    """Otherwise the partitions of a failed broker have no leader for seconds."""
+    rig = Rig(tmp_path)
+    hosted = rig.topic("hosted", ROLE_CHANGES_PER_SLICE + 1)
+    deleted = rig.topic("deleted", 3 * LOGS_PER_SLICE, number=101)
+    await finished(rig)
+    rig.play(RemoveTopicRecord(topic_id=deleted))
+    rig.topic("new", 3 * LOGS_PER_SLICE, number=102)
+    before = (rig.partitions.count, len(rig.logs.deleted))
+    changes = (
+        PartitionChangeRecord(topic_id=hosted, partition_id=index, leader=NODE + 1)
+        for index in range(ROLE_CHANGES_PER_SLICE + 1)
+    )
+    rig.play(*changes)
+    while any(partition.leads for partition in rig.partitions.hosted("hosted")):
+        assert (rig.partitions.count, len(rig.logs.deleted)) == before
+        await asyncio.sleep(0)
+    await finished(rig)
+    assert len(rig.logs.deleted) == 3 * LOGS_PER_SLICE
+    assert rig.partitions.count == ROLE_CHANGES_PER_SLICE + 1 + 3 * LOGS_PER_SLICE
+
+
+async def test_slices_before_those_of_coordinators_have_no_rests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = recorded_rests(monkeypatch)
+    rig = Rig(tmp_path)
+    rig.partitions.listen("__consumer_offsets", Listener())
+    rig.topic("__consumer_offsets", 3 * LOGS_PER_SLICE, number=101)
+    await finished(rig)
+    assert events == ["resume", "rest", "resume", "rest"]
 
 
 async def test_logs_of_a_deleted_topic_are_deleted_in_slices(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Delivery of a snapshot that changes while it is read."""
+"""Delivery of a snapshot that changes while it is read, and of a large batch with others behind it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pytest
+
+from odradek.cluster.raft import delivery
 from odradek.cluster.raft.batches import encode_records, encode_snapshot_footer, encode_snapshot_header
-from odradek.cluster.raft.delivery import Delivery
-from odradek.cluster.raft.messages import EpochEnd
+from odradek.cluster.raft.delivery import RECORDS_PER_PART, TURN_BYTES_MAX, Delivery
+from odradek.cluster.raft.messages import Entry, EpochEnd
 from odradek.cluster.raft.snapshot_reader import SNAPSHOT_READ_BYTES_MAX
 from odradek.protocol.errors import Malformed
+from odradek.runtime.rest import Pace
 from odradek.runtime.tasks import Tasks
 from tests.support.raft_memory import MemoryRaftStorage
 
@@ -99,3 +103,32 @@ async def test_damaged_snapshot_ends_the_node() -> None:
     receiver = Receiver(storage, damage)
     await receiver.deliver(OWN.end_offset)
     assert [type(error) for error in receiver.failures] == [Malformed]
+
+
+@pytest.mark.parametrize(("behind", "resumed"), [(0, [True, False]), (1, [True, True])])
+async def test_batches_behind_a_large_one_end_its_rests(
+    monkeypatch: pytest.MonkeyPatch, behind: int, resumed: list[bool]
+) -> None:
+    """They can contain the changes of a fail-over. The first rest of a new `Pace` has no length either."""
+    rests: list[bool] = []
+
+    class RecordedPace(Pace):
+        resumed = False
+
+        def resume(self) -> None:
+            self.resumed = True
+
+        async def rest(self) -> None:
+            rests.append(self.resumed)
+            self.resumed = False
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(delivery, "Pace", RecordedPace)
+    large = [(None, bytes(TURN_BYTES_MAX // RECORDS_PER_PART))] * (2 * RECORDS_PER_PART)
+    receiver = Receiver(MemoryRaftStorage(), lambda: None)
+    for base, records in ((0, large), (len(large), [(None, b"small")])):
+        data = encode_records(records, base_offset=base, epoch=1, now_ms=0)
+        receiver.delivery.written(None, [Entry(base, base + len(records) - 1, 1, data)], [data])
+    await receiver.deliver(len(large) + behind)
+    assert not receiver.failures
+    assert rests == resumed

@@ -37,7 +37,7 @@ RESOURCE_RETRY_S: Final = 0.5
 OPEN_LOG_COST: Final = 8
 """Cost of creating or deleting a log, in role changes."""
 REST_FACTOR: Final = 3
-"""Length of the rest after a slice in which logs were created or deleted, as a multiple of the slice: this work takes
+"""Length of the rest after a slice in which logs were created or deleted, as a multiple of the slice. This work takes
 at most a quarter of the event loop, like compaction."""
 REST_S_MAX: Final = 0.02
 """Maximum seconds of one rest. A slice takes 2 ms, and longer only if the disk or other processes delay it."""

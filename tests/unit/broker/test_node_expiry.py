@@ -19,16 +19,16 @@ LEADER = 2
 async def test_leader_eight_days_ahead_deletes_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first start has no checkpoint of the expiry time. The clocks in the datagrams of the others are enough."""
     nodes = NodeCluster(tmp_path, 3)
-    heard: set[int] = set()
-    heard_all = asyncio.Event()
+    senders: set[int] = set()
+    received_all = asyncio.Event()
     received = ExpiryClock.received
 
     def recorded(clock: ExpiryClock, node_id: int, wall_ms: int) -> None:
         received(clock, node_id, wall_ms)
         if clock is leader.env.clock:
-            heard.add(node_id)
-        if heard >= {1, 3}:
-            heard_all.set()
+            senders.add(node_id)
+        if senders >= {1, 3}:
+            received_all.set()
 
     monkeypatch.setattr(ExpiryClock, "received", recorded)
     try:
@@ -36,7 +36,7 @@ async def test_leader_eight_days_ahead_deletes_no_records(tmp_path: Path, monkey
         await nodes.start_made({LEADER: leader}, [1, 3])
         await nodes.create("t", [LEADER, 1, 3], retention_ms=str(7 * DAY_MS))
         assert await nodes.produce("t", b"kept") is ErrorCode.NONE
-        await asyncio.wait_for(heard_all.wait(), UNTIL_S)
+        await asyncio.wait_for(received_all.wait(), UNTIL_S)
         partition = leader.broker.context.partitions.get("t", 0)
         assert partition is not None
         clock = leader.env.clock

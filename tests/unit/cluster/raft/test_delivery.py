@@ -109,7 +109,7 @@ async def test_damaged_snapshot_ends_the_node() -> None:
 async def test_batches_behind_a_large_one_end_its_rests(
     monkeypatch: pytest.MonkeyPatch, behind: int, resumed: list[bool]
 ) -> None:
-    """They can contain the changes of a fail-over. The first rest of a new `Pace` has no length either."""
+    """A small batch can contain the changes of a fail-over. The first rest of a new `Pace` has no length either."""
     rests: list[bool] = []
 
     class RecordedPace(Pace):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from odradek.storage.disk.os_disk import OsFile, OsLock
 from tests.interop import client_table
@@ -25,6 +26,10 @@ select() fails with descriptors of 1,024 and more. py4j uses select() in its ser
 query waits for its batch function without a time limit.
 """
 DESCRIPTORS = Path("/proc/self/fd")
+WITHOUT_TIMES = "without times"
+"""Profile of Hypothesis: a slow machine fails no example."""
+settings.register_profile(WITHOUT_TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(WITHOUT_TIMES)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

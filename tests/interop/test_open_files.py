@@ -163,6 +163,9 @@ def test_broker_without_free_descriptors_refuses_and_recovers_without_a_restart(
 def test_start_with_too_few_descriptors_fails_and_names_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     with LocalCluster() as cluster:
         create(AdminClient({"bootstrap.servers": cluster.bootstrap}), "t", FEW, 1)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        for partition in range(FEW):
+            produce(producer, "t", partition, b"x")  # creates the log
         cluster.stop(1)
         with (
             monkeypatch.context() as patched,

@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import IllegalOperation, KafkaError
 
 from tests.chaos.clients.aio_producer import BACKOFF_SECONDS, CLOSE_SECONDS, END_SECONDS, Aio
 from tests.chaos.clients.common import CALL_SECONDS, REQUEST_TIMEOUT_MS, Client
@@ -33,7 +33,7 @@ from tests.sim.history import END, INFO, OK
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-FAILURES = (KafkaError, OSError, TimeoutError)
+FAILURES = (KafkaError, IllegalOperation, OSError, TimeoutError)
 POLL_MS = 300
 
 

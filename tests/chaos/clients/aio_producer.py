@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import IllegalOperation, KafkaError
 
 from tests.chaos.clients.common import CALL_SECONDS, REQUEST_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS, TRANSACTIONAL, Client
 from tests.sim.history import END, INFO, INIT, OK
@@ -19,6 +19,8 @@ END_SECONDS = 60.0
 CLOSE_SECONDS = 3.0
 BACKOFF_SECONDS = 0.3
 UNSETTLED_MAX = 400
+FAILURES = (KafkaError, IllegalOperation, OSError, TimeoutError)
+"""Failures of calls of aiokafka. IllegalOperation, which is no KafkaError: an earlier send has ended the transaction."""
 
 
 class Aio:
@@ -47,7 +49,7 @@ class Aio:
         )
         try:
             await asyncio.wait_for(self.producer.start(), END_SECONDS)
-        except (KafkaError, OSError, TimeoutError):
+        except FAILURES:
             self.client.journal.complete(INIT, number, INFO)
             await self.drop()
             await asyncio.sleep(BACKOFF_SECONDS)
@@ -62,7 +64,7 @@ class Aio:
             future.cancel()
         if producer is not None:
             stop = asyncio.ensure_future(producer.stop())
-            with contextlib.suppress(KafkaError, OSError, TimeoutError, asyncio.CancelledError, AssertionError):
+            with contextlib.suppress(*FAILURES, asyncio.CancelledError, AssertionError):
                 await asyncio.wait_for(stop, CLOSE_SECONDS)
         self.unsettled.clear()
 
@@ -93,7 +95,7 @@ async def run_stream(client: Client) -> int:
             for _ in range(max(1, round(client.rng.expovariate(1 / (rate * BURST_SECONDS))))):
                 if len(aio.unsettled) < UNSETTLED_MAX:
                     await aio.send(client.rng.choice(client.partitions))
-        except (KafkaError, OSError, TimeoutError):
+        except FAILURES:
             aio.failed = True
         await asyncio.sleep(BURST_SECONDS)
         if aio.failed:  # the sequence numbers after a batch with unknown result are invalid
@@ -129,7 +131,7 @@ class Transactions:
             for partition in partitions:
                 await asyncio.wait_for(self.aio.send(partition, number), CALL_SECONDS)
             await asyncio.sleep(self.client.timeout_pause_seconds())
-        except (KafkaError, OSError, TimeoutError):
+        except FAILURES:
             return await self._end(number, commit=False, written=bool(partitions))
         commit = self.client.rng.random() > 1 / 3
         return await self._end(number, commit=commit, written=bool(partitions))
@@ -142,7 +144,7 @@ class Transactions:
         try:
             work = producer.commit_transaction() if commit else producer.abort_transaction()
             await asyncio.wait_for(work, END_SECONDS)
-        except (KafkaError, OSError, TimeoutError) as failure:
+        except FAILURES as failure:
             self.client.journal.complete(END, number, INFO, reason=repr(failure))
             return False
         self.client.journal.complete(END, number, OK)

@@ -100,6 +100,10 @@ floods: setup ## Memory of a broker after floods of joins, producer ids, offsets
 growth: setup ## Three brokers with 1,000 to 10,000 partitions: latency, callbacks, stop, start, gaps; ARGS='1000 --kafka'
 	@$(BIN)/python -m benchmarks.growth $(ARGS)
 
+.PHONY: brokers-per-host
+brokers-per-host: setup ## Requests per second with one to four brokers on this host; ARGS='1 2 8'
+	@$(BIN)/python -m benchmarks.brokers_per_host $(ARGS)
+
 .PHONY: dist
 dist: setup ## Build sdist and wheel, check them, and use the wheel in a new environment
 	@$(BIN)/python -m tests.dist

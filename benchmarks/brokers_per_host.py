@@ -8,43 +8,27 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
+import statistics
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
-from benchmarks.workloads import create_topic
+from confluent_kafka import Message, Producer
+
+from benchmarks.workloads import CLIENT_TIMEOUT_S, create_topic
 from odradek import LocalCluster
 from tests.support.kafka_broker import process_usage
 
 COUNTS = (1, 2, 3, 4)
+TOPIC = "t"
 PARTITIONS = 12
 PRODUCERS = 2
 SECONDS = 10.0
 SETTINGS = {"default.replication.factor": 1, "min.insync.replicas": 1}
-PRODUCER = """
-import statistics, sys, time
-from confluent_kafka import Producer
-bootstrap, topic, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
-one_each = {"batch.num.messages": 1, "linger.ms": 0, "queue.buffering.max.messages": 200, "acks": "all"}
-producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, **one_each})
-latencies = []
-def delivered(error, message):
-    assert error is None, error
-    latencies.append(message.latency())
-end = time.monotonic() + seconds
-number = 0
-while time.monotonic() < end:
-    try:
-        producer.produce(topic, b"x" * 100, partition=number % 12, on_delivery=delivered)
-        number += 1
-    except BufferError:
-        producer.poll(0.01)
-    producer.poll(0)
-assert producer.flush(60) == 0
-print(len(latencies), statistics.median(latencies) * 1_000)
-"""
-"""Program that prints the number of acknowledged records and their median latency in milliseconds."""
+ONE_EACH = {"batch.num.messages": 1, "linger.ms": 0, "queue.buffering.max.messages": 200, "acks": "all"}
+"""Configuration of a producer that sends each record in a request of its own."""
 
 
 def measure(brokers: int) -> tuple[float, float, float]:
@@ -53,7 +37,7 @@ def measure(brokers: int) -> tuple[float, float, float]:
         tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory,
         LocalCluster(brokers, directory=directory, settings=SETTINGS) as cluster,
     ):
-        create_topic(cluster.bootstrap, "t", PARTITIONS)
+        create_topic(cluster.bootstrap, TOPIC, PARTITIONS)
         run(cluster.bootstrap, 1.0)  # connections and logs are open after that
         before = [process_usage(cluster.pid(node_id)).cpu_seconds for node_id in cluster.node_ids]
         began = time.perf_counter()
@@ -64,17 +48,34 @@ def measure(brokers: int) -> tuple[float, float, float]:
 
 
 def run(bootstrap: str, seconds: float) -> list[tuple[int, float]]:
-    """Run the producers. Return the records and the median latency of each."""
-    command = [sys.executable, "-c", PRODUCER, bootstrap, "t", str(seconds)]
-    producers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(PRODUCERS)]
-    results = []
-    for producer in producers:
-        output, _ = producer.communicate()
-        if producer.returncode:
-            raise RuntimeError(f"a producer failed with exit code {producer.returncode}")
-        count, latency = output.split()
-        results.append((int(count), float(latency)))
-    return results
+    """Run the producers. Return the acknowledged records and the median latency in milliseconds of each."""
+    with ProcessPoolExecutor(PRODUCERS, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(produce, [bootstrap] * PRODUCERS, [seconds] * PRODUCERS))
+
+
+def produce(bootstrap: str, seconds: float) -> tuple[int, float]:
+    """Send records for `seconds`. Raise RuntimeError if one is not acknowledged."""
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, **ONE_EACH})
+    latencies: list[float] = []
+    errors: list[object] = []
+
+    def delivered(error: object, message: Message) -> None:
+        if error is not None:
+            errors.append(error)
+        latencies.append(message.latency() or 0.0)
+
+    end = time.monotonic() + seconds
+    number = 0
+    while time.monotonic() < end:
+        try:
+            producer.produce(TOPIC, b"x" * 100, partition=number % PARTITIONS, on_delivery=delivered)
+            number += 1
+        except BufferError:
+            producer.poll(0.01)
+        producer.poll(0)
+    if producer.flush(CLIENT_TIMEOUT_S) or errors:
+        raise RuntimeError(f"a record was not acknowledged: {errors[:1]}")
+    return len(latencies), statistics.median(latencies) * 1_000
 
 
 def main() -> int:

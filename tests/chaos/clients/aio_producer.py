@@ -20,7 +20,7 @@ CLOSE_SECONDS = 3.0
 BACKOFF_SECONDS = 0.3
 UNSETTLED_MAX = 400
 FAILURES = (KafkaError, IllegalOperation, OSError, TimeoutError)
-"""Failures of calls of aiokafka. IllegalOperation, which is no KafkaError: an earlier send has ended the transaction."""
+"""Failures of calls of aiokafka. IllegalOperation, which is no KafkaError: a failed send has ended the transaction."""
 
 
 class Aio:

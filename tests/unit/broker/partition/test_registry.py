@@ -364,7 +364,7 @@ async def test_slice_ends_early_when_the_disk_is_slow(tmp_path: Path, monkeypatc
 
 
 def recorded_rests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the rests of slices in the order of their events; a "resume" before a "rest" ends it."""
+    """Return the list that receives "rest" and "resume". A rest that follows "resume" has no length."""
     events: list[str] = []
 
     class RecordedPace(Pace):

@@ -282,7 +282,7 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The changes are applied in slices: partitions of coordinators first, then those of hosted partitions.",
         ),
         Limit(
-            "broker.partition.registry.OPEN_LOG_COST",
+            "broker.partition.registry.CREATE_LOG_COST",
             "role changes per created or deleted log",
             "As for ROLE_CHANGES_PER_SLICE.",
         ),

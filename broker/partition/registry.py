@@ -34,7 +34,7 @@ SLICE_US_MAX: Final = 2_000
 """Microseconds after which a slice ends early. A disk can need milliseconds to create one log."""
 RESOURCE_RETRY_S: Final = 0.5
 """Seconds between two attempts to open a log while no file descriptor or memory is left."""
-OPEN_LOG_COST: Final = 8
+CREATE_LOG_COST: Final = 8
 """Cost of creating or deleting a log, in role changes."""
 REST_FACTOR: Final = 3
 """Length of the rest after a slice in which logs were created or deleted, as a multiple of the slice. This work takes
@@ -237,7 +237,7 @@ class Partitions:
             else:
                 cost = self._apply(*self._changed.next())
             budget -= cost
-            has_slow = has_slow or cost == OPEN_LOG_COST
+            has_slow = has_slow or cost == CREATE_LOG_COST
             if self._clock.monotonic_us() >= end_us:
                 break
         if (self._changed or self._deleted) and not self._applying:
@@ -258,7 +258,7 @@ class Partitions:
     def _delete_next(self) -> int:
         """Delete the log of one partition of a deleted topic. Return the cost in role changes."""
         self._remove(self._deleted.pop(next(iter(self._deleted))))
-        return OPEN_LOG_COST
+        return CREATE_LOG_COST
 
     def _apply(self, topic_id: UUID, index: int) -> int:
         """Bring one partition into the state of the metadata image. Return the cost in role changes."""
@@ -273,11 +273,11 @@ class Partitions:
             if partition is None:
                 return 0
             self._drop(partition, image.leader_epoch)
-            return OPEN_LOG_COST
+            return CREATE_LOG_COST
         if partition is not None:
             self._change_role(partition, image)
             return 1
-        cost = OPEN_LOG_COST if self._logs.get(topic.name, index) is None else 1
+        cost = CREATE_LOG_COST if self._logs.get(topic.name, index) is None else 1
         partition = self._host(topic, index)
         if partition is not None:
             self._change_role(partition, image)

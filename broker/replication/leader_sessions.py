@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 SESSIONS_PER_REPLICA_MAX: Final = 16
 """Maximum fetch sessions per follower. A Kafka broker opens one per fetcher thread (num.replica.fetchers, default
 1)."""
-LOGS_OPENED_PER_REQUEST_MAX: Final = 4
-"""Maximum logs of new partitions that one fetch opens. A log takes about 0.2 ms, on a slow disk more than 1 ms. The
-partitions beyond this number are fetched as soon as the broker has opened their logs in slices."""
+LOGS_CREATED_PER_REQUEST_MAX: Final = 4
+"""Maximum logs of new partitions that one fetch creates. A log takes about 0.2 ms, on a slow disk more than 1 ms. The
+partitions beyond this number are fetched as soon as the broker has created their logs in slices."""
 SPARE_SLOTS_MAX: Final = 10_000
 """Maximum slots of one follower in all its sessions, beyond the partitions of this broker (about 1 KiB per slot). They
 are for partitions that this broker does not know yet, and for the former session of a follower that opens a new one.
@@ -282,7 +282,7 @@ class ReplicaSessions:
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
                 self._forget(session, slots.pop((forgotten.topic_id.int if by_id else forgotten.topic, index), None))
-        capacity, logs_to_open = SPARE_SLOTS_MAX - self._held[replica_id], LOGS_OPENED_PER_REQUEST_MAX
+        capacity, logs_to_create = SPARE_SLOTS_MAX - self._held[replica_id], LOGS_CREATED_PER_REQUEST_MAX
         for topic in request.topics:
             key = topic.topic_id.int if by_id else topic.topic
             for requested in topic.partitions:
@@ -296,8 +296,8 @@ class ReplicaSessions:
                     slot = slots[key, requested.partition] = ReplicaSlot(session, name, requested.partition)
                 slot.update(requested)
                 if slot.partition is None and self._partitions.awaits_log(slot.topic, slot.index):
-                    logs_to_open -= 1
-                self.resolve(slot, now_ms, may_open=logs_to_open >= 0)
+                    logs_to_create -= 1
+                self.resolve(slot, now_ms, may_open=logs_to_create >= 0)
                 if not slot.error and not slot.urgent:
                     del session.due[slot]
                     session.advanced[slot] = None

@@ -12,7 +12,7 @@ import odradek.broker.partition.partition
 from odradek.broker.partition import registry
 from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderTerm
 from odradek.broker.partition.partition import Partition, Role
-from odradek.broker.partition.registry import OPEN_LOG_COST, ROLE_CHANGES_PER_SLICE, SLICE_US_MAX
+from odradek.broker.partition.registry import CREATE_LOG_COST, ROLE_CHANGES_PER_SLICE, SLICE_US_MAX
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.records.metadata import ConfigRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
 from odradek.runtime.rest import Pace
@@ -23,7 +23,7 @@ from tests.support.data_rig import EIO, NODE, NOW_MS, Rig, batch
 
 E = ErrorCode
 TOPIC, BROKER = 2, 4
-LOGS_PER_SLICE = ROLE_CHANGES_PER_SLICE // OPEN_LOG_COST
+LOGS_PER_SLICE = ROLE_CHANGES_PER_SLICE // CREATE_LOG_COST
 
 
 class Listener:

@@ -90,13 +90,13 @@ async def test_slots_of_one_follower_do_not_count_for_another_one(
 async def test_one_fetch_opens_a_limited_number_of_logs_and_the_others_are_fetched_once_they_are_open(
     tmp_path: Path,
 ) -> None:
-    count = 10 * leader_sessions.LOGS_OPENED_PER_REQUEST_MAX
+    count = 10 * leader_sessions.LOGS_CREATED_PER_REQUEST_MAX
     rig = Rig(tmp_path)
     rig.partitions.on_elected(rig.sessions.elected)
     topic_id = rig.topic("t", count, replicas=(NODE, FOLLOWER))
     open_before = rig.partitions.count
     session = rig.sessions.receive(full_fetch(topic_id, count=count), FOLLOWER, 1, rig.clock.now_ms, by_id=True)
-    assert open_before + leader_sessions.LOGS_OPENED_PER_REQUEST_MAX == rig.partitions.count < count
+    assert open_before + leader_sessions.LOGS_CREATED_PER_REQUEST_MAX == rig.partitions.count < count
     assert sum(slot.transient for slot in session.slots.values()) == count - rig.partitions.count
     while rig.partitions.count < count:
         await asyncio.sleep(0)

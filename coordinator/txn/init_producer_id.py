@@ -56,6 +56,9 @@ def decide_init(command: InitProducerId, context: DecisionContext) -> Decision[P
         return retry_after(command.transactional_id)
     assert isinstance(action, To)
     if action.state is TxnState.PREPARE_ABORT:
+        if expected is not None and expected.producer_epoch != txn.producer_epoch:
+            # Kafka aborts the transaction of the current producer, and fences the former one at its next attempt.
+            raise Refusal(ErrorCode.PRODUCER_FENCED, "a later producer has an ongoing transaction")
         return abort_by_broker(txn, context, retry_after(command.transactional_id))
     identity, last_epoch = _identity(
         txn, None if expected is None else expected.producer_epoch, context.take_producer_id

@@ -59,6 +59,8 @@ class Model:
         if self.prepared:
             return RETRY
         if self.state == "Ongoing":
+            if expected and expected[1] != self.epoch:
+                return FENCED
             self.abort_by_broker(level, now_ms)
             return RETRY
         if self.epoch >= 32_766:

@@ -106,6 +106,15 @@ def test_wrong_producer_does_not_abort_the_ongoing_transaction() -> None:
     assert rig.txn.state is TxnState.ONGOING
 
 
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("epoch", [3, 4, 6])
+def test_fenced_producer_does_not_abort_the_transaction_of_its_successor(level: int, epoch: int) -> None:
+    rig = CoreRig(transaction(TxnState.ONGOING, epoch=5, last_producer_epoch=4), level=level)
+    assert rig.do(init((PID, epoch))) == "PRODUCER_FENCED"
+    assert rig.txn.state is TxnState.ONGOING
+    assert len(rig.log) == 1
+
+
 @pytest.mark.parametrize(
     ("level", "epoch", "last"),
     [(0, 6, -1), (1, 6, -1), (2, 6, 5)],

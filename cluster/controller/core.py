@@ -22,13 +22,13 @@ from odradek.cluster.metadata.records import (
     PartitionChangeRecord,
     RegisterBrokerRecord,
     decode_record,
-    encode_record,
+    encode_records,
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.runtime.shard import Decision, Loaded, Marker, ShardRecord, Timer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from odradek.cluster.controller.state import ControllerResult, ControllerState
     from odradek.cluster.metadata.records import MetadataRecord
@@ -77,7 +77,7 @@ class Controller:
         result = DECIDE[type(command)](self.state, command)
         return Decision(
             result.reply,
-            tuple(_shard_record(record) for record in result.records),
+            _shard_records(result.records),
             effects=(*result.notices, *_losses(self.state, result.records)),
             timers=self._timers(command, more=result.more) if isinstance(command, JOBS) else result.timers,
             keys=result.keys,
@@ -146,5 +146,7 @@ def _losses(state: ControllerState, records: Iterable[MetadataRecord]) -> tuple[
     return (Notice("unclean leader election: acknowledged records may be lost", (("partitions", named),)),)
 
 
-def _shard_record(record: MetadataRecord) -> ShardRecord:
-    return ShardRecord(None, encode_record(record), memo=record)
+def _shard_records(records: Sequence[MetadataRecord]) -> tuple[ShardRecord, ...]:
+    return tuple(
+        ShardRecord(None, value, memo=record) for record, value in zip(records, encode_records(records), strict=True)
+    )

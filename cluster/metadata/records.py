@@ -6,12 +6,14 @@ version, body. An unsupported record is never skipped, because it may change any
 
 from __future__ import annotations
 
+from operator import attrgetter
+from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from odradek.cluster.metadata.errors import UnsupportedMetadata
 from odradek.protocol import codec
 from odradek.protocol.errors import Malformed
-from odradek.protocol.primitives import VARINT_BYTES_MAX
+from odradek.protocol.primitives import INT32_MAX, VARINT_BYTES_MAX
 from odradek.protocol.records.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -39,7 +41,7 @@ from odradek.protocol.records.metadata.register_broker_record import BrokerEndpo
 from odradek.protocol.records.metadata.register_controller_record import ControllerEndpoint, ControllerFeature
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from odradek.protocol.schema import Buffer
 
@@ -72,10 +74,13 @@ __all__ = [
     "UnregisterControllerRecord",
     "decode_record",
     "encode_record",
+    "encode_records",
     "written_version",
 ]
 
 FRAME_VERSION: Final = 1
+_PARTITION_ID: Final = Struct(">i")
+_all_but_partition_id: Final = attrgetter(*(name for name in PartitionRecord.__slots__ if name != "partition_id"))
 
 MetadataRecord: TypeAlias = (
     AbortTransactionRecord
@@ -148,6 +153,29 @@ def encode_record(record: MetadataRecord, version: int | None = None) -> bytes:
     chosen = written_version(record) if version is None else version
     frame = _uvarint(FRAME_VERSION) + _uvarint(record.API_KEY) + _uvarint(chosen)
     return frame + codec.encode(record, chosen)
+
+
+def encode_records(records: Iterable[MetadataRecord]) -> list[bytes]:
+    """Encode and frame each record in the version that Kafka writes.
+
+    The records of a topic with thousands of partitions have few different values, except for the partition id. It is
+    the first field, so each value of the other fields is encoded once.
+    """
+    frame = b"".join(map(_uvarint, (FRAME_VERSION, PartitionRecord.API_KEY, WRITTEN_VERSIONS[PartitionRecord])))
+    known: dict[tuple[int, ...], tuple[object, bytes]] = {}
+    encoded = []
+    for record in records:
+        if not isinstance(record, PartitionRecord) or not 0 <= record.partition_id <= INT32_MAX:
+            encoded.append(encode_record(record))
+            continue
+        replicas, others = tuple(record.replicas), _all_but_partition_id(record)
+        former = known.get(replicas)
+        if former is not None and former[0] == others:
+            encoded.append(frame + _PARTITION_ID.pack(record.partition_id) + former[1])
+        else:
+            encoded.append(encode_record(record))
+            known[replicas] = others, encoded[-1][len(frame) + _PARTITION_ID.size :]
+    return encoded
 
 
 def decode_record(value: Buffer | None) -> MetadataRecord:

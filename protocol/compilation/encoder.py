@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from odradek.protocol.compilation.emitting import STRING_BYTES_MAX, CompiledCodec, Emitter, packer
 from odradek.protocol.errors import Unencodable
-from odradek.protocol.primitives import ONE_BYTE, ZERO_UUID, unsigned_varint
+from odradek.protocol.primitives import INT32_MAX, ONE_BYTE, ZERO_UUID, unsigned_varint
 from odradek.protocol.schema import FIXED_FORMATS, FieldRow, Message, Packed, Struct, field_rows
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ LARGE_BYTES_MIN: Final = 4_096
 """Minimum bytes of a field that is passed by reference. Below it, a copy costs less than another entry in writev."""
 ONE_BYTE_MAX: Final = 128
 """An unsigned varint below this value has one byte."""
-INT32_MAX: Final = 2_147_483_647
 
 
 ELEMENTS_PER_SLICE: Final = 1_000

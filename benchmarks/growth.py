@@ -6,7 +6,9 @@ Each number of partitions has a new cluster with replication factor 3. The figur
 * The longest callback of a broker, in CPU time.
 * The duration of a clean stop, and the time to the first acknowledgment after the next start.
 * The same after kill -9 of all brokers, and the gap in the acknowledgments after kill -9 of one.
-* The balance of leaders.
+* The seconds from complete ISRs to the balance of leaders. Preferred leaders are elected some seconds after they have
+  joined the ISRs.
+* The leaders of the most loaded broker after that time, relative to an equal share.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from benchmarks.failover import METADATA_SECONDS, await_in_sync, kill_leader
+from benchmarks.failover import METADATA_SECONDS, PAUSE_SECONDS, await_in_sync, kill_leader
 from benchmarks.measured_broker import VARIABLE, Callback, measured_command, read_callbacks
 from benchmarks.pulse import PulseProducer, Pulses, foreign_load, pulsing
 from benchmarks.systems import BROKERS, ClusterSystem, KafkaThree, Odradek, Running
@@ -48,6 +50,12 @@ PULSE_TOPIC = "pulse"
 BASELINE_S = 5.0
 AFTER_S = 3.0
 """Seconds for which pulses continue after the response to the creation: brokers then still start replication."""
+IMBALANCE_MAX = 0.1
+"""Maximum part of the partitions of a broker, as the preferred leader, that other brokers lead: the default of
+`leader.imbalance.per.broker.percentage`. No system elects preferred leaders for less."""
+BALANCE_SECONDS_MAX = 60.0
+"""Maximum seconds to wait for the balance. Odradek elects preferred leaders five seconds after a broker has joined the
+last ISR. Apache Kafka elects them every five minutes."""
 STOP_TIMEOUT_S = 180.0
 CALLBACKS_SHOWN = 5
 
@@ -119,8 +127,8 @@ class Run:
         self.figures[f"{name}: first acknowledgment s"] = time.perf_counter() - began
         starting.join()
         self.figures[f"{name}: CPU s of the start"] = self._system.usage().cpu_seconds
-        self._note_leaders(name)
         await_in_sync(self._system.bootstrap)
+        self._note_leaders(name)
 
     @contextmanager
     def _recording(self, name: str) -> Iterator[None]:
@@ -139,11 +147,32 @@ class Run:
             self.figures[f"{name}: worst pulse / foreign load"] = pulses.worst_ms / baseline
 
     def _note_leaders(self, name: str) -> None:
-        """Note the leaders of the most loaded broker, relative to an equal share."""
+        """Wait for the balance of leaders. Note the seconds, and the leaders of the most loaded broker relative to an
+        equal share. All replicas must be in sync. Note no seconds if BALANCE_SECONDS_MAX pass.
+        """
         admin = AdminClient({"bootstrap.servers": self._system.bootstrap, "log_level": 0})
-        topics = admin.list_topics(timeout=METADATA_SECONDS).topics.values()
-        leaders = Counter(partition.leader for topic in topics for partition in topic.partitions.values())
+        began = time.perf_counter()
+        while not is_balanced(led := leaders_and_preferred(admin)):
+            if time.perf_counter() - began > BALANCE_SECONDS_MAX:
+                break
+            time.sleep(PAUSE_SECONDS)  # brokers do not notify clients of elections
+        else:
+            self.figures[f"{name}: balanced after s in sync"] = time.perf_counter() - began
+        leaders = Counter(leader for leader, _ in led)
         self.figures[f"{name}: most leaders / equal share"] = max(leaders.values()) * BROKERS / leaders.total()
+
+
+def leaders_and_preferred(admin: AdminClient) -> list[tuple[int, int]]:
+    """Return the leader and the preferred leader of each partition."""
+    topics = admin.list_topics(timeout=METADATA_SECONDS).topics.values()
+    return [(partition.leader, partition.replicas[0]) for topic in topics for partition in topic.partitions.values()]
+
+
+def is_balanced(led: list[tuple[int, int]]) -> bool:
+    """Return True if no broker has more than IMBALANCE_MAX of the partitions that prefer it led by others."""
+    preferred = Counter(broker for _, broker in led)
+    elsewhere = Counter(broker for leader, broker in led if leader != broker)
+    return all(elsewhere[broker] <= IMBALANCE_MAX * count for broker, count in preferred.items())
 
 
 def creation_requests(partitions: int) -> Iterator[list[NewTopic]]:

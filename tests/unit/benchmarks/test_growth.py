@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.growth import SIZES, TOPIC_PARTITIONS, creation_requests, table
+from benchmarks.growth import SIZES, TOPIC_PARTITIONS, creation_requests, is_balanced, table
 from benchmarks.measured_broker import RECORD_NS, VARIABLE, MeasuredLoop, read_callbacks
 from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX
 
@@ -67,3 +67,11 @@ def test_partitions_are_created_in_requests_that_the_controller_permits(partitio
         len(topics) + sum(topic.num_partitions for topic in topics) <= RECORDS_PER_REQUEST_MAX for topics in requests
     )
     assert all(topic.num_partitions <= TOPIC_PARTITIONS for topics in requests for topic in topics)
+
+
+@pytest.mark.parametrize(("led_by_others", "expected"), [(0, True), (1, True), (2, False), (10, False)])
+def test_leaders_are_balanced_if_each_broker_leads_nine_tenths_of_its_partitions(
+    led_by_others: int, expected: bool
+) -> None:
+    of_broker_1 = [(2, 1)] * led_by_others + [(1, 1)] * (10 - led_by_others)
+    assert is_balanced([*of_broker_1, *[(2, 2)] * 100]) is expected

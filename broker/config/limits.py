@@ -287,6 +287,11 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "As for ROLE_CHANGES_PER_SLICE.",
         ),
         Limit(
+            "broker.partition.isr_changes.CHANGES_PER_REQUEST_MAX",
+            "ISR changes per AlterPartition request",
+            "The next request has the next changes.",
+        ),
+        Limit(
             "broker.partition.registry.SLICE_US_MAX",
             "microseconds per turn of the event loop",
             "As for ROLE_CHANGES_PER_SLICE.",

@@ -1,0 +1,104 @@
+"""Pending ISR changes of the partitions of a broker, and the AlterPartition requests that carry them."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from odradek.broker.partition.isr_changes import CHANGES_PER_REQUEST_MAX, IsrChanges
+from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
+from odradek.cluster.replication.leader import IsrChangeResult
+from odradek.protocol.errors import ErrorCode, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NODE = 1
+BROKER_EPOCH = 5
+
+
+class FakePartition:
+    """Partition that this broker leads, with a pending ISR change."""
+
+    topic = "t"
+    topic_id = UUID(int=7)
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.change: Any = SimpleNamespace(isr=(NODE,), leader_epoch=0, partition_epoch=0)
+        replicas = SimpleNamespace(pending_change=self.change, isr_with_epochs=self.members)
+        self.leader_term: Any = SimpleNamespace(replicas=replicas)
+        self.completed = 0
+
+    def members(self, _change: Any, epoch: int) -> tuple[tuple[int, int], ...]:
+        return ((NODE, epoch),)
+
+    def complete_isr_change(self, *_result: Any) -> IsrChangeResult:
+        self.completed += 1
+        return IsrChangeResult.COMMITTED
+
+
+class FakeController:
+    """Client of a controller that accepts each change, after it has refused `refusals` requests."""
+
+    def __init__(self, refusals: int = 0) -> None:
+        self.refusals = refusals
+        self.requests: list[list[int]] = []
+
+    async def alter_partition(
+        self, _broker_id: int, _broker_epoch: int, partitions: Sequence[PartitionIsr]
+    ) -> tuple[AlteredPartition, ...]:
+        self.requests.append([change.index for change in partitions])
+        await asyncio.sleep(0)
+        if self.refusals:
+            self.refusals -= 1
+            raise Refusal(ErrorCode.NOT_CONTROLLER)
+        return tuple(AlteredPartition(change.topic_id, change.index, isr=(NODE,)) for change in partitions)
+
+
+async def sent(controller: FakeController, partitions: Sequence[FakePartition]) -> None:
+    """Send the ISR change of each partition, and wait for the end of the task that does it."""
+    tasks: list[asyncio.Task[Any]] = []
+
+    def spawn(work: Any, name: str) -> Any:
+        tasks.append(asyncio.create_task(work, name=name))
+        return tasks[-1]
+
+    client: Any = controller
+    changes = IsrChanges(NODE, lambda: BROKER_EPOCH, client, spawn)
+    for partition in partitions:
+        hosted: Any = partition
+        changes.send(hosted, partition.change)
+    async with asyncio.timeout(10):
+        await tasks[0]
+    assert len(tasks) == 1
+
+
+async def test_many_isr_changes_are_divided_into_several_requests() -> None:
+    controller, partitions = (
+        FakeController(),
+        [FakePartition(index) for index in range(2 * CHANGES_PER_REQUEST_MAX + 1)],
+    )
+    await sent(controller, partitions)
+    assert [len(request) for request in controller.requests] == [CHANGES_PER_REQUEST_MAX, CHANGES_PER_REQUEST_MAX, 1]
+    assert [index for request in controller.requests for index in request] == list(range(len(partitions)))
+    assert all(partition.completed == 1 for partition in partitions)
+
+
+async def test_isr_changes_of_ended_leader_terms_are_not_sent() -> None:
+    controller, partitions = FakeController(), [FakePartition(index) for index in range(2 * CHANGES_PER_REQUEST_MAX)]
+    for partition in partitions[1:]:
+        partition.leader_term = None
+    await sent(controller, partitions)
+    assert controller.requests == [[0]]
+
+
+async def test_refused_request_is_sent_again_after_the_other_changes() -> None:
+    controller, partitions = FakeController(refusals=1), [FakePartition(i) for i in range(CHANGES_PER_REQUEST_MAX + 1)]
+    await sent(controller, partitions)
+    first, second, third = controller.requests
+    assert (first, second) == (list(range(CHANGES_PER_REQUEST_MAX)), [CHANGES_PER_REQUEST_MAX, *first[:-1]])
+    assert third == first[-1:]
+    assert all(partition.completed == 1 for partition in partitions)

@@ -7,7 +7,6 @@ code 1: any other failure.
 
 import argparse
 import asyncio
-import gc
 import os
 import random
 import resource
@@ -43,6 +42,7 @@ from odradek.broker.config.sources import load, with_host_name
 from odradek.broker.node import CannotStartError, Node
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
+from odradek.broker.process.garbage import GarbageCollection
 from odradek.broker.process.open_files import OpenFileLimit
 from odradek.broker.process.profiler import FORMATS, profile_command, profiling
 from odradek.broker.process.stop_progress import StopProgress
@@ -60,16 +60,6 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 PROCESS_NAME: Final = Path("/proc/self/comm")
 """File of the Linux kernel with the name of this process. `ps` and `top` show it."""
 EXIT_FAILURE: Final = 1
-COLLECT_AFTER_OBJECTS: Final = 10_000
-"""Allocations between collections of the youngest generation (Python's default: 700). A collection takes about 4 ms.
-
-Reference counting frees nearly all objects of a request, so a collection finds little and delays requests.
-"""
-COLLECT_MIDDLE_AFTER: Final = 3
-"""Collections of the youngest generation before the middle one is collected, too (Python's default: 10). It then has
-at most 40,000 objects, which take about 15 ms."""
-COLLECT_OLDEST_AFTER: Final = 20
-"""Collections of the middle generation before the oldest one is collected, too (Python's default: 10)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -159,9 +149,9 @@ def _secret(config: Config) -> ClusterSecret | None:
 
 
 async def _run(config: Config, secret: ClusterSecret | None, options: argparse.Namespace, open_files_max: int) -> int:
-    # A start with thousands of logs creates objects that stay, so that collections in it find nothing.
-    gc.set_threshold(COLLECT_AFTER_OBJECTS, COLLECT_MIDDLE_AFTER, COLLECT_OLDEST_AFTER)
     log.bind_node(config.node_id)
+    garbage = GarbageCollection()
+    garbage.begin()
     _logger.info("broker starting", version=__version__, commit=source_commit(), python=sys.version.split()[0])
     shared = shared_listener(parse_listeners(config))
     if shared is not None:
@@ -194,13 +184,14 @@ async def _run(config: Config, secret: ClusterSecret | None, options: argparse.N
             await starting
         if starting.cancelled():
             return 0
-        _freeze_objects_of_start()
+        garbage.watch()
         addresses = ",".join(f"{listener.advertised_host}:{listener.advertised_port}" for listener in node.listeners)
         print(f"ready {addresses}", flush=True)  # noqa: T201  the line that the caller waits for
         reason = await end
     finally:
         await node.stop()
         disk.close()
+        garbage.end()
     if reason is not None:
         print(reason, file=sys.stderr)  # noqa: T201  for the operator
         return EXIT_FAILURE
@@ -232,12 +223,6 @@ def _allow_open_files() -> int:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
-
-
-def _freeze_objects_of_start() -> None:
-    """Exclude the objects of the start from later collections: they exist as long as the process."""
-    gc.collect()
-    gc.freeze()
 
 
 def _end_process(code: int) -> NoReturn:

@@ -226,6 +226,7 @@ class Partition:
                 work=work,
                 checked=checked,
                 client=client,
+                expiry_ms=self._context.leader.clock.expiry_ms,
             )
         except ResourcesExhausted as error:
             raise Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, NO_RESOURCES) from error

@@ -10,7 +10,7 @@ from odradek.storage.producers.entry import Origin
 from odradek.storage.producers.state import AppendPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from odradek.client_shares import Client
     from odradek.protocol.batch import BatchHeader
@@ -62,6 +62,7 @@ def prepare_leader_append(
     guard: int,
     transaction_version: int,
     client: Client | None,
+    expiry_ms: Callable[[], int] | None,
 ) -> PreparedAppend:
     """Assign offsets from `log_end_offset` on, and plan the changes of the producer state.
 
@@ -79,7 +80,7 @@ def prepare_leader_append(
         headers.append(header)
         buffers += (batch.header_bytes, batch.records)
         if header.has_producer:
-            plan = plan or AppendPlan(origin, now_ms, client)
+            plan = plan or AppendPlan(origin, now_ms, client, expiry_ms)
             producers.plan(
                 plan,
                 header,

@@ -47,6 +47,7 @@ from odradek.storage.recovery.producer_replay import Replay, replay_producers
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Callable
 
     from odradek.client_shares import Client
     from odradek.invariants.invariant import Invariant, InvariantViolation
@@ -144,13 +145,14 @@ class PartitionLog:
         work: WorkSlice | None = None,
         checked: CheckedBatch | None = None,
         client: Client | None = None,
+        expiry_ms: Callable[[], int] | None = None,
     ) -> AppendInfo:
         """Check `records`, assign offsets, and write them. The buffer is not changed.
 
         `guard` is the result of `ProducerState.start_verification`. `transaction_version` is that of a marker
         (WriteTxnMarkers v2). `allow_zstd` is False for Produce below v7. `work` bounds the check of records in this
         call; without it, the check has no pause. `checked` is the result of a check that was longer. A new producer
-        counts for the share of `client`.
+        counts for the share of `client`. `expiry_ms` is that of the `Clock`: without it, no producer is evicted.
 
         Raises:
             RecordCheckPending: The check of the records needs more than one slice of `work`. Nothing was written. The
@@ -187,6 +189,7 @@ class PartitionLog:
             guard=guard,
             transaction_version=transaction_version,
             client=client,
+            expiry_ms=expiry_ms,
         )
         self._write(append, now_ms)
         log_append_time = now_ms if config.log_append_time else NO_TIMESTAMP

@@ -33,7 +33,7 @@ from odradek.storage.producers.entry import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from odradek.client_shares import Client
     from odradek.protocol.batch import BatchHeader
@@ -83,6 +83,11 @@ class AppendPlan:
     now_ms: int = 0
     client: Client | None = None
     """Client of a Produce request; None for other appends, and if the client is not known."""
+    expiry_ms: Callable[[], int] | None = None
+    """Return the expiry time (`Clock.expiry_ms`), for a Produce request that finds no capacity.
+
+    None for other appends. A jump of the wall clock, which `now_ms` has, must not make an active producer idle.
+    """
     updates: dict[int, ProducerUpdate] = field(default_factory=dict)
     completed: list[CompletedTransaction] = field(default_factory=list)
     verified: list[tuple[int, int, bool]] = field(default_factory=list)  # producer id, epoch, is a marker
@@ -229,7 +234,8 @@ class ProducerState:
 
     # ---- capacity ---------------------------------------------------------------------------------------------------
     # An evicted producer has no state: its next batch is accepted, even if it is a duplicate. So only a producer that
-    # was idle for EVICTION_IDLE_MS_MIN is evicted: no duplicate arrives later. Without one, a new producer is refused.
+    # was idle for EVICTION_IDLE_MS_MIN of the expiry time is evicted: no duplicate arrives later. Without one, a new
+    # producer is refused.
     # A client that exceeds its share of the capacity (`odradek.client_shares`) finds a full table, too.
 
     def _has_capacity(self, plan: AppendPlan) -> bool:
@@ -242,7 +248,7 @@ class ProducerState:
         if self._has_capacity(plan):
             return
         oldest = self._longest_idle()
-        if oldest is None or plan.now_ms - oldest.seen_ms < EVICTION_IDLE_MS_MIN:
+        if oldest is None or plan.expiry_ms is None or plan.expiry_ms() - oldest.seen_ms < EVICTION_IDLE_MS_MIN:
             # Every client handles this error of Produce by sending the same request again after a delay.
             raise Refusal(
                 ErrorCode.NOT_ENOUGH_REPLICAS,

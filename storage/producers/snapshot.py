@@ -104,7 +104,7 @@ class SnapshotFiles:
         self.offsets = sorted(entry[0] for entry in parsed if entry is not None and entry[1] == names.SNAPSHOT_SUFFIX)
         self._unsynced: list[int] = []
         self._distrusted: list[int] = []
-        """Offsets of files that may have wrong content (`distrust_above`)."""
+        """Offsets of files that may have wrong content (`distrust_above`, `distrust`)."""
 
     def path(self, offset: int) -> str:
         """Return the path of the snapshot at `offset`."""
@@ -171,6 +171,12 @@ class SnapshotFiles:
         """
         self._distrusted = [each for each in self.offsets if each > offset]
         self.offsets = [each for each in self.offsets if each <= offset]
+
+    def distrust(self, offset: int) -> None:
+        """Use no snapshot at `offset` before `take` has compared its content. Without one there, do nothing."""
+        if offset in self.offsets:
+            self.offsets.remove(offset)
+            self._distrusted.append(offset)
 
     def remove_distrusted(self) -> None:
         """Remove the snapshots that recovery did not derive. Raise OSError if a disk operation fails."""

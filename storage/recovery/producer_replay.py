@@ -107,6 +107,8 @@ def replay_producers(state: ProducerState, snapshots: SnapshotFiles, segments: S
     applier.commit()
     state.end_offset = end
     if end in due and (state.entries or not segments.active.needs_no_index_files):
+        if start < end and not replay.at_clean_start:
+            snapshots.distrust(end)  # the snapshot that was flushed at the recovery start was not read
         snapshots.take(state.entries.values(), end)
 
 

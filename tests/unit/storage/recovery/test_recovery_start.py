@@ -12,7 +12,7 @@ import pytest
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.os_disk import OsDisk, OsFile
 from odradek.storage.files import checkpoint, names
-from odradek.storage.producers.snapshot import ACTIVE_SEGMENT_SNAPSHOTS_MAX
+from odradek.storage.producers.snapshot import ACTIVE_SEGMENT_SNAPSHOTS_MAX, decode_snapshot
 from odradek.storage.recovery.producer_replay import BatchApplier
 from odradek.storage.segment.index import TXN_ENTRY_BYTES
 from odradek.storage.segment.segment import Segment
@@ -127,6 +127,23 @@ async def test_without_a_file_of_the_start_the_whole_segment_is_recovered(
     assert state(log) == expected
     assert log.recovery_start is None
     assert log.bytes_to_recover == log.segments.active.size
+
+
+async def test_damaged_snapshot_at_the_start_is_written_again_if_it_is_above_the_high_watermark(
+    disk: OsDisk, tmp_path: Path
+) -> None:
+    log = open_log(disk, str(tmp_path), CONFIG)
+    fill(log, 0)
+    await log.flush_for_recovery()
+    start, options = log.log_end_offset, checkpointed(log) | {"high_watermark": 3}
+    log.close(clean=False)
+    path = tmp_path / "t-0" / names.offset_file(start, names.SNAPSHOT_SUFFIX)
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b"\xff")
+    log = open_log(disk, str(tmp_path), CONFIG, **options)
+    assert log.recovery_start == start
+    log.close(clean=True)
+    assert len(decode_snapshot(path.read_bytes())) == len(decode_snapshot(content))
 
 
 @pytest.mark.parametrize("shift", [-1, 1, 1_000])

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import odradek.cluster.controller.brokers.registration
+import odradek.cluster.controller.leaders
 import odradek.cluster.controller.partitions.isr
 from odradek.broker.quorum.boot_marker import BootMarker
 from odradek.broker.quorum.storage import PartitionRaftStorage
@@ -45,6 +46,15 @@ def ignore_unclean_shutdown(_original: Callable[..., Any]) -> Callable[..., Any]
         return existing is not None
 
     return left_cleanly
+
+
+def keep_in_elr(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The controller removes a broker from ISRs that registers after an unclean shutdown, but not from ELRs."""
+
+    def topic_rules(*arguments: Any, **options: Any) -> Any:
+        return replace(original(*arguments, **options), unclean_shutdown=())
+
+    return topic_rules
 
 
 def trust_any_boot(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -110,6 +120,16 @@ BUGS: Final = (
         odradek.cluster.controller.brokers.registration,
         "_left_cleanly",
         ignore_unclean_shutdown,
+        ("I11", "I1 "),
+        durability=ONE_LOSES,
+        brokers=3,
+        outages=True,
+    ),
+    Planted(
+        "ELR member with a lost log elected",
+        odradek.cluster.controller.leaders,
+        "topic_rules",
+        keep_in_elr,
         ("I11", "I1 "),
         durability=ONE_LOSES,
         brokers=3,

@@ -9,12 +9,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from tests.sim.faults.fault import DAYS
 from tests.sim.options import cluster_options as clusters
 from tests.sim.options import run_options as single
+from tests.sim.options.disk_options import (
+    DELAYED_BY_METADATA_THREAD,
+    DELAYED_BY_SHARED_THREADS,
+    ERROR_EVENTS,
+    FILE_EVENTS,
+    REFUSED_BY_FULL_DISK,
+)
 from tests.sim.options.run_options import generate_options
 from tests.sim.result import Result
 from tests.sim.run import run_seed
 from tests.sim.transition_coverage import Cell, report, since, unmet, visits
+from tests.sim.watchers.producers import EVICTED, EXPIRED
 from tests.sim.workloads.codecs import CODEC_NAMES
 from tests.support.hostile_attack import KINDS, VOTES
 
@@ -30,6 +39,9 @@ REACHABLE: Final = (
     "segment roll inside a transaction",
     "kill between prepare and complete",
     "late EndTxn",
+    f"fault {DAYS}",
+    DELAYED_BY_SHARED_THREADS,
+    DELAYED_BY_METADATA_THREAD,
 )
 """Events that a campaign must reach. It fails otherwise, because it has tested nothing about them."""
 REACHABLE_BY_BATCHES: Final = (
@@ -37,6 +49,8 @@ REACHABLE_BY_BATCHES: Final = (
     "batch with an old timestamp",
     "batch with a timestamp in the future",
     "producer continued after its expiration",
+    EXPIRED,
+    EVICTED,
 )
 """Events of runs that vary codecs, timestamps and the expiration of producers: half of all runs."""
 REACHABLE_BY_CLUSTERS: Final = (
@@ -47,6 +61,8 @@ REACHABLE_BY_CLUSTERS: Final = (
     "log truncated",
     "coordinator fail-over between prepare and complete",
     "un-synced data lost",
+    "log damaged",
+    "data loss repaired",
     "disk replaced by an empty one",
     "reassignment completed",
     "topic deleted",
@@ -56,8 +72,14 @@ REACHABLE_BY_CLUSTERS: Final = (
     "refused: not the leader",
     "refused: not the coordinator",
     "refused: not enough replicas",
+    DELAYED_BY_SHARED_THREADS,
+    DELAYED_BY_METADATA_THREAD,
 )
 """Events of runs with several brokers."""
+REACHABLE_BY_DISK_FAULTS: Final = (*ERROR_EVENTS, REFUSED_BY_FULL_DISK)
+"""Kinds of failed disk operations, in runs whose disks fail."""
+REACHABLE_BY_MANY_DISK_FAULTS: Final = FILE_EVENTS
+"""Kinds of files and directories on which a disk operation fails: a run has at most three failures."""
 REACHABLE_BY_GROUPS: Final = (
     "classic generation",
     "epoch of a consumer group",
@@ -108,6 +130,8 @@ REACHABLE_BY_MANY_TABLES: Final = (
 REACHABLE_BY_HOSTILE_CLIENTS: Final = tuple(f"hostile: {kind}" for kind in KINDS)
 """Attacks that reach a broker, in runs with a hostile client."""
 REACHABILITY_HOSTILE_MIN: Final = 10
+REACHABILITY_DISK_FAULTS_MIN: Final = 40
+REACHABILITY_MANY_DISK_FAULTS_MIN: Final = 150
 REACHABILITY_TABLES_MIN: Final = 15
 REACHABILITY_MANY_TABLES_MIN: Final = 150
 REACHABILITY_COMPACTION_MIN: Final = 40
@@ -136,6 +160,7 @@ class Campaign:
         self.compaction_seeds = 0
         self.table_seeds = 0
         self.hostile_seeds = 0
+        self.disk_fault_seeds = 0
         self.operations = 0
         self.transactions = 0
         self.faults = 0
@@ -149,6 +174,7 @@ class Campaign:
         self.compaction_seeds += result.compaction
         self.table_seeds += result.table
         self.hostile_seeds += result.hostile
+        self.disk_fault_seeds += result.disk_faults
         self.operations += result.operations
         self.transactions += result.transactions
         self.faults += result.faults
@@ -189,6 +215,10 @@ class Campaign:
             expected.append(f"hostile: {VOTES}")
         if self.hostile_seeds >= REACHABILITY_HOSTILE_MIN:
             expected += REACHABLE_BY_HOSTILE_CLIENTS
+        if self.disk_fault_seeds >= REACHABILITY_DISK_FAULTS_MIN:
+            expected += REACHABLE_BY_DISK_FAULTS
+        if self.disk_fault_seeds >= REACHABILITY_MANY_DISK_FAULTS_MIN:
+            expected += REACHABLE_BY_MANY_DISK_FAULTS
         rare = self.group_seeds >= REACHABILITY_RARE_EVENTS_MIN
         events = unmet(self.cells, rare=rare) if self.group_seeds >= REACHABILITY_EVENTS_MIN else []
         return [name for name in expected if not self.counters.get(name)] + events
@@ -198,7 +228,7 @@ class Campaign:
         return (
             f"{self.seeds} seeds ({self.cluster_seeds} of several brokers, {self.group_seeds} with groups, "
             f"{self.compaction_seeds} with compaction, {self.table_seeds} with a compacted topic, "
-            f"{self.hostile_seeds} with a hostile client), "
+            f"{self.hostile_seeds} with a hostile client, {self.disk_fault_seeds} with failing disks), "
             f"{len(self.failed)} failed, {rate:.2f}/s ({rate * 3600:.0f}/h), {self.operations} operations, "
             f"{self.transactions} transactions, {self.faults} faults, {self.virtual_seconds / 3600:.2f} virtual hours"
         )
@@ -213,8 +243,9 @@ class Campaign:
             *((*REACHABLE_BY_COMPACTION, *REACHABLE_BY_COMPACTION_OF_CLUSTERS) if self.compaction_seeds else ()),
             *((*REACHABLE_BY_TABLES, *REACHABLE_BY_MANY_TABLES) if self.table_seeds else ()),
             *(REACHABLE_BY_HOSTILE_CLIENTS if self.hostile_seeds else ()),
+            *((*REACHABLE_BY_DISK_FAULTS, *REACHABLE_BY_MANY_DISK_FAULTS) if self.disk_fault_seeds else ()),
         )
-        lines += [f"  {self.counters.get(name, 0):>7}  {name}" for name in named]
+        lines += [f"  {self.counters.get(name, 0):>7}  {name}" for name in dict.fromkeys(named)]
         lines += [f"  {count:>7}  {name}" for name, count in sorted(self.counters.items()) if name not in named]
         return "\n".join([*lines, "tables:", *report(self.cells)])
 

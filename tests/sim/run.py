@@ -32,6 +32,7 @@ from tests.sim.faults.small_limits import limited
 from tests.sim.groups import Groups
 from tests.sim.history import END, OK, READ_COMMITTED, READ_UNCOMMITTED, History, Partition
 from tests.sim.options.compaction_options import TableOptions
+from tests.sim.options.disk_options import DISK_KINDS
 from tests.sim.options.run_options import (
     OPERATIONS_MIN,
     OVERFLOW_EPOCH_FIRST,
@@ -42,6 +43,7 @@ from tests.sim.options.run_options import (
 )
 from tests.sim.result import Result
 from tests.sim.watchers.monitor import Monitor
+from tests.sim.watchers.producers import removals_counted
 from tests.sim.workloads.hostile import HostileClient
 from tests.sim.workloads.producers import CLASSIC, TV2_DIALECT, Dialect, IdempotentProducer, PlainProducer, Producer
 from tests.sim.workloads.readers import Poller, Reader
@@ -84,8 +86,10 @@ def run_seed(
         limited(options.limits),
         decisions_checked(DECISIONS_PER_CHECK),
         invariants.checked() as violations,
+        removals_counted() as removals,
     ):
         result = _run(loop, rng, options, started=started, keep=keep)
+    result.counters |= removals
     result.findings[:0] = map(str, violations[:5])
     return result
 
@@ -125,6 +129,7 @@ def _run(loop: SimLoop, rng: Random, options: Options, *, started: float, keep: 
         compaction=options.compaction is not None,
         table=options.compaction is not None and options.compaction.table is not None,
         hostile=options.hostile is not None,
+        disk_faults=any(fault.kind in DISK_KINDS for fault in options.faults),
         history=world.history if keep else None,
         trace=trace if keep else None,
     )

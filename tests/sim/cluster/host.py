@@ -13,12 +13,20 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.node import CannotStartError, Node
 from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.process.env import Env
-from odradek.storage.disk.port import ResourcesExhausted
+from odradek.storage.disk.port import RESOURCE_ERRORS
 from tests.sim.cluster.node_config import ROOT, cluster_secret, make_config, shares_listener
 from tests.sim.environment.clock import SimClock
 from tests.sim.environment.disk import DiskFault, DiskLatency, SimDisk
 from tests.sim.environment.medium import Medium, flip_rebuildable
 from tests.sim.faults.damage import damage_log
+from tests.sim.options.disk_options import (
+    DELAYED_BY_METADATA_THREAD,
+    DELAYED_BY_SHARED_THREADS,
+    FILE_KINDS,
+    REFUSED_BY_FULL_DISK,
+    error_event,
+    file_event,
+)
 from tests.sim.world import host_name
 from tests.support.delayed_commits import delayed_by
 
@@ -58,6 +66,8 @@ class Machine:
         """True if the machine was removed permanently."""
         self._fail_again_at = 0
         self._disk_failed = False
+        self._lacked_resources = False
+        """True if a disk operation found no descriptor or no space since the last start of the node."""
         self._full_disks = 0
         """Faults that keep the disk full now."""
         self._lasting_faults: list[tuple[DiskFault, float]] = []
@@ -95,13 +105,12 @@ class Machine:
             name, error = await self._start_once()
             if error is None:
                 return self.up.is_set()
-            may_recover = (
-                self.cluster.options.brokers > 1 or self._disk_failed or isinstance(error.__cause__, ResourcesExhausted)
-            )
+            may_recover = self.cluster.options.brokers > 1 or self._disk_failed or self._lacked_resources
             if not isinstance(error, CannotStartError) or not may_recover:
                 self._violation(f"L1 {name} does not start: {''.join(traceback.format_exception(error))}")
                 return False
-            # It may need brokers that are down, or disk space. As under a process manager, the node is started again.
+            # It may need brokers that are down, disk space or descriptors. As under a process manager, the node is
+            # started again.
             self.loop.trace.add(self.loop.steps, self.loop.time(), "start-refused", name, error)
             self.cluster.count("start refused")
             await self._stop_failed_start(name)
@@ -119,7 +128,7 @@ class Machine:
             self._go_down()  # the flush failed while it stopped
         if self._disk_failed:
             self.cluster.comes_back(self)  # the disk may hold any part of the failed write
-        self._disk_failed = False
+        self._disk_failed = self._lacked_resources = False
         name = self.name = f"{self.host}#{self.incarnations}"
         disk = self.disk = self._make_disk(name)
         cluster = self.cluster
@@ -159,10 +168,24 @@ class Machine:
         disk = SimDisk(self.medium, self.loop, Random(self.rng.getrandbits(64)), name=name, latency=latency)
         disk.watchers += self.cluster.watchers_of(self)
         disk.full = self._full_disks > 0
+        disk.on_error = self._count_error
+        disk.on_refused = self._count_refusal
+        disk.threads.on_delayed = partial(self.cluster.count, DELAYED_BY_SHARED_THREADS)
         for fault, restart_after in self._lasting_faults:
             if not fault.injected:
                 self._add_fault(disk, fault, restart_after)
         return disk
+
+    def _count_refusal(self) -> None:
+        self._lacked_resources = True
+        self.cluster.count(REFUSED_BY_FULL_DISK)
+
+    def _count_error(self, operation: str, path: str, errno: int) -> None:
+        self._lacked_resources = self._lacked_resources or errno in RESOURCE_ERRORS
+        self.cluster.count(error_event(operation, errno))
+        for match in FILE_KINDS:
+            if match in path:
+                self.cluster.count(file_event(match))
 
     async def _stop_failed_start(self, name: str) -> None:
         """Stop the remains of a failed start."""
@@ -385,6 +408,13 @@ class Machine:
         """Let slow operations occupy all shared threads of the disk."""
         if self.disk is not None:
             self.disk.threads.occupy_all(seconds)
+
+    def occupy_metadata_thread(self, seconds: float) -> None:
+        """Let a slow operation occupy the thread of the metadata log."""
+        if self.disk is not None:
+            for threads in self.disk.own_threads:
+                threads.on_delayed = partial(self.cluster.count, DELAYED_BY_METADATA_THREAD)
+                threads.occupy_all(seconds)
 
     def disarm(self) -> None:
         self._lasting_faults.clear()

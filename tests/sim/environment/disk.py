@@ -99,6 +99,8 @@ class SimDisk:
         self.latency = latency
         self.threads = IoThreads(loop, IO_THREADS_MAX)
         """Threads of all operations except those of views (`with_own_thread`)."""
+        self.own_threads: list[IoThreads] = []
+        """The thread of each view."""
         self.full = False
         """True if data logs must not grow."""
         self.faults: list[DiskFault] = []
@@ -110,6 +112,11 @@ class SimDisk:
         """Number of disk operations after the start of the next segment swap at which the process crashes."""
         self.on_crash: Callable[[], None] | None = None
         self.on_fault: Callable[[DiskFault], object] | None = None
+        """Called before an operation fails that cannot be repeated."""
+        self.on_error: Callable[[str, str, int], object] | None = None
+        """Called with operation, path and errno before any operation fails."""
+        self.on_refused: Callable[[], object] | None = None
+        """Called when a full disk refuses an append."""
         self.may_fail: Callable[[], bool] = lambda: True
         """Called before a fault is injected. If it returns False, the fault is dropped."""
         self._locks: dict[str, None] = {}
@@ -149,18 +156,26 @@ class SimDisk:
                 self.faults.remove(fault)
                 if fault.errno in RESOURCE_ERRORS and can_be_repeated:
                     fault.injected = True
+                    self._note_error(fault, path)
                     self.loop.trace.add(self.loop.steps, self.loop.time(), "no-resources", operation, path, fault.errno)
                     raise ResourcesExhausted(fault.errno, "simulated fault", path)
                 if not self.may_fail():
                     return
                 fault.injected = True
+                self._note_error(fault, path)
                 if self.on_fault is not None:
                     self.on_fault(fault)
                 self.loop.trace.add(self.loop.steps, self.loop.time(), "disk-fault", operation, path, fault.errno)
                 raise OSError(fault.errno, "simulated fault", path)
 
+    def _note_error(self, fault: DiskFault, path: str) -> None:
+        if self.on_error is not None:
+            self.on_error(fault.operation, path, fault.errno)
+
     def with_own_thread(self) -> Disk:
-        return cast("Disk", OwnThreadDisk(self))
+        threads = IoThreads(self.loop, 1)
+        self.own_threads.append(threads)
+        return cast("Disk", OwnThreadDisk(self, threads))
 
     async def wait(self, seconds: float, threads: IoThreads) -> None:
         """Wait for the end of an operation that needs one of the threads for `seconds`."""
@@ -401,6 +416,8 @@ class SimDisk:
     def check_space(self, path: str, size: int) -> None:
         self.check()
         if self.full:
+            if self.on_refused is not None:
+                self.on_refused()
             raise ResourcesExhausted(ENOSPC, "simulated full disk", path)
 
     def is_full(self, path: str) -> bool:

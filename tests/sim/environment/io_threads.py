@@ -4,6 +4,8 @@ import heapq
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.sim.environment.disk import SimDisk, SimFile
     from tests.sim.environment.loop import SimLoop
 
@@ -17,10 +19,15 @@ class IoThreads:
     def __init__(self, loop: "SimLoop", threads: int) -> None:
         self._loop = loop
         self._free_at = [0.0] * threads
+        self._slow_until = 0.0
+        self.on_delayed: Callable[[], object] | None = None
+        """Called when an operation waits for a thread that a slow operation occupies."""
 
     def occupy(self, seconds: float) -> float:
         """Return the seconds until the end of an operation that needs a thread for `seconds`."""
         now = self._loop.time()
+        if now < min(self._free_at[0], self._slow_until) and self.on_delayed is not None:
+            self.on_delayed()
         end = max(now, self._free_at[0]) + seconds
         heapq.heapreplace(self._free_at, end)
         return end - now
@@ -28,15 +35,16 @@ class IoThreads:
     def occupy_all(self, seconds: float) -> None:
         """Let every thread run a slow operation that ends in `seconds`, or later if it is busy for longer."""
         until = self._loop.time() + seconds
+        self._slow_until = max(until, self._slow_until)
         self._free_at = sorted(max(until, free_at) for free_at in self._free_at)
 
 
 class OwnThreadDisk:
     """View of a `SimDisk` whose operations have a thread of their own. Everything else is shared."""
 
-    def __init__(self, disk: "SimDisk") -> None:
+    def __init__(self, disk: "SimDisk", threads: IoThreads) -> None:
         self._disk = disk
-        self._threads = IoThreads(disk.loop, 1)
+        self._threads = threads
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._disk, name)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.environment.disk import DiskFault
 from tests.sim.environment.network import FrameFault
-from tests.sim.faults.fault import CLOCK_KINDS, FRAME_KINDS, SLOW_THREADS, Fault
+from tests.sim.faults.fault import CLOCK_KINDS, FRAME_KINDS, SLOW_METADATA_THREAD, SLOW_THREADS, Fault
 from tests.sim.options.disk_options import DISK_ERRORS, DISK_FULL, DISK_OPERATION
 from tests.sim.options.group_options import GROUP_COORDINATOR
 from tests.sim.world import CONSUMER_OFFSETS, TOPIC, TRANSACTION_STATE
@@ -55,6 +55,9 @@ class BrokerFaults:
         elif fault.kind == SLOW_THREADS:
             self._disturbed(fault.seconds)
             machine.occupy_disk_threads(fault.seconds)
+        elif fault.kind == SLOW_METADATA_THREAD:
+            self._disturbed(fault.seconds)
+            machine.occupy_metadata_thread(fault.seconds)
         elif fault.kind == DISK_OPERATION:
             self._disturbed(fault.seconds)
             machine.disk_fault(DiskFault(*DISK_ERRORS[fault.number]), restart_after=fault.seconds, lasts=True)

@@ -11,7 +11,15 @@ from tests.sim.cluster.admin import Admin
 from tests.sim.environment.disk import DiskFault
 from tests.sim.environment.links import CLIENTS
 from tests.sim.environment.network import BROKERS, FrameFault
-from tests.sim.faults.fault import CONTROLLER, COORDINATOR, FRAME_KINDS, LEADER, SLOW_THREADS, Fault
+from tests.sim.faults.fault import (
+    CONTROLLER,
+    COORDINATOR,
+    FRAME_KINDS,
+    LEADER,
+    SLOW_METADATA_THREAD,
+    SLOW_THREADS,
+    Fault,
+)
 from tests.sim.faults.late_join import LateJoin
 from tests.sim.faults.voter_failure import VoterFailure
 from tests.sim.options.damage_options import DAMAGE, EVERY_BROKER
@@ -61,6 +69,7 @@ class ClusterFaults:
             "clock": self._clock,
             "disk_write": self._disk_write,
             SLOW_THREADS: self._slow_threads,
+            SLOW_METADATA_THREAD: self._slow_metadata_thread,
             "move_leader": self._move_leader,
             "reassign": self._reassign,
             "delete_topic": self._delete_topic,
@@ -250,6 +259,10 @@ class ClusterFaults:
     def _slow_threads(self, fault: Fault, machine: "Machine") -> None:
         self._disturbed(fault.seconds)
         machine.occupy_disk_threads(fault.seconds)
+
+    def _slow_metadata_thread(self, fault: Fault, machine: "Machine") -> None:
+        self._disturbed(fault.seconds)
+        machine.occupy_metadata_thread(fault.seconds)
 
     def _damage(self, fault: Fault, machine: "Machine") -> None:
         """Kill the process of the target, or those of all brokers, and damage a log of the target before it starts.

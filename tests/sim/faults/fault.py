@@ -9,6 +9,8 @@ PRODUCE, FETCH, INIT, ADD, END, MARKERS, ALTER_PARTITION = 0, 1, 22, 24, 26, 27,
 FRAME_KINDS: Final = ("lose_response", "hold_request", "replay_request", "tear_request", "tear_response")
 SLOW_THREADS: Final = "slow_threads"
 """Slow operations that occupy all shared threads of a disk for some time."""
+SLOW_METADATA_THREAD: Final = "slow_metadata_thread"
+"""A slow operation that occupies the thread of the metadata log of a broker for some time."""
 DAYS: Final = "clock_days"
 """A jump of the wall clock of one broker beyond the retention of its logs."""
 CLOCK_KINDS: Final = frozenset({"clock", DAYS})

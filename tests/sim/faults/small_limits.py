@@ -18,6 +18,7 @@ import odradek.coordinator.txn.markers
 import odradek.coordinator.txn.service
 import odradek.storage.data_directory.log_manager
 import odradek.storage.log.flushing
+import odradek.storage.producers.state
 import odradek.storage.segment.segment
 import odradek.storage.segment.segments
 from odradek.runtime.shard import EngineLimits
@@ -31,6 +32,8 @@ OWNERS: Final[Mapping[str, Any]] = {
     "BYTES_TO_RECOVER_MAX": odradek.storage.data_directory.log_manager,
     "RECOVERY_START_BYTES_MIN": odradek.storage.log.flushing,
     "RECOVERY_STARTS_INTERVAL_MS": odradek.broker.partition.background_jobs,
+    "PRODUCERS_MAX": odradek.storage.producers.state,
+    "EVICTION_IDLE_MS_MIN": odradek.storage.producers.state,
 }
 CHOICES: Final[Mapping[str, tuple[int, ...]]] = {
     "SEALED_INDEXES_LOADED_MAX": (1, 2, 32),
@@ -48,6 +51,14 @@ With 0 or less than two batches, followers are served from the file, which may b
 
 CONTROLLER_SLICES: Final = (1, 3)
 """Partitions that one decision of the controller about a broker changes."""
+PRODUCERS: Final = (4, 8)
+"""Producers of a partition, in runs that evict producers."""
+EVICTION_IDLE_MS: Final = 10_000
+"""Idle time in milliseconds before eviction, in these runs.
+
+The expiry time passes at most twice as fast as the clients' clock. They send no batch again after 4 s
+(`batch_options.DELIVERY_MS`).
+"""
 BYTES_TO_RECOVER: Final = (200, 1_000)
 """Bytes of a log that a recovery checks at most, apart from those of the last second."""
 
@@ -86,6 +97,16 @@ def generate_recovery_starts(rng: Random) -> dict[str, int]:
         "RECOVERY_START_BYTES_MIN": 1,
         "RECOVERY_STARTS_INTERVAL_MS": rng.choice((50, 1_000)),
     }
+    return limits if rng.random() < 0.5 else {}
+
+
+def generate_producers(rng: Random) -> dict[str, int]:
+    """Return limits for the eviction of producers in half of the runs; else an empty mapping.
+
+    It uses a generator of its own, as `generate_log_tail`. Only runs whose producers expire have these limits: clients
+    of the other runs send a batch again after any time.
+    """
+    limits = {"PRODUCERS_MAX": rng.choice(PRODUCERS), "EVICTION_IDLE_MS_MIN": EVICTION_IDLE_MS}
     return limits if rng.random() < 0.5 else {}
 
 

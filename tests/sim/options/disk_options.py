@@ -1,6 +1,6 @@
 """Failures of disk operations on every kind of file, and full disks, from a generator of their own."""
 
-from errno import EIO, EMFILE, ENOSPC
+from errno import EIO, EMFILE, ENOSPC, errorcode
 from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 DISK_OPERATION: Final = "disk_operation"
 DISK_FULL: Final = "disk_full"
+DISK_KINDS: Final = frozenset({DISK_OPERATION, DISK_FULL})
 FAULTS_MAX: Final = 3
+PROBABILITY: Final = 0.15
+"""Part of the runs whose disks fail."""
 FULL_PROBABILITY: Final = 0.25
 """Part of the faults that are a full disk."""
 LOGS: Final = ("/__cluster_metadata-0/", "/__transaction_state-", "/__consumer_offsets-", "/ledger-")
@@ -46,14 +49,36 @@ DISK_ERRORS: Final = tuple(
 The next operation on a path that contains `match` fails with `errno`. `Fault.number` of a DISK_OPERATION fault is a
 position in this tuple.
 """
+FILE_KINDS: Final = tuple(dict.fromkeys(match for _, match, _ in DISK_ERRORS if match))
+"""A part of the paths of each kind of file and directory."""
+REFUSED_BY_FULL_DISK: Final = "append refused by a full disk"
+DELAYED_BY_SHARED_THREADS: Final = "operation delayed by slow shared threads"
+DELAYED_BY_METADATA_THREAD: Final = "operation delayed by a slow thread of the metadata log"
 
 
-def generate_disk_faults(options: "Options") -> None:
-    """Add failures of disks to a run.
+def error_event(operation: str, errno: int) -> str:
+    """Return the name of the counter of a failed operation."""
+    return f"failed disk operation: {operation} {errorcode[errno]}"
+
+
+def file_event(match: str) -> str:
+    """Return the name of the counter of a failed operation on a kind of file."""
+    return f"failed disk operation on {match.strip('/')}"
+
+
+ERROR_EVENTS: Final = tuple(dict.fromkeys(error_event(operation, errno) for operation, _, errno in DISK_ERRORS))
+FILE_EVENTS: Final = tuple(map(file_event, FILE_KINDS))
+
+
+def generate_disk_faults(options: "Options", *, wanted: bool | None = None) -> None:
+    """Add failures of disks to part of the runs; to all of them if `wanted`.
 
     A machine whose flush has failed starts again without the data of its page cache. With one broker, that is permitted
     only if all acknowledged data is flushed.
     """
+    chosen = Random(options.seed * 49_979_687 + 19).random() < PROBABILITY if wanted is None else wanted
+    if not chosen:
+        return
     rng = Random(options.seed * 49_979_687 + 17)
     may_lose_cache = options.brokers > 1 or options.flush
     last = max((fault.operations for fault in options.faults), default=200)

@@ -15,6 +15,7 @@ from tests.sim.faults.fault import (
     INIT,
     PRODUCE,
     ROLES,
+    SLOW_METADATA_THREAD,
     SLOW_THREADS,
     Fault,
     in_order,
@@ -24,6 +25,7 @@ from tests.sim.faults.small_limits import (
     generate_controller_slices,
     generate_limits,
     generate_log_tail,
+    generate_producers,
     generate_recovery_starts,
 )
 from tests.sim.options.batch_options import BatchOptions, generate_batches
@@ -49,6 +51,8 @@ OPERATIONS_MIN: Final = 500
 TRANSACTIONS_MIN: Final = 104
 SLOW_THREADS_PROBABILITY: Final = 0.2
 """Part of the runs in which slow operations occupy the shared threads of a disk."""
+SLOW_METADATA_THREAD_PROBABILITY: Final = 0.1
+"""Part of the runs in which slow operations occupy the thread of the metadata log."""
 DAYS_PROBABILITY: Final = 0.2
 """Part of the runs in which wall clocks jump by DAYS_MS."""
 DAYS_MS: Final = 8 * 24 * 3600 * 1000
@@ -152,13 +156,13 @@ def generate_options(
     damage: bool | None = None,
     outages: bool = False,
     scenario: str = "",
-    disk_faults: bool = False,
+    disk_faults: bool | None = None,
 ) -> Options:
     """Return the options of a seed.
 
     A test may fix the size, the durability (and with it the kinds of faults), and the use of groups. It may also fix
-    the presence of a hostile client, its use of the listener of the brokers, and damage of logs. Only runs of some
-    tests have outages, scenarios and failing disks.
+    the presence of a hostile client, its use of the listener of the brokers, damage of logs, and failures of disks.
+    Only runs of some tests have outages and scenarios. A run with a scenario has no other faults.
     """
     cluster_rng = Random(seed * 104_729 + 5)
     sampled = cluster_rng.choices(*BROKERS)[0] if brokers is None else brokers
@@ -174,26 +178,30 @@ def generate_options(
     generate_batches(options)
     if outages:
         generate_outages(options)
-    options.faults = in_order([*options.faults, *_generate_slow_threads(options)])
+    slow_threads = _generate_slow_threads(options, SLOW_THREADS, 11, SLOW_THREADS_PROBABILITY)
+    slow_metadata = _generate_slow_threads(options, SLOW_METADATA_THREAD, 23, SLOW_METADATA_THREAD_PROBABILITY)
+    options.faults = in_order([*options.faults, *slow_threads, *slow_metadata])
     if scenario:
         generate_scenario(options, scenario)
-    if disk_faults:
-        generate_disk_faults(options)
+    else:
+        generate_disk_faults(options, wanted=disk_faults)
     options.limits |= generate_log_tail(Random(seed * 49_979_687 + 3))
     options.limits |= generate_controller_slices(Random(seed * 49_979_687 + 7))
     options.limits |= generate_recovery_starts(Random(seed * 49_979_687 + 11))
+    if options.producer_expiration_ms:
+        options.limits |= generate_producers(Random(seed * 49_979_687 + 29))
     return options
 
 
-def _generate_slow_threads(options: Options) -> list[Fault]:
-    """Return faults of kind SLOW_THREADS. They have a generator of their own, so that other generated values stay."""
-    rng = Random(options.seed * 49_979_687 + 11)
-    if rng.random() >= SLOW_THREADS_PROBABILITY:
+def _generate_slow_threads(options: Options, kind: str, generator: int, probability: float) -> list[Fault]:
+    """Return faults of slow threads. Each kind has a generator of its own, so that other generated values stay."""
+    rng = Random(options.seed * 49_979_687 + generator)
+    if rng.random() >= probability:
         return []
     below = FAULTS_BELOW if options.brokers == 1 else OPERATIONS_EXPECTED
     return [
         Fault(
-            SLOW_THREADS,
+            kind,
             rng.randrange(20, below),
             rng.randrange(400),
             seconds=rng.choice((0.3, 1.0, 4.0)) * (0.2 + rng.random()),

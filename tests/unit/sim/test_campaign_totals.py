@@ -3,11 +3,15 @@
 from dataclasses import replace
 
 from tests.sim.campaign import (
+    REACHABILITY_DISK_FAULTS_MIN,
     REACHABILITY_EVENTS_MIN,
     REACHABILITY_HOSTILE_MIN,
+    REACHABILITY_MANY_DISK_FAULTS_MIN,
     REACHABILITY_MANY_TABLES_MIN,
     REACHABILITY_TABLES_MIN,
+    REACHABLE_BY_DISK_FAULTS,
     REACHABLE_BY_HOSTILE_CLIENTS,
+    REACHABLE_BY_MANY_DISK_FAULTS,
     REACHABLE_BY_MANY_TABLES,
     REACHABLE_BY_TABLES,
     Campaign,
@@ -45,6 +49,17 @@ def test_rare_compaction_events_are_required_of_long_campaigns_only() -> None:
         assert required == (set(REACHABLE_BY_TABLES) if seed >= REACHABILITY_TABLES_MIN else set())
         campaign.add(replace(result(seed, {}), table=True))
     assert set(REACHABLE_BY_MANY_TABLES) <= set(campaign.unreached())
+
+
+def test_campaign_requires_each_kind_of_failed_disk_operation() -> None:
+    campaign = Campaign()
+    for seed in range(REACHABILITY_MANY_DISK_FAULTS_MIN):
+        required = set(campaign.unreached()) & {*REACHABLE_BY_DISK_FAULTS, *REACHABLE_BY_MANY_DISK_FAULTS}
+        assert required == (set(REACHABLE_BY_DISK_FAULTS) if seed >= REACHABILITY_DISK_FAULTS_MIN else set())
+        campaign.add(replace(result(seed, {}), disk_faults=True))
+    assert {*REACHABLE_BY_DISK_FAULTS, *REACHABLE_BY_MANY_DISK_FAULTS} <= set(campaign.unreached())
+    assert "failed disk operation: sync_directory EMFILE" in campaign.unreached()
+    assert "failed disk operation on quorum-state" in campaign.unreached()
 
 
 def test_campaign_requires_each_kind_of_attack_once_enough_seeds_have_a_hostile_client() -> None:

@@ -352,6 +352,24 @@ def test_operations_share_a_bounded_pool_of_threads(world: World) -> None:
     assert shared_seconds >= 5.0
 
 
+def test_operation_that_waits_for_a_slow_thread_is_counted(world: World) -> None:
+    disk = world.disk()
+    disk.make_directory("/data")
+    shared, own = open_file(disk, "/data/a"), disk.with_own_thread().open("/data/b", create=True)
+    delayed: list[str] = []
+    (own_thread,) = disk.own_threads
+    disk.threads.on_delayed = lambda: delayed.append("shared")
+    own_thread.on_delayed = lambda: delayed.append("own")
+    world.run(own.sync)
+    own_thread.occupy_all(5.0)
+    world.run(shared.sync)
+    assert delayed == []
+    began = world.loop.time()
+    world.run(own.sync)
+    assert delayed == ["own"]
+    assert world.loop.time() - began > 1.0
+
+
 def test_bits_flip_only_in_files_that_one_replica_can_rebuild(world: World) -> None:
     disk = world.disk()
     disk.make_directory("/data/t-0")

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 import odradek.coordinator.txn.service
+import odradek.storage.producers.state
 import odradek.storage.segment.segment
 import odradek.storage.segment.segments
 from odradek.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -23,9 +24,11 @@ from tests.sim.environment.loop import SimLoop
 from tests.sim.environment.medium import Medium
 from tests.sim.faults.epoch_overflow import rewrite_epochs
 from tests.sim.faults.injector import parse_end_txn, parse_markers
-from tests.sim.faults.small_limits import CHOICES, TAILS, limited
+from tests.sim.faults.small_limits import CHOICES, EVICTION_IDLE_MS, TAILS, limited
 from tests.sim.options import cluster_options as clusters
 from tests.sim.options import run_options as single
+from tests.sim.options.batch_options import DELIVERY_MS
+from tests.sim.options.disk_options import DISK_KINDS
 from tests.sim.options.run_options import FLUSH, KILL, LOOSE, generate_options
 from tests.sim.watchers.commit_delays import CommitDelays
 from tests.sim.watchers.monitor import Monitor
@@ -228,6 +231,25 @@ def test_limits_are_restored_after_a_run() -> None:
         assert vars(odradek.coordinator.txn.service)["EngineLimits"](wait_ms_max=5) == EngineLimits(5, waiting_max=3)
     assert before == odradek.storage.segment.segments.SEALED_INDEXES_LOADED_MAX
     assert vars(odradek.coordinator.txn.service)["EngineLimits"] is EngineLimits
+
+
+def test_part_of_the_runs_has_failing_disks() -> None:
+    generated = [generate_options(seed) for seed in range(200)]
+    failing = [options for options in generated if any(fault.kind in DISK_KINDS for fault in options.faults)]
+    assert 15 < len(failing) < 50
+    for options in generated[:20]:
+        without = generate_options(options.seed, disk_faults=False)
+        assert [fault for fault in options.faults if fault.kind not in DISK_KINDS] == without.faults
+
+
+def test_only_runs_whose_producers_expire_evict_producers() -> None:
+    generated = [generate_options(seed) for seed in range(200)]
+    evicting = [options for options in generated if "PRODUCERS_MAX" in options.limits]
+    assert 15 < len(evicting) < 50
+    assert all(options.producer_expiration_ms for options in evicting)
+    assert 2 * DELIVERY_MS < EVICTION_IDLE_MS
+    with limited(evicting[0].limits):
+        assert odradek.storage.producers.state.EVICTION_IDLE_MS_MIN == EVICTION_IDLE_MS
 
 
 def test_log_tail_is_generated_separately() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import nullcontext
 from dataclasses import replace
+from errno import EMFILE
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -155,7 +156,10 @@ def test_failed_sync_during_restart_leads_to_a_machine_restart() -> None:
     loop.close()
 
 
-def test_start_that_finds_no_disk_space_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fault", [("write", "", ENOSPC), ("open", "odradek.boot", EMFILE)])
+def test_start_that_finds_no_resources_is_repeated(
+    fault: tuple[str, str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     loop = SimLoop(Random(1))
     cluster = Cluster(loop, Random(1), replace(generate_options(1, brokers=1), faults=[]))
     machine = cluster.only
@@ -164,7 +168,7 @@ def test_start_that_finds_no_disk_space_is_repeated(monkeypatch: pytest.MonkeyPa
     def make_full_disk(name: str) -> SimDisk:
         disk = make_disk(name)
         if machine.incarnations == 2:
-            disk.faults.append(DiskFault("write", "", ENOSPC))
+            disk.faults.append(DiskFault(*fault))
         return disk
 
     async def restart() -> None:

@@ -36,8 +36,9 @@ def parse_file_name(name: str) -> EpochEnd | None:
 class SnapshotFiles:
     """The snapshots in one directory. Methods raise OSError if the disk does."""
 
-    def __init__(self, disk: "Disk", directory: str) -> None:
+    def __init__(self, disk: "Disk", directory: str, *, disk_of_writers: "Disk") -> None:
         self._disk = disk
+        self._disk_of_writers = disk_of_writers
         self._directory = directory
 
     def complete(self) -> list[EpochEnd]:
@@ -57,7 +58,7 @@ class SnapshotFiles:
         return f"{self._directory}/{file_name(snapshot)}"
 
     def create(self, snapshot: EpochEnd) -> "SnapshotFileWriter":
-        return SnapshotFileWriter(self._disk, self._directory, self.path(snapshot))
+        return SnapshotFileWriter(self._disk_of_writers, self._directory, self.path(snapshot))
 
     async def read(self, snapshot: EpochEnd, position: int, max_bytes: int) -> SnapshotBytes | None:
         """Return at most `max_bytes` from `position` on; None if the snapshot does not exist."""

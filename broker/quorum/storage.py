@@ -55,12 +55,15 @@ class PartitionRaftStorage:
         self._logs = logs
         self._log = log
         self._disk = log.disk
-        """Disk with a thread of its own, so that votes and commits do not wait for operations of other logs."""
+        """Disk with a thread of its own, so that votes and commits do not wait for operations of other logs.
+
+        The writers of snapshots use the shared threads: the sync of a large snapshot would delay votes and commits.
+        """
         self._path = f"{log.directory}/{FILE_NAME}"
         self._voters = tuple(voters)
         self._clock = clock
         self._sole_voter = sole_voter
-        self._snapshots = SnapshotFiles(logs.disk, log.directory)
+        self._snapshots = SnapshotFiles(self._disk, log.directory, disk_of_writers=logs.disk)
 
     # ---- start ------------------------------------------------------------------------------------------------------
 

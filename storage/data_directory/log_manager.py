@@ -59,7 +59,8 @@ class LogManager:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._open_errors: dict[TopicPartition, OSError] = {}
         self._deleted_and_stray = DeletedAndStrayDirectories(disk, self.directory)
-        self._checkpoints = Checkpoints(disk, self.directory, self._logs)
+        # Raft waits for a checkpoint when it truncates the metadata log, so operations of other logs must not delay it.
+        self._checkpoints = Checkpoints(disk.with_own_thread(), self.directory, self._logs)
         self._durable_at_stop: dict[TopicPartition, int] = {}
         self.loading = Loading(
             disk,

@@ -22,7 +22,8 @@ Threads
 -------
 Operations in threads share a small pool per disk, and wait in its queue while all its threads are busy. A slow disk
 needs 100 ms and more per flush. The log of Raft has a view with a thread of its own (`Disk.with_own_thread`), so that
-neither a vote nor a commit of metadata waits for flushes and reads of other logs.
+neither a vote nor a commit of metadata waits for flushes and reads of other logs. The checkpoints have another one,
+because Raft writes a checkpoint before it truncates its log.
 
 Which functions block
 ---------------------

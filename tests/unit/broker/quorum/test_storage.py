@@ -123,6 +123,27 @@ async def test_votes_and_commits_do_not_wait_for_the_threads_of_other_logs(tmp_p
     disk.close()
 
 
+async def test_truncations_and_reads_of_snapshots_do_not_wait_for_the_threads_of_other_logs(tmp_path: Path) -> None:
+    disk, slow_flushes = OsDisk(), threading.Event()
+    replica = Replica(tmp_path, disk=disk)
+    assert await replica.storage.open()
+    await replica.append(5)
+    await replica.commit(4)
+    snapshot = await replica.snapshot(2)
+    await replica.logs.checkpoint_recovery_points()
+    flushes = [asyncio.ensure_future(disk.in_thread(slow_flushes.wait)) for _ in range(2 * IO_THREADS_MAX)]
+    try:
+        async with asyncio.timeout(GUARD_S):
+            assert await replica.storage.read_snapshot(snapshot, 0, 1_000)
+            await replica.storage.truncate_to(4)
+        assert not any(flush.done() for flush in flushes)
+    finally:
+        slow_flushes.set()
+    await asyncio.gather(*flushes)
+    assert replica.storage.log_end_offset == 4
+    disk.close()
+
+
 async def test_unfinished_snapshot_is_removed_at_the_start(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
     await replica.append(5)

@@ -130,8 +130,8 @@ REACHABLE_BY_MANY_TABLES: Final = (
 REACHABLE_BY_HOSTILE_CLIENTS: Final = tuple(f"hostile: {kind}" for kind in KINDS)
 """Attacks that reach a broker, in runs with a hostile client."""
 REACHABILITY_HOSTILE_MIN: Final = 10
-REACHABILITY_DISK_FAULTS_MIN: Final = 40
-REACHABILITY_MANY_DISK_FAULTS_MIN: Final = 150
+REACHABILITY_DISK_FAULTS_MIN: Final = 20
+REACHABILITY_MANY_DISK_FAULTS_MIN: Final = 2_000
 REACHABILITY_TABLES_MIN: Final = 15
 REACHABILITY_MANY_TABLES_MIN: Final = 150
 REACHABILITY_COMPACTION_MIN: Final = 40
@@ -250,9 +250,14 @@ class Campaign:
         return "\n".join([*lines, "tables:", *report(self.cells)])
 
 
-def run_range(seeds: Iterable[int], *, processes: int = PROCESSES, brokers: int | None = None) -> Iterator[Result]:
-    """Yield results as they complete; one process runs the seeds in order. `brokers` fixes the cluster size."""
-    run = functools.partial(run_generated, brokers=brokers)
+def run_range(
+    seeds: Iterable[int], *, processes: int = PROCESSES, brokers: int | None = None, disk_faults: bool | None = None
+) -> Iterator[Result]:
+    """Yield results as they complete; one process runs the seeds in order.
+
+    `brokers` fixes the cluster size, and `disk_faults` whether disks fail.
+    """
+    run = functools.partial(run_generated, brokers=brokers, disk_faults=disk_faults)
     if processes <= 1:
         yield from map(run, seeds)
         return
@@ -261,9 +266,9 @@ def run_range(seeds: Iterable[int], *, processes: int = PROCESSES, brokers: int 
         yield from pool.imap_unordered(run, seeds)
 
 
-def run_generated(seed: int, *, brokers: int | None = None) -> Result:
+def run_generated(seed: int, *, brokers: int | None = None, disk_faults: bool | None = None) -> Result:
     before = visits()
-    result = run_seed(seed, options=generate_options(seed, brokers=brokers))
+    result = run_seed(seed, options=generate_options(seed, brokers=brokers, disk_faults=disk_faults))
     return replace(result, cells=since(before))
 
 

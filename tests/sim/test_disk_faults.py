@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.sim.campaign import explain
+from tests.sim.campaign import REACHABLE_BY_DISK_FAULTS, Campaign, explain, run_range
 from tests.sim.environment.disk import DiskFault, SimDisk
 from tests.sim.options.disk_options import DISK_ERRORS, DISK_FULL, DISK_OPERATION
 from tests.sim.options.run_options import generate_options
@@ -14,15 +14,26 @@ pytestmark = pytest.mark.sim
 
 SHORT = (5010, 5032)
 """Seed 5010: the new meta.properties is visible, but not durable. Seed 5032: a disk fails during a start."""
-FULL = [pytest.param(seed, marks=pytest.mark.full) for seed in range(5000, 5040) if seed not in SHORT]
+FULL = range(5000, 5040)
 
 
-@pytest.mark.parametrize("seed", [*SHORT, *FULL])
+@pytest.mark.parametrize("seed", SHORT)
 def test_failing_disks_lose_nothing(seed: int) -> None:
     options = generate_options(seed, disk_faults=True)
     assert {fault.kind for fault in options.faults} & {DISK_OPERATION, DISK_FULL}
     result = run_seed(seed, options=options)
     assert result.passed, explain(result)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_campaign_of_failing_disks_has_no_findings_and_reaches_each_kind_of_failure() -> None:
+    campaign = Campaign()
+    for result in run_range(FULL, disk_faults=True):
+        campaign.add(result)
+    assert not campaign.failed, "\n".join(explain(result) for result in campaign.failed)
+    assert campaign.disk_fault_seeds == len(FULL)
+    assert not set(campaign.unreached()) & set(REACHABLE_BY_DISK_FAULTS)
 
 
 def test_each_disk_error_is_generated() -> None:

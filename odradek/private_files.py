@@ -14,9 +14,16 @@ OTHERS_BITS: Final = 0o077
 """Permissions of the group and of all other users."""
 
 
-def make_private_directory(path: Path) -> None:
+def make_private_directory(path: str | Path) -> None:
     """Create the directory with mode 0700, and its absent parents with the default mode. It may exist."""
-    path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    try:
+        os.mkdir(path, DIRECTORY_MODE)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(os.fspath(path).rstrip("/")), exist_ok=True)
+        os.mkdir(path, DIRECTORY_MODE)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
 
 
 def open_private(path: Path, mode: str) -> IO[str]:

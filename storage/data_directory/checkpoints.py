@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from odradek.storage.disk.port import Disk
     from odradek.storage.files.checkpoint import TopicPartition
     from odradek.storage.log.log import PartitionLog
+    from odradek.storage.recovery.loaded_log import RecoveryProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,16 @@ class CheckpointedOffsets:
     cleaned: Mapping[TopicPartition, int]
     recovery_starts: Mapping[TopicPartition, int]
 
-    def open_options(self, key: TopicPartition, *, now_ms: int, clean: bool, refuse_loss: bool) -> OpenOptions:
+    def open_options(
+        self,
+        key: TopicPartition,
+        *,
+        now_ms: int,
+        clean: bool,
+        refuse_loss: bool,
+        on_loss: Callable[[str], None] | None,
+        progress: RecoveryProgress,
+    ) -> OpenOptions:
         """Return the options to open a log.
 
         With `refuse_loss`, a log that ends below its high watermark is not opened.
@@ -47,6 +57,8 @@ class CheckpointedOffsets:
             clean=clean,
             recovery_start=self.recovery_starts.get(key),
             durable_end=high_watermark if refuse_loss else 0,
+            on_loss=on_loss,
+            progress=progress,
         )
 
     def durable_ends(self) -> dict[TopicPartition, int]:

@@ -108,16 +108,14 @@ class Loading:
         """
         self._now_ms = now_ms
         self._offsets = self._checkpoints.read()
-        for name in self._disk.list(self._directory.path):
-            path = self._directory.path_of(name)
-            if not self._disk.is_directory(path):
-                continue
+        for name in self._disk.list_directories(self._directory.path):
             if name.endswith(names.DELETED_DIRECTORY_SUFFIX):
+                path = self._directory.path_of(name)
                 self._deleted_and_stray.add_deleted(path, self._default_config.file_delete_delay_ms)
                 continue
             key = names.parse_partition_directory(name)
             if key is None:
-                _logger.warning("unknown directory ignored", path=path)
+                _logger.warning("unknown directory ignored", path=self._directory.path_of(name))
                 continue
             self._remaining[key] = None
             self._checkpoints.keep_entries(key)
@@ -231,11 +229,13 @@ class Loading:
         if key in offsets.cleaned:
             config = allowing_gaps(config)
         options = offsets.open_options(
-            key, now_ms=self._now_ms, clean=self._directory.clean_start, refuse_loss=key[0] in refuse_loss
+            key,
+            now_ms=self._now_ms,
+            clean=self._directory.clean_start,
+            refuse_loss=key[0] in refuse_loss,
+            on_loss=None if key[0] in FLUSHED_TOPICS else self._directory.note_loss,
+            progress=progress,
         )
-        options = replace(options, progress=progress)
-        if key[0] not in FLUSHED_TOPICS:
-            options = replace(options, on_loss=self._directory.note_loss)
         return PartitionLog.open(self._disk_of(key[0]), path, config, options, topic=key[0], partition=key[1])
 
     def _assumed_config(self, topic: str) -> LogConfig:

@@ -273,11 +273,14 @@ class OsDisk:
         return os.path.isdir(path)
 
     def list(self, directory: str) -> list[str]:
+        return sorted(self._reserve.run(lambda: os.listdir(directory)))
+
+    def list_directories(self, directory: str) -> Sequence[str]:
         with self._reserve.run(lambda: os.scandir(directory)) as entries:
-            return sorted(entry.name for entry in entries)
+            return sorted(entry.name for entry in entries if entry.is_dir())
 
     def make_directory(self, path: str) -> None:
-        make_private_directory(Path(path))
+        make_private_directory(path)
 
     def restrict_access(self, path: str) -> int:
         return restrict(path)

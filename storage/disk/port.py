@@ -163,6 +163,9 @@ class Disk(Protocol):
     def list(self, directory: str) -> list[str]:
         """Return the names of the entries of the directory, sorted."""
 
+    def list_directories(self, directory: str) -> Sequence[str]:
+        """Return the names of the directories in the directory, sorted."""
+
     def make_directory(self, path: str) -> None:
         """Create the directory and its absent parents. An existing directory is no error."""
 

@@ -196,6 +196,8 @@ class SnapshotFiles:
         At most ACTIVE_SEGMENT_SNAPSHOTS_MAX stay above all base offsets: those of the last flushes of the active
         segment, and that of a clean shutdown at the log end.
         """
+        if not self.offsets:
+            return
         newest = [offset for offset in self.offsets if offset > segment_bases[-1]][-ACTIVE_SEGMENT_SNAPSHOTS_MAX:]
         usable = [offset for offset in self.offsets if offset <= high_watermark][-1:]
         kept = dict.fromkeys([*segment_bases, *newest, *usable, recovery_start])

@@ -28,8 +28,9 @@ from odradek.storage.segment.segments import Segments
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
+    from odradek.protocol.batch import BatchHeader
     from odradek.storage.config import LogConfig
     from odradek.storage.disk.port import Disk
 
@@ -93,7 +94,7 @@ def read_topic_id(disk: Disk, directory: str) -> uuid.UUID:
 
 
 def _open_segments(disk: Disk, directory: str, present: Sequence[str], log_start_offset: int, now_ms: int) -> Segments:
-    parsed = [names.parse_offset_file(name) for name in present]
+    parsed = [names.parse_offset_file(name) for name in present if name.endswith(names.LOG_SUFFIX)]
     bases = sorted(entry[0] for entry in parsed if entry is not None and entry[1] == names.LOG_SUFFIX)
     segments = Segments()
     for base in bases:
@@ -101,6 +102,10 @@ def _open_segments(disk: Disk, directory: str, present: Sequence[str], log_start
     if not bases:
         segments.add(Segment(disk, directory, log_start_offset, created_ms=now_ms, create=True))
     return segments
+
+
+def _ignore(_: BatchHeader) -> None:
+    """Note nothing: the file has the leader epochs."""
 
 
 class _Loader:
@@ -121,7 +126,7 @@ class _Loader:
         """Recover damaged segments, and set offsets, producer state and leader epochs. Raise OSError as `load` does."""
         loaded, options = self._loaded, self._options
         epochs_intact = self._read_epochs()
-        damaged = self._first_damaged()
+        damaged = self._first_damaged(_ignore if epochs_intact else loaded.note_epoch)
         start = None if damaged is None else self._start_of_recovery(damaged)
         if start is None:
             self._replay(loaded.log_end_offset, at_clean_start=options.clean)
@@ -143,13 +148,14 @@ class _Loader:
             if start.position > 0:
                 loaded.recovery_start, loaded.recovery_start_byte = start.offset, start.position
         if not epochs_intact and start != Start(0, loaded.segments.first.base_offset, 0):
-            self._derive_epochs()
             segments = loaded.segments
             if damaged is None and segments.is_read_at_start:
-                # A clean shutdown leaves out the file of such a log if it has one epoch.
+                # `_first_damaged` has read all batches, and noted their epochs. A clean shutdown leaves out the file of
+                # such a log if it has one epoch.
                 epochs_intact = loaded.epochs.is_one_epoch(segments.active.base_offset, loaded.log_end_offset)
-                if epochs_intact:
-                    loaded.epochs.changed_from = None
+                loaded.epochs.changed_from = None if epochs_intact else 0
+            else:
+                self._derive_epochs()
         # An epoch that starts at the log end stays: its leader was elected and has not appended a record.
         loaded.epochs.truncate_from_end(loaded.log_end_offset + 1)
         loaded.epochs.truncate_from_start(loaded.log_start_offset)
@@ -185,8 +191,11 @@ class _Loader:
                 self._loaded.note_epoch(header)
         self._loaded.epochs.note_changed(0)
 
-    def _first_damaged(self) -> int | None:
-        """Return the position in the list of the first segment to recover; None if no segment needs it."""
+    def _first_damaged(self, note: Callable[[BatchHeader], None]) -> int | None:
+        """Return the position in the list of the first segment to recover; None if no segment needs it.
+
+        `note` receives the header of each batch that the check of the active segment reads.
+        """
         segments = self._loaded.segments
         first_unflushed = None if self._options.clean else segments.number_for(self._options.recovery_point)
         for number, segment in enumerate(segments):
@@ -196,7 +205,7 @@ class _Loader:
                 return number
             try:
                 if segment is segments.active:
-                    self._loaded.log_end_offset = segment.open_active(self._present)
+                    self._loaded.log_end_offset = segment.open_active(self._present, note)
                 else:
                     segment.open_sealed(segments.at(number + 1).base_offset, self._present)
             except CorruptIndex as error:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -28,8 +27,7 @@ BATCHES_PER_COMMIT = 1_000
 """Maximum batches that one plan of changes of the producer state covers. It bounds the memory of the plan."""
 
 
-@dataclass(frozen=True)
-class Replay:
+class Replay(NamedTuple):
     """Offsets that bound a replay of producer state.
 
     `at_clean_start` is True if the log is opened after a clean shutdown.

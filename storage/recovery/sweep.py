@@ -30,10 +30,12 @@ def sweep(disk: Disk, directory: str, present: list[str]) -> list[str]:
         _remove_incomplete(disk, directory, [name for name in present if METADATA_SNAPSHOT not in name])
         _complete_swaps(disk, directory)
         present = disk.list(directory)
-    orphans = _orphan_indexes(present)
-    for name in orphans:
-        disk.remove(f"{directory}/{name}")
-    return [name for name in present if name not in orphans]
+    if any(name.endswith(names.INDEX_SUFFIXES) for name in present):
+        orphans = _orphan_indexes(present)
+        for name in orphans:
+            disk.remove(f"{directory}/{name}")
+        present = [name for name in present if name not in orphans]
+    return present
 
 
 def _remove_incomplete(disk: Disk, directory: str, present: list[str]) -> None:

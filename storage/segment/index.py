@@ -63,6 +63,8 @@ class OffsetIndex:
     def _parse(data: bytes) -> tuple[array[int], array[int]]:
         if len(data) % OFFSET_ENTRY_BYTES:
             raise CorruptIndex(f"the offset index has {len(data)} bytes, not a multiple of {OFFSET_ENTRY_BYTES}")
+        if not data:
+            return array("q"), array("q")
         values = array("i", data)
         if sys.byteorder == "little":
             values.byteswap()
@@ -152,6 +154,8 @@ class TimeIndex:
 
     @staticmethod
     def _parse(data: bytes) -> tuple[array[int], array[int]]:
+        if not data:
+            return array("q"), array("q")
         words = array("i", data)
         if sys.byteorder == "little":
             words.byteswap()

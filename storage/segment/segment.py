@@ -26,7 +26,7 @@ from odradek.storage.segment.index import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from odradek.protocol.batch import BatchHeader
     from odradek.protocol.schema import Buffer
@@ -321,20 +321,23 @@ class Segment:
                     f"index entry for offset {index.last_offset} in the next segment, {next_base_offset}"
                 )
 
-    def open_active(self, present: Collection[str]) -> int:
+    def open_active(self, present: Collection[str], note: Callable[[BatchHeader], None]) -> int:
         """Load the indexes of the active segment, and scan from the last index entry. Return the log end offset.
 
         `present` has the names of all files in the directory. A log file of up to UNINDEXED_BYTES_MAX needs no index
-        files (`write_last`).
+        files (`write_last`). `note` receives the header of each batch that the scan reads.
 
         Raises:
             CorruptIndex: An index file is missing or cannot belong to the log file, or the scan finds a damaged batch.
         """
         self.load_indexes(*self._read_index_files(present, whole=True))
         assert self.offset_index is not None
-        scan = Scan(self.file, self.offset_index.last_position, self.size)
+        start = self.offset_index.last_position
+        scan = Scan(self.file, start, self.size)
         end_offset = self.base_offset
-        for _, header, _ in scan:
+        for position, header, _ in scan:
+            if position == 0:
+                self.first_batch_timestamp = header.max_timestamp
             if header.base_offset < end_offset:
                 raise CorruptIndex(
                     f"the batch at byte {scan.position} has offset {header.base_offset}, which is below {end_offset}"
@@ -342,13 +345,15 @@ class Segment:
             end_offset = header.last_offset + 1
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self.offset_of_max_timestamp = header.max_timestamp, header.last_offset
+            note(header)
         if scan.position != self.size:
             raise CorruptIndex(f"no valid batch at byte {scan.position}: {scan.defect}")
         for index in (self.offset_index, self.time_index):
             if index and index.last_offset >= end_offset:
                 raise CorruptIndex(f"index entry for offset {index.last_offset} beyond the segment end {end_offset}")
-        self.bytes_since_index_entry = self.size - self.offset_index.last_position
-        self._read_first_timestamp()
+        self.bytes_since_index_entry = self.size - start
+        if start > 0:
+            self._read_first_timestamp()
         return end_offset
 
     def open_at(self, offset: int, present: Collection[str]) -> int:
@@ -398,10 +403,11 @@ class Segment:
         return offsets, times
 
     def _read_index_file(self, suffix: str, entry_bytes: int, present: Collection[str], *, whole: bool) -> bytes:
+        name = names.offset_file(self.base_offset, suffix)
+        if name not in present and whole and self.size <= UNINDEXED_BYTES_MAX:
+            return b""
         path = self.path(suffix)
-        if names.offset_file(self.base_offset, suffix) not in present:
-            if whole and self.size <= UNINDEXED_BYTES_MAX:
-                return b""
+        if name not in present:
             raise CorruptIndex(f"{path} is missing")
         if whole:
             content = self._disk.read_file(path)

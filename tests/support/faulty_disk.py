@@ -10,6 +10,8 @@ from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.disk.port import RESOURCE_ERRORS, ResourcesExhausted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from odradek.protocol.schema import Buffer
     from odradek.storage.disk.port import File
 
@@ -30,6 +32,8 @@ class FaultyDisk(OsDisk):
         """Paths of all files and directories that were synced."""
         self.opened_paths: list[str] = []
         self.listed_paths: list[str] = []
+        self.read_paths: list[str] = []
+        """Path of the file for each call of `File.read`."""
         self._refused: list[tuple[str, str, int]] = []
 
     def refuse(self, operation: str, suffix: str = "", reason: int = errno.EIO) -> None:
@@ -52,6 +56,10 @@ class FaultyDisk(OsDisk):
         self.check("open", path)
         self.opened_paths.append(path)
         return FaultyFile(self, path, super().open(path, create=create))
+
+    def list_directories(self, directory: str) -> Sequence[str]:
+        self.listed_paths.append(directory)
+        return super().list_directories(directory)
 
     def list(self, directory: str) -> list[str]:
         self.listed_paths.append(directory)
@@ -108,6 +116,7 @@ class FaultyFile:
         self._file.write(offset, *buffers)
 
     def read(self, offset: int, size: int) -> Buffer:
+        self._disk.read_paths.append(self._path)
         return self._file.read(offset, size)
 
     def read_warm(self, offset: int, size: int) -> Buffer | None:

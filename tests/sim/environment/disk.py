@@ -233,6 +233,11 @@ class SimDisk:
         self.check()
         return sorted(self.medium.directory(directory).live)
 
+    def list_directories(self, directory: str) -> "Sequence[str]":
+        self.check()
+        entries = self.medium.directory(directory).live
+        return sorted(name for name, entry in entries.items() if isinstance(entry, Directory))
+
     def restrict_access(self, path: str) -> int:
         self.check()
         return 0  # the simulated medium has no permissions

@@ -6,11 +6,12 @@ import random
 import stat
 from typing import TYPE_CHECKING
 
+import pytest
 import structlog
 
 from odradek.local.directory import ClusterDirectory, ClusterState
 from odradek.local.plan import Plan
-from odradek.private_files import restrict
+from odradek.private_files import make_private_directory, restrict
 from odradek.storage.data_directory.directory import DataDirectory
 from odradek.storage.disk.os_disk import OsDisk
 
@@ -22,6 +23,20 @@ def modes(root: Path) -> set[str]:
     """Return the modes of a directory and its content, as `d700` for directories and `-600` for files."""
     found = [root, *root.rglob("*")]
     return {("d" if path.is_dir() else "-") + f"{stat.S_IMODE(path.stat().st_mode):o}" for path in found}
+
+
+def test_private_directory_may_exist_and_its_parents_get_the_default_mode(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b"
+    for name in (path, f"{path}/", f"{path}/c/"):
+        make_private_directory(name)
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE((path / "c").stat().st_mode) == 0o700
+    assert stat.S_IMODE(path.parent.stat().st_mode) & 0o700 == 0o700
+
+
+def test_private_directory_at_the_path_of_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        make_private_directory(tmp_path / "file")
 
 
 async def test_disk_creates_files_and_directories_for_its_user_only(tmp_path: Path) -> None:

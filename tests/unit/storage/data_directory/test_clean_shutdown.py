@@ -140,6 +140,19 @@ def test_clean_start_lists_each_directory_once_and_opens_each_file_once(disk: Fa
     assert len(in_logs) == len(set(in_logs)) == 3 * LOGS  # log, snapshot, topic id
 
 
+def test_clean_start_reads_each_small_log_once_and_derives_its_epoch(disk: FaultyDisk, tmp_path: Path) -> None:
+    manager = opened(disk, str(tmp_path))
+    for log in manager:
+        append(log, batch(1, timestamp=NOW_MS), leader_epoch=3)
+        append(log, batch(1, timestamp=NOW_MS + 1), leader_epoch=3)
+    manager.close()
+    disk.read_paths.clear()
+    manager = opened(disk, str(tmp_path), 0)
+    assert len(disk.read_paths) == len(set(disk.read_paths)) == LOGS
+    assert {(*log.epochs.entries(), log.epochs.dirty) for log in manager} == {((3, 0), False)}
+    assert {log.segments.active.first_batch_timestamp for log in manager} == {NOW_MS}
+
+
 async def test_many_changed_logs_share_two_syncs_of_the_file_system(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, str(tmp_path), FILE_SYSTEM_SYNC_LOGS_MIN)
     for log in manager:

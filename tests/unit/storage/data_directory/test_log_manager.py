@@ -14,6 +14,7 @@ from odradek.protocol.primitives import ZERO_UUID
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.directory import UnusableDirectory
 from odradek.storage.data_directory.log_manager import LogManager
+from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.disk.port import DirectoryLocked
 from odradek.storage.files import checkpoint
 from tests.support.cleaning import clean
@@ -309,17 +310,17 @@ async def test_overlapping_checkpoint_writes_leave_the_latest_state(
     for sequence in range(8):
         append(log, produced(7, sequence, size=200))
     await log.flush()
-    release = asyncio.Event()
-    replace_file = disk.replace_file
+    begun, release = asyncio.Event(), asyncio.Event()
+    replace_file = OsDisk.replace_file
 
-    async def slow(path: str, data: bytes) -> None:
-        if not release.is_set():
-            await release.wait()
-        await replace_file(path, data)
+    async def slow(self: OsDisk, path: str, data: bytes) -> None:
+        begun.set()
+        await release.wait()
+        await replace_file(self, path, data)
 
-    monkeypatch.setattr(disk, "replace_file", slow)
+    monkeypatch.setattr(OsDisk, "replace_file", slow)
     job = asyncio.ensure_future(manager.checkpoint_recovery_points())
-    await asyncio.sleep(0)
+    await begun.wait()
     lowering = asyncio.ensure_future(manager.lower_recovery_point("t", 0, 4))
     await asyncio.sleep(0)
     release.set()

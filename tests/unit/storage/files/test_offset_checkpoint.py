@@ -29,19 +29,17 @@ FILES = (checkpoint.RECOVERY_POINTS, checkpoint.LOG_START_OFFSETS, checkpoint.HI
 
 
 class CountingDisk(FaultyDisk):
-    """Disk that records replaced files. A replacement waits for the event `replacement_allowed` if there is one."""
+    """Disk that records replaced files. A replacement waits for the event `replacement_allowed`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.replaced: list[str] = []
-        self.replacement_allowed: asyncio.Event | None = None
-        self.held: list[str] = []
+        self.replacement_allowed = asyncio.Event()
+        self.replacement_allowed.set()
 
     async def replace_file(self, path: str, data: bytes) -> None:
         name = path.rpartition("/")[2]
-        if self.replacement_allowed is not None:
-            self.held.append(name)
-            await self.replacement_allowed.wait()
+        await self.replacement_allowed.wait()
         self.check("replace_file", path)
         self.replaced.append(name)
         await super().replace_file(path, data)
@@ -162,7 +160,8 @@ async def test_entry_in_a_checkpoint_being_written_is_stale_after_a_deletion(
 ) -> None:
     manager = opened(disk, tmp_path)
     manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
-    disk.replacement_allowed = asyncio.Event()
+    disk.replaced.clear()
+    disk.replacement_allowed.clear()
     job = asyncio.ensure_future(manager.checkpoint_high_watermarks())
     await asyncio.sleep(0)
     deletion = asyncio.ensure_future(manager.delete("t", 0))
@@ -171,7 +170,7 @@ async def test_entry_in_a_checkpoint_being_written_is_stale_after_a_deletion(
     disk.replacement_allowed.set()
     await job
     await deletion
-    assert disk.held == [checkpoint.HIGH_WATERMARKS] * 2
+    assert disk.replaced == [checkpoint.HIGH_WATERMARKS] * 2
     recreate(manager)
 
 

@@ -12,6 +12,7 @@ import pytest
 from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import BYTES_TO_RECOVER_MAX, LogManager
+from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.files import checkpoint, names
 from odradek.storage.producers.snapshot import SnapshotFiles
 from tests.support.logs import NOW_MS, TOPIC_ID, append, batch, headers, load_all
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from odradek.storage.disk.os_disk import OsDisk
     from odradek.storage.log.log import PartitionLog
     from odradek.storage.producers.entry import ProducerEntry
 
@@ -86,16 +86,16 @@ async def test_start_is_lowered_on_disk_before_a_truncation(
     """Also if a flush raises it again during the write of the checkpoints."""
     manager, log = await with_start(disk, tmp_path)
     await manager.checkpoint_recovery_points()
-    replace_file = disk.replace_file
+    replace_file = OsDisk.replace_file
     flushes = [log.flush_for_recovery]
 
-    async def with_flush(path: str, data: bytes) -> None:
-        await replace_file(path, data)
+    async def with_flush(self: OsDisk, path: str, data: bytes) -> None:
+        await replace_file(self, path, data)
         if flushes and path.endswith(checkpoint.RECOVERY_POINTS):
             await flushes.pop()()
             assert log.recovery_start == log.log_end_offset
 
-    monkeypatch.setattr(disk, "replace_file", with_flush)
+    monkeypatch.setattr(OsDisk, "replace_file", with_flush)
     await manager.lower_recovery_point("t", 0, 4)
     assert not flushes
     assert starts(tmp_path) == {}
@@ -142,16 +142,16 @@ async def test_flush_during_the_write_of_the_cleaner_offset_is_lowered_again(
     fill(log, 0)
     log.note_cleaned(6)
     await log.flush_for_recovery()
-    replace_file = disk.replace_file
+    replace_file = OsDisk.replace_file
     flushes = [log.flush_for_recovery]
 
-    async def with_flush(path: str, data: bytes) -> None:
-        await replace_file(path, data)
+    async def with_flush(self: OsDisk, path: str, data: bytes) -> None:
+        await replace_file(self, path, data)
         if flushes and path.endswith(checkpoint.CLEANER_OFFSETS):
             await flushes.pop()()
             await manager.checkpoint_recovery_points()
 
-    monkeypatch.setattr(disk, "replace_file", with_flush)
+    monkeypatch.setattr(OsDisk, "replace_file", with_flush)
     await manager.lower_recovery_point("t", 0, 4)
     assert not flushes
     assert starts(tmp_path) == {}
@@ -196,14 +196,14 @@ async def test_stop_that_cannot_write_the_recovery_starts_is_not_clean(
     disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager, _log = await with_start(disk, tmp_path)
-    replace_file_now = disk.replace_file_now
+    replace_file_now = OsDisk.replace_file_now
 
-    def failing(path: str, data: bytes) -> None:
+    def failing(self: OsDisk, path: str, data: bytes) -> None:
         if path.endswith(checkpoint.RECOVERY_STARTS):
             raise OSError(errno.EIO, "injected")
-        replace_file_now(path, data)
+        replace_file_now(self, path, data)
 
-    monkeypatch.setattr(disk, "replace_file_now", failing)
+    monkeypatch.setattr(OsDisk, "replace_file_now", failing)
     manager.close(clean=True)
     manager = opened(disk, tmp_path)
     assert not manager.directory.clean_start

@@ -252,7 +252,9 @@ class LogManager:
         A recovery after an unclean shutdown then has to check only active segments.
         """
         failures = []
-        for partition_log in self:
+        for number, partition_log in enumerate(self, 1):
+            if number % LOGS_PER_SLICE == 0:
+                await sleep(0)
             if partition_log.sealed_unflushed and not partition_log.failed and not partition_log.closed:
                 try:
                     await partition_log.flush(partition_log.segments.active.base_offset)
@@ -291,6 +293,8 @@ class LogManager:
         """
         if self._checkpoints.recovery_starts.is_behind:
             await self._checkpoints.recovery_starts.write()
+        else:
+            await sleep(0)  # each of the two visits all logs
         await self._checkpoints.recovery_points.write()
 
     async def checkpoint_log_starts(self) -> None:

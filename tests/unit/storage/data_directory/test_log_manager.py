@@ -12,6 +12,7 @@ import pytest
 from odradek.broker_interface import META_PROPERTIES
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.storage.config import LogConfig
+from odradek.storage.data_directory import log_manager
 from odradek.storage.data_directory.directory import UnusableDirectory
 from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.os_disk import OsDisk
@@ -360,6 +361,21 @@ async def test_recovery_point_is_lowered_before_the_last_flushed_record_is_trunc
     assert log.roll(NOW_MS).base_offset == 3
     points = checkpoint.decode_offsets((tmp_path / checkpoint.RECOVERY_POINTS).read_bytes())
     assert points["t", 0] == 2
+
+
+async def test_flush_of_sealed_segments_visits_many_logs_in_slices(
+    disk: FaultyDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_manager, "LOGS_PER_SLICE", 2)
+    manager = opened(disk, tmp_path)
+    for index in range(10):
+        manager.create("t", index, TOPIC_ID, CONFIG, NOW_MS)
+    job, turns = asyncio.ensure_future(manager.flush_sealed()), 0
+    while not job.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 5
+    manager.close(clean=False)
 
 
 class SlowDisk(FaultyDisk):

@@ -76,6 +76,8 @@ class Evidence:
     """Brokers may have removed the state of producers without an open transaction."""
     compacted: dict[Partition, int] = field(default_factory=dict)
     """Compacted partitions written by clients, with their delete.retention.ms."""
+    left: dict[Partition, PartitionModel] = field(default_factory=dict)
+    """A replay of the batches that compaction has left, per compacted partition."""
     scan_interval_ms: int = 0
     disturbance_ms: int = 0
     clock_jumped: bool = False

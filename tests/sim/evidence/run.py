@@ -66,6 +66,7 @@ def collect(
         written_at=monitor.written_at,
         ended_late=monitor.ended_late,
         compacted={place: monitor.compaction.retention_ms for place in world.written if place[0] == TABLE},
+        left={place: left_of(world, place) for place in world.written if place[0] == TABLE},
         lossy=options.lossy,
         producers_expire=options.producer_expiration_ms > 0,
         replicated=options.brokers > 1,
@@ -85,6 +86,11 @@ def collect(
     if options.brokers > 1:
         _add_replicas(world, evidence, rest)
     return evidence
+
+
+def left_of(world: "World", partition: Partition) -> PartitionModel:
+    """Return a replay of the batches that compaction has left in the authoritative log."""
+    return world.monitor.hosts[world.monitor.authoritative_host(partition)].log(partition).left()
 
 
 def _add_replicas(world: "World", evidence: Evidence, rest: dict[Partition, int]) -> None:

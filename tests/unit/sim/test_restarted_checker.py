@@ -9,11 +9,13 @@ from typing import Any, cast
 import pytest
 
 from tests.sim.checkers.batches import Batch, read_batches
-from tests.sim.checkers.evidence import SnapshotRow
-from tests.sim.checkers.recovery import accept_expired
+from tests.sim.checkers.evidence import Evidence, SnapshotRow
+from tests.sim.checkers.recovery import accept_expired, check_producer_state
 from tests.sim.checkers.replica_log import ReplicaLog
+from tests.sim.checkers.visibility import PartitionModel, Producer
 from tests.sim.environment.loop import SimLoop
 from tests.sim.environment.medium import Medium
+from tests.sim.history import History
 from tests.sim.watchers.commit_delays import CommitDelays
 from tests.sim.watchers.monitor import Monitor
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
@@ -114,6 +116,19 @@ def test_marker_without_record_gives_the_epoch_but_no_coordinator_epoch() -> Non
     other = (OTHER, 3, 0, -1, -1)
     assert findings(log, 13, (PRODUCER, 3, -1, -1, -1), other) == []
     assert len(findings(log, 13, (PRODUCER, -1, -1, -1, -1), other)) == 2
+
+
+def test_described_producer_may_lack_batches_that_compaction_removed_if_producers_expire() -> None:
+    place = ("table", 0)
+    whole, left = PartitionModel(), PartitionModel()
+    whole.producers[7] = Producer(3, last_sequence=17)
+    left.producers[7] = Producer(3, last_sequence=-1)
+    for last_sequence, expire, count in ((-1, True, 0), (17, True, 0), (5, True, 1), (-1, False, 1)):
+        evidence = Evidence(
+            History(), {place: whole}, compacted={place: 0}, left={place: left}, producers_expire=expire
+        )
+        evidence.described_producers[place] = [SnapshotRow(7, 3, last_sequence, -1, -1)]
+        assert len(list(check_producer_state(evidence))) == count, (last_sequence, expire)
 
 
 def test_only_producers_without_an_open_transaction_may_be_missing_if_they_expire() -> None:

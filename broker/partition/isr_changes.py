@@ -60,6 +60,8 @@ class IsrChanges:
             while self._pending:
                 if await self._send_next():
                     failures = 0
+                    if self._pending:
+                        await asyncio.sleep(0)  # the controller of this node may have responded without a turn
                     continue
                 pause_ms = min(RETRY_PAUSE_MS_MIN << min(failures, 10), RETRY_PAUSE_MS_MAX)
                 failures += 1

@@ -41,17 +41,22 @@ class FakePartition:
 
 
 class FakeController:
-    """Client of a controller that accepts each change, after it has refused `refusals` requests."""
+    """Client of a controller that accepts each change, after it has refused `refusals` requests.
 
-    def __init__(self, refusals: int = 0) -> None:
+    If it is the controller of this node, it responds without a turn of the event loop.
+    """
+
+    def __init__(self, refusals: int = 0, *, is_local: bool = False) -> None:
         self.refusals = refusals
+        self.is_local = is_local
         self.requests: list[list[int]] = []
 
     async def alter_partition(
         self, _broker_id: int, _broker_epoch: int, partitions: Sequence[PartitionIsr]
     ) -> tuple[AlteredPartition, ...]:
         self.requests.append([change.index for change in partitions])
-        await asyncio.sleep(0)
+        if not self.is_local:
+            await asyncio.sleep(0)
         if self.refusals:
             self.refusals -= 1
             raise Refusal(ErrorCode.NOT_CONTROLLER)
@@ -85,6 +90,20 @@ async def test_many_isr_changes_are_divided_into_several_requests() -> None:
     assert [len(request) for request in controller.requests] == [CHANGES_PER_REQUEST_MAX, CHANGES_PER_REQUEST_MAX, 1]
     assert [index for request in controller.requests for index in request] == list(range(len(partitions)))
     assert all(partition.completed == 1 for partition in partitions)
+
+
+async def test_other_tasks_run_between_the_requests_to_the_controller_of_this_node() -> None:
+    controller, partitions = (
+        FakeController(is_local=True),
+        [FakePartition(i) for i in range(4 * CHANGES_PER_REQUEST_MAX)],
+    )
+    sending = asyncio.ensure_future(sent(controller, partitions))
+    seen: list[int] = []
+    while not sending.done():
+        await asyncio.sleep(0)
+        seen.append(len(controller.requests))
+    await sending
+    assert sorted(set(seen) - {0}) == [1, 2, 3, 4]
 
 
 async def test_isr_changes_of_ended_leader_terms_are_not_sent() -> None:

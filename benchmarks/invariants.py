@@ -90,7 +90,7 @@ async def _operations(folder: str, rounds: int) -> dict[str, Callable[[], object
     batches = iter([produced(1, sequence, 10) for sequence in range(0, 10 * (rounds + 3) * PER_ROUND, 10)])
 
     def append_batch() -> None:
-        log.append_as_leader(next(batches), leader_epoch=0, origin=Origin.CLIENT, now_ms=NOW_MS)
+        log.append_as_leader(next(batches), leader_epoch=0, origin=Origin.CLIENT, now_ms=NOW_MS, monotonic_ms=NOW_MS)
         log.update_high_watermark(log.log_end_offset)
 
     def fetch() -> object:

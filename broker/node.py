@@ -193,7 +193,7 @@ class Node:
         self._undo.callback(self._close_logs, logs)
         self._undo.push_async_callback(self.tasks.cancel_all)
         alone = [voter.node_id for voter in self._voters] in ([], [config.node_id])
-        logs.scan(env.clock.wall_ms(), refuse_loss=(CLUSTER_METADATA,) if alone else ())
+        logs.scan(env.clock.wall_ms(), env.clock.monotonic_ms(), refuse_loss=(CLUSTER_METADATA,) if alone else ())
         # A new directory is durable only after a sync of its parent. Until then a power failure can remove it.
         with suppress(PermissionError):  # another user owns the parent, so the directory is not new
             await env.disk.sync_directory(dirname(config.log_dirs.rstrip("/")) or ".")

@@ -177,6 +177,7 @@ async def _producers(context: BrokerRequestContext, topic: str, index: int) -> l
 
 
 def _states(context: BrokerRequestContext, producers: list[ActiveProducer]) -> list[ProducerState]:
+    monotonic_ms = context.node.clock.monotonic_ms()
     return [
         ProducerState(
             state.producer_id,
@@ -185,7 +186,7 @@ def _states(context: BrokerRequestContext, producers: list[ActiveProducer]) -> l
             state.last_timestamp,
             state.coordinator_epoch,
             state.current_txn_start_offset,
-            described_client(None, state.client, max(0, context.now_ms - state.seen_ms)),
+            described_client(None, state.client, max(0, monotonic_ms - state.seen_ms)),
         )
         for state in producers
     ]

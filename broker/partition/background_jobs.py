@@ -170,7 +170,7 @@ class BackgroundJobs:
         await self._logs.remove_deleted(self._clock.monotonic_ms())
 
     async def _expire_producers(self, partition: Partition) -> None:
-        partition.log.expire_producers(self._clock.expiry_ms())
+        partition.log.expire_producers(self._clock.monotonic_ms())
 
     async def _delete_expired(self, partition: Partition) -> None:
         now_ms = self._clock.expiry_ms()

@@ -221,12 +221,12 @@ class Partition:
                 leader_epoch=self.leader_epoch,
                 origin=origin,
                 now_ms=now_ms,
+                monotonic_ms=self._context.leader.clock.monotonic_ms(),
                 guard=guard,
                 transaction_version=transaction_version,
                 work=work,
                 checked=checked,
                 client=client,
-                expiry_ms=self._context.leader.clock.expiry_ms,
             )
         except ResourcesExhausted as error:
             raise Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, NO_RESOURCES) from error
@@ -253,7 +253,10 @@ class Partition:
         if self.role is not Role.FOLLOWER:
             raise PARTITION_REPLICATES.violated(partition=self, leader_epoch=leader_epoch)
         try:
-            info = self.log.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch)
+            monotonic_ms = self._context.leader.clock.monotonic_ms()
+            info = self.log.append_as_follower(
+                records, now_ms=now_ms, monotonic_ms=monotonic_ms, leader_epoch=leader_epoch
+            )
         except ResourcesExhausted as error:
             raise Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, NO_RESOURCES) from error
         except OSError as error:

@@ -183,16 +183,16 @@ class PartitionRaftStorage:
         await self._when_possible(self._check_resources)  # a truncation that fails in between cannot be repeated
         await self._logs.lower_recovery_point(CLUSTER_METADATA, 0, offset)
         if offset < self._log.log_end_offset:
-            self._log.truncate_to(offset, now_ms=self._clock.wall_ms())
+            self._log.truncate_to(offset, now_ms=self._clock.wall_ms(), monotonic_ms=self._clock.monotonic_ms())
             await self._log.sync_truncation()
 
     async def write(self, batches: Sequence[bytes]) -> None:
-        now_ms = self._clock.wall_ms()
+        now_ms, monotonic_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
         for batch in batches:
 
             async def append(batch: bytes = batch) -> None:
                 # The leader (this node or another) has set offsets and epoch in the batch, so it is written unchanged.
-                self._log.append_as_follower(batch, now_ms=now_ms)
+                self._log.append_as_follower(batch, now_ms=now_ms, monotonic_ms=monotonic_ms)
 
             await self._when_possible(append)
 

@@ -108,7 +108,7 @@ class FollowerTruncation:
             if is_current(followed):
                 if truncation.offset < log.log_end_offset:
                     _log_truncation("replica truncated", followed, truncation.offset)
-                log.truncate_to(truncation.offset, now_ms=self.clock.wall_ms())
+                log.truncate_to(truncation.offset, now_ms=self.clock.wall_ms(), monotonic_ms=self.clock.monotonic_ms())
                 partition.truncated()
                 await log.sync_truncation()
         except ResourcesExhausted as error:

@@ -35,6 +35,7 @@ class CheckpointedOffsets:
         key: TopicPartition,
         *,
         now_ms: int,
+        monotonic_ms: int,
         clean: bool,
         refuse_loss: bool,
         on_loss: Callable[[str], None] | None,
@@ -48,6 +49,7 @@ class CheckpointedOffsets:
         cleaned_to = self.cleaned.get(key)
         return OpenOptions(
             now_ms,
+            monotonic_ms,
             recovery_point=self.recovery_points.get(key, 0),
             log_start_offset=self.log_starts.get(key, 0),
             # The high watermark is at least the cleaner offset, since only committed records are compacted. Its own

@@ -81,7 +81,7 @@ class Loading:
         self._errors = errors
         self._offsets: CheckpointedOffsets | None = None
         self._remaining: dict[TopicPartition, None] = {}
-        self._now_ms = 0
+        self._now_ms = self._monotonic_ms = 0
         self._progress = [RecoveryProgress() for _ in range(RECOVERY_THREADS)]
         self.total = 0
         """Logs that `scan` has found."""
@@ -96,7 +96,7 @@ class Loading:
         """Number of segments to recover in the log that each thread recovers now."""
         return [progress.remaining_segments for progress in self._progress]
 
-    def scan(self, now_ms: int, refuse_loss: Sequence[str]) -> CheckpointedOffsets:
+    def scan(self, now_ms: int, monotonic_ms: int, refuse_loss: Sequence[str]) -> CheckpointedOffsets:
         """Read the checkpoints, find all logs, and open those of FLUSHED_TOPICS. The call blocks.
 
         A log whose topic is in `refuse_loss` is not opened if it ends below its high watermark: no other node has the
@@ -106,7 +106,7 @@ class Loading:
             ResourcesExhausted: No descriptor is left.
             OSError: The directory cannot be listed, or a checkpoint cannot be read.
         """
-        self._now_ms = now_ms
+        self._now_ms, self._monotonic_ms = now_ms, monotonic_ms
         self._offsets = self._checkpoints.read()
         for name in self._disk.list_directories(self._directory.path):
             if name.endswith(names.DELETED_DIRECTORY_SUFFIX):
@@ -231,6 +231,7 @@ class Loading:
         options = offsets.open_options(
             key,
             now_ms=self._now_ms,
+            monotonic_ms=self._monotonic_ms,
             clean=self._directory.clean_start,
             refuse_loss=key[0] in refuse_loss,
             on_loss=None if key[0] in FLUSHED_TOPICS else self._directory.note_loss,

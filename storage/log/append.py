@@ -10,7 +10,7 @@ from odradek.storage.producers.entry import Origin
 from odradek.storage.producers.state import AppendPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from odradek.client_shares import Client
     from odradek.protocol.batch import BatchHeader
@@ -58,11 +58,10 @@ def prepare_leader_append(
     log_end_offset: int,
     leader_epoch: int,
     origin: Origin,
-    now_ms: int,
+    monotonic_ms: int,
     guard: int,
     transaction_version: int,
     client: Client | None,
-    expiry_ms: Callable[[], int] | None,
 ) -> PreparedAppend:
     """Assign offsets from `log_end_offset` on, and plan the changes of the producer state.
 
@@ -80,7 +79,7 @@ def prepare_leader_append(
         headers.append(header)
         buffers += (batch.header_bytes, batch.records)
         if header.has_producer:
-            plan = plan or AppendPlan(origin, now_ms, client, expiry_ms)
+            plan = plan or AppendPlan(origin, monotonic_ms, client)
             producers.plan(
                 plan,
                 header,
@@ -104,7 +103,7 @@ def prepare_follower_append(
     batches: Sequence[tuple[BatchHeader, EndMarker | None]],
     producers: ProducerState,
     *,
-    now_ms: int,
+    monotonic_ms: int,
     empty_markers: EmptyMarkers,
     log_start_offset: int,
     first_unstable_offset: int | None,
@@ -131,7 +130,7 @@ def prepare_follower_append(
                 raise Refusal(ErrorCode.CORRUPT_MESSAGE, message)
             gap = True
         if header.has_producer:
-            plan = plan or AppendPlan(Origin.REPLICATION, now_ms)
+            plan = plan or AppendPlan(Origin.REPLICATION, monotonic_ms)
             if header.is_control and header.record_count == 0:
                 update = plan.updates.get(header.producer_id)
                 entry = producers.entries.get(header.producer_id) if update is None else update.entry

@@ -47,7 +47,6 @@ from odradek.storage.recovery.producer_replay import Replay, replay_producers
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable
 
     from odradek.client_shares import Client
     from odradek.invariants.invariant import Invariant, InvariantViolation
@@ -139,20 +138,20 @@ class PartitionLog:
         leader_epoch: int,
         origin: Origin,
         now_ms: int,
+        monotonic_ms: int,
         guard: int = 0,
         transaction_version: int = -1,
         allow_zstd: bool = True,
         work: WorkSlice | None = None,
         checked: CheckedBatch | None = None,
         client: Client | None = None,
-        expiry_ms: Callable[[], int] | None = None,
     ) -> AppendInfo:
         """Check `records`, assign offsets, and write them. The buffer is not changed.
 
-        `guard` is the result of `ProducerState.start_verification`. `transaction_version` is that of a marker
-        (WriteTxnMarkers v2). `allow_zstd` is False for Produce below v7. `work` bounds the check of records in this
-        call; without it, the check has no pause. `checked` is the result of a check that was longer. A new producer
-        counts for the share of `client`. `expiry_ms` is that of the `Clock`: without it, no producer is evicted.
+        `now_ms` is the wall clock, and `monotonic_ms` the clock by which producers are idle. `guard` is the result of
+        `ProducerState.start_verification`. `transaction_version` is that of a marker (WriteTxnMarkers v2). `allow_zstd`
+        is False for Produce below v7. `work` bounds the check of records in this call; without it, the check has no
+        pause. `checked` is the result of a check that was longer. A new producer counts for the share of `client`.
 
         Raises:
             RecordCheckPending: The check of the records needs more than one slice of `work`. Nothing was written. The
@@ -174,7 +173,7 @@ class PartitionLog:
         if origin is Origin.CLIENT and (first := batches[0].header).has_producer:
             earlier = producers.duplicate_of(first)
             if earlier is not None:
-                producers.touch(first.producer_id, now_ms)
+                producers.touch(first.producer_id, monotonic_ms)
                 return AppendInfo(
                     earlier.first_offset, earlier.last_offset, earlier.timestamp, self.log_start_offset, duplicate=True
                 )
@@ -185,17 +184,18 @@ class PartitionLog:
             log_end_offset=self.log_end_offset,
             leader_epoch=leader_epoch,
             origin=origin,
-            now_ms=now_ms,
+            monotonic_ms=monotonic_ms,
             guard=guard,
             transaction_version=transaction_version,
             client=client,
-            expiry_ms=expiry_ms,
         )
         self._write(append, now_ms)
         log_append_time = now_ms if config.log_append_time else NO_TIMESTAMP
         return AppendInfo(append.first_offset, append.last_offset, log_append_time, self.log_start_offset)
 
-    def append_as_follower(self, records: Buffer, *, now_ms: int, leader_epoch: int | None = None) -> AppendInfo | None:
+    def append_as_follower(
+        self, records: Buffer, *, now_ms: int, monotonic_ms: int, leader_epoch: int | None = None
+    ) -> AppendInfo | None:
         """Write batches fetched from the leader unchanged. Return None if `records` holds no whole batch.
 
         `leader_epoch` is the epoch of the fetch request. A batch of a later epoch and all batches after it are dropped:
@@ -218,7 +218,7 @@ class PartitionLog:
             records,
             batches,
             self.producers,
-            now_ms=now_ms,
+            monotonic_ms=monotonic_ms,
             empty_markers=self._empty_markers,
             log_start_offset=self.log_start_offset,
             first_unstable_offset=self.first_unstable_offset,
@@ -327,9 +327,9 @@ class PartitionLog:
         """Return (epoch, end offset) for OffsetForLeaderEpoch; (-1, -1) if the epoch is not known."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
-    def expire_producers(self, now_ms: int) -> int:
+    def expire_producers(self, monotonic_ms: int) -> int:
         """Remove expired producers. Return their number."""
-        return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+        return self.producers.expire(monotonic_ms, self.config.producer_id_expiration_ms)
 
     # ---- read -------------------------------------------------------------------------------------------------------
 
@@ -503,7 +503,7 @@ class PartitionLog:
 
     # ---- truncate ---------------------------------------------------------------------------------------------------
 
-    def truncate_to(self, offset: int, *, now_ms: int) -> bool:
+    def truncate_to(self, offset: int, *, now_ms: int, monotonic_ms: int) -> bool:
         """Truncate the log to `offset`, or to the start of the batch that holds it. Wait for the disk.
 
         Return True if any record was removed. The caller calls `LogManager.lower_recovery_point` before and
@@ -529,7 +529,9 @@ class PartitionLog:
                 self.producers,
                 self.local.snapshots,
                 self.segments,
-                Replay(self.log_start_offset, self.high_watermark, end, at_clean_start=False, now_ms=now_ms),
+                Replay(
+                    self.log_start_offset, self.high_watermark, end, at_clean_start=False, monotonic_ms=monotonic_ms
+                ),
             )
             self._truncated_to(end)
         return True

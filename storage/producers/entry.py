@@ -71,7 +71,7 @@ class ProducerEntry:
     transaction_first_offset: int | None = None
     batches: list[CachedBatch] = field(default_factory=list)
     seen_ms: int = field(default=0, compare=False)
-    """Time of the last append or duplicate by the clock of this broker, in ms. It is not in snapshots.
+    """Time of the last append or duplicate by the monotonic clock of this broker, in ms. It is not in snapshots.
 
     An entry that is loaded from a snapshot has the time of the load.
     """
@@ -128,14 +128,14 @@ class ProducerEntry:
         self.last_timestamp = update.last_timestamp
         self.transaction_first_offset = update.transaction_first_offset
 
-    def expired(self, now_ms: int, expiration_ms: int) -> bool:
+    def expired(self, monotonic_ms: int, expiration_ms: int) -> bool:
         """Return True if producer.id.expiration.ms has passed since `seen_ms`, and no transaction is open.
 
         Kafka compares the timestamp of the last batch, which the client sets. A producer that sends records from two
         days ago, such as a copy of another topic, is then unknown after each check and each restart, and its retries
         are appended twice.
         """
-        return self.transaction_first_offset is None and now_ms - self.seen_ms >= expiration_ms
+        return self.transaction_first_offset is None and monotonic_ms - self.seen_ms >= expiration_ms
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ from odradek.storage.producers.entry import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from odradek.client_shares import Client
     from odradek.protocol.batch import BatchHeader
@@ -80,14 +80,9 @@ class AppendPlan:
     """Changes of producer state by one append. They are applied after its bytes are in the log."""
 
     origin: Origin
-    now_ms: int = 0
+    monotonic_ms: int = 0
     client: Client | None = None
     """Client of a Produce request; None for other appends, and if the client is not known."""
-    expiry_ms: Callable[[], int] | None = None
-    """Return the expiry time (`Clock.expiry_ms`), for a Produce request that finds no capacity.
-
-    None for other appends. A jump of the wall clock, which `now_ms` has, must not make an active producer idle.
-    """
     updates: dict[int, ProducerUpdate] = field(default_factory=dict)
     completed: list[CompletedTransaction] = field(default_factory=list)
     verified: list[tuple[int, int, bool]] = field(default_factory=list)  # producer id, epoch, is a marker
@@ -119,10 +114,10 @@ class ProducerState:
             return None
         return entry.duplicate_of(batch.producer_epoch, batch.base_sequence, batch.last_sequence)
 
-    def touch(self, producer_id: int, now_ms: int) -> None:
+    def touch(self, producer_id: int, monotonic_ms: int) -> None:
         """Note that the producer has sent a duplicate, so it is not idle."""
         entry = self.entries.pop(producer_id)
-        entry.seen_ms = now_ms
+        entry.seen_ms = monotonic_ms
         self.entries[producer_id] = entry
 
     def plan(
@@ -219,7 +214,7 @@ class ProducerState:
             if CHECKS.expensive and plan.origin is Origin.CLIENT and not update.entry.follows(entry):
                 raise PRODUCER_SEQUENCE.violated(last=entry, added=update.entry)
             entry.merge(update.entry)
-            entry.seen_ms = plan.now_ms
+            entry.seen_ms = plan.monotonic_ms
             self.entries[producer_id] = entry  # moved to the end: it is the last active one
         # A follower appends many batches in one call. `updates` has producers in the order of their last batch, but
         # `_ongoing` must have transactions in the order of their first offset.
@@ -234,8 +229,7 @@ class ProducerState:
 
     # ---- capacity ---------------------------------------------------------------------------------------------------
     # An evicted producer has no state: its next batch is accepted, even if it is a duplicate. So only a producer that
-    # was idle for EVICTION_IDLE_MS_MIN of the expiry time is evicted: no duplicate arrives later. Without one, a new
-    # producer is refused.
+    # was idle for EVICTION_IDLE_MS_MIN is evicted: no duplicate arrives later. Without one, a new producer is refused.
     # A client that exceeds its share of the capacity (`odradek.client_shares`) finds a full table, too.
 
     def _has_capacity(self, plan: AppendPlan) -> bool:
@@ -248,7 +242,7 @@ class ProducerState:
         if self._has_capacity(plan):
             return
         oldest = self._longest_idle()
-        if oldest is None or plan.expiry_ms is None or plan.expiry_ms() - oldest.seen_ms < EVICTION_IDLE_MS_MIN:
+        if oldest is None or plan.monotonic_ms - oldest.seen_ms < EVICTION_IDLE_MS_MIN:
             # Every client handles this error of Produce by sending the same request again after a delay.
             raise Refusal(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -432,15 +426,15 @@ class ProducerState:
 
     # ---- expiry, snapshots, truncation ------------------------------------------------------------------------------
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
+    def expire(self, monotonic_ms: int, expiration_ms: int) -> int:
         """Remove expired producers and verifications. Return the number of producers removed."""
-        expired = [pid for pid, entry in self.entries.items() if entry.expired(now_ms, expiration_ms)]
+        expired = [pid for pid, entry in self.entries.items() if entry.expired(monotonic_ms, expiration_ms)]
         for producer_id in expired:
             self._remove(producer_id)
         for producer_id, verification in list(self._verifications.items()):
             if verification.seen_ms is None:
-                verification.seen_ms = now_ms
-            elif now_ms - verification.seen_ms >= expiration_ms:
+                verification.seen_ms = monotonic_ms
+            elif monotonic_ms - verification.seen_ms >= expiration_ms:
                 del self._verifications[producer_id]
         return len(expired)
 
@@ -469,14 +463,14 @@ class ProducerState:
         self._unreplicated.clear()
         self.end_offset = end_offset
 
-    def load(self, entries: Iterable[ProducerEntry], end_offset: int, *, now_ms: int) -> None:
+    def load(self, entries: Iterable[ProducerEntry], end_offset: int, *, monotonic_ms: int) -> None:
         """Replace the state by the entries of a snapshot at `end_offset`.
 
-        Their idle time begins at `now_ms`: a snapshot has no time of the last contact with a producer.
+        Their idle time begins at `monotonic_ms`: a snapshot has no time of the last contact with a producer.
         """
         self.clear(end_offset)
         for entry in entries:
-            entry.seen_ms = now_ms
+            entry.seen_ms = monotonic_ms
             self.entries[entry.producer_id] = entry
         opened = [
             (entry.transaction_first_offset, entry.producer_id)

@@ -33,6 +33,8 @@ class OpenOptions:
     """Checkpointed facts about a log from the data directory. `now_ms` is the wall-clock time of the start."""
 
     now_ms: int
+    monotonic_ms: int = 0
+    """Time of the start by the monotonic clock, at which the idle time of the loaded producers begins."""
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0

@@ -263,6 +263,11 @@ class _Loader:
             loaded.snapshots,
             loaded.segments,
             Replay(
-                loaded.log_start_offset, options.high_watermark, end_offset, at_clean_start, options.now_ms, end_byte
+                loaded.log_start_offset,
+                options.high_watermark,
+                end_offset,
+                at_clean_start,
+                options.monotonic_ms,
+                end_byte,
             ),
         )

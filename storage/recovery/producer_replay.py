@@ -37,7 +37,7 @@ class Replay(NamedTuple):
     high_watermark: int
     end_offset: int
     at_clean_start: bool
-    now_ms: int
+    monotonic_ms: int
     end_byte: int | None = None
     """Position of `end_offset` in its segment, if batches follow that recovery reads later."""
 
@@ -64,7 +64,7 @@ def replay_producers(state: ProducerState, snapshots: SnapshotFiles, segments: S
         snapshot = snapshots.load_newest(end)
     if snapshot is not None:
         offset, entries = snapshot
-        state.load(entries, offset, now_ms=replay.now_ms)
+        state.load(entries, offset, monotonic_ms=replay.monotonic_ms)
     elif replay.at_clean_start and not had_snapshot:
         # A clean shutdown writes a snapshot whenever the log is not empty. Without one, the log is empty, or a broker
         # without producer state wrote its batches: they have no producer ids.
@@ -73,7 +73,7 @@ def replay_producers(state: ProducerState, snapshots: SnapshotFiles, segments: S
                 snapshots.take((), offset)
         state.end_offset = end
         return
-    applier = BatchApplier(state, replay.now_ms)
+    applier = BatchApplier(state, replay.monotonic_ms)
     # A snapshot ends between two batches, so a batch that is not in it begins at or above its offset.
     start = expected = state.end_offset
     tail = segments.from_offset(start)
@@ -116,12 +116,12 @@ class BatchApplier:
     The caller calls `commit` before it uses the producer state.
     """
 
-    def __init__(self, state: ProducerState, now_ms: int, segment: Segment | None = None) -> None:
+    def __init__(self, state: ProducerState, monotonic_ms: int, segment: Segment | None = None) -> None:
         """If `segment` is given, add aborted transactions to its index."""
         self._state = state
-        self._now_ms = now_ms
+        self._monotonic_ms = monotonic_ms
         self._segment = segment
-        self._plan = AppendPlan(Origin.REPLICATION, now_ms)
+        self._plan = AppendPlan(Origin.REPLICATION, monotonic_ms)
         self._batches = 0
 
     def add(self, header: BatchHeader, marker: EndMarker | None) -> None:
@@ -136,7 +136,7 @@ class BatchApplier:
 
     def commit(self) -> None:
         """Apply all batches that were added."""
-        plan, self._plan, self._batches = self._plan, AppendPlan(Origin.REPLICATION, self._now_ms), 0
+        plan, self._plan, self._batches = self._plan, AppendPlan(Origin.REPLICATION, self._monotonic_ms), 0
         self._state.commit(plan)
         for completed in plan.completed:
             if self._segment is not None:

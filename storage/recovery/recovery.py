@@ -137,7 +137,7 @@ class Recovery:
         if start == 0:
             segment.reset_indexes()
         scan = Scan(segment.file, start, segment.size)
-        applier = BatchApplier(loaded.producers, self._options.now_ms, segment)
+        applier = BatchApplier(loaded.producers, self._options.monotonic_ms, segment)
         for position, header, batch in scan:
             marker, defect = self._check(segment, header, batch)
             if defect:

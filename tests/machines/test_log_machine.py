@@ -138,7 +138,7 @@ class LogMachine(RuleBasedStateMachine):
     def truncate(self, data: st.DataObject) -> None:
         end = self.log.log_end_offset
         offset = data.draw(st.integers(max(0, end - 12), end))
-        self.log.truncate_to(offset, now_ms=NOW_MS)
+        self.log.truncate_to(offset, now_ms=NOW_MS, monotonic_ms=NOW_MS)
         self.written = [batch_ for batch_ in self.written if batch_.last < offset]
         self.high_watermark = min(self.high_watermark, self._end())
         self.sequences = {}

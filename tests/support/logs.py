@@ -29,7 +29,7 @@ NOW_MS = 1_700_000_000_000
 
 def open_log(disk: Disk, directory: str, config: LogConfig | None = None, **options: Any) -> PartitionLog:
     """A log, new or as the directory has it; uncleanly unless `clean` is given."""
-    settings: dict[str, Any] = {"now_ms": NOW_MS} | options
+    settings: dict[str, Any] = {"now_ms": NOW_MS, "monotonic_ms": NOW_MS} | options
     return PartitionLog.open(
         disk,
         f"{directory}/t-0",
@@ -69,6 +69,7 @@ def marker(
 def append(log: PartitionLog, data: bytes, *, commit: bool = True, **options: Any) -> AppendInfo:
     """Append as a client (`origin` to change that), with a valid guard for a transactional batch, and commit it."""
     settings: dict[str, Any] = {"leader_epoch": 0, "origin": Origin.CLIENT, "now_ms": NOW_MS} | options
+    settings.setdefault("monotonic_ms", settings["now_ms"])
     header = next(iter_batches(data))[0]
     if header.is_control:
         settings["origin"] = Origin.COORDINATOR
@@ -114,7 +115,7 @@ def load_all(
     run: Callable[[Coroutine[Any, Any, None]], object] | None = None,
 ) -> None:
     """Open all logs of a directory. `run` runs a coroutine to its end; the default is a new event loop in a thread."""
-    manager.scan(now_ms, refuse_loss=refuse_loss)
+    manager.scan(now_ms, now_ms, refuse_loss=refuse_loss)
     if run is not None:
         run(manager.load())
         return

@@ -188,8 +188,7 @@ def generate_options(
     options.limits |= generate_log_tail(Random(seed * 49_979_687 + 3))
     options.limits |= generate_controller_slices(Random(seed * 49_979_687 + 7))
     options.limits |= generate_recovery_starts(Random(seed * 49_979_687 + 11))
-    if options.producer_expiration_ms and not any(fault.kind == DAYS for fault in options.faults):
-        # After a jump by days, a full table refuses new producers until the expiry time has caught up (decision 0096).
+    if options.producer_expiration_ms:
         options.limits |= generate_producers(Random(seed * 49_979_687 + 29))
     return options
 

@@ -22,7 +22,7 @@ def truncate_to_high_watermark(original: Callable[..., Any]) -> Callable[..., An
         changed = self.leader_epoch != leader_epoch
         original(self, leader_epoch)
         if changed and self.follows and self.log.high_watermark < self.log.log_end_offset:
-            self.log.truncate_to(self.log.high_watermark, now_ms=0)
+            self.log.truncate_to(self.log.high_watermark, now_ms=0, monotonic_ms=0)
             self.truncated()
 
     return follow

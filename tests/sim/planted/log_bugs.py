@@ -6,8 +6,10 @@ from typing import Any, Final
 
 import odradek.coordinator.txn.end_txn
 import odradek.storage.log.log
+from odradek.broker.partition.background_jobs import BackgroundJobs
+from odradek.broker.partition.partition import Partition
 from odradek.protocol.batch import SEQUENCE_MAX
-from odradek.storage.producers.entry import ProducerEntry, ProducerUpdate
+from odradek.storage.producers.entry import ProducerUpdate
 from tests.sim.planted.planted import Planted
 
 NEAR_WRAP: Final = 100
@@ -53,17 +55,21 @@ def raise_epoch_twice(original: Callable[..., Any]) -> Callable[..., Any]:
 def expire_by_record_timestamps(_original: Callable[..., Any]) -> Callable[..., Any]:
     """A producer expires by the timestamp of its last record, as in Kafka: its retry is appended twice."""
 
-    def expired(self: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
-        return self.transaction_first_offset is None and now_ms - self.last_timestamp >= expiration_ms
+    async def expire(self: BackgroundJobs, partition: Partition) -> None:
+        producers = partition.log.producers
+        oldest_ms = self._clock.expiry_ms() - partition.log.config.producer_id_expiration_ms
+        for producer_id, entry in list(producers.entries.items()):
+            if entry.transaction_first_offset is None and entry.last_timestamp <= oldest_ms:
+                producers._remove(producer_id)
 
-    return expired
+    return expire
 
 
 BUGS: Final = (
     Planted(
         "producers expire by timestamps of records",
-        ProducerEntry,
-        "expired",
+        BackgroundJobs,
+        "_expire_producers",
         expire_by_record_timestamps,
         ("I2", "I4"),
         brokers=3,

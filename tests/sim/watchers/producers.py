@@ -18,8 +18,8 @@ def removals_counted() -> Iterator[Counter[str]]:
     counts: Counter[str] = Counter()
     expire, evict = ProducerState.expire, ProducerState._evict_for
 
-    def count_expired(self: ProducerState, now_ms: int, expiration_ms: int) -> int:
-        removed = expire(self, now_ms, expiration_ms)
+    def count_expired(self: ProducerState, monotonic_ms: int, expiration_ms: int) -> int:
+        removed = expire(self, monotonic_ms, expiration_ms)
         counts[EXPIRED] += removed
         return removed
 

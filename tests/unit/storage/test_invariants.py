@@ -139,7 +139,7 @@ def test_offset_index_entry_behind_a_truncated_file_is_a_violation(
     for _ in range(10):
         append(log, batch())
     monkeypatch.setattr(OffsetIndex, "truncate_to", lambda *_: None)
-    log.truncate_to(2, now_ms=NOW_MS)
+    log.truncate_to(2, now_ms=NOW_MS, monotonic_ms=NOW_MS)
 
 
 @breaks(TIME_INDEX_ORDER)

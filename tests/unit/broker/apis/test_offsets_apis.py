@@ -346,7 +346,8 @@ async def test_describe_producers_names_clients_and_removes_producers_that_were_
     client = Client("10.0.0.1", "flood")
     for producer_id in (5, 6, 7, 8):
         data = build_batch([(None, b"v", NOW_MS, ())], producer_id=producer_id, producer_epoch=0, base_sequence=0)
-        rig.partition().append(data, origin=Origin.CLIENT, now_ms=NOW_MS - 9, client=client)
+        rig.partition().append(data, origin=Origin.CLIENT, now_ms=NOW_MS, client=client)
+    rig.clock.now_ms += 9
     guard = rig.partition().log.producers.start_verification(9, 0, 0, supports_epoch_bump=False)
     data = batch(producer_id=9, epoch=0, sequence=0, transactional=True)
     rig.partition().append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)

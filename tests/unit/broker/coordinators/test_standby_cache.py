@@ -120,7 +120,7 @@ async def test_truncation_below_the_cached_end_empties_the_cache(tmp_path: Path)
         rig.write("a", value)
     rig.commits[0].advance()
     await rig.catch_up()
-    rig.partition().log.truncate_to(1, now_ms=NOW_MS)
+    rig.partition().log.truncate_to(1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     assert await rig.loaded() == {0: (b"a", b"1")}
     assert (len(rig.cache), rig.cache.cached_end()) == (0, 0)
 

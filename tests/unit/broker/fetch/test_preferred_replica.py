@@ -123,7 +123,7 @@ async def test_truncation_during_a_fetch_from_a_follower_returns_offset_not_avai
     follower.disk.failing["cold"] = 0
     reading = asyncio.ensure_future(get(follower, request(("t", 0, 0))))
     await asyncio.sleep(0)
-    follower.partition("t").log.truncate_to(2, now_ms=NOW_MS)
+    follower.partition("t").log.truncate_to(2, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     response = partition_responses(await reading)[0]
     assert response.error_code == E.OFFSET_NOT_AVAILABLE, "the requested records exist and are committed"
     assert offsets(partition_responses(await get(follower, request(("t", 0, 0))))[0]) == [0]
@@ -139,7 +139,7 @@ async def test_truncation_during_a_fetch_from_a_deposed_leader_returns_not_leade
     reading = asyncio.ensure_future(get(leader, request(("t", 0, 0)), version))
     await asyncio.sleep(0)
     brokers.change(leader=2, isr=[2, 3])
-    leader.partition("t").log.truncate_to(2, now_ms=NOW_MS)
+    leader.partition("t").log.truncate_to(2, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     assert partition_responses(await reading)[0].error_code == (
         E.NOT_LEADER_OR_FOLLOWER if version < V11 else E.OFFSET_NOT_AVAILABLE
     )

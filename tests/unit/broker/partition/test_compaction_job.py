@@ -235,7 +235,7 @@ async def test_log_truncated_or_closed_during_cleaning_is_not_swapped(tmp_path: 
     while not list((tmp_path / "t-0").glob("*.cleaned")):
         await asyncio.sleep(0)
     if ending == "truncated":
-        log.truncate_to(log.log_end_offset - 1, now_ms=0)
+        log.truncate_to(log.log_end_offset - 1, now_ms=0, monotonic_ms=0)
     else:
         log.close(clean=True)
     await task
@@ -255,7 +255,7 @@ async def test_log_truncated_or_closed_during_the_flush_is_not_cleaned(
     async def flush_then_end(self: PartitionLog, upto: int | None = None) -> None:
         await flush(self, upto)
         if ending == "truncated":
-            log.truncate_to(log.log_start_offset + 2, now_ms=0)
+            log.truncate_to(log.log_start_offset + 2, now_ms=0, monotonic_ms=0)
         elif not log.closed:
             log.close(clean=False)
 
@@ -310,7 +310,7 @@ async def test_truncation_lowers_the_cleaner_offset_after_its_checkpoint(tmp_pat
     offset = log.cleaned_to - 1
     await bench.logs.lower_recovery_point("t", 0, offset)
     assert bench.offsets(CLEANER_OFFSETS)["t", 0] == offset == log.cleaned_to
-    log.truncate_to(offset - 1, now_ms=0)
+    log.truncate_to(offset - 1, now_ms=0, monotonic_ms=0)
     assert log.cleaned_to <= offset - 1
 
 

@@ -23,7 +23,9 @@ def followed_partition(rig: Rig) -> Any:
     topic_id = rig.topic("t", replicas=(NODE, LEADER))
     partition = rig.partition()
     for _ in range(4):
-        partition.log.append_as_leader(batch(), leader_epoch=0, origin=Origin.REPLICATION, now_ms=NOW_MS)
+        partition.log.append_as_leader(
+            batch(), leader_epoch=0, origin=Origin.REPLICATION, now_ms=NOW_MS, monotonic_ms=NOW_MS
+        )
     rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=LEADER))
     fetch_state = SimpleNamespace(leader=LEADER, leader_epoch=1, step=lambda _: None)
     return SimpleNamespace(partition=partition, fetch_state=fetch_state)
@@ -84,7 +86,9 @@ async def test_replica_that_restarts_below_its_log_start_lowers_the_checkpoint_f
     partition = rig.partition()
     rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=LEADER))
     partition.log.truncate_fully_and_start_at(5, now_ms=NOW_MS)
-    partition.log.append_as_leader(batch(), leader_epoch=1, origin=Origin.REPLICATION, now_ms=NOW_MS)
+    partition.log.append_as_leader(
+        batch(), leader_epoch=1, origin=Origin.REPLICATION, now_ms=NOW_MS, monotonic_ms=NOW_MS
+    )
     done: list[tuple[str, int]] = []
     log_start_checks = LogStartChecks(lambda: done.append(("vouched", 0)), lambda _: None)
     log_start_checks.begin([partition.log], rig.metadata.image, NODE, trusted=False)

@@ -352,7 +352,9 @@ async def lose_log_prefix(brokers: Brokers, *, trusted: bool) -> Partition:
     brokers.fence(2, isr=[1, 3])
     brokers[2].replication.stop_following(follower)
     follower.log.truncate_fully_and_start_at(2, now_ms=NOW_MS)
-    follower.log.append_as_follower(brokers[1].content()[-(len(brokers[1].content()) // 3) :], now_ms=NOW_MS)
+    follower.log.append_as_follower(
+        brokers[1].content()[-(len(brokers[1].content()) // 3) :], now_ms=NOW_MS, monotonic_ms=NOW_MS
+    )
     brokers[2].log_start_checks.begin([follower.log], brokers[2].metadata.image, 2, trusted=trusted)
     return follower
 

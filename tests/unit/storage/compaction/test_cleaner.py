@@ -247,7 +247,7 @@ async def test_follower_of_a_compacted_log_accepts_gaps_after_a_crash(disk: OsDi
     follower = open_log(disk, str(tmp_path / "follower"), CONFIG)
     at = 0
     while at < leader.log_end_offset:
-        info = follower.append_as_follower(read(leader, at), now_ms=NOW_MS)
+        info = follower.append_as_follower(read(leader, at), now_ms=NOW_MS, monotonic_ms=NOW_MS)
         assert info is not None
         at = info.last_offset + 1
     follower.close(clean=False)
@@ -280,7 +280,7 @@ async def test_epoch_of_an_emptied_marker_fences_after_a_crash(disk: OsDisk, tmp
     reopened = open_log(disk, str(tmp_path), config)
     reopened.update_high_watermark(reopened.log_end_offset)
     follower = open_log(disk, str(tmp_path / "follower"), config)
-    follower.append_as_follower(read(reopened, 0), now_ms=NOW_MS)
+    follower.append_as_follower(read(reopened, 0), now_ms=NOW_MS, monotonic_ms=NOW_MS)
     for replica in (reopened, follower):
         entry = replica.producers.entries[7]
         assert (entry.epoch, entry.last_timestamp, entry.batches) == (1, NOW_MS + 5, [])

@@ -110,7 +110,7 @@ def test_truncated_log_is_synced(disk: FaultyDisk, tmp_path: Path) -> None:
     append(log_of(manager, 0), batch(1), commit=False)
     manager.close()
     manager = opened(disk, str(tmp_path), 1)
-    log_of(manager, 0).truncate_to(1, now_ms=NOW_MS)
+    log_of(manager, 0).truncate_to(1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     append(log_of(manager, 0), batch(1))
     disk.synced.clear()
     manager.close()

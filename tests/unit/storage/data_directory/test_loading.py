@@ -57,7 +57,7 @@ async def blocked_load(disk: BlockedDisk, manager: LogManager) -> asyncio.Task[N
     """Start to load the logs, and return when a thread waits in the first of them."""
     disk.waiting.clear()
     disk.allowed.clear()
-    manager.scan(NOW_MS)
+    manager.scan(NOW_MS, NOW_MS)
     load = asyncio.ensure_future(manager.load())
     await asyncio.to_thread(disk.waiting.wait, 60)
     return load

@@ -342,7 +342,7 @@ async def test_recovery_point_is_lowered_on_disk_before_a_truncation(disk: Fault
     assert log.log_end_offset == 9
     points = checkpoint.decode_offsets((tmp_path / checkpoint.RECOVERY_POINTS).read_bytes())
     assert points["t", 0] <= 4
-    assert log.truncate_to(4, now_ms=NOW_MS)
+    assert log.truncate_to(4, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     assert (log.log_end_offset, log.high_watermark, log.last_stable_offset, log.flushed_offset) == (4, 4, 0, 4)
 
 
@@ -357,7 +357,7 @@ async def test_recovery_point_is_lowered_before_the_last_flushed_record_is_trunc
     await log.flush()
     await manager.checkpoint_recovery_points()
     await manager.lower_recovery_point("t", 0, 3)
-    assert log.truncate_to(3, now_ms=NOW_MS)
+    assert log.truncate_to(3, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     assert log.roll(NOW_MS).base_offset == 3
     points = checkpoint.decode_offsets((tmp_path / checkpoint.RECOVERY_POINTS).read_bytes())
     assert points["t", 0] == 2

@@ -116,7 +116,7 @@ async def test_truncation_during_a_flush_bounds_the_flushed_offset(disk: FaultyD
         append(log, batch(1, size=600), commit=False)
     flush = asyncio.ensure_future(log.flush())
     await asyncio.sleep(0)
-    log.truncate_to(1, now_ms=NOW_MS)
+    log.truncate_to(1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     append(log, batch(3, size=100), commit=False)
     await flush
     assert log.flushed_offset <= 1

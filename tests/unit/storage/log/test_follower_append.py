@@ -36,11 +36,11 @@ def test_follower_append_of_several_transactions_tracks_the_first_open_one(
     """The append begins with the marker of producer 7. Producer 8 then opens a transaction before producer 7."""
     leader, follower = logs
     append(leader, produced(7, 0, transactional=True))
-    follower.append_as_follower(read(leader, 0), now_ms=NOW_MS)
+    follower.append_as_follower(read(leader, 0), now_ms=NOW_MS, monotonic_ms=NOW_MS)
     append(leader, marker(7, commit=False))
     append(leader, produced(8, 0, transactional=True))
     append(leader, produced(7, 1, transactional=True))
-    follower.append_as_follower(read(leader, 1), now_ms=NOW_MS)
+    follower.append_as_follower(read(leader, 1), now_ms=NOW_MS, monotonic_ms=NOW_MS)
     follower.update_high_watermark(follower.log_end_offset)
     assert follower.last_stable_offset == leader.last_stable_offset == 2
 
@@ -57,7 +57,7 @@ def test_follower_append_of_several_aborted_transactions_indexes_each(
     append(leader, produced(9, 0))
     append(leader, marker(7, commit=False))
     pieces = read(leader, 0)
-    follower.append_as_follower(pieces, now_ms=NOW_MS)
+    follower.append_as_follower(pieces, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     for log in logs:
         read_result = log.read(0, max_bytes=len(pieces) // 2)
         assert not isinstance(read_result, ColdRead)
@@ -71,7 +71,7 @@ def put(key: bytes, value: bytes, **producer: Any) -> bytes:
 
 def catch_up(follower: PartitionLog, leader: PartitionLog) -> None:
     while follower.log_end_offset < leader.log_end_offset:
-        follower.append_as_follower(read(leader, follower.log_end_offset), now_ms=NOW_MS)
+        follower.append_as_follower(read(leader, follower.log_end_offset), now_ms=NOW_MS, monotonic_ms=NOW_MS)
     follower.update_high_watermark(leader.high_watermark)
 
 
@@ -98,7 +98,7 @@ async def test_emptied_marker_of_an_open_transaction_requests_truncation_of_the_
     with pytest.raises(TransactionCompactedAway) as forgotten:
         catch_up(follower, leader)
     assert (forgotten.value.offset, follower.log_end_offset) == (1, 3)
-    follower.truncate_to(forgotten.value.offset, now_ms=NOW_MS)
+    follower.truncate_to(forgotten.value.offset, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     catch_up(follower, leader)
     assert follower.last_stable_offset == leader.last_stable_offset == 6
     assert follower.producers.entries[7].epoch == 1
@@ -113,14 +113,14 @@ def test_emptied_marker_is_accepted_after_one_truncation(
     _, follower = logs
     whole = next(iter_batches(marker(7, commit=False, epoch=1)))[0]
     pieces = [as_replicated(0, produced(7, 0, transactional=True)), as_replicated(1, empty_batch(whole))]
-    follower.append_as_follower(pieces[0], now_ms=NOW_MS)
+    follower.append_as_follower(pieces[0], now_ms=NOW_MS, monotonic_ms=NOW_MS)
     with pytest.raises(TransactionCompactedAway):
-        follower.append_as_follower(pieces[1], now_ms=NOW_MS)
+        follower.append_as_follower(pieces[1], now_ms=NOW_MS, monotonic_ms=NOW_MS)
     with pytest.raises(TransactionCompactedAway):  # the log was not truncated: another leader may have sent the batch
-        follower.append_as_follower(pieces[1], now_ms=NOW_MS)
-    follower.truncate_to(0, now_ms=NOW_MS)
+        follower.append_as_follower(pieces[1], now_ms=NOW_MS, monotonic_ms=NOW_MS)
+    follower.truncate_to(0, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     for piece in pieces:
-        follower.append_as_follower(piece, now_ms=NOW_MS)
+        follower.append_as_follower(piece, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     assert follower.log_end_offset == 2
 
 

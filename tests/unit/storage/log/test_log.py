@@ -218,7 +218,7 @@ def test_recent_batch_is_read_without_an_index_look_up(disk: FaultyDisk, root: s
         return piece[1]
 
     assert [first_piece(offset) for offset in (1, 2, count - 1)] == [0, 2 * size, (count - 1) * size]
-    log.truncate_to(3, now_ms=NOW_MS)
+    log.truncate_to(3, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     assert not segment.recent_positions
 
 
@@ -248,7 +248,7 @@ async def test_cold_read_of_a_log_truncated_during_it_is_refused(disk: FaultyDis
     disk.cold = True
     read_result = log.read(5, max_bytes=400)
     assert isinstance(read_result, ColdRead)
-    log.truncate_to(5, now_ms=NOW_MS)
+    log.truncate_to(5, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     with pytest.raises(Refusal) as caught:
         await read_result.resolve()
     assert caught.value.error is ErrorCode.OFFSET_NOT_AVAILABLE, "the offset may still exist"
@@ -366,24 +366,26 @@ def test_follower_writes_the_batches_of_the_leader_unchanged(disk: FaultyDisk, r
     append(leader, marker(7, commit=False), leader_epoch=2)
     pieces = read(leader, 0)
     follower = open_log(disk, f"{root}/follower")
-    info = follower.append_as_follower(pieces + pieces[:30], now_ms=NOW_MS)
+    info = follower.append_as_follower(pieces + pieces[:30], now_ms=NOW_MS, monotonic_ms=NOW_MS)
     assert info is not None
     assert (info.first_offset, info.last_offset) == (0, 3)
     assert read(follower, 0) == pieces
     assert follower.epochs.entries() == leader.epochs.entries()
     assert follower.producers.active() == leader.producers.active()
-    assert follower.append_as_follower(pieces[:30], now_ms=NOW_MS) is None
+    assert follower.append_as_follower(pieces[:30], now_ms=NOW_MS, monotonic_ms=NOW_MS) is None
     for wrong, code in (
         (pieces, ErrorCode.OFFSET_OUT_OF_RANGE),
         (pieces[:70] + b"?" + pieces[71:], ErrorCode.CORRUPT_MESSAGE),
     ):
         with pytest.raises(Refusal) as caught:
-            follower.append_as_follower(wrong, now_ms=NOW_MS)
+            follower.append_as_follower(wrong, now_ms=NOW_MS, monotonic_ms=NOW_MS)
         assert caught.value.error is code
 
 
 def test_raft_and_coordinators_may_append_several_batches(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
-    info = log.append_as_leader(batch(2) + batch(3), leader_epoch=1, origin=Origin.RAFT_LEADER, now_ms=NOW_MS)
+    info = log.append_as_leader(
+        batch(2) + batch(3), leader_epoch=1, origin=Origin.RAFT_LEADER, now_ms=NOW_MS, monotonic_ms=NOW_MS
+    )
     assert (info.first_offset, info.last_offset) == (0, 4)
     assert [header.base_offset for header, _ in iter_batches(read(log, 0))] == [0, 2]

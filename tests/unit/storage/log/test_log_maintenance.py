@@ -202,14 +202,16 @@ def test_truncation_removes_batches_indexes_epochs_and_producers(disk: FaultyDis
         append(log, produced(7, number, size=200, transactional=True), leader_epoch=number)
     append(log, marker(7, commit=False), leader_epoch=4)
     append(log, batch(5), leader_epoch=5)
-    assert not log.truncate_to(10, now_ms=NOW_MS)
-    assert log.truncate_to(7, now_ms=NOW_MS), "an offset within a batch: the whole batch is removed"
+    assert not log.truncate_to(10, now_ms=NOW_MS, monotonic_ms=NOW_MS)
+    assert log.truncate_to(7, now_ms=NOW_MS, monotonic_ms=NOW_MS), (
+        "an offset within a batch: the whole batch is removed"
+    )
     assert log.log_end_offset == 5
-    assert log.truncate_to(4, now_ms=NOW_MS)
+    assert log.truncate_to(4, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     assert len(log.segments.active.txn_index) == 0
     assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (4, 4, 0)
     assert log.epochs.entries() == [(0, 0), (1, 1), (2, 2), (3, 3)]
-    assert log.truncate_to(2, now_ms=NOW_MS)
+    assert log.truncate_to(2, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     assert [segment.base_offset for segment in log.segments] == [0]
     assert append(log, produced(7, 2, transactional=True), leader_epoch=6).first_offset == 2
     assert log.epochs.entries() == [(0, 0), (1, 1), (6, 2)]

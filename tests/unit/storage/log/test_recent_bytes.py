@@ -39,7 +39,7 @@ def test_recent_bytes_are_read_without_the_file(tmp_path: Path) -> None:
     append(log, batch(1, size=RECENT_BYTES_MAX))
     assert not segment.recent_bytes
     append(log, batch(1))
-    log.truncate_to(count + 1, now_ms=NOW_MS)
+    log.truncate_to(count + 1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     assert not segment.recent_bytes
     disk.close()
 

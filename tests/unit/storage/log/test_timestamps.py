@@ -146,7 +146,7 @@ async def test_truncation_during_a_pause_ends_the_look_up(disk: FaultyDisk, tmp_
         async def next_turn(self) -> None:
             self.turns += 1
             if log.log_end_offset > 1:
-                log.truncate_to(1, now_ms=NOW_MS)
+                log.truncate_to(1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
             await super().next_turn()
 
     look_ups = Truncation()

@@ -61,7 +61,7 @@ def replicate(log: PartitionLog, epoch: int, count: int) -> None:
     """Append `count` batches of one record and of equal size, so that any of them fits in the place of another."""
     for _ in range(count):
         data = build_batch(records(1, size=150), base_offset=log.log_end_offset, leader_epoch=epoch)
-        log.append_as_follower(data, now_ms=NOW_MS)
+        log.append_as_follower(data, now_ms=NOW_MS, monotonic_ms=NOW_MS)
 
 
 def epochs_found(medium: Medium, config: LogConfig | None, recovery_point: int) -> list[int]:
@@ -98,7 +98,7 @@ def test_truncated_batch_does_not_reappear_among_new_ones(machine: Machine, *, f
     replicate(log, OLD, 4)
     if flushed:
         machine.flush(log)
-    log.truncate_to(1, now_ms=NOW_MS)
+    log.truncate_to(1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     sync_if(machine, log, awaited=awaited)
     replicate(log, NEW, 2)
     check_survivors(machine, None, log.recovery_point, 1)
@@ -113,7 +113,7 @@ def test_truncated_segment_does_not_reappear_after_new_batches(
     log = machine.log(TWO_BATCHES)
     replicate(log, OLD, 6)
     machine.flush(log)
-    log.truncate_to(1, now_ms=NOW_MS)
+    log.truncate_to(1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     sync_if(machine, log, awaited=awaited)
     if not rolled:
         log.update_config(LogConfig())
@@ -127,7 +127,7 @@ def test_truncated_segment_does_not_reappear_after_flushed_batches(machine: Mach
     log = machine.log(TWO_BATCHES)
     replicate(log, OLD, 6)
     machine.flush(log)
-    log.truncate_to(1, now_ms=NOW_MS)
+    log.truncate_to(1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     sync_if(machine, log, awaited=awaited)
     log.update_config(LogConfig())
     replicate(log, NEW, 3)
@@ -176,7 +176,7 @@ def test_truncation_before_a_kill_is_made_durable_by_the_next_start(machine: Mac
     log = machine.log()
     replicate(log, OLD, 4)
     machine.flush(log)
-    log.truncate_to(1, now_ms=NOW_MS)
+    log.truncate_to(1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     machine.kill()
     recovered = machine.log(recovery_point=log.recovery_point)
     replicate(recovered, NEW, 2)
@@ -199,7 +199,7 @@ def test_append_after_an_awaited_truncation_does_not_sync(machine: Machine) -> N
     log = machine.log()
     replicate(log, OLD, 4)
     machine.flush(log)
-    log.truncate_to(1, now_ms=NOW_MS)
+    log.truncate_to(1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     machine.loop.run_until_complete(log.sync_truncation())
     before = machine.disk.operations
     replicate(log, NEW, 1)
@@ -214,10 +214,10 @@ def test_truncation_during_the_sync_of_another_is_synced(machine: Machine) -> No
     machine.flush(log)
 
     async def truncate_twice() -> None:
-        log.truncate_to(3, now_ms=NOW_MS)
+        log.truncate_to(3, now_ms=NOW_MS, monotonic_ms=NOW_MS)
         first = asyncio.ensure_future(log.sync_truncation())
         await asyncio.sleep(0)
-        log.truncate_to(1, now_ms=NOW_MS)
+        log.truncate_to(1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
         await first
 
     machine.loop.run_until_complete(truncate_twice())
@@ -230,7 +230,7 @@ def test_truncation_during_the_sync_of_another_is_synced(machine: Machine) -> No
 def test_log_with_a_failed_truncation_sync_accepts_no_append(machine: Machine, *, waiting: bool) -> None:
     log = machine.log()
     replicate(log, OLD, 4)
-    log.truncate_to(1, now_ms=NOW_MS)
+    log.truncate_to(1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     machine.disk.faults.append(DiskFault("sync", ".log", EIO))
     with pytest.raises(OSError, match="simulated fault"):
         machine.loop.run_until_complete(log.sync_truncation()) if waiting else replicate(log, NEW, 1)
@@ -242,7 +242,7 @@ def test_log_with_a_failed_truncation_sync_accepts_no_append(machine: Machine, *
 def test_close_during_a_truncation_sync_ends_the_sync(machine: Machine) -> None:
     log = machine.log()
     replicate(log, OLD, 4)
-    log.truncate_to(1, now_ms=NOW_MS)
+    log.truncate_to(1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
 
     async def close() -> None:
         sync = asyncio.ensure_future(log.sync_truncation())
@@ -257,6 +257,6 @@ def test_close_during_a_truncation_sync_ends_the_sync(machine: Machine) -> None:
 def test_clean_close_makes_the_truncation_durable(machine: Machine) -> None:
     log = machine.log()
     replicate(log, OLD, 4)
-    log.truncate_to(1, now_ms=NOW_MS)
+    log.truncate_to(1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     log.close(clean=True)
     assert not machine.disk.exists(f"{DIRECTORY}/{TRUNCATION_MARK}")

@@ -140,10 +140,8 @@ def append(
     origin: Origin = Origin.CLIENT,
     transactional: bool = False,
     client: Client | None = None,
-    expiry_ms: int | None = None,
 ) -> None:
-    """Append a batch. The expiry time is equal to the wall clock `now_ms` unless `expiry_ms` is set."""
-    plan = AppendPlan(origin, now_ms, client, lambda: now_ms if expiry_ms is None else expiry_ms)
+    plan = AppendPlan(origin, now_ms, client)
     batch = produced(producer_id, sequence, transactional=transactional)
     state.plan(plan, read_header(batch), state.end_offset, marker=None)
     state.commit(plan)
@@ -225,15 +223,6 @@ def test_longest_idle_producer_without_a_transaction_is_evicted(three: ProducerS
     assert list(three.entries) == [1, 4, 5]
 
 
-def test_jump_of_the_wall_clock_evicts_no_active_producer(three: ProducerState) -> None:
-    jumped_ms = 8 * 24 * 3600 * 1000
-    with pytest.raises(Refusal) as caught:
-        append(three, 4, now_ms=jumped_ms, expiry_ms=EVICTION_IDLE_MS_MIN - 1)
-    assert caught.value.error is ErrorCode.NOT_ENOUGH_REPLICAS
-    append(three, 4, now_ms=jumped_ms, expiry_ms=EVICTION_IDLE_MS_MIN)
-    assert list(three.entries) == [1, 2, 4]
-
-
 def test_no_producer_is_evicted_if_all_have_open_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 1)
     state = ProducerState()
@@ -295,7 +284,7 @@ def test_idle_time_begins_when_a_snapshot_is_loaded(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 1)
     before, state = ProducerState(), ProducerState()
     append(before, 1, now_ms=5)
-    state.load(before.entries.values(), 1, now_ms=NOW_MS)
+    state.load(before.entries.values(), 1, monotonic_ms=NOW_MS)
     with pytest.raises(Refusal):
         append(state, 2, now_ms=NOW_MS + EVICTION_IDLE_MS_MIN - 1)
     append(state, 2, now_ms=NOW_MS + EVICTION_IDLE_MS_MIN)
@@ -309,7 +298,7 @@ def test_producer_that_sends_duplicates_is_not_evicted(tmp_path: Path, monkeypat
     log = open_log(disk, str(tmp_path))
     append_to(log, produced(1, 0), now_ms=NOW_MS)
     append_to(log, produced(2, 0), now_ms=NOW_MS)
-    assert append_to(log, produced(1, 0), now_ms=later_ms, expiry_ms=lambda: later_ms).duplicate
-    append_to(log, produced(3, 0), now_ms=later_ms, expiry_ms=lambda: later_ms)
-    assert append_to(log, produced(1, 0), now_ms=later_ms, expiry_ms=lambda: later_ms).duplicate
+    assert append_to(log, produced(1, 0), now_ms=later_ms).duplicate
+    append_to(log, produced(3, 0), now_ms=later_ms)
+    assert append_to(log, produced(1, 0), now_ms=later_ms).duplicate
     disk.close()

@@ -101,7 +101,7 @@ async def test_start_is_lowered_on_disk_before_a_truncation(
     assert starts(tmp_path) == {}
     points = checkpoint.decode_offsets((tmp_path / checkpoint.RECOVERY_POINTS).read_bytes())
     assert points["t", 0] <= 4
-    assert log.truncate_to(4, now_ms=NOW_MS)
+    assert log.truncate_to(4, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     manager.close(clean=False)
 
 
@@ -176,7 +176,7 @@ async def test_stop_during_the_load_removes_a_start_before_it_writes_the_snapsho
         raise asyncio.CancelledError
 
     monkeypatch.setattr(manager._checkpoints, "cap", stopped)
-    manager.scan(NOW_MS)
+    manager.scan(NOW_MS, NOW_MS)
     with pytest.raises(asyncio.CancelledError):
         await manager.load()
     assert starts(tmp_path) == {("t", 0): start}

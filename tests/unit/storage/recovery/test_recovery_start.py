@@ -266,7 +266,7 @@ async def test_truncation_below_the_start_removes_it(disk: OsDisk, tmp_path: Pat
     log = open_log(disk, str(tmp_path), CONFIG)
     fill(log, 0)
     await log.flush_for_recovery()
-    log.truncate_to(log.log_end_offset - 1, now_ms=NOW_MS)
+    log.truncate_to(log.log_end_offset - 1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     assert log.recovery_start is None
     assert log.bytes_to_recover == log.segments.active.size
 
@@ -276,7 +276,7 @@ async def test_log_that_is_truncated_during_the_flush_gets_no_start(disk: OsDisk
     fill(log, 0)
     flush = asyncio.ensure_future(log.flush_for_recovery())
     await asyncio.sleep(0)
-    log.truncate_to(log.log_end_offset - 1, now_ms=NOW_MS)
+    log.truncate_to(log.log_end_offset - 1, now_ms=NOW_MS, monotonic_ms=NOW_MS)
     await flush
     assert log.recovery_start is None
 

@@ -18,6 +18,10 @@ Advance = Callable[[int], None]
 """Called with an offset: all offsets below it are acknowledgeable. The offsets of successive calls never decrease."""
 
 
+def _acknowledge_nothing(_offset: int) -> None:
+    """Acknowledge nothing, because the leader term has ended."""
+
+
 class GroupFlush:
     """Flush one log for one leader term, one flush at a time.
 
@@ -66,6 +70,7 @@ class GroupFlush:
     def close(self) -> None:
         """End the leader term: a running flush completes and acknowledges nothing."""
         self._closed = True
+        self._acknowledgeable = _acknowledge_nothing  # breaks the cycle with the leader term, which has this object
 
     def _is_closed(self) -> bool:
         return self._closed

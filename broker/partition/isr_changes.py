@@ -70,7 +70,10 @@ class IsrChanges:
             self._running = False
 
     async def _send_next(self) -> bool:
-        """Send one request with the oldest pending changes. Return False if a change has to be sent again."""
+        """Send one request with the oldest pending changes. Return False if it has achieved nothing.
+
+        Changes that have to be sent again follow all changes that were not sent yet.
+        """
         pending = list(islice(self._pending.items(), CHANGES_PER_REQUEST_MAX))
         sent: list[tuple[Partition, PendingIsrChange]] = []
         requested: list[PartitionIsr] = []
@@ -100,7 +103,7 @@ class IsrChanges:
         retries = 0
         for (partition, change), result in zip(sent, results, strict=True):
             retries += not self._complete(partition, change, result)
-        return not retries
+        return retries < len(sent)
 
     def _complete(self, partition: Partition, change: PendingIsrChange, result: AlteredPartition) -> bool:
         """Apply the controller's result for one change. Return False if the change has to be sent again."""

@@ -8,6 +8,7 @@ collections. Reference counting still frees them. Decision 0108 has the reasons.
 from __future__ import annotations
 
 import gc
+import resource
 import sys
 from asyncio import get_running_loop
 from typing import TYPE_CHECKING, Final
@@ -23,22 +24,30 @@ COLLECT_AFTER_OBJECTS: Final = 10_000
 Reference counting frees nearly all objects of a request, so a collection finds little and delays requests.
 """
 COLLECT_MIDDLE_AFTER: Final = 1
-"""Collections of the youngest generation before the middle one is collected, too (Python's default: 10). It then has
-at most 30,000 objects."""
+"""Collections of the youngest generation before the next one is that of the middle one (Python's default: 10): every
+third collection. It then has at most 30,000 objects."""
 MIDDLE: Final = 1
 """Number of the middle generation."""
 CHECK_INTERVAL_S: Final = 600.0
 """Seconds between two checks whether frozen cycles may hold much memory. A check takes less than 1 ms."""
 GROWTH_FACTOR: Final = 2
-"""Growth of the allocated memory blocks since the last collection of all objects that causes the next one."""
+"""Growth of the memory since the last collection of all objects that causes the next one."""
 _logger = structlog.get_logger(__name__)
+
+
+def _memory() -> tuple[int, int]:
+    """Return the allocated memory blocks of at most 512 bytes, and the highest resident memory so far.
+
+    The second one includes large buffers. Its unit depends on the system; only its growth matters.
+    """
+    return sys.getallocatedblocks(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 class GarbageCollection:
     """The settings of Python's garbage collector in this process."""
 
     def __init__(self) -> None:
-        self._blocks = 0
+        self._memory = _memory()
 
     def begin(self) -> None:
         """Collect and freeze the objects of the imports, and freeze from now on what survives the middle generation."""
@@ -54,19 +63,19 @@ class GarbageCollection:
         """Freeze the objects of the start, and call `collect_if_doubled` every CHECK_INTERVAL_S from now on."""
         gc.collect()
         gc.freeze()
-        self._blocks = sys.getallocatedblocks()
+        self._memory = _memory()
         get_running_loop().call_later(CHECK_INTERVAL_S, self._check)
 
     def collect_if_doubled(self) -> bool:
-        """Collect all objects if the allocated memory blocks have doubled since that was done last.
+        """Collect all objects if the memory has doubled since that was done last.
 
         The cause can be new partitions, or frozen objects in unreachable cycles. Return True if all objects were
         collected.
         """
-        if sys.getallocatedblocks() < GROWTH_FACTOR * self._blocks:
+        if all(now < GROWTH_FACTOR * before for now, before in zip(_memory(), self._memory, strict=True)):
             return False
         unreachable = self._collect_all()
-        _logger.info("all objects collected", unreachable=unreachable, memory_blocks=self._blocks)
+        _logger.info("all objects collected", unreachable=unreachable, memory_blocks=self._memory[0])
         return True
 
     def _collect_all(self) -> int:
@@ -77,7 +86,7 @@ class GarbageCollection:
         gc.unfreeze()
         unreachable = gc.collect()
         gc.freeze()
-        self._blocks = sys.getallocatedblocks()
+        self._memory = _memory()
         return unreachable
 
     def _check(self) -> None:
@@ -85,7 +94,7 @@ class GarbageCollection:
         get_running_loop().call_later(CHECK_INTERVAL_S, self._check)
 
     def _after_collection(self, phase: str, info: Mapping[str, int]) -> None:
-        # The younger generations are empty now, so only objects that have survived two collections are frozen.
-        # It also resets the count of collections that would let Python collect the oldest generation.
+        # The younger generations are empty now, so only objects that have survived a collection are frozen. The freeze
+        # also resets the count of collections that would let Python collect the oldest generation.
         if phase == "stop" and info["generation"] == MIDDLE:
             gc.freeze()

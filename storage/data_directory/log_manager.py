@@ -291,10 +291,11 @@ class LogManager:
         Raises:
             OSError: A disk operation fails.
         """
-        if self._checkpoints.recovery_starts.is_behind:
-            await self._checkpoints.recovery_starts.write()
-        else:
-            await sleep(0)  # each of the two visits all logs
+        starts = self._checkpoints.recovery_starts
+        behind = starts.is_behind
+        await sleep(0)  # this check and each checkpoint visit all logs
+        if behind:
+            await starts.write()
         await self._checkpoints.recovery_points.write()
 
     async def checkpoint_log_starts(self) -> None:

@@ -277,7 +277,7 @@ class OsDisk:
 
     def list_directories(self, directory: str) -> Sequence[str]:
         with self._reserve.run(lambda: os.scandir(directory)) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir())
+            return sorted(entry.name for entry in entries if _is_directory(entry))
 
     def make_directory(self, path: str) -> None:
         make_private_directory(path)
@@ -407,6 +407,14 @@ def _failure_of(work: Callable[[], None]) -> OSError | None:
 def _free_and_total(path: str) -> tuple[int, int]:
     status = os.statvfs(path)
     return status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    """Return False for an entry that cannot be examined, such as a symbolic link to itself, as `os.path.isdir` does."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

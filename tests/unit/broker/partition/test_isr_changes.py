@@ -15,6 +15,8 @@ from odradek.protocol.errors import ErrorCode, Refusal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pytest
+
 NODE = 1
 BROKER_EPOCH = 5
 
@@ -35,7 +37,9 @@ class FakePartition:
     def members(self, _change: Any, epoch: int) -> tuple[tuple[int, int], ...]:
         return ((NODE, epoch),)
 
-    def complete_isr_change(self, *_result: Any) -> IsrChangeResult:
+    def complete_isr_change(self, _change: Any, error: ErrorCode, *_state: Any) -> IsrChangeResult:
+        if error is ErrorCode.NOT_CONTROLLER:
+            return IsrChangeResult.RETRY
         self.completed += 1
         return IsrChangeResult.COMMITTED
 
@@ -48,6 +52,8 @@ class FakeController:
 
     def __init__(self, refusals: int = 0, *, is_local: bool = False) -> None:
         self.refusals = refusals
+        self.refused_once: set[int] = set()
+        """Partitions whose change is refused in the next request, which is otherwise accepted."""
         self.is_local = is_local
         self.requests: list[list[int]] = []
 
@@ -60,7 +66,12 @@ class FakeController:
         if self.refusals:
             self.refusals -= 1
             raise Refusal(ErrorCode.NOT_CONTROLLER)
-        return tuple(AlteredPartition(change.topic_id, change.index, isr=(NODE,)) for change in partitions)
+        altered = []
+        for change in partitions:
+            error = ErrorCode.NOT_CONTROLLER if change.index in self.refused_once else ErrorCode.NONE
+            self.refused_once.discard(change.index)
+            altered.append(AlteredPartition(change.topic_id, change.index, error, isr=(NODE,)))
+        return tuple(altered)
 
 
 async def sent(controller: FakeController, partitions: Sequence[FakePartition]) -> None:
@@ -120,4 +131,21 @@ async def test_refused_request_is_sent_again_after_the_other_changes() -> None:
     first, second, third = controller.requests
     assert (first, second) == (list(range(CHANGES_PER_REQUEST_MAX)), [CHANGES_PER_REQUEST_MAX, *first[:-1]])
     assert third == first[-1:]
+    assert all(partition.completed == 1 for partition in partitions)
+
+
+async def test_one_refused_change_delays_no_other_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr("odradek.broker.partition.isr_changes.asyncio.sleep", pause)
+    controller, partitions = FakeController(), [FakePartition(i) for i in range(10 * CHANGES_PER_REQUEST_MAX)]
+    controller.refused_once = set(range(0, len(partitions), CHANGES_PER_REQUEST_MAX))
+    await sent(controller, partitions)
+    assert len(controller.requests) == 11
+    assert sum(pauses) == 0
     assert all(partition.completed == 1 for partition in partitions)

@@ -1,6 +1,7 @@
 """Partition registry: hosted replicas and leader terms follow the metadata image."""
 
 import asyncio
+import gc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,23 @@ async def test_partition_in_old_checkpoints_is_hosted_when_they_no_longer_name_i
     assert len(rig.tasks) == 1
     await asyncio.gather(*rig.tasks)
     assert [partition.leader_epoch for partition in rig.partitions.led("t")] == [1, 0, 0]
+
+
+async def test_deleted_partition_is_freed_by_its_reference_count(tmp_path: Path) -> None:
+    """The garbage collector does not examine it: its objects are frozen (docs/decisions/0108)."""
+    rig = Rig(tmp_path)
+    topic_id = rig.topic("t")
+    rig.partition().append(batch(), origin=Origin.CLIENT, now_ms=NOW_MS)
+    gc.collect()
+    gc.disable()
+    try:
+        rig.play(RemoveTopicRecord(topic_id=topic_id))
+        await asyncio.gather(*rig.tasks)
+        rig.tasks.clear()
+        rig.replication.elections.clear()
+        assert not [found for found in gc.get_objects() if isinstance(found, Partition) and found.topic_id == topic_id]
+    finally:
+        gc.enable()
 
 
 async def test_topic_deleted_while_checkpoints_are_rewritten_is_not_hosted(tmp_path: Path) -> None:

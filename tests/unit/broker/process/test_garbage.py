@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import gc
-import sys
 import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pytest
+
+from odradek.broker.process import garbage
 from odradek.broker.process.garbage import COLLECT_AFTER_OBJECTS, COLLECT_MIDDLE_AFTER, MIDDLE, GarbageCollection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    import pytest
 
 OLDEST = 2
 
@@ -71,7 +72,8 @@ def test_young_cycles_are_collected_and_frozen_objects_are_freed_by_their_refere
         assert freed() is None
 
 
-def test_frozen_cycles_are_collected_when_the_memory_has_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("grown", [0, 1])
+def test_frozen_cycles_are_collected_when_the_memory_has_doubled(monkeypatch: pytest.MonkeyPatch, grown: int) -> None:
     with collecting() as collection:
         first, second = Node(), Node()
         first.other, second.other = second, first
@@ -82,8 +84,9 @@ def test_frozen_cycles_are_collected_when_the_memory_has_doubled(monkeypatch: py
         assert unreachable() is not None
         assert not collection.collect_if_doubled()
         assert unreachable() is not None
-        blocks = sys.getallocatedblocks()
-        monkeypatch.setattr(sys, "getallocatedblocks", lambda: 3 * blocks)
+        memory = list(garbage._memory())
+        memory[grown] *= 3
+        monkeypatch.setattr(garbage, "_memory", lambda: tuple(memory))
         assert collection.collect_if_doubled()
         assert unreachable() is None
         assert not collection.collect_if_doubled()

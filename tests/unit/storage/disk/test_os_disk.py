@@ -77,9 +77,10 @@ def test_directory_is_made_with_its_parents_and_listed_in_order(disk: OsDisk, tm
     disk.make_directory(f"{tmp_path}/d/e")
     disk.make_directory(f"{tmp_path}/d/e")
     assert disk.is_directory(f"{tmp_path}/d")
+    (tmp_path / "d" / "loop").symlink_to("loop")
     disk.replace_file_now(f"{tmp_path}/d/z", b"1")
     disk.replace_file_now(f"{tmp_path}/d/b", b"2")
-    assert disk.list(f"{tmp_path}/d") == ["b", "e", "z"]
+    assert disk.list(f"{tmp_path}/d") == ["b", "e", "loop", "z"]
     assert disk.list_directories(f"{tmp_path}/d") == ["e"]
     assert disk.free_bytes(str(tmp_path)) > 0
 

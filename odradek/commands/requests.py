@@ -33,14 +33,19 @@ def run(bootstrap: str, operation: Callable[[Cluster], Awaitable[T]], *, partial
     With `partial`, wait only `PARTIAL_TIMEOUT_S` for each response. After a failure, print its reason and raise
     typer.Exit.
     """
+    with exit_on_client_error():
+        return attempt(bootstrap, operation, partial=partial)
+
+
+def attempt(bootstrap: str, operation: Callable[[Cluster], Awaitable[T]], *, partial: bool = False) -> T:
+    """Do the same as `run`, but raise client.ClientError after a failure."""
     import asyncio
 
     async def on_cluster() -> T:
         async with client.Cluster(bootstrap, settings(partial=partial)) as cluster:
             return await operation(cluster)
 
-    with exit_on_client_error():
-        return asyncio.run(on_cluster())
+    return asyncio.run(on_cluster())
 
 
 def settings(*, partial: bool = False) -> Settings:

@@ -8,7 +8,7 @@ import typer
 
 from odradek import client
 from odradek.commands.options import DIRECTORY_DEFAULT, Directory, Json
-from odradek.commands.requests import run
+from odradek.commands.requests import attempt
 from odradek.commands.status_rows import (
     BROKER_COLUMNS,
     GROUP_COLUMNS,
@@ -76,19 +76,27 @@ def status(
 
 
 def print_once(cluster: ClusterDirectory, state: ClusterState, *, as_json: bool) -> None:
-    """Print the status as JSON or as tables."""
+    """Print the status as JSON or as tables. If no broker responds, print what is known, and raise typer.Exit."""
     alive = state.alive()
     bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in alive)
-    values = status_values(run(bootstrap, client.cluster_status, partial=True)) if alive else unknown_values(state)
+    values, failure = unknown_values(state), None
+    if alive:
+        try:
+            values = status_values(attempt(bootstrap, client.cluster_status, partial=True))
+        except client.ClientError as error:  # brokers that recover their logs respond after that only
+            failure = error
     rows = [broker_row(cluster, state, node_id, values) for node_id in state.plan.node_ids]
     if as_json:
         print_json({**values, "cluster_id": state.plan.cluster_id, "brokers": rows})
     else:
         show_tables(rows, values)
+    if failure is not None:
+        errors.print(str(failure), markup=False)
+        raise typer.Exit(FAILED)
 
 
 def unknown_values(state: ClusterState) -> dict[str, Any]:
-    """Return the values of a cluster without a running broker."""
+    """Return the values of a cluster without a broker that responds."""
     return {**UNKNOWN, "unreachable": state.plan.node_ids}
 
 
@@ -97,7 +105,7 @@ def show_tables(rows: list[dict[str, Any]], values: Mapping[str, Any]) -> None:
     show(rows, {name: name for name in BROKER_COLUMNS}, as_json=False, empty="")
     print()
     if values["partitions"] is None:
-        print("partitions: unknown, no broker runs")
+        print("partitions: unknown, no broker responds")
     else:
         rows = [row for row in values["partitions"] if not row["internal"]]
         show(rows, {name: name for name in PARTITION_COLUMNS}, as_json=False, empty="no partitions")
@@ -105,7 +113,7 @@ def show_tables(rows: list[dict[str, Any]], values: Mapping[str, Any]) -> None:
     for line in warnings(values):
         print(line)
     if values["groups"] is None:
-        print("groups: unknown, no broker runs")
+        print("groups: unknown, no broker responds")
     else:
         show(values["groups"], GROUP_COLUMNS, as_json=False, empty="no groups")
     print()

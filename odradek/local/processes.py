@@ -317,13 +317,13 @@ class BrokerProcess:
             return f"broker {self.node_id}: {last}"
         return f"broker {self.node_id} ended with exit code {code}; see {self.command.log}"
 
-    def last_log_line(self) -> str:
-        """Return the last line that this process wrote to its log, or "" if there is none."""
+    def last_log_line(self, containing: str = "") -> str:
+        """Return the last line with `containing` that this process wrote to the end of its log, or "" without one."""
         with self.command.log.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, size - LOG_TAIL_BYTES))
             lines = log.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
+        return next((line for line in reversed(lines) if containing in line), "")
 
     def poll(self) -> int | None:
         """Return the exit code, or None while the process runs."""

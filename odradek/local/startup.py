@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 START_TIMEOUT_S = 60.0
 """Maximum seconds until all brokers of one start are ready.
 
-Recovery after an unclean shutdown takes several seconds.
+It begins again while a broker logs the progress of its recovery: a stop then would lose that progress.
 """
+RECOVERY_EVENT = "log recovery progress"
+"""Event in the log of a broker that recovers its logs after an unclean shutdown, every five seconds."""
 REPORT_INTERVAL_S = 2.0
 """Maximum seconds between two progress reports of a start."""
 FAILED_START_STOP_TIMEOUT_S = 5.0
@@ -39,17 +41,24 @@ def wait_ready(
     """Return when each of the brokers is ready: a transaction can commit.
 
     Raises:
-        BrokerFailed: A broker has ended, or brokers were not ready in time. The remaining brokers still run.
+        BrokerFailed: A broker has ended, or brokers are not ready after `timeout_s` seconds in which their recovery
+            made no progress. The remaining brokers still run.
     """
     awaited, ready = list(processes), list[BrokerProcess]()
     deadline = time.monotonic() + timeout_s
+    recovered = dict.fromkeys(processes, "")
     with selectors.DefaultSelector() as selector:
         for process in processes:
             selector.register(process, selectors.EVENT_READ, process)
         while awaited:
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
-                raise BrokerFailed(not_ready(awaited, timeout_s))
+                progress = {process: process.last_log_line(RECOVERY_EVENT) for process in awaited}
+                if all(recovered[process] == line for process, line in progress.items()):
+                    raise BrokerFailed(not_ready(awaited, timeout_s))
+                recovered |= progress
+                deadline = time.monotonic() + timeout_s
+                continue
             report(ready, awaited)
             for key, _ in selector.select(min(remaining_s, REPORT_INTERVAL_S)):
                 readable: BrokerProcess = key.data

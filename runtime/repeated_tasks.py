@@ -1,6 +1,6 @@
 """Work that lasts as long as its node: an unexpected exception is reported, and the work goes on after a pause."""
 
-from asyncio import CancelledError, current_task, get_running_loop, sleep
+from asyncio import CancelledError, get_running_loop, sleep
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -50,16 +50,11 @@ async def _raise(exception: Exception) -> None:
 
 
 async def _completed(work: Work, spawn: Spawn, name: str) -> bool:
-    """Run `work` as a task. Return False if it has raised an exception, also CancelledError without a `cancel` here."""
+    """Run `work` as a task. Return False if it has raised an exception."""
     try:
         await spawn(work(), name)
     except CancelledError:
-        task = current_task()
-        assert task is not None
-        if task.cancelling():
-            raise
-        report(RuntimeError("the work was cancelled, or has awaited a cancelled future"), spawn, name)
-        return False
+        raise
     except Exception:  # noqa: BLE001  the owner of the task has reported it
         return False
     return True

@@ -67,22 +67,6 @@ def test_repeated_work_goes_on_after_exceptions() -> None:
     assert worker.reported == [("job", "run 1"), ("job", "run 2")]
 
 
-def test_work_that_awaits_a_cancelled_future_is_reported_and_runs_again() -> None:
-    worker = Worker(failures=0)
-
-    async def work() -> None:
-        await worker.work()
-        if len(worker.starts) < 3:
-            future = asyncio.get_running_loop().create_future()
-            future.cancel()
-            await future
-
-    with virtual_loop() as loop:
-        loop.run_until_complete(keep_running(work, worker.tasks.spawn, "the work"))
-    assert worker.intervals == [PAUSE_FIRST_MS, 2 * PAUSE_FIRST_MS]
-    assert [name for name, _ in worker.reported] == ["the work"] * 2
-
-
 def test_cancelled_work_does_not_run_again() -> None:
     worker = Worker(failures=10**6)
 

@@ -25,7 +25,8 @@ from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api
 from odradek.broker.requests.futures import when_done
 from odradek.cluster.authorizer import AclOperation, ResourceType
-from odradek.coordinator.txn.commands import TV2, ProducerIdentity
+from odradek.coordinator.txn.commands import TV2
+from odradek.coordinator.txn.state import ProducerIdentity
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 

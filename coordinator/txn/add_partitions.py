@@ -8,8 +8,9 @@ from odradek.coordinator.txn.commands import (
     VerifyPartitions,
     retry_after,
 )
+from odradek.coordinator.txn.identities import check_client
 from odradek.coordinator.txn.records import to_record
-from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.state import ProducerIdentity, Transaction, TxnState
 from odradek.coordinator.txn.table import PARTITIONS_MAX
 from odradek.coordinator.txn.transitions import Event, Outcome, look_up
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -26,15 +27,15 @@ def decide_add(command: AddPartitions, context: DecisionContext) -> Decision[Par
     not at all, and the reply waits for that (docs/decisions/0058).
 
     Raises:
-        Refusal: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, or CONCURRENT_TRANSACTIONS if the shard has no capacity
-            for further partitions of the client.
+        Refusal: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE if InitProducerId has kept the
+            transaction, or CONCURRENT_TRANSACTIONS if the shard has no capacity for further partitions of the client.
     """
     txn = context.txn
     if txn is None:
         raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if context.completing or (context.uncommitted and not (txn.state is TxnState.ONGOING or txn.state.is_complete)):
         return retry_after(command.transactional_id)
-    _check_identity(txn, command.producer_id, command.producer_epoch)
+    _check_may_write(txn, ProducerIdentity(command.producer_id, command.producer_epoch))
     if look_up(txn.state, Event.ADD) is Outcome.RETRY:
         return retry_after(command.transactional_id)
     is_ongoing = txn.state is TxnState.ONGOING
@@ -71,7 +72,7 @@ def decide_verify(command: VerifyPartitions, context: DecisionContext) -> Decisi
     txn = context.txn
     if txn is None:
         raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    _check_identity(txn, command.producer_id, command.producer_epoch)
+    _check_may_write(txn, ProducerIdentity(command.producer_id, command.producer_epoch))
     if look_up(txn.state, Event.VERIFY) is Outcome.RETRY:
         return retry_after(command.transactional_id)
     return Decision(
@@ -86,8 +87,11 @@ def _all_added(command: AddPartitions) -> PartitionErrors:
     return dict.fromkeys(command.partitions, ErrorCode.NONE)
 
 
-def _check_identity(txn: Transaction, producer_id: int, producer_epoch: int) -> None:
-    if producer_id != txn.producer_id:
-        raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if producer_epoch != txn.producer_epoch:
-        raise Refusal(ErrorCode.PRODUCER_FENCED)
+def _check_may_write(txn: Transaction, given: ProducerIdentity) -> None:
+    """Check that `given` is the client, and that its transaction can get further batches.
+
+    The client of a kept transaction cannot write: the batches would have another identity than the markers.
+    """
+    check_client(txn, given)
+    if txn.is_kept:
+        raise Refusal(ErrorCode.INVALID_TXN_STATE, "a kept transaction can only be committed or aborted")

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from odradek.client_shares import Client
 from odradek.coordinator.txn.id_shares import IdShares
 from odradek.coordinator.txn.ports import Marker, TopicPartition, TxnConfig
-from odradek.coordinator.txn.state import Transaction
+from odradek.coordinator.txn.state import ProducerIdentity, Transaction
 from odradek.coordinator.txn.table import TransactionTable
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import ExpiryCommand, RetryAfter
@@ -16,21 +16,15 @@ TV2: Final = 2
 """Transaction version of clients whose producer epoch rises at each end of a transaction (KIP-890)."""
 
 
-class ProducerIdentity(NamedTuple):
-    """Producer id and producer epoch."""
-
-    producer_id: int
-    producer_epoch: int
-
-
 PartitionErrors = dict[TopicPartition, ErrorCode]
 """Reply to AddPartitions and VerifyPartitions: the error of each partition, NONE for success."""
 
 
 @dataclass(frozen=True, slots=True)
 class InitProducerId:
-    """Request the identity of a producer, and end an ongoing transaction of its id.
+    """Request the identity of a producer, and abort an ongoing transaction of its id.
 
+    `timeout_ms` is NEVER_TIMES_OUT_MS for a producer that takes part in a two-phase commit (KIP-939, Enable2Pc).
     `expected` is the identity that the producer has (KIP-360). It is None from a producer that has just started.
     """
 
@@ -40,6 +34,28 @@ class InitProducerId:
     client_id: str | None = None
     client: Client | None = None
     """Client whose share a new id counts for; None if it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverProducer:
+    """Request the identity of a producer, and keep an ongoing transaction of its id (KIP-939, KeepPreparedTxn).
+
+    The time-out of `init` applies if no transaction is ongoing. An ongoing transaction keeps its own, unless that of
+    `init` is NEVER_TIMES_OUT_MS: then the transaction never times out.
+    """
+
+    init: InitProducerId
+
+    @property
+    def transactional_id(self) -> str:
+        return self.init.transactional_id
+
+
+class RecoveredProducer(NamedTuple):
+    """Reply to RecoverProducer. `ongoing` is the identity of the kept transaction; None if there is none."""
+
+    identity: ProducerIdentity
+    ongoing: ProducerIdentity | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +165,7 @@ class ListAll:
 
 Command = (
     InitProducerId
+    | RecoverProducer
     | AddPartitions
     | VerifyPartitions
     | EndTransaction

@@ -15,10 +15,10 @@ from odradek.coordinator.txn.changes import check_step
 from odradek.coordinator.txn.end_txn import decide_complete, decide_end, decide_time_out, send_markers
 from odradek.coordinator.txn.expiry import batches, decide_removal, is_expired
 from odradek.coordinator.txn.id_shares import IdShares
-from odradek.coordinator.txn.init_producer_id import decide_init
+from odradek.coordinator.txn.init_producer_id import decide_init, decide_recovery
 from odradek.coordinator.txn.ports import FeatureLevels, TxnConfig
 from odradek.coordinator.txn.records import decode_key, decode_value, tombstone
-from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.state import ProducerIdentity, Transaction, TxnState
 from odradek.coordinator.txn.stats import TxnStats
 from odradek.coordinator.txn.table import TransactionTable
 from odradek.coordinator.unreadable import UnreadableRecords
@@ -69,9 +69,10 @@ class TransactionShard:
         self._committed = 0
         self._ongoing: dict[str, None] = {}
         self._tombstones: deque[tuple[int, str]] = deque()
-        self._stopped_completions: dict[str, c.ProducerIdentity] = {}
+        self._stopped_completions: dict[str, ProducerIdentity] = {}
         self._decisions: dict[type[Any], Callable[[Any, int], Decision[Any] | RetryAfter]] = {
             c.InitProducerId: lambda command, now_ms: decide_init(command, self._context(command, now_ms)),
+            c.RecoverProducer: lambda command, now_ms: decide_recovery(command, self._context(command, now_ms)),
             c.AddPartitions: lambda command, now_ms: decide_add(command, self._context(command, now_ms)),
             c.VerifyPartitions: lambda command, now_ms: decide_verify(command, self._context(command, now_ms)),
             c.EndTransaction: lambda command, now_ms: decide_end(command, self._context(command, now_ms)),
@@ -178,8 +179,8 @@ class TransactionShard:
         table.
         """
         txn = self.transactions.get(transactional_id)
-        identity = c.ProducerIdentity(producer_id, producer_epoch)
-        if txn is not None and txn.state.is_prepared and (txn.producer_id, txn.producer_epoch) == identity:
+        identity = ProducerIdentity(producer_id, producer_epoch)
+        if txn is not None and txn.state.is_prepared and txn.own_identity == identity:
             self._stopped_completions[transactional_id] = identity
 
     # ---- decisions over many ids ------------------------------------------------------------------------------------

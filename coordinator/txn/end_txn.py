@@ -4,22 +4,22 @@ The API version of a request selects classic or TV2 (KIP-890). For an abort by t
 `transaction.version` decides.
 """
 
-from odradek.coordinator.txn.changes import next_identity, to_complete, to_fencing_abort, to_prepared
+from odradek.coordinator.txn.changes import to_complete, to_fencing_abort, to_prepared
 from odradek.coordinator.txn.commands import (
     TV2,
     AbortTimedOut,
     CompleteTransaction,
     DecisionContext,
     EndTransaction,
-    ProducerIdentity,
     Reply,
     SendMarkers,
     retry_after,
 )
-from odradek.coordinator.txn.epochs import is_highest, last_client_epoch
+from odradek.coordinator.txn.epochs import is_highest
+from odradek.coordinator.txn.identities import check_client, had_last_epoch
 from odradek.coordinator.txn.ports import Marker
 from odradek.coordinator.txn.records import to_record
-from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.state import ProducerIdentity, Transaction, TxnState
 from odradek.coordinator.txn.transitions import Event, Outcome, look_up
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.machine import Refuse, To
@@ -31,11 +31,13 @@ def decide_end(command: EndTransaction, context: DecisionContext) -> Decision[Pr
 
     Raises:
         Refusal: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, UNKNOWN_SERVER_ERROR if no epoch is
-            left for a commit, or COORDINATOR_LOAD_IN_PROGRESS if no producer id is available.
+            left for a commit, COORDINATOR_LOAD_IN_PROGRESS if no producer id is available, or UNSUPPORTED_VERSION for a
+            classic end of a kept transaction.
     """
     txn = context.txn
     if txn is None:
         raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    given = ProducerIdentity(command.producer_id, command.producer_epoch)
     if command.client_version >= TV2:
         # The pending check comes before the identity check (KAFKA-18464, KAFKA-18660):
         # 1. A TV2 producer commits, and receives its next identity at Prepare.
@@ -43,14 +45,14 @@ def decide_end(command: EndTransaction, context: DecisionContext) -> Decision[Pr
         # 3. The stored identity is still the former one, so an identity check would fence the producer.
         if context.pending:
             return retry_after(command.transactional_id)
-        event = _tv2_event(command, txn)
+        event = _tv2_event(txn, given, commit=command.commit)
     else:
-        if command.producer_id != txn.producer_id:
-            raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if command.producer_epoch != txn.producer_epoch:  # a higher epoch is refused, too (KAFKA-9600)
-            raise Refusal(ErrorCode.PRODUCER_FENCED)
+        check_client(txn, given)  # it refuses a higher epoch, too (KAFKA-9600)
         if context.pending:
             return retry_after(command.transactional_id)
+        if txn.is_kept:
+            # The response of a classic EndTxn has no field for the next identity of the client.
+            raise Refusal(ErrorCode.UNSUPPORTED_VERSION, "a kept transaction is ended by EndTxn version 5 and later")
         event = Event.COMMIT if command.commit else Event.ABORT
     action = look_up(txn.state, event)
     if action is Outcome.RETRY:
@@ -58,7 +60,7 @@ def decide_end(command: EndTransaction, context: DecisionContext) -> Decision[Pr
     if isinstance(action, Refuse):
         raise Refusal(action.error)
     if not isinstance(action, To):
-        return Decision(ProducerIdentity(txn.producer_id, txn.producer_epoch))
+        return Decision(txn.client_identity)
     if is_highest(txn.producer_epoch) and command.commit and command.client_version >= TV2:
         raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "no producer epoch is left for a commit")
     prepared = to_prepared(
@@ -68,15 +70,16 @@ def decide_end(command: EndTransaction, context: DecisionContext) -> Decision[Pr
         take_producer_id=context.take_producer_id,
         now_ms=context.now_ms,
     )
-    return _prepare(prepared, context, next_identity(prepared))
+    return _prepare(prepared, context, prepared.client_identity)
 
 
 def abort_by_broker(txn: Transaction, context: DecisionContext, reply: Reply) -> Decision[Reply]:
     """Abort an ongoing transaction with a raised producer epoch, so that its producer is fenced.
 
-    No producer receives the raised epoch. TV2 raises it once, as for every end of a transaction (KAFKA-19367).
+    No producer receives the raised epoch. TV2 raises it once, as for every end of a transaction (KAFKA-19367). A kept
+    transaction ends with TV2 at every level, because a classic end would lose the identity of its client.
     """
-    if context.feature_level >= TV2:
+    if context.feature_level >= TV2 or txn.is_kept:
         prepared = to_prepared(
             txn,
             TxnState.PREPARE_ABORT,
@@ -109,7 +112,7 @@ def decide_complete(command: CompleteTransaction, context: DecisionContext) -> D
     Do nothing if another transaction is prepared context.
     """
     txn = context.txn
-    if txn is None or (txn.producer_id, txn.producer_epoch) != (command.producer_id, command.producer_epoch):
+    if txn is None or txn.own_identity != (command.producer_id, command.producer_epoch):
         return Decision(None)
     action = look_up(txn.state, Event.MARKERS_DONE)
     if not isinstance(action, To):
@@ -144,26 +147,28 @@ def _prepare(prepared: Transaction, context: DecisionContext, reply: Reply) -> D
     )
 
 
-def _tv2_event(command: EndTransaction, txn: Transaction) -> Event:
-    """Return the event of a TV2 request: a first attempt or a retry.
+def _tv2_event(txn: Transaction, given: ProducerIdentity, *, commit: bool) -> Event:
+    """Return the event of a TV2 request from a client with the identity `given`: a first attempt or a retry.
 
-    For a retry, the stored identity is the one that the first attempt has led to: an epoch that is one higher, or,
-    after an epoch overflow, a new producer id with epoch 0.
+    For a retry, the client's stored identity is the one that the first attempt has led to: an epoch that is one higher,
+    or, after an epoch overflow, a new producer id with epoch 0.
 
     Raises:
         Refusal: The request can be neither: INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
     """
-    stored, given = txn.producer_epoch, command.producer_epoch
-    same_id = command.producer_id == txn.producer_id
-    overflow_retry = command.producer_id == txn.prev_producer_id and given == last_client_epoch() and stored == 0
-    if not same_id and not overflow_retry:
+    client = txn.client_identity
+    had_overflow = had_last_epoch(txn, given)
+    if not had_overflow and given.producer_id not in {client.producer_id, txn.producer_id}:
         raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     # Only an end with TV2 raises the epoch. After a classic end, the previous epoch is that of another producer, which
     # a classic client has fenced. Kafka takes its request for a retry and returns the identity of the classic client
     # (docs/decisions/0012).
     ended_classic = txn.state.is_complete and txn.client_version < TV2
-    if (stored == given + 1 and not ended_classic) or (overflow_retry and txn.state.is_complete):
-        return Event.COMMIT_TV2_RETRY if command.commit else Event.ABORT_TV2_RETRY
-    if given != stored:
+    had_previous_epoch = client == (given.producer_id, given.producer_epoch + 1) and not ended_classic
+    # Without a next identity, the id of a prepared transaction has changed at InitProducerId, not at its end.
+    rotated_at_end = txn.state.is_complete or (txn.state.is_prepared and txn.has_next_identity)
+    if had_previous_epoch or (had_overflow and rotated_at_end):
+        return Event.COMMIT_TV2_RETRY if commit else Event.ABORT_TV2_RETRY
+    if given != client:
         raise Refusal(ErrorCode.PRODUCER_FENCED)
-    return Event.COMMIT_TV2 if command.commit else Event.ABORT_TV2
+    return Event.COMMIT_TV2 if commit else Event.ABORT_TV2

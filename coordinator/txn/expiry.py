@@ -34,7 +34,7 @@ def decide_removal(command: ExpireId, context: DecisionContext) -> Decision[None
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     if context.pending:
         return retry_after(command.transactional_id)
-    if (txn.producer_id, txn.producer_epoch) != command.expected:
+    if txn.own_identity != command.expected:
         raise Refusal(ErrorCode.PRODUCER_FENCED)
     if not isinstance(look_up(txn.state, Event.EXPIRE), To):
         raise Refusal(ErrorCode.INVALID_TXN_STATE)

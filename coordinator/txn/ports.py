@@ -76,6 +76,7 @@ class TxnConfig:
     """
 
     max_timeout_ms: int = 900_000
+    two_phase_commit: bool = False
     id_expiration_ms: int = 604_800_000
     abort_timed_out_interval_ms: int = 10_000
     remove_expired_interval_ms: int = 3_600_000

@@ -6,6 +6,7 @@ from typing import Final
 from odradek.coordinator.hashing import CACHED_LENGTH_MAX
 from odradek.coordinator.txn.ports import TopicPartition
 from odradek.coordinator.txn.state import Partitions, Transaction, TxnState
+from odradek.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import Malformed
 from odradek.protocol.records.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
@@ -17,6 +18,7 @@ CACHED_KEYS_MAX: Final = 10_000
 """Maximum encoded keys in the cache. An id writes three records per transaction, so its key is used often."""
 CLIENT_VERSION_RANGE: Final = range(-(2**7), 2**7)
 """Values of `client_transaction_version` that a WriteTxnMarkers request can carry: int8 there, int16 in the log."""
+_STATES_WITH_NEXT_IDENTITY: Final = (TxnState.ONGOING, TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT)
 _KEY_PREFIX: Final = KEY_VERSION.to_bytes(VERSION_BYTES, "big")
 
 
@@ -35,10 +37,11 @@ _cached_key: Final = lru_cache(maxsize=CACHED_KEYS_MAX)(_new_key)
 def encode_value(txn: Transaction, feature_level: int) -> bytes:
     """Return the value of a transaction: an int16 version and the fields.
 
-    The version is 1 (flexible) from transaction.version 1 on. Version 0 has no fields for the previous and next
-    producer id and the client version; they are left out, as in Kafka.
+    The version is 1 (flexible) from transaction.version 1 on. Version 0 has no fields for the previous producer id, the
+    next identity and the client version; they are left out, as in Kafka. A value with a next identity has version 1 at
+    every level: without it, a kept transaction could not be ended after a downgrade.
     """
-    version = 1 if feature_level >= 1 else 0
+    version = 1 if feature_level >= 1 or txn.has_next_identity else 0
     value = TransactionLogValue(
         producer_id=txn.producer_id,
         producer_epoch=txn.producer_epoch,
@@ -51,6 +54,9 @@ def encode_value(txn: Transaction, feature_level: int) -> bytes:
     if version >= 1:
         value.previous_producer_id = txn.prev_producer_id
         value.next_producer_id = txn.next_producer_id
+        # Epoch 0 of a prepared transaction is left out, as Kafka's brokers before KIP-939 do.
+        if not (txn.state.is_prepared and txn.next_producer_epoch == 0):
+            value.next_producer_epoch = txn.next_producer_epoch
         value.client_transaction_version = txn.client_version
     return version.to_bytes(VERSION_BYTES, "big") + encode(value, version)
 
@@ -101,6 +107,16 @@ def decode_value(transactional_id: str, value: bytes) -> Transaction:
             f"TransactionLogValue has the client_transaction_version {decoded.client_transaction_version}, "
             "which no marker can carry"
         )
+    next_epoch = decoded.next_producer_epoch
+    if decoded.next_producer_id != NO_PRODUCER_ID:
+        next_epoch = 0 if next_epoch == NO_PRODUCER_EPOCH else next_epoch
+        if state not in _STATES_WITH_NEXT_IDENTITY or next_epoch < 0:
+            raise Malformed(
+                f"TransactionLogValue with the transaction_status {state.value} has the next identity "
+                f"{decoded.next_producer_id}/{next_epoch}, which no client can have"
+            )
+    elif next_epoch != NO_PRODUCER_EPOCH:
+        raise Malformed(f"TransactionLogValue has the next_producer_epoch {next_epoch} without a next_producer_id")
     return Transaction(
         transactional_id=transactional_id,
         producer_id=decoded.producer_id,
@@ -112,6 +128,7 @@ def decode_value(transactional_id: str, value: bytes) -> Transaction:
         update_ms=decoded.transaction_last_update_timestamp_ms,
         prev_producer_id=decoded.previous_producer_id,
         next_producer_id=decoded.next_producer_id,
+        next_producer_epoch=next_epoch,
         client_version=decoded.client_transaction_version,
     )
 

@@ -20,7 +20,7 @@ from odradek.coordinator.txn.marker_driver import MarkerDriver
 from odradek.coordinator.txn.markers import Completion, CompletionResult, FinishedCompletion
 from odradek.coordinator.txn.ports import FeatureLevels, Leaders, MarkerSender, TopicPartition, TxnConfig
 from odradek.coordinator.txn.producer_ids import ProducerIdPool
-from odradek.coordinator.txn.state import Partitions, Transaction
+from odradek.coordinator.txn.state import NEVER_TIMES_OUT_MS, Partitions, ProducerIdentity, Transaction
 from odradek.coordinator.txn.stats import TxnStats
 from odradek.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -113,6 +113,7 @@ class TransactionCoordinator:
         """
         self.stats = TxnStats()
         self._config = config
+        self._features = features
         self._producer_ids = producer_ids
         self._shard_count = shard_count
         self._on_failure = on_failure
@@ -168,32 +169,92 @@ class TransactionCoordinator:
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
         *,
+        two_phase_commit: bool = False,
         client_id: str | None = None,
         address: str | None = None,
-    ) -> "Future[c.ProducerIdentity]":
+    ) -> "Future[ProducerIdentity]":
         """Return the identity of a producer. Without a transactional id, it is a new producer id with epoch 0.
 
-        A new transactional id counts for the client with this address and client id. Without an address it counts for
-        no client.
+        With `two_phase_commit`, the transactions of the producer never time out, and `timeout_ms` is ignored. A new
+        transactional id counts for the client with this address and client id. Without an address it counts for no
+        client.
 
         Raises:
-            Refusal: INVALID_REQUEST or INVALID_TRANSACTION_TIMEOUT; the future raises the errors of `decide_init`.
+            Refusal: INVALID_REQUEST or INVALID_TRANSACTION_TIMEOUT; TRANSACTIONAL_ID_AUTHORIZATION_FAILED or
+                UNSUPPORTED_VERSION for `two_phase_commit`, if the broker or the cluster does not permit it; the future
+                raises the errors of `decide_init`.
         """
-        if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
-            raise Refusal(ErrorCode.INVALID_REQUEST)
         if transactional_id is None:
-            identity = c.ProducerIdentity(self._producer_ids.take(), 0)
-            future: Future[c.ProducerIdentity] = get_running_loop().create_future()
+            _expected(producer_id, producer_epoch)
+            identity = ProducerIdentity(self._producer_ids.take(), 0)
+            future: Future[ProducerIdentity] = get_running_loop().create_future()
             future.set_result(identity)
             return future
+        command = self._init_command(
+            transactional_id,
+            timeout_ms,
+            _expected(producer_id, producer_epoch),
+            two_phase_commit=two_phase_commit,
+            client_id=client_id,
+            address=address,
+        )
+        return self._submit(transactional_id, command)
+
+    def recover_producer(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        *,
+        two_phase_commit: bool = False,
+        client_id: str | None = None,
+        address: str | None = None,
+    ) -> "Future[c.RecoveredProducer]":
+        """Return the identity of a producer as `init_producer_id`, but keep an ongoing transaction for it (KIP-939).
+
+        Raises:
+            Refusal: The errors of `init_producer_id`; UNSUPPORTED_VERSION below transaction.version 2.
+        """
+        command = self._init_command(
+            transactional_id,
+            timeout_ms,
+            _expected(producer_id, producer_epoch),
+            two_phase_commit=two_phase_commit,
+            client_id=client_id,
+            address=address,
+        )
+        self._check_tv2()
+        return self._submit(transactional_id, c.RecoverProducer(command))
+
+    def _init_command(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdentity | None,
+        *,
+        two_phase_commit: bool,
+        client_id: str | None,
+        address: str | None,
+    ) -> c.InitProducerId:
         if not transactional_id:
             raise Refusal(ErrorCode.INVALID_REQUEST)
-        if not 0 < timeout_ms <= self._config.max_timeout_ms:
+        if two_phase_commit:
+            if not self._config.two_phase_commit:
+                raise Refusal(
+                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                    "two-phase commit is disabled on this broker (transaction.two.phase.commit.enable)",
+                )
+            self._check_tv2()
+            timeout_ms = NEVER_TIMES_OUT_MS
+        elif not 0 < timeout_ms <= self._config.max_timeout_ms:
             raise Refusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        expected = None if producer_id == NO_PRODUCER_ID else c.ProducerIdentity(producer_id, producer_epoch)
         client = None if address is None else client_of(address, client_id)
-        command = c.InitProducerId(transactional_id, timeout_ms, expected, _limited(client_id), client)
-        return self._submit(transactional_id, command)
+        return c.InitProducerId(transactional_id, timeout_ms, expected, _limited(client_id), client)
+
+    def _check_tv2(self) -> None:
+        if self._features.transaction_version() < c.TV2:
+            raise Refusal(ErrorCode.UNSUPPORTED_VERSION, "two-phase commit needs transaction.version 2")
 
     def add_partitions(
         self,
@@ -244,7 +305,7 @@ class TransactionCoordinator:
         *,
         commit: bool,
         client_version: int = 0,
-    ) -> "Future[c.ProducerIdentity]":
+    ) -> "Future[ProducerIdentity]":
         """Commit or abort a transaction. Return the next identity of the producer, which EndTxn v5 and later use.
 
         `client_version` is TV2 for EndTxn v5 and later, 0 below.
@@ -302,7 +363,7 @@ class TransactionCoordinator:
 
     def expire_id(self, transactional_id: str, producer_id: int, producer_epoch: int) -> "Future[None]":
         """Remove a transactional id without an open transaction, if its producer has this identity."""
-        command = c.ExpireId(_checked(transactional_id), c.ProducerIdentity(producer_id, producer_epoch))
+        command = c.ExpireId(_checked(transactional_id), ProducerIdentity(producer_id, producer_epoch))
         return self._submit(command.transactional_id, command)
 
     # ---- shards -----------------------------------------------------------------------------------------------------
@@ -391,6 +452,12 @@ def _runs(shards: Sequence[LedShard[TransactionShard]]) -> Iterator[list[LedShar
         total += count
     if run:
         yield run
+
+
+def _expected(producer_id: int, producer_epoch: int) -> ProducerIdentity | None:
+    if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
+        raise Refusal(ErrorCode.INVALID_REQUEST)
+    return None if producer_id == NO_PRODUCER_ID else ProducerIdentity(producer_id, producer_epoch)
 
 
 def _limited(client_id: str | None) -> str | None:

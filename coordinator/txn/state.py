@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.coordinator.txn.ports import TopicPartition
 from odradek.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
@@ -12,6 +12,13 @@ NEVER_TIMES_OUT_MS: Final = 2_147_483_647
 
 Partitions = dict[TopicPartition, None]
 """Ordered set of partitions. The partitions of a `Transaction` are never changed in place."""
+
+
+class ProducerIdentity(NamedTuple):
+    """Producer id and producer epoch."""
+
+    producer_id: int
+    producer_epoch: int
 
 
 class TxnState(IntEnum):
@@ -70,7 +77,11 @@ class Transaction:
 
     The log does not contain `last_producer_epoch` and `client_id`. After a load they are -1 and None, as in Kafka: a
     new coordinator fences the retry of an InitProducerId request with a producer id (KIP-360). Below
-    transaction.version 1 the log also lacks the previous and next producer id and the client version.
+    transaction.version 1 the log also lacks the previous producer id and the client version, unless there is a next
+    identity.
+
+    The next identity is that of the client while it differs from that of the transaction, otherwise -1/-1
+    (`odradek.coordinator.txn.identities`).
     """
 
     transactional_id: str
@@ -83,6 +94,7 @@ class Transaction:
     update_ms: int = NO_TIMESTAMP
     prev_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
+    next_producer_epoch: int = NO_PRODUCER_EPOCH
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     client_version: int = 0
     client_id: str | None = None
@@ -93,9 +105,36 @@ class Transaction:
         return self.producer_epoch == NO_PRODUCER_EPOCH
 
     @property
+    def has_next_identity(self) -> bool:
+        """True if the identity of the client differs from that of the transaction."""
+        return self.next_producer_id != NO_PRODUCER_ID
+
+    @property
+    def client_identity(self) -> ProducerIdentity:
+        """Identity that the next request of the client must have."""
+        if self.has_next_identity:
+            return ProducerIdentity(self.next_producer_id, self.next_producer_epoch)
+        return self.own_identity
+
+    @property
+    def own_identity(self) -> ProducerIdentity:
+        """Identity of the batches in Ongoing, and of the markers in the Prepare states."""
+        return ProducerIdentity(self.producer_id, self.producer_epoch)
+
+    @property
+    def is_kept(self) -> bool:
+        """True if InitProducerId has kept the ongoing transaction. It can only be committed or aborted (KIP-939)."""
+        return self.state is TxnState.ONGOING and self.has_next_identity
+
+    @property
+    def never_times_out(self) -> bool:
+        """True if the transactions of the id take part in a two-phase commit, so that no time-out aborts them."""
+        return self.timeout_ms == NEVER_TIMES_OUT_MS
+
+    @property
     def deadline_ms(self) -> int | None:
         """Wall-clock time in ms after which an ongoing transaction is aborted; None if it has no deadline."""
-        if self.state is not TxnState.ONGOING or self.timeout_ms == NEVER_TIMES_OUT_MS:
+        if self.state is not TxnState.ONGOING or self.never_times_out:
             return None
         return self.start_ms + self.timeout_ms
 
@@ -107,6 +146,6 @@ class Transaction:
     def as_replayed(self, *, feature_level: int) -> "Transaction":
         """Return the state that a new coordinator reads from the log, with the record format of `feature_level`."""
         kept = replace(self, last_producer_epoch=NO_PRODUCER_EPOCH, client_id=None)
-        if feature_level >= 1:
+        if feature_level >= 1 or self.has_next_identity:
             return kept
-        return replace(kept, prev_producer_id=NO_PRODUCER_ID, next_producer_id=NO_PRODUCER_ID, client_version=0)
+        return replace(kept, prev_producer_id=NO_PRODUCER_ID, client_version=0)

@@ -27,6 +27,7 @@ class Event(Enum):
     """Event of a transactional id: a checked request, a broker command, or the end of the markers."""
 
     INIT = "InitProducerId"
+    INIT_KEEP = "InitProducerId, KeepPreparedTxn"
     ADD = "add partitions"
     VERIFY = "verify partitions"
     COMMIT = "EndTxn commit, classic"
@@ -62,11 +63,13 @@ _EMPTY, _ONGOING = To(_S.EMPTY), To(_S.ONGOING)
 _PREPARE_COMMIT, _PREPARE_ABORT = To(_S.PREPARE_COMMIT), To(_S.PREPARE_ABORT)
 _COMPLETE_COMMIT, _COMPLETE_ABORT, _DEAD = To(_S.COMPLETE_COMMIT), To(_S.COMPLETE_ABORT), To(_S.DEAD)
 
-# InitProducerId in Ongoing aborts the transaction first. Then it waits, as in the Prepare states.
+# InitProducerId in Ongoing aborts the transaction first. Then it waits, as in the Prepare states. With KeepPreparedTxn
+# it keeps the transaction, which then refuses partitions and a classic end (`Transaction.is_kept`).
 # Columns: one per state, in the order of their values in the log.
 _ROWS: Final[dict[Event, tuple[Action | Bug, ...]]] = {
     # Empty Ongoing PrepareCommit PrepareAbort CompleteCommit CompleteAbort Dead PrepareEpochFence
     Event.INIT:             (_EMPTY,         _PREPARE_ABORT,  _RETRY,           _RETRY,          _EMPTY,         _EMPTY,         _RETRY,   _BUG),
+    Event.INIT_KEEP:        (_EMPTY,         _ONGOING,        _RETRY,           _RETRY,          _EMPTY,         _EMPTY,         _RETRY,   _BUG),
     Event.ADD:              (_ONGOING,       _ONGOING,        _RETRY,           _RETRY,          _ONGOING,       _ONGOING,       _RETRY,   _BUG),
     Event.VERIFY:           (_RESPOND,       _RESPOND,        _RETRY,           _RETRY,          _RESPOND,       _RESPOND,       _RESPOND, _BUG),
     Event.COMMIT:           (_INVALID,       _PREPARE_COMMIT, _RETRY,           _INVALID,        _RESPOND,       _INVALID,       _RETRY,   _BUG),

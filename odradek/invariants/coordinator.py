@@ -12,8 +12,16 @@ TXN_IDENTITY: Final = Invariant(
     "txn-identity",
     "Transaction",
     "Producer id and epoch are unchanged, except that InitProducerId and Prepare raise the epoch by one, InitProducerId"
-    " can begin at epoch 0, and Complete applies the new producer id of an exhausted epoch.",
+    " can begin at epoch 0, and Complete applies the next identity.",
     "KIP-98, KIP-360, KIP-890",
+)
+TXN_CLIENT_IDENTITY: Final = Invariant(
+    "txn-client-identity",
+    "Transaction",
+    "The next identity follows that of the client: the next epoch, or epoch 0 of a new producer id if no epoch is left."
+    " It appears or rises when InitProducerId keeps an ongoing transaction, when a kept transaction is prepared, and"
+    " when an exhausted epoch ends. No other step changes it.",
+    "KIP-890, KIP-939",
 )
 TXN_PARTITIONS: Final = Invariant(
     "txn-partitions",
@@ -26,7 +34,7 @@ TXN_TIMES: Final = Invariant(
     "txn-times",
     "Transaction",
     "An empty transaction has no start time. Any other state has one, and keeps it until the transaction is complete."
-    " Only InitProducerId changes the time-out.",
+    " Only InitProducerId changes the time-out. For an ongoing transaction it can only remove it.",
     "KIP-98, Kafka's TransactionMetadata.completeTransitionTo",
 )
 

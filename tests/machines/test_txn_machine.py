@@ -16,10 +16,10 @@ from hypothesis.stateful import (
 
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.ports import TopicPartition, TxnConfig
-from odradek.coordinator.txn.state import TxnState
+from odradek.coordinator.txn.state import ProducerIdentity, TxnState
 from odradek.coordinator.txn.transitions import TRANSITIONS, Event
 from tests.machines.transition_visits import note
-from tests.machines.txn_model import RETRY, WEEK_MS, Model
+from tests.machines.txn_model import FOREVER_MS, RETRY, WEEK_MS, Model
 from tests.support.cell_counts import count
 from tests.support.effort import effort, run_machine
 from tests.support.txn_rig import ID, NOW_MS, CoreRig, transaction
@@ -29,7 +29,7 @@ PARTITIONS = ["t-0", "t-1", "u-0"]
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-producers = st.sampled_from(["current"] * 5 + ["previous", "next", "other"])
+producers = st.sampled_from(["client"] * 5 + ["current", "previous", "other"])
 epochs = st.sampled_from([0] * 5 + [-1] * 3 + [1, -2, "last", 32_766])
 rarely = st.sampled_from([False] * 4 + [True])
 parts = st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=2, unique=True)
@@ -43,6 +43,8 @@ def plain(reply: Any) -> object:
     """Convert a reply of the core to the model's value."""
     if isinstance(reply, dict):
         return {f"{topic}-{index}": error.name for (topic, index), error in reply.items()}
+    if isinstance(reply, c.RecoveredProducer):
+        return plain(reply.identity), plain(reply.ongoing)
     return tuple(reply) if isinstance(reply, tuple) else reply
 
 
@@ -61,13 +63,14 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def producer(self, producer_id: str) -> int:
         model = self.model
-        return {"current": model.pid, "previous": model.prev, "next": model.next, "other": 77}[producer_id]
+        return {"client": model.client[0], "current": model.pid, "previous": model.prev, "other": 77}[producer_id]
 
-    def epoch(self, epoch_choice: object) -> int:
+    def epoch(self, epoch_choice: object, producer_id: str) -> int:
         if epoch_choice == "last":
             return self.model.last
         assert isinstance(epoch_choice, int)
-        return epoch_choice if epoch_choice == 32_766 else self.model.epoch + epoch_choice
+        base = self.model.client[1] if producer_id == "client" else self.model.epoch
+        return epoch_choice if epoch_choice == 32_766 else base + epoch_choice
 
     def check_reply(self, command: c.Command, expected: object, before: int) -> None:
         """Run a command and compare its reply with the model's. `before` is the log size before the command."""
@@ -84,33 +87,36 @@ class TransactionMachine(RuleBasedStateMachine):
         producer_id=producers,
         epoch_choice=epochs,
         has_identity=st.sampled_from([True, True, True, False]),
-        timeout_ms=st.sampled_from([1, 60_000]),
+        timeout_ms=st.sampled_from([1, 60_000, FOREVER_MS]),
+        keeps=st.booleans(),
     )
-    def init(self, producer_id: str, epoch_choice: object, has_identity: bool, timeout_ms: int) -> None:
-        expected = (self.producer(producer_id), self.epoch(epoch_choice)) if has_identity else None
-        identity = None if expected is None else c.ProducerIdentity(*expected)
+    def init(self, producer_id: str, epoch_choice: object, has_identity: bool, timeout_ms: int, keeps: bool) -> None:
+        keeps &= self.level == 2
+        expected = (self.producer(producer_id), self.epoch(epoch_choice, producer_id)) if has_identity else None
+        identity = None if expected is None else ProducerIdentity(*expected)
         command = c.InitProducerId(ID, timeout_ms, identity)
         before = len(self.rig.log)
-        response = RETRY if self.expired else self.model.init(expected, timeout_ms, self.level, self.rig.now_ms)
-        self.check_reply(command, response, before)
+        check_reply = self.model.keep if keeps else self.model.init
+        response = RETRY if self.expired else check_reply(expected, timeout_ms, self.level, self.rig.now_ms)
+        self.check_reply(c.RecoverProducer(command) if keeps else command, response, before)
 
     @rule(producer_id=producers, epoch_choice=epochs, names=parts, version=st.sampled_from([0, 2]))
     def add(self, producer_id: str, epoch_choice: object, names: list[str], version: int) -> None:
-        pid, epoch = self.producer(producer_id), self.epoch(epoch_choice)
+        pid, epoch = self.producer(producer_id), self.epoch(epoch_choice, producer_id)
         command = c.AddPartitions(ID, pid, epoch, topic_partitions(names), version)
         before = len(self.rig.log)
         response = RETRY if self.expired else self.model.add(pid, epoch, names, version, self.rig.now_ms)
         self.check_reply(command, response, before)
 
-    @rule(epoch_choice=epochs, names=parts)
-    def verify(self, epoch_choice: object, names: list[str]) -> None:
-        pid, epoch = self.model.pid, self.epoch(epoch_choice)
+    @rule(producer_id=producers, epoch_choice=epochs, names=parts)
+    def verify(self, producer_id: str, epoch_choice: object, names: list[str]) -> None:
+        pid, epoch = self.producer(producer_id), self.epoch(epoch_choice, producer_id)
         response = self.model.verify(pid, epoch, names)
         self.check_reply(c.VerifyPartitions(ID, pid, epoch, topic_partitions(names)), response, len(self.rig.log))
 
     @rule(producer_id=producers, epoch_choice=epochs, commit=st.booleans(), tv2=st.booleans())
     def end(self, producer_id: str, epoch_choice: object, commit: bool, tv2: bool) -> None:
-        pid, epoch = self.producer(producer_id), self.epoch(epoch_choice)
+        pid, epoch = self.producer(producer_id), self.epoch(epoch_choice, producer_id)
         command = c.EndTransaction(ID, pid, epoch, commit, c.TV2 if tv2 else 0)
         before = len(self.rig.log)
         response: object = RETRY
@@ -215,7 +221,7 @@ class TransactionMachine(RuleBasedStateMachine):
         model = self.model
         model.state, model.epoch = state.kafka_name, epoch
         model.parts = ["t-0"] if model.state in {"Ongoing", "PrepareCommit", "PrepareAbort"} else []
-        model.prev, model.next, model.last, model.version, model.markers = model.pid, -1, -1, 0, None
+        model.prev, model.next, model.last, model.version, model.markers = model.pid, None, -1, 0, None
         model.timeout_ms, model.start_ms, model.update_ms = stored.timeout_ms, stored.start_ms, stored.update_ms
         model.committed, model.given_up = True, model.prepared
 
@@ -232,7 +238,8 @@ class TransactionMachine(RuleBasedStateMachine):
             assert not model.exists
         else:
             assert (txn.state.kafka_name, txn.producer_id, txn.producer_epoch) == (model.state, model.pid, model.epoch)
-            assert (txn.prev_producer_id, txn.next_producer_id) == (model.prev, model.next)
+            assert txn.prev_producer_id == model.prev
+            assert (txn.next_producer_id, txn.next_producer_epoch) == (model.next or (-1, -1))
             assert (txn.last_producer_epoch, txn.client_version) == (model.last, model.version)
             assert (txn.start_ms, txn.update_ms, txn.timeout_ms) == (model.start_ms, model.update_ms, model.timeout_ms)
             assert sorted(txn.partitions) == sorted(topic_partitions(model.parts))
@@ -256,7 +263,7 @@ def walk(rng: Random, level: int, steps: int) -> None:
     machine = TransactionMachine()
     machine.start(level=level)
     producer_id, epoch_choice = (
-        ["current"] * 5 + ["previous", "next", "other"],
+        ["client"] * 5 + ["current", "previous", "other"],
         [0] * 5 + [-1] * 3 + [1, -2, "last", 32_766],
     )
 
@@ -276,11 +283,15 @@ def walk(rng: Random, level: int, steps: int) -> None:
         (
             3,
             lambda: machine.init(
-                rng.choice(producer_id), rng.choice(epoch_choice), rng.random() < 0.7, rng.choice([1, 60_000])
+                rng.choice(producer_id),
+                rng.choice(epoch_choice),
+                rng.random() < 0.7,
+                rng.choice([1, 60_000, FOREVER_MS]),
+                rng.random() < 0.5,
             ),
         ),
         (6, lambda: machine.add(rng.choice(producer_id), rng.choice(epoch_choice), names(), rng.choice([0, 2]))),
-        (3, lambda: machine.verify(rng.choice(epoch_choice), names())),
+        (3, lambda: machine.verify(rng.choice(producer_id), rng.choice(epoch_choice), names())),
         (
             9,
             lambda: machine.end(

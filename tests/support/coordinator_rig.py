@@ -62,7 +62,7 @@ class Sender:
 
 
 class CoordinatorRig:
-    def __init__(self, *, level: int = 2, wait_ms: int = 1_000) -> None:
+    def __init__(self, *, level: int = 2, wait_ms: int = 1_000, two_phase_commit: bool = False) -> None:
         self.sender = Sender()
         self.awaited: list[int] = []
         self.leaders: dict[TopicPartition, int | None] = {T0: 1, T1: 1}
@@ -73,7 +73,7 @@ class CoordinatorRig:
         self.pool = ProducerIdPool(self._allocate, self.tasks.spawn)
         self.coordinator = TransactionCoordinator(
             clock=self.clock,
-            config=TxnConfig(wait_ms_max=wait_ms),
+            config=TxnConfig(wait_ms_max=wait_ms, two_phase_commit=two_phase_commit),
             producer_ids=self.pool,
             leaders=self,
             sender=self.sender,

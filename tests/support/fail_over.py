@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from odradek.coordinator.txn.commands import TV2, ProducerIdentity
+from odradek.coordinator.txn.commands import TV2
 from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition, TxnConfig
 from odradek.coordinator.txn.producer_ids import ProducerIdPool
 from odradek.coordinator.txn.service import TransactionCoordinator
@@ -27,6 +27,8 @@ from tests.support.txn_rig import ID, Level
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from odradek.coordinator.txn.state import ProducerIdentity
 
 LEADER = 1
 RETRIABLE = (

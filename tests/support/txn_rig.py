@@ -10,7 +10,7 @@ from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.core import TransactionShard
 from odradek.coordinator.txn.ports import TopicPartition, TxnConfig
 from odradek.coordinator.txn.records import decode_key, decode_value, to_record
-from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.state import ProducerIdentity, Transaction, TxnState
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.engine import Engine
 from odradek.runtime.shard import Decision, EngineLimits, RetryAfter
@@ -186,7 +186,7 @@ class EngineRig:
 
 def shown(outcome: Any) -> str:
     """Return an error name, the producer id and epoch of a reply, or NONE."""
-    if isinstance(outcome, c.ProducerIdentity):
+    if isinstance(outcome, ProducerIdentity):
         return f"{outcome.producer_id}/{outcome.producer_epoch}"
     return "NONE" if outcome is None else str(outcome)
 

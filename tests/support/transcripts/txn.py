@@ -1,7 +1,7 @@
 """Commands of the golden transcripts of the transaction coordinator: commands, `----`, and their output.
 
     new level=2            a coordinator on an empty log (level: the finalized transaction.version)
-    init id [timeout=] [expect=pid/epoch]
+    init id [timeout=] [expect=pid/epoch] [2pc] [keep]
     add id pid/epoch t-0 t-1 [tv2]      verify id pid/epoch t-0
     commit id pid/epoch [tv2]           abort id pid/epoch [tv2]
     markers                the leaders have written every marker that was sent
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.ports import TopicPartition
 from odradek.coordinator.txn.records import to_record
-from odradek.coordinator.txn.state import STATE_BY_NAME
+from odradek.coordinator.txn.state import NEVER_TIMES_OUT_MS, STATE_BY_NAME, ProducerIdentity
 from odradek.protocol.errors import Refusal
 from tests.support.transcripts.harness import Interpreter
 from tests.support.txn_rig import EngineRig, read_back, transaction
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 WAIT_MS = 3_600_000  # queue and commit waits never time out, except by `expire-waits`
 
 
-def identity(text: str) -> c.ProducerIdentity:
+def identity(text: str) -> ProducerIdentity:
     pid, epoch = text.split("/")
-    return c.ProducerIdentity(int(pid), int(epoch))
+    return ProducerIdentity(int(pid), int(epoch))
 
 
 def partitions(words: Iterable[str]) -> tuple[TopicPartition, ...]:
@@ -61,13 +61,14 @@ def shown_partitions(found: Any) -> str:
 
 
 def shown_txn(txn: Transaction) -> str:
-    extra = "".join(
-        f" {name}={value}"
-        for name, value in (("prev", txn.prev_producer_id), ("next", txn.next_producer_id), ("tv", txn.client_version))
-        if (name == "prev" and value not in {txn.producer_id, -1})
-        or (name == "next" and value != -1)
-        or (name == "tv" and value)
-    )
+    extra = "" if txn.prev_producer_id in {txn.producer_id, -1} else f" prev={txn.prev_producer_id}"
+    if txn.has_next_identity:
+        rotated = txn.state.is_prepared and txn.next_producer_epoch == 0
+        extra += f" next={txn.next_producer_id}" + ("" if rotated else f"/{txn.next_producer_epoch}")
+    if txn.client_version:
+        extra += f" tv={txn.client_version}"
+    if txn.never_times_out:
+        extra += " 2pc"
     parts = f" {shown_partitions(txn.partitions)}" if txn.partitions else ""
     return f"{txn.transactional_id} {txn.state.kafka_name} {txn.producer_id}/{txn.producer_epoch}{parts}{extra}"
 
@@ -91,7 +92,9 @@ class TxnInterpreter(Interpreter):
     def do_init(self, *words: str) -> None:
         options = named(words)
         expected = identity(options["expect"]) if "expect" in options else None
-        self._submit(c.InitProducerId(words[0], int(options.get("timeout", "60000")), expected))
+        timeout_ms = NEVER_TIMES_OUT_MS if "2pc" in words else int(options.get("timeout", "60000"))
+        init = c.InitProducerId(words[0], timeout_ms, expected)
+        self._submit(c.RecoverProducer(init) if "keep" in words else init)
 
     def do_add(self, *words: str) -> None:
         tv2 = "tv2" in words
@@ -216,6 +219,9 @@ class TxnInterpreter(Interpreter):
         if isinstance(failure, Refusal):
             return failure.error.name
         reply = future.result()
-        if isinstance(reply, c.ProducerIdentity):
+        if isinstance(reply, ProducerIdentity):
             return f"{reply.producer_id}/{reply.producer_epoch}"
+        if isinstance(reply, c.RecoveredProducer):
+            producer_id, epoch = reply.ongoing or (-1, -1)
+            return f"{reply.identity.producer_id}/{reply.identity.producer_epoch} ongoing={producer_id}/{epoch}"
         return " ".join(f"{topic}-{index}:{error.name}" for (topic, index), error in reply.items())

@@ -6,7 +6,7 @@ from odradek.client_shares import Client
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn import table
 from odradek.coordinator.txn.ports import TopicPartition
-from odradek.coordinator.txn.state import TxnState
+from odradek.coordinator.txn.state import ProducerIdentity, TxnState
 from odradek.protocol.errors import ErrorCode
 from tests.support.txn_rig import ID, NOW_MS, PID, T0, T1, CoreRig, transaction
 
@@ -105,9 +105,9 @@ def partitions(count: int, first: int = 0) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition("t", first + number) for number in range(count))
 
 
-def begun(rig: CoreRig, transactional_id: str, client: Client | None) -> c.ProducerIdentity:
+def begun(rig: CoreRig, transactional_id: str, client: Client | None) -> ProducerIdentity:
     """Return the identity of a new producer."""
-    identity: c.ProducerIdentity = rig.do(c.InitProducerId(transactional_id, 30_000, client=client))
+    identity: ProducerIdentity = rig.do(c.InitProducerId(transactional_id, 30_000, client=client))
     return identity
 
 

@@ -9,7 +9,7 @@ from odradek.coordinator import bounded_ids
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn import init_producer_id
 from odradek.coordinator.txn.epochs import EPOCH_MAX, last_client_epoch
-from odradek.coordinator.txn.state import TxnState
+from odradek.coordinator.txn.state import ProducerIdentity, TxnState
 from odradek.protocol.errors import ErrorCode
 from tests.support.txn_rig import FRESH_PID, ID, NOW_MS, PID, T0, CoreRig, shown, transaction
 
@@ -18,7 +18,7 @@ OTHER = 77
 
 
 def init(expected: tuple[int, int] | None = None, timeout_ms: int = 30_000) -> c.InitProducerId:
-    return c.InitProducerId(ID, timeout_ms, None if expected is None else c.ProducerIdentity(*expected), "client-1")
+    return c.InitProducerId(ID, timeout_ms, None if expected is None else ProducerIdentity(*expected), "client-1")
 
 
 def test_unknown_id_gets_a_new_producer_id_and_epoch_0() -> None:
@@ -211,7 +211,7 @@ def test_client_that_fills_the_shard_is_refused_while_other_clients_go_on(monkey
     assert rig.do(c.InitProducerId("unknown client", 30_000))[1] == 0
     # The removal of an id returns its capacity to the client.
     for number in range(20):
-        identity = c.ProducerIdentity(rig.core.transactions[f"flood-{number}"].producer_id, int(number == 3))
+        identity = ProducerIdentity(rig.core.transactions[f"flood-{number}"].producer_id, int(number == 3))
         assert rig.do(c.ExpireId(f"flood-{number}", identity)) is None
     assert rig.do(c.InitProducerId("flood-80", 30_000, client=flood))[1] == 0
 
@@ -248,13 +248,13 @@ def test_id_of_a_loaded_shard_counts_for_the_client_that_initializes_it_again() 
 )
 def test_removal_needs_the_current_identity_and_no_open_transaction(state: TxnState, outcome: str | None) -> None:
     rig = CoreRig(transaction(state, epoch=5))
-    assert rig.do(c.ExpireId(ID, c.ProducerIdentity(PID, 4))) == ("RETRY" if outcome == "RETRY" else "PRODUCER_FENCED")
-    assert rig.do(c.ExpireId("other", c.ProducerIdentity(PID, 5))) == "TRANSACTIONAL_ID_NOT_FOUND"
+    assert rig.do(c.ExpireId(ID, ProducerIdentity(PID, 4))) == ("RETRY" if outcome == "RETRY" else "PRODUCER_FENCED")
+    assert rig.do(c.ExpireId("other", ProducerIdentity(PID, 5))) == "TRANSACTIONAL_ID_NOT_FOUND"
     rig.lag = True
-    assert rig.do(c.ExpireId(ID, c.ProducerIdentity(PID, 5))) == outcome
+    assert rig.do(c.ExpireId(ID, ProducerIdentity(PID, 5))) == outcome
     assert (rig.txn.state is TxnState.DEAD) == (outcome is None)
     if outcome is None:
-        assert rig.do(c.ExpireId(ID, c.ProducerIdentity(PID, 5))) == "TRANSACTIONAL_ID_NOT_FOUND"
+        assert rig.do(c.ExpireId(ID, ProducerIdentity(PID, 5))) == "TRANSACTIONAL_ID_NOT_FOUND"
         assert rig.do(init()) == "RETRY", "the id waits for its tombstone"
         rig.commit()
         rig.lag = False

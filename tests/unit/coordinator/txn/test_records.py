@@ -27,6 +27,7 @@ def txn(state: TxnState, **changes: object) -> Transaction:
 
 
 V1_ONGOING = "000100000000000003e800050000ea6001020274030000000000000003000000018bcfe568000000018bcfe56800"
+V1_PREPARE_COMMIT = "000100000000000003e800050000ea6002020274030000000000000003000000018bcfe568000000018bcfe56800"
 VECTORS = [
     (txn(TxnState.EMPTY), 0, "000000000000000003e800050000ea6000ffffffff0000018bcfe56800ffffffffffffffff"),
     (txn(TxnState.EMPTY), 1, "000100000000000003e800050000ea6000000000018bcfe56800ffffffffffffffff00"),
@@ -42,9 +43,31 @@ VECTORS = [
         V1_ONGOING + "02000800000000000003e802020002",
     ),
     (
-        txn(TxnState.ONGOING, prev_producer_id=1000, client_version=2, next_producer_id=2000),
+        txn(
+            TxnState.PREPARE_COMMIT,
+            prev_producer_id=1000,
+            client_version=2,
+            next_producer_id=2000,
+            next_producer_epoch=0,
+        ),
         1,
-        V1_ONGOING + "03000800000000000003e8010800000000000007d002020002",
+        V1_PREPARE_COMMIT + "03000800000000000003e8010800000000000007d002020002",
+    ),
+    (
+        txn(TxnState.ONGOING, prev_producer_id=1000, client_version=2, next_producer_id=2000, next_producer_epoch=0),
+        2,
+        V1_ONGOING + "04000800000000000003e8010800000000000007d00202000203020000",
+    ),
+    (
+        txn(
+            TxnState.PREPARE_COMMIT,
+            prev_producer_id=1000,
+            client_version=2,
+            next_producer_id=1000,
+            next_producer_epoch=102,
+        ),
+        0,  # a value with a next identity has version 1 at every level
+        V1_PREPARE_COMMIT + "04000800000000000003e8010800000000000003e80202000203020066",
     ),
 ]
 
@@ -63,7 +86,7 @@ def test_key_equals_kafkas_bytes() -> None:
 
 
 def test_version_0_omits_fields_that_it_lacks() -> None:
-    full = txn(TxnState.ONGOING, prev_producer_id=1, next_producer_id=2, client_version=2, last_producer_epoch=4)
+    full = txn(TxnState.ONGOING, prev_producer_id=1, client_version=2, last_producer_epoch=4)
     decoded = decode_value("my-txn", encode_value(full, 0))
     assert decoded == txn(TxnState.ONGOING) == full.as_replayed(feature_level=0)
     kept = decode_value("my-txn", encode_value(full, 1))
@@ -108,6 +131,28 @@ def test_client_version_that_a_marker_can_carry_is_decoded(version: int) -> None
     assert decode_value("x", encoded).client_version == version
     request = WriteTxnMarkersRequest([WritableTxnMarker(1, 0, transaction_version=version)])
     assert decode(WriteTxnMarkersRequest, 2, encode(request, 2)) == request
+
+
+@pytest.mark.parametrize(
+    ("state", "next_id", "next_epoch"),
+    [
+        (TxnState.EMPTY, 2000, 0),
+        (TxnState.COMPLETE_COMMIT, 2000, 3),
+        (TxnState.COMPLETE_ABORT, 2000, -1),
+        (TxnState.ONGOING, -1, 0),
+        (TxnState.ONGOING, 2000, -2),
+        (TxnState.PREPARE_ABORT, -1, 7),
+    ],
+)
+def test_next_identity_that_no_client_can_have_is_malformed(state: TxnState, next_id: int, next_epoch: int) -> None:
+    encoded = encode_value(txn(state, next_producer_id=next_id, next_producer_epoch=next_epoch), 2)
+    with pytest.raises(Malformed, match="next"):
+        decode_value("x", encoded)
+
+
+def test_prepare_record_of_kafka_without_a_next_epoch_has_epoch_0() -> None:
+    encoded = bytes.fromhex(V1_PREPARE_COMMIT + "01010800000000000007d0")
+    assert decode_value("my-txn", encoded).client_identity == (2000, 0)
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\x00", b"\x00\x00\x00\x05ab"])

@@ -28,7 +28,7 @@ from odradek.runtime.machine import (
 )
 from tests.support.cell_counts import count
 from tests.support.invariants import checked
-from tests.support.txn_rig import ID, NOW_MS, PID, T0, CoreRig, transaction
+from tests.support.txn_rig import ID, NOW_MS, PID, T0, T1, CoreRig, transaction
 
 S = TxnState
 
@@ -74,6 +74,7 @@ def test_bug_cells_are_those_of_the_state_that_is_never_stored() -> None:
 
 COMMANDS: dict[Event, c.Command] = {
     Event.INIT: c.InitProducerId(ID, 60_000),
+    Event.INIT_KEEP: c.RecoverProducer(c.InitProducerId(ID, 60_000)),
     Event.ADD: c.AddPartitions(ID, PID, 5, (T0,)),
     Event.VERIFY: c.VerifyPartitions(ID, PID, 5, (T0,)),
     Event.COMMIT: c.EndTransaction(ID, PID, 5, commit=True),
@@ -148,6 +149,11 @@ def test_invalid_prepare_record_is_not_written(change: dict[str, object]) -> Non
         (S.ONGOING, {"producer_id": 2}),
         (S.ONGOING, {"producer_epoch": 6}),
         (S.ONGOING, {"partitions": {}}),
+        (S.ONGOING, {"next_producer_id": PID, "next_producer_epoch": 5}),
+        (S.ONGOING, {"next_producer_id": PID, "next_producer_epoch": 7}),
+        (S.ONGOING, {"next_producer_id": 2, "next_producer_epoch": 0}),
+        (S.ONGOING, {"next_producer_id": PID, "next_producer_epoch": 6, "timeout_ms": 1}),
+        (S.ONGOING, {"next_producer_id": PID, "next_producer_epoch": 6, "partitions": {T0: None, T1: None}}),
         (S.COMPLETE_COMMIT, {"partitions": {T0: None}}),
         (S.COMPLETE_COMMIT, {"producer_id": 2}),
         (S.COMPLETE_COMMIT, {"start_ms": 1}),
@@ -159,6 +165,45 @@ def test_other_invalid_changes_are_not_written(state: TxnState, change: dict[str
     after = replace(before, state=state, **change)  # type: ignore[arg-type]
     with checked(), pytest.raises(AssertionError):
         check_step(before, after)
+
+
+KEPT = transaction(S.ONGOING, next_producer_id=PID, next_producer_epoch=6)
+
+
+@pytest.mark.parametrize(
+    ("state", "change"),
+    [
+        (S.ONGOING, {"partitions": {T0: None, T1: None}}),
+        (S.ONGOING, {"next_producer_id": -1, "next_producer_epoch": -1}),
+        (S.PREPARE_COMMIT, {"next_producer_id": PID, "next_producer_epoch": 6}),  # the identity of the client stays
+        (S.PREPARE_COMMIT, {"next_producer_id": -1, "next_producer_epoch": -1}),
+        (S.PREPARE_COMMIT, {"producer_epoch": 7, "next_producer_epoch": 7}),  # markers with that of the client
+        (S.PREPARE_COMMIT, {"last_producer_epoch": 5, "next_producer_epoch": 7}),
+        (
+            S.PREPARE_ABORT,
+            {"client_version": 0, "producer_epoch": 6, "next_producer_id": -1, "next_producer_epoch": -1},
+        ),
+    ],
+)
+def test_invalid_change_of_a_kept_transaction_is_not_written(state: TxnState, change: dict[str, object]) -> None:
+    after = replace(KEPT, state=state)
+    if state is not S.ONGOING:
+        after = replace(after, producer_epoch=6, last_producer_epoch=6, next_producer_epoch=7, client_version=2)
+        check_step(KEPT, after)
+    with checked(), pytest.raises(InvariantViolation):
+        check_step(KEPT, replace(after, **change))  # type: ignore[arg-type]
+
+
+def test_complete_record_with_another_identity_than_that_of_the_client_is_not_written() -> None:
+    before = replace(
+        KEPT, state=S.PREPARE_COMMIT, producer_epoch=6, last_producer_epoch=6, next_producer_epoch=7, client_version=2
+    )
+    none = {"next_producer_id": -1, "next_producer_epoch": -1, "partitions": {}}
+    after = replace(before, state=S.COMPLETE_COMMIT, producer_epoch=7, **none)
+    check_step(before, after)
+    for change in ({"producer_epoch": 6}, {"next_producer_id": PID, "next_producer_epoch": 8}):
+        with checked(), pytest.raises(InvariantViolation):
+            check_step(before, replace(after, **change))  # type: ignore[arg-type]
 
 
 def test_completion_follows_the_state_and_not_the_command() -> None:

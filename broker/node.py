@@ -28,7 +28,7 @@ from odradek.broker.contexts import BrokerRequestContext, NodeContext, QuorumReq
 from odradek.broker.dispatch.dispatcher import Dispatcher
 from odradek.broker.dispatch.large_requests import LargeRequests
 from odradek.broker.dispatch.request_metrics import api_metrics
-from odradek.broker.dispatch.table import API_TABLE, EARLY_TABLE
+from odradek.broker.dispatch.table import API_TABLE, EARLY_TABLE, served
 from odradek.broker.network.connection import Connection
 from odradek.broker.network.limits import ConnectionLimits
 from odradek.broker.network.listeners import Acceptor, CannotListenError
@@ -257,7 +257,7 @@ class Node:
         self._undo.push_async_callback(quorum.stop)
         self.acceptor.open(
             Dispatcher(
-                EARLY_TABLE,
+                served(EARLY_TABLE, self.config),
                 QuorumRequestContext,
                 (node, quorum.context),
                 forwarding=quorum.forwarding,
@@ -335,7 +335,7 @@ class Node:
         self._undo.push_async_callback(self._leave, registration)
         self.acceptor.ready(
             Dispatcher(
-                API_TABLE,
+                served(API_TABLE, self.config),
                 BrokerRequestContext,
                 (node, quorum.context, broker.context),
                 forwarding=quorum.forwarding,

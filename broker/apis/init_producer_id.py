@@ -5,6 +5,9 @@ Behavior:
 * With a transactional id, the coordinator raises the epoch and first aborts an ongoing transaction of the id. The
   response waits for that abort, at most about 1 s. After that the error is CONCURRENT_TRANSACTIONS. Kafka responds with
   that error immediately, and the producer retries.
+* With Enable2Pc, the transactions of the producer never time out (KIP-939). The transaction time-out is ignored.
+* With KeepPreparedTxn, an ongoing transaction is kept, not aborted. The response has its producer id and epoch. The
+  returned producer id and epoch are for EndTxn v5 only: the producer can commit or abort the transaction.
 
 Errors:
 * TRANSACTIONAL_ID_AUTHORIZATION_FAILED, or CLUSTER_AUTHORIZATION_FAILED without a transactional id.
@@ -12,22 +15,27 @@ Errors:
 * COORDINATOR_NOT_AVAILABLE for a new transactional id if its partition of `__transaction_state` has 20,000 ids already,
   or if the client has created more of them than its share. Producers retry after this error. The coordinator removes no
   id before `transactional.id.expiration.ms`, unless an operator does (DescribeTransactions).
+* TRANSACTIONAL_ID_AUTHORIZATION_FAILED also for Enable2Pc, if `transaction.two.phase.commit.enable` is false or if the
+  principal lacks TWO_PHASE_COMMIT. UNSUPPORTED_VERSION below transaction.version 2, for v6 with one of its two fields.
 * Other errors of the transaction coordinator: INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, NOT_COORDINATOR and others.
 
 Version notes:
 * v2 is flexible. v3 has the producer id and epoch of a producer that recovers from an error (KIP-360).
 * v4 knows PRODUCER_FENCED. v0 to v3 receive INVALID_PRODUCER_EPOCH instead (KIP-588).
-* v5 knows TRANSACTION_ABORTABLE (KIP-890). v6 (two-phase commit, KIP-939) is unstable in Kafka 4.4 and not announced.
+* v5 knows TRANSACTION_ABORTABLE (KIP-890).
+* v6 has Enable2Pc and KeepPreparedTxn (KIP-939). Kafka 4.4 marks it as unstable. A broker serves and announces it if
+  `transaction.two.phase.commit.enable` is true.
 """
 
 from collections.abc import Awaitable
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, Gated
 from odradek.broker.requests.futures import when_done
 from odradek.cluster.authorizer import AclOperation, ResourceType
-from odradek.coordinator.txn.commands import ProducerIdentity
+from odradek.coordinator.txn.commands import RecoveredProducer
+from odradek.coordinator.txn.state import ProducerIdentity
 from odradek.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -36,12 +44,27 @@ from odradek.protocol.messages.init_producer_id import InitProducerIdRequest, In
 def handle(
     context: BrokerRequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
-    _check_allowed(context, request.transactional_id)
-    identity = context.broker.transactions.init_producer_id(
+    _check_allowed(context, request)
+    coordinator = context.broker.transactions
+    if request.keep_prepared_txn and request.transactional_id is not None:
+        recovered = coordinator.recover_producer(
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            request.producer_id,
+            request.producer_epoch,
+            two_phase_commit=request.enable2_pc,
+            client_id=context.client_id,
+            address=context.session.client_host,
+        )
+        if recovered.done():
+            return _recovered(recovered.result())
+        return when_done(lambda: _recovered(recovered.result()), recovered)
+    identity = coordinator.init_producer_id(
         request.transactional_id,
         request.transaction_timeout_ms,
         request.producer_id,
         request.producer_epoch,
+        two_phase_commit=request.enable2_pc,
         client_id=context.client_id,
         address=context.session.client_host,
     )
@@ -56,10 +79,13 @@ def refuse(
     return InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
 
 
-def _check_allowed(context: BrokerRequestContext, transactional_id: str | None) -> None:
+def _check_allowed(context: BrokerRequestContext, request: InitProducerIdRequest) -> None:
+    transactional_id = request.transactional_id
     if transactional_id is not None:
-        if not context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
-            raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        needed = [AclOperation.WRITE, AclOperation.TWO_PHASE_COMMIT] if request.enable2_pc else [AclOperation.WRITE]
+        for operation in needed:
+            if not context.allowed(operation, ResourceType.TRANSACTIONAL_ID, transactional_id):
+                raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return
     if context.allowed_on_cluster(AclOperation.IDEMPOTENT_WRITE):
         return
@@ -72,6 +98,14 @@ def _response(identity: ProducerIdentity) -> InitProducerIdResponse:
     return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.producer_epoch)
 
 
+def _recovered(producer: RecoveredProducer) -> InitProducerIdResponse:
+    response = _response(producer.identity)
+    if producer.ongoing is not None:
+        response.ongoing_txn_producer_id = producer.ongoing.producer_id
+        response.ongoing_txn_producer_epoch = producer.ongoing.producer_epoch
+    return response
+
+
 API: Final = Api(
     key=22,
     min_version=0,
@@ -80,6 +114,7 @@ API: Final = Api(
     response=InitProducerIdResponse,
     handle=handle,
     refuse=refuse,
-    acl="WRITE on the transactional id; without one: IDEMPOTENT_WRITE on the cluster, or WRITE on an existing topic",
-    gaps=("v6 (two-phase commit, KIP-939)",),
+    acl="WRITE on the transactional id, and TWO_PHASE_COMMIT for Enable2Pc; without a transactional id:"
+    " IDEMPOTENT_WRITE on the cluster, or WRITE on an existing topic",
+    gated=Gated(6, "transaction.two.phase.commit.enable"),
 )

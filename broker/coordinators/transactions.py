@@ -129,6 +129,7 @@ def changed_leaders(delta: MetadataDelta, image: MetadataImage) -> TopicPartitio
 def _txn_config(config: Config) -> TxnConfig:
     return TxnConfig(
         max_timeout_ms=config.transaction_max_timeout_ms,
+        two_phase_commit=config.transaction_two_phase_commit_enable,
         id_expiration_ms=config.transactional_id_expiration_ms,
         abort_timed_out_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
         remove_expired_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,

@@ -128,8 +128,10 @@ def _not_supported() -> str:
 
 
 def versions(api: AnyApi) -> str:
-    """Return the announced versions of `api`, and the lowest served version if it differs."""
+    """Return the announced versions of `api`, and the lowest served and the highest gated version if they differ."""
     announced = f"{api.lowest_announced}-{api.max_version}"
+    if api.gated is not None:
+        return f"{announced} (up to {api.gated.max_version} with `{api.gated.property_name}`)"
     return announced if api.lowest_announced == api.min_version else f"{announced} (served from {api.min_version})"
 
 

@@ -4,6 +4,7 @@ ApiVersions, the dispatchers and docs/apis.md derive from API_TABLE. To add an A
 `odradek.broker.apis` and a row here.
 """
 
+from dataclasses import replace
 from typing import Any, Final
 
 from odradek.broker.apis import (
@@ -72,6 +73,8 @@ from odradek.broker.apis import (
     vote,
     write_txn_markers,
 )
+from odradek.broker.config.properties import PROPERTIES, Config
+from odradek.broker.config.property import Kind
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import AnyApi, Api, Routing, never
 
@@ -175,6 +178,16 @@ EARLY_TABLE: Final[tuple[AnyApi, ...]] = tuple({api.key: api for api in (*API_TA
 """API_TABLE before the broker is registered: requests of rows that are not in QUORUM_APIS wait."""
 
 
+def served(table: tuple[AnyApi, ...], config: Config) -> tuple[AnyApi, ...]:
+    """Return the rows of `table` for a broker with this configuration: with the gated versions that it enables."""
+    return tuple(
+        replace(api, max_version=api.gated.max_version)
+        if api.gated is not None and getattr(config, PROPERTIES[api.gated.property_name].attribute)
+        else api
+        for api in table
+    )
+
+
 def check(table: tuple[AnyApi, ...], quorum_apis: tuple[AnyApi, ...]) -> None:
     """Raise AssertionError at import if a row contradicts its messages, its neighbors, or QUORUM_APIS."""
     keys = [api.key for api in table]
@@ -184,6 +197,9 @@ def check(table: tuple[AnyApi, ...], quorum_apis: tuple[AnyApi, ...]) -> None:
         assert request.API_KEY == response.API_KEY == api.key, f"{api.name}: messages of another API"
         assert request.MIN_VERSION <= api.min_version <= api.max_version <= request.MAX_VERSION, f"{api.name}: versions"
         assert api.lowest_announced <= api.min_version, f"{api.name}: announced from {api.lowest_announced}"
+        if api.gated is not None:
+            assert api.max_version < api.gated.max_version <= request.MAX_VERSION, f"{api.name}: gated versions"
+            assert PROPERTIES[api.gated.property_name].kind is Kind.BOOLEAN, f"{api.name}: gate"
     in_quorum = [api.key for api in quorum_apis]
     for api in table:
         early = api.early is not never or api.routing is not Routing.LOCAL

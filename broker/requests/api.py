@@ -95,6 +95,17 @@ def split_by(
     return lambda _version: splitting
 
 
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """Later versions of an API that a broker serves only if a boolean property is true.
+
+    Kafka 4.4 marks these versions as unstable. Clients do not see them in a broker with the default configuration.
+    """
+
+    max_version: int
+    property_name: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api(Generic[C, Q, R]):
     """Row of the API table. `C` is the request context that the handler needs.
@@ -111,6 +122,7 @@ class Api(Generic[C, Q, R]):
     handle: Handler[C, Q, R]
     refuse: Refuse[C, Q, R]
     announced_min: int | None = None
+    gated: Gated | None = None
     listeners: tuple[str, ...] = (CLIENT,)
     """Listener roles that serve this API. A listener with one of them serves it."""
     early: Callable[[Any], bool] = never

@@ -173,6 +173,65 @@ async def test_init_producer_id_during_a_transaction_completes_after_its_abort()
     assert (response.error_code, response.producer_id, response.producer_epoch) == (0, producer_id, epoch + 2)
 
 
+def init_v6(transactional_id: str | None = ID, *, enable: bool = False, keep: bool = False) -> InitProducerIdRequest:
+    return InitProducerIdRequest(transactional_id, 60_000, enable2_pc=enable, keep_prepared_txn=keep)
+
+
+async def test_kept_transaction_is_returned_with_the_identity_of_its_owner() -> None:
+    rig = CoordinatorRig(two_phase_commit=True)
+    producer_id, epoch = await rig.running()
+    for raised in (1, 2):
+        response = await call(rig, 6, init_v6(enable=True, keep=True))
+        assert (response.error_code, response.producer_id, response.producer_epoch) == (0, producer_id, epoch + raised)
+        assert (response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch) == (producer_id, epoch)
+    described = (await rig.coordinator.describe(ID)).transaction
+    assert (described.state.kafka_name, described.timeout_ms) == ("Ongoing", 2**31 - 1)
+    response = await call(rig, 5, EndTxnRequest(ID, producer_id, epoch + 2, committed=True))
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (0, producer_id, epoch + 3)
+
+
+async def test_keep_without_an_ongoing_transaction_returns_none() -> None:
+    rig = await CoordinatorRig(two_phase_commit=True).ready()
+    for transactional_id in (ID, None):
+        response = await call(rig, 6, init_v6(transactional_id, enable=True, keep=True))
+        assert (response.error_code, response.producer_epoch) == (0, 0)
+        assert (response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch) == (-1, -1)
+
+
+async def test_two_phase_commit_that_the_broker_disables_is_not_authorized() -> None:
+    rig = await CoordinatorRig().ready()
+    for keep in (True, False):
+        response = await call(rig, 6, init_v6(enable=True, keep=keep))
+        assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert (await call(rig, 6, init_v6(keep=True))).error_code == 0
+
+
+async def test_two_phase_commit_needs_its_own_permission() -> None:
+    rig = await CoordinatorRig(two_phase_commit=True).ready()
+    for denied in (AclOperation.WRITE, AclOperation.TWO_PHASE_COMMIT):
+        response = await call(rig, 6, init_v6(enable=True, keep=True), Deny((denied, ID)))
+        assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    for request in (init_v6(keep=True), init_v6()):
+        assert (await call(rig, 6, request, Deny((AclOperation.TWO_PHASE_COMMIT, ID)))).error_code == 0
+
+
+@pytest.mark.parametrize("level", [0, 1])
+async def test_two_phase_commit_needs_transaction_version_2(level: int) -> None:
+    rig = await CoordinatorRig(level=level, two_phase_commit=True).ready()
+    for request in (init_v6(enable=True), init_v6(keep=True), init_v6(enable=True, keep=True)):
+        assert (await call(rig, 6, request)).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert (await call(rig, 6, init_v6())).error_code == 0
+
+
+async def test_time_out_is_checked_without_two_phase_commit_only() -> None:
+    rig = await CoordinatorRig(two_phase_commit=True).ready()
+    for timeout_ms in (0, 900_001):
+        request = InitProducerIdRequest(ID, timeout_ms, keep_prepared_txn=True)
+        assert (await call(rig, 6, request)).error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+        request.enable2_pc = True
+        assert (await call(rig, 6, request)).error_code == 0
+
+
 # ---- AddPartitionsToTxn ---------------------------------------------------------------------------------------------
 
 

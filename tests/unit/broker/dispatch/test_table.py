@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from odradek.broker.dispatch import doc as api_doc
-from odradek.broker.dispatch.table import API_TABLE, QUORUM_APIS, check
+from odradek.broker.dispatch.table import API_TABLE, EARLY_TABLE, QUORUM_APIS, check, served
+from odradek.broker.requests.api import Gated
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.protocol.messages.metadata import MetadataResponse
+from tests.support.broker_context import config
 
 # Version ranges that Apache Kafka 4.4 announces for the implemented APIs (Produce from 0, KAFKA-18659).
 KAFKA_4_4 = {
@@ -88,6 +90,17 @@ def test_version_ranges_equal_those_of_kafka() -> None:
     assert served == KAFKA_4_4 | CONTROLLER_APIS | SASL_APIS
 
 
+def test_gated_versions_are_served_only_with_their_property() -> None:
+    gated = {api.name: api.gated for api in API_TABLE if api.gated is not None}
+    assert gated == {"InitProducerId": Gated(6, "transaction.two.phase.commit.enable")}
+    for table in (API_TABLE, EARLY_TABLE):
+        assert served(table, config()) == table
+        rows = served(table, config("transaction.two.phase.commit.enable=true"))
+        assert {api.name: api.max_version for api in rows} == {
+            api.name: 6 if api.name == "InitProducerId" else api.max_version for api in table
+        }
+
+
 def test_controller_apis_are_served_only_on_controller_listeners() -> None:
     assert {api.name for api in API_TABLE if api.listeners == (CONTROLLER,)} == CONTROLLER_APIS.keys()
 
@@ -97,7 +110,15 @@ def test_only_produce_announces_unserved_versions() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"key": 999}, {"max_version": 99}, {"response": MetadataResponse}, {"announced_min": 9}]
+    "change",
+    [
+        {"key": 999},
+        {"max_version": 99},
+        {"response": MetadataResponse},
+        {"announced_min": 9},
+        {"gated": Gated(99, "auto.create.topics.enable")},
+        {"gated": Gated(1, "auto.create.topics.enable")},
+    ],
 )
 def test_invalid_row_of_the_api_table_is_refused(change: dict[str, object]) -> None:
     first = API_TABLE[0]

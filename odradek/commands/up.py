@@ -38,11 +38,16 @@ from odradek.local.startup import stop_after_failed_start, wait_ready
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+TWO_PHASE_COMMIT = "transaction.two.phase.commit.enable=true"
 NodeIds = Annotated[list[int] | None, typer.Argument(help="Node ids of brokers.", metavar="[NODE]...")]
 
 Empty = Annotated[
     bool,
     typer.Option("--empty", help="Start brokers that have lost their data; the others replicate it to them."),
+]
+TwoPhaseCommit = Annotated[
+    bool,
+    typer.Option("--two-phase-commit", help=f"Let producers take part in a two-phase commit: {TWO_PHASE_COMMIT}."),
 ]
 Brokers = Annotated[
     int | None,
@@ -75,6 +80,7 @@ def up(
         list[str] | None,
         typer.Option("--set", help="Set a property of all brokers, by Kafka's name.", metavar="NAME=VALUE"),
     ] = None,
+    two_phase_commit: TwoPhaseCommit = False,
     empty: Empty = False,
     profile: Annotated[
         bool,
@@ -99,7 +105,8 @@ def up(
       odradek up --brokers 1 --set num.partitions=6
     """
     cluster = ClusterDirectory(directory)
-    options = StartOptions(brokers, host, port, tuple(settings or ()))
+    enabled = (TWO_PHASE_COMMIT,) if two_phase_commit else ()
+    options = StartOptions(brokers, host, port, (*(settings or ()), *enabled))
     with exit_on_failure():
         require_supported_platform()
     with exit_on_failure(), cluster.exclusive_start():

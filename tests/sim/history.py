@@ -13,6 +13,8 @@ OK, FAIL, INFO = "ok", "fail", "info"
 INIT, ADD, PRODUCE, END, FETCH, LIST = "init", "add", "produce", "end", "fetch", "list"
 JOIN, SYNC, HEARTBEAT, LEAVE = "join", "sync", "heartbeat", "leave"
 COMMIT, TXN_COMMIT, OFFSETS = "commit offsets", "commit offsets in a transaction", "fetch offsets"
+DECIDE = "decide"
+"""Decision of the owner of a two-phase commit, which it records before EndTxn. It is no request."""
 SIMPLE = "offsets set or deleted by a simple consumer"
 READ_COMMITTED, READ_UNCOMMITTED = 1, 0
 

@@ -45,6 +45,7 @@ from tests.sim.result import Result
 from tests.sim.watchers.monitor import Monitor
 from tests.sim.watchers.producers import removals_counted
 from tests.sim.workloads.hostile import HostileClient
+from tests.sim.workloads.owners import TRANSACTIONS, Owner
 from tests.sim.workloads.producers import CLASSIC, TV2_DIALECT, Dialect, IdempotentProducer, PlainProducer, Producer
 from tests.sim.workloads.readers import Poller, Reader
 from tests.sim.workloads.session_reader import SessionReader
@@ -244,8 +245,10 @@ class Run:
                 TransactionalProducer(self.world, f"zombie-{pair}-{number}", dialect, f"zombie-{pair}", zombie_behavior)
                 for number, dialect in enumerate(dialects)
             ]
+        owners = [Owner(self.world, f"owner-{number}") for number in range(options.owners)]
         per_producer = -(-options.transactions // len(transactional))
         self.producers += [(producer, per_producer) for producer in transactional]
+        self.producers += [(owner, TRANSACTIONS) for owner in owners]
         self.producers += [
             (IdempotentProducer(self.world, f"idempotent-{number}", tv2_dialect), IDEMPOTENT_BATCHES)
             for number in range(options.idempotent)

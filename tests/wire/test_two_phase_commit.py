@@ -45,7 +45,8 @@ async def produce(node: RunningNode, value: bytes, producer_id: int, epoch: int)
 
 async def state_of_owner(node: RunningNode) -> str:
     response = await node.call(ListTransactionsRequest(), 1)
-    return next(row.transaction_state for row in response.transaction_states if row.transactional_id == OWNER)
+    states = {row.transactional_id: row.transaction_state for row in response.transaction_states}
+    return str(states[OWNER])
 
 
 async def ended(node: RunningNode, producer_id: int, epoch: int, *, commit: bool) -> Any:

@@ -17,7 +17,7 @@ from tests.sim.checkers.records import (
 from tests.sim.checkers.recovery import check_producer_state, check_transaction_state
 from tests.sim.checkers.replicas import check_replicas
 from tests.sim.checkers.table import check_table
-from tests.sim.checkers.transactions import check_atomicity, check_fencing
+from tests.sim.checkers.transactions import check_atomicity, check_decisions, check_fencing
 
 
 def check_agreement(evidence: Evidence) -> Iterator[str]:
@@ -34,6 +34,7 @@ CHECKERS: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     check_table,
     check_watermarks,
     check_atomicity,
+    check_decisions,
     check_fencing,
     check_grammar,
     check_coordinator_log,

@@ -19,6 +19,7 @@ from tests.sim.checkers.evidence import Evidence
 from tests.sim.history import PRODUCE, Operation, Partition
 
 SLACK_MS = 2000
+TV2 = 2
 
 
 def check_grammar(evidence: Evidence) -> Iterator[str]:
@@ -37,8 +38,10 @@ def check_grammar(evidence: Evidence) -> Iterator[str]:
 def check_coordinator_log(evidence: Evidence) -> Iterator[str]:
     """I14: the states of each transactional id follow allowed transitions, and every decision is completed.
 
-    Epochs of a producer id never decrease, and no record increases one by more than one: a client that repeats a
-    request knows only the next epoch.
+    Epochs of the client of a producer id never decrease, and no record increases one by more than one: a client that
+    repeats a request knows only the next epoch. The identity of an ongoing transaction stays, also if InitProducerId
+    keeps it (KIP-939), and its markers have the same epoch or the next one. With TV2, its end raises the identity of
+    the client.
     """
     owners: dict[int, str] = {}
     for index, entries in evidence.coordinators.items():
@@ -56,25 +59,42 @@ def check_coordinator_log(evidence: Evidence) -> Iterator[str]:
                     f"{where}: {STATE_NAMES[entry.state]} after "
                     f"{STATE_NAMES[state] if state is not None else 'nothing'}"
                 )
-            if entry.producer_epoch < epochs.get(entry.producer_id, -1):
-                yield (
-                    f"{where}: epoch {entry.producer_epoch} of producer {entry.producer_id} after "
-                    f"{epochs[entry.producer_id]}"
-                )
-            if owners.setdefault(entry.producer_id, entry.transactional_id) != entry.transactional_id:
-                yield f"{where}: producer {entry.producer_id} belongs to {owners[entry.producer_id]}"
-            if entry.producer_epoch > epochs.get(entry.producer_id, entry.producer_epoch) + 1:
-                yield (
-                    f"{where}: the epoch of producer {entry.producer_id} increased by "
-                    f"{entry.producer_epoch - epochs[entry.producer_id]}"
-                )
-            epochs[entry.producer_id] = entry.producer_epoch
+            producer_id, epoch = entry.client
+            if epoch < epochs.get(producer_id, -1):
+                yield f"{where}: epoch {epoch} of producer {producer_id} after {epochs[producer_id]}"
+            for used in (entry.producer_id, producer_id):
+                if owners.setdefault(used, entry.transactional_id) != entry.transactional_id:
+                    yield f"{where}: producer {used} belongs to {owners[used]}"
+            if epoch > epochs.get(producer_id, epoch) + 1:
+                yield f"{where}: the epoch of producer {producer_id} increased by {epoch - epochs[producer_id]}"
+            epochs[producer_id] = epoch
+            if before is not None and before.state == ONGOING:
+                yield from _end_or_continuation(evidence, where, before, entry)
             if before is not None and before.producer_id != entry.producer_id:
                 evidence.count("epoch overflow")
             last[entry.transactional_id] = entry
         for entry in last.values():
             if entry.state in {ONGOING, PREPARE_COMMIT, PREPARE_ABORT}:
                 yield f"I14 {entry.transactional_id} is left in {STATE_NAMES[entry.state]}"
+
+
+def _end_or_continuation(evidence: Evidence, where: str, ongoing: Entry, entry: Entry) -> Iterator[str]:
+    """Check the identities of the entry that follows the entry of an ongoing transaction."""
+    continues = entry.state == ONGOING
+    raised = 0 if continues else 1
+    if (
+        entry.producer_id != ongoing.producer_id
+        or not ongoing.producer_epoch <= entry.producer_epoch <= ongoing.producer_epoch + raised
+    ):
+        yield (
+            f"{where}: ({entry.producer_id}, {entry.producer_epoch}) in {STATE_NAMES[entry.state]} after "
+            f"({ongoing.producer_id}, {ongoing.producer_epoch}) in Ongoing"
+        )
+    if entry.client == ongoing.client:
+        if not continues and entry.client_version >= TV2:
+            yield f"{where}: the client still has {entry.client} after the end of its transaction"
+    elif continues:
+        evidence.count("transaction kept")
 
 
 def check_markers(evidence: Evidence) -> Iterator[str]:

@@ -49,8 +49,16 @@ class Entry:
     started_ms: int = -1
     previous_producer_id: int = -1
     next_producer_id: int = -1
+    next_producer_epoch: int = -1
     client_version: int = 0
     timestamp: int = field(default=-1)
+
+    @property
+    def client(self) -> tuple[int, int]:
+        """Identity of the next request of the client. A next producer id without an epoch has epoch 0."""
+        if self.next_producer_id < 0:
+            return self.producer_id, self.producer_epoch
+        return self.next_producer_id, max(0, self.next_producer_epoch)
 
 
 def read_entries(batches: Iterable[Batch]) -> list[Entry]:
@@ -110,6 +118,8 @@ def _skip_tags(reader: Fields, entry: Entry, *, top: bool) -> None:
             entry.next_producer_id = reader.number(">q")
         elif top and tag == 2:
             entry.client_version = reader.number(">h")
+        elif top and tag == 3:
+            entry.next_producer_epoch = reader.number(">h")
         reader.position = end
 
 

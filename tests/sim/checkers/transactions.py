@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tests.sim.checkers.evidence import Evidence
 from tests.sim.checkers.records import name
 from tests.sim.checkers.visibility import ABORTED, COMMITTED, OPEN, Slot
-from tests.sim.history import ADD, END, INFO, INIT, OK, PRODUCE, TXN_COMMIT, Operation
+from tests.sim.history import ADD, DECIDE, END, INFO, INIT, OK, PRODUCE, TXN_COMMIT, Operation
 
 TV2 = 2
 
@@ -54,6 +54,25 @@ def _judge(number: int, operations: list[Operation], slots: dict[bytes, Slot]) -
             f"I6 commit without request: {subject} received no request to commit (or only refused ones), "
             f"{name(committed[0].value)} is committed"
         )
+
+
+def check_decisions(evidence: Evidence) -> Iterator[str]:
+    """I6: a transaction of a two-phase commit ends as its owner has decided, however long the owner is away (KIP-939).
+
+    The broker never ends it on its own, so each of its records has the status of the decision.
+    """
+    slots = {slot.value: slot for model in evidence.partitions.values() for slot in model.slots.values()}
+    transactions = evidence.history.transactions()
+    for decision in evidence.history.of(DECIDE):
+        evidence.count("decided to commit" if decision.commit else "decided to abort")
+        decided = COMMITTED if decision.commit else ABORTED
+        for operation in transactions[decision.transaction]:
+            for value in operation.values if operation.kind == PRODUCE else ():
+                if value in slots and slots[value].status != decided:
+                    yield (
+                        f"I6 decision ignored: {decision.transactional_id} decided that transaction "
+                        f"{decision.transaction} is {decided}, {name(value)} is {slots[value].status}"
+                    )
 
 
 def check_fencing(evidence: Evidence) -> Iterator[str]:

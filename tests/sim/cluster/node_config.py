@@ -62,6 +62,8 @@ def make_config(options: "Options", number: int, incarnation: int = 1) -> "Confi
     }
     if options.hostile is not None and options.hostile.creates_topics:
         settings["auto.create.topics.enable"] = "true"
+    if options.owners:
+        settings["transaction.two.phase.commit.enable"] = "true"
     if options.groups is not None:
         settings |= _group_settings(options.groups)
         if options.groups.size_max and (incarnation > 1 or number % 2 == 0):

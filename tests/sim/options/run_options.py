@@ -58,6 +58,10 @@ DAYS_PROBABILITY: Final = 0.2
 DAYS_MS: Final = 8 * 24 * 3600 * 1000
 """A jump beyond all default times of retention and expiration, in milliseconds."""
 RETENTION_CHECK_MS: Final = 200
+TV2: Final = 2
+OWNERS_PROBABILITY: Final = 0.25
+"""Part of the runs with owners of two-phase commits, if the cluster has TV2 and loses no committed records."""
+OWNERS_DAYS_PROBABILITY: Final = 0.5
 OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST = 32_755, 32_765
 BROKERS: Final = ((1, 3, 5), (35, 45, 20))
 """Sizes of clusters and their weights."""
@@ -112,6 +116,8 @@ class Options:
     compaction: CompactionOptions | None = None
     hostile: HostileOptions | None = None
     batches: BatchOptions | None = None
+    owners: int = 0
+    """Owners of two-phase commits (KIP-939)."""
     producer_expiration_ms: int = 0
     """producer.id.expiration.ms; 0: the default, which no run reaches."""
 
@@ -138,6 +144,7 @@ class Options:
             f"{'' if self.groups is None else self.groups.describe() + ', '}"
             f"{'' if self.compaction is None else self.compaction.describe() + ', '}"
             f"{'' if self.hostile is None else self.hostile.describe() + ', '}"
+            f"{f'{self.owners} owners of two-phase commits, ' if self.owners else ''}"
             f"{'producers expire, ' if self.producer_expiration_ms else ''}"
             f"{'' if self.batches is None else self.batches.describe() + ', '}"
             f"faults: {', '.join(fault.kind for fault in self.faults)}"
@@ -154,6 +161,7 @@ def generate_options(
     hostile: bool | None = None,
     shared_listener: bool | None = None,
     damage: bool | None = None,
+    owners: bool | None = None,
     outages: bool = False,
     scenario: str = "",
     disk_faults: bool | None = None,
@@ -176,6 +184,7 @@ def generate_options(
     generate_hostile(options, wanted=hostile, shared=shared_listener)
     generate_damage(options, wanted=damage)
     generate_batches(options)
+    _generate_owners(options, wanted=owners)
     if outages:
         generate_outages(options)
     slow_threads = _generate_slow_threads(options, SLOW_THREADS, 11, SLOW_THREADS_PROBABILITY)
@@ -210,6 +219,23 @@ def _generate_slow_threads(options: Options, kind: str, generator: int, probabil
         )
         for _ in range(rng.randint(1, 3))
     ]
+
+
+def _generate_owners(options: Options, *, wanted: bool | None) -> None:
+    """Add owners of two-phase commits to part of the runs. With one broker, days may pass while they are away.
+
+    They have a generator of their own, so that other generated values stay.
+    """
+    rng = Random(options.seed * 49_979_687 + 17)
+    if wanted:
+        options.transaction_version = TV2
+    chosen = rng.random() < OWNERS_PROBABILITY if wanted is None else wanted
+    if not chosen or options.lossy or options.transaction_version < TV2:
+        return
+    options.owners = rng.randint(1, 2)
+    if options.brokers == 1 and rng.random() < OWNERS_DAYS_PROBABILITY:
+        jump = Fault(DAYS, rng.randrange(20, OPERATIONS_CERTAIN), rng.randrange(400), number=DAYS_MS)
+        options.faults = in_order([*options.faults, jump])
 
 
 def _generate_days(options: Options) -> None:

@@ -31,8 +31,7 @@ from odradek.broker.requests.session import Session
 from odradek.cluster.raft.replica import Replica
 from odradek.cluster.replication.leader import LeaderReplicas
 from odradek.coordinator.group.classic.state import ClassicGroup
-from odradek.coordinator.txn.commands import EndTransaction
-from odradek.coordinator.txn.state import Transaction
+from odradek.coordinator.txn.state import ProducerIdentity, Transaction
 from odradek.coordinator.txn.transitions import Event
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.engine import Engine
@@ -42,7 +41,15 @@ from odradek.storage.log.log import PartitionLog
 from odradek.storage.producers.entry import ProducerUpdate
 from tests.sim.options.run_options import FLUSH, Options, generate_options
 from tests.sim.options.scenario_options import VOTER_FAILURE
-from tests.sim.planted import cluster_bugs, compaction_bugs, group_bugs, hostile_bugs, log_bugs, power_loss_bugs
+from tests.sim.planted import (
+    cluster_bugs,
+    compaction_bugs,
+    group_bugs,
+    hostile_bugs,
+    log_bugs,
+    power_loss_bugs,
+    two_phase_bugs,
+)
 from tests.sim.planted.planted import Planted
 from tests.sim.result import Result
 from tests.sim.run import run_seed
@@ -65,15 +72,15 @@ def _stable_offset_too_high(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _no_epoch_check(original: Callable[..., Any]) -> Callable[..., Any]:
-    def tv2_event(command: EndTransaction, txn: Transaction) -> Event:
+    def tv2_event(txn: Transaction, given: ProducerIdentity, *, commit: bool) -> Event:
         try:
-            event: Event = original(command, txn)
+            event: Event = original(txn, given, commit=commit)
         except Refusal as refusal:
             if refusal.error is not ErrorCode.PRODUCER_FENCED:
                 raise
-            return Event.COMMIT_TV2 if command.commit else Event.ABORT_TV2
+            return Event.COMMIT_TV2 if commit else Event.ABORT_TV2
         if txn.state.name == "ONGOING":  # otherwise an old epoch is treated as a retry
-            return Event.COMMIT_TV2 if command.commit else Event.ABORT_TV2
+            return Event.COMMIT_TV2 if commit else Event.ABORT_TV2
         return event
 
     return tv2_event
@@ -329,6 +336,7 @@ PLANTED: Final = (
     ),
     *power_loss_bugs.BUGS,
     *log_bugs.BUGS,
+    *two_phase_bugs.BUGS,
 )
 TABLE: Final = Path(__file__).resolve().parents[3] / "docs" / "planted.md"
 SEEDS: Final = range(300)
@@ -358,6 +366,7 @@ def options_for(bug: Planted, seed: int) -> Options:
         hostile=True if bug.hostile else None,
         shared_listener=bug.shared_listener if bug.hostile else None,
         damage=bug.damage,
+        owners=True if bug.owners else None,
         outages=bug.outages,
         scenario=bug.scenario,
         disk_faults=False,

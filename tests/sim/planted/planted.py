@@ -28,6 +28,8 @@ class Planted:
     """True if each run has a hostile client, otherwise the seed decides."""
     shared_listener: bool = False
     """True if the hostile client of each run uses the listener of the brokers."""
+    owners: bool = False
+    """True if each run has owners of two-phase commits, otherwise the seed decides."""
     damage: bool = False
     """True if logs are damaged in each run. Otherwise in no run."""
     outages: bool = False

@@ -8,7 +8,7 @@ import asyncio
 from dataclasses import dataclass
 from math import inf
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -117,23 +117,30 @@ class Producer(Client):
             producer_id=expected[0],
             producer_epoch=expected[1],
         )
-        request = InitProducerIdRequest(
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=self.timeout_ms,
-            producer_id=expected[0],
-            producer_epoch=expected[1],
-        )
         try:
             node = await self.coordinator_of(self.transactional_id)
-            response = await self.call(request, self.dialect.init, node)
+            response = await self.call(self.init_request(expected), self.dialect.init, node)
         except OSError as error:
             return self.settle_lost(operation, error)
+        self.initialized(response)
         return self.settle(
             operation,
             response.error_code,
             result_producer_id=response.producer_id,
             result_producer_epoch=response.producer_epoch,
         )
+
+    def init_request(self, expected: tuple[int, int]) -> InitProducerIdRequest:
+        """Return the request of this producer with the identity `expected`."""
+        return InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self.timeout_ms,
+            producer_id=expected[0],
+            producer_epoch=expected[1],
+        )
+
+    def initialized(self, response: Any) -> None:
+        """Examine a response to InitProducerId. The producers of this module need only its identity."""
 
     # ---- Produce ----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from tests.sim.checkers.batches import Unreadable, read_batches
 from tests.sim.checkers.coordinator_log import COMPLETE_ABORT, EMPTY, ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.checkers.visibility import consumer_view
-from tests.sim.history import ADD, FAIL, INFO, INIT, LIST, OK
+from tests.sim.history import ADD, DECIDE, FAIL, INFO, INIT, LIST, OK
 from tests.sim.workloads.encode import encode_batch, encode_marker
 from tests.sim.world import LateFrame
 from tests.support.sim_case import P0, P1, PID, TID, Case, values
@@ -119,6 +119,25 @@ def commit_without_request(case: Case) -> None:
 def hanging(case: Case) -> None:
     case.produce(P0, values("h"), 0, offset=2, transaction=2, producer_epoch=1)
     case.write(P0, values("h"), 0, epoch=1)
+
+
+def decision_ignored(case: Case) -> None:
+    case.op(DECIDE, transactional_id=TID, transaction=1, commit=False)
+
+
+def markers_of_client(case: Case) -> None:
+    case.entries[2].producer_epoch = 2
+
+
+def client_not_raised(case: Case) -> None:
+    for entry in case.entries[1:3]:
+        entry.next_producer_id, entry.next_producer_epoch, entry.client_version = PID, 1, 2
+
+
+def kept(case: Case) -> None:
+    case.entries[1].next_producer_id, case.entries[1].next_producer_epoch = PID, 1
+    case.entries[2].next_producer_id, case.entries[2].next_producer_epoch = PID, 2
+    case.entries[2].client_version, case.entries[3].producer_epoch = 2, 2
 
 
 def zombie_produce(case: Case) -> None:
@@ -257,6 +276,7 @@ def transaction_state(case: Case) -> None:
         (abort_lost, "I6 abort lost"),
         (commit_without_request, "I6 commit without request"),
         (hanging, "I6 hanging"),
+        (decision_ignored, "I6 decision ignored"),
         (zombie_produce, "I8 not fenced"),
         (zombie_visible, "I8 not fenced: produce by (1000, 1) of bank (event 9) became visible"),
         (zombie_add, "I8 not fenced"),
@@ -274,6 +294,8 @@ def transaction_state(case: Case) -> None:
         (old_coordinator, "coordinator epoch 2 after 3"),
         (illegal_transition, "PrepareCommit after CompleteCommit"),
         (epoch_back, "epoch 0 of producer 1000 after 1"),
+        (markers_of_client, "(1000, 2) in PrepareCommit after (1000, 0) in Ongoing"),
+        (client_not_raised, "the client still has (1000, 1)"),
         (left_prepared, "left in PrepareCommit"),
         (marker_missing, "its marker of"),
         (marker_undecided, "I14 undecided marker"),
@@ -289,6 +311,13 @@ def test_each_violation_is_reported(violate: Callable[[Case], None], finding: st
     case = Case().good()
     violate(case)
     assert any(finding in reported for reported in case.findings()), case.findings()
+
+
+def test_kept_transaction_is_no_violation() -> None:
+    case = Case().good()
+    kept(case)
+    case.op(DECIDE, transactional_id=TID, transaction=1, commit=True)
+    assert case.findings() == []
 
 
 @pytest.mark.parametrize(("later", "is_reported"), [(-1, False), (0, True)])

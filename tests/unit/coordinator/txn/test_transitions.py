@@ -198,8 +198,9 @@ def test_complete_record_with_another_identity_than_that_of_the_client_is_not_wr
     before = replace(
         KEPT, state=S.PREPARE_COMMIT, producer_epoch=6, last_producer_epoch=6, next_producer_epoch=7, client_version=2
     )
-    none = {"next_producer_id": -1, "next_producer_epoch": -1, "partitions": {}}
-    after = replace(before, state=S.COMPLETE_COMMIT, producer_epoch=7, **none)
+    after = replace(
+        before, state=S.COMPLETE_COMMIT, producer_epoch=7, next_producer_id=-1, next_producer_epoch=-1, partitions={}
+    )
     check_step(before, after)
     for change in ({"producer_epoch": 6}, {"next_producer_id": PID, "next_producer_epoch": 8}):
         with checked(), pytest.raises(InvariantViolation):

@@ -49,7 +49,14 @@ PANELS: Final[tuple[tuple[str, str, dict[str, str]], ...]] = (
         },
     ),
     ("Transactional ids by state", "short", {"{{state}}": "sum by (state) (odradek_transactions)"}),
-    ("Oldest open transaction", "s", {"{{instance}}": "odradek_transactions_oldest_open_seconds"}),
+    (
+        "Oldest open transaction",
+        "s",
+        {
+            "{{instance}}": "odradek_transactions_oldest_open_seconds",
+            "in doubt {{instance}}": "odradek_transactions_oldest_in_doubt_seconds",
+        },
+    ),
     (
         "Offsets that wait for open transactions",
         "short",

@@ -88,6 +88,8 @@ _ROWS: Final = (
     Family("odradek_transactions_timed_out_total", _C, (), "Transactions that this coordinator aborted after their transaction.timeout.ms was over."),
     Family("odradek_transactions_fenced_total", _C, (), "Producers that this coordinator fenced because another producer initialized the same transactional id."),
     Family("odradek_transactions_oldest_open_seconds", _G, (), "Age of the oldest open transaction of this coordinator. 0 without an open transaction."),
+    Family("odradek_transactions_in_doubt", _G, (), "Ongoing transactions of two-phase commits (KIP-939) of this coordinator. No time-out aborts them."),
+    Family("odradek_transactions_oldest_in_doubt_seconds", _G, (), "Age of the oldest of these transactions. 0 without one. An age above the longest absence of an owner means that an operator must act."),
     # Groups of this coordinator
     Family("kafka_server_group_coordinator_metrics_group_count", _G, ("protocol", "state"), "Groups of this coordinator, by protocol and state.", "kafka.server:type=group-coordinator-metrics,name=group-count,protocol= and consumer-group-count,state="),
     Family("odradek_group_offsets", _G, (), "Committed offsets that this coordinator stores. As NumOffsets of Kafka's GroupMetadataManager."),

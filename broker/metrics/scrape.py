@@ -283,7 +283,8 @@ async def _cluster(node: "NodeContext", quorum: "QuorumContext") -> AsyncIterato
 async def _transactions(coordinator: "TransactionCoordinator", clock: "Clock") -> AsyncIterator[Sample]:
     now_ms = clock.wall_ms()
     states: Counter[TxnState] = Counter(dict.fromkeys(TxnState, 0))
-    oldest_ms = now_ms
+    oldest_ms = oldest_in_doubt_ms = now_ms
+    in_doubt = 0
     for engine in list(coordinator.shards.values()):
         core: TransactionShard = engine.shard  # type: ignore[assignment]
         transactions = list(core.transactions.values())
@@ -292,10 +293,15 @@ async def _transactions(coordinator: "TransactionCoordinator", clock: "Clock") -
                 states[transaction.state] += 1
                 if transaction.state is TxnState.ONGOING:
                     oldest_ms = min(oldest_ms, transaction.start_ms)
+                    if transaction.never_times_out:
+                        in_doubt += 1
+                        oldest_in_doubt_ms = min(oldest_in_doubt_ms, transaction.start_ms)
             await sleep(0)
     for state, count in states.items():
         yield "odradek_transactions", (state.kafka_name,), count
     yield "odradek_transactions_oldest_open_seconds", (), (now_ms - oldest_ms) / 1_000
+    yield "odradek_transactions_in_doubt", (), in_doubt
+    yield "odradek_transactions_oldest_in_doubt_seconds", (), (now_ms - oldest_in_doubt_ms) / 1_000
     for sample in _unreadable(TRANSACTION_STATE, coordinator.shards.values()):
         yield sample
     stats = coordinator.stats

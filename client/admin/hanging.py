@@ -32,6 +32,7 @@ class HolderState(Enum):
     """State of the transaction that holds back a last stable offset.
 
     - OPEN: its coordinator has it in the state Ongoing.
+    - IN_DOUBT: as OPEN, and it takes part in a two-phase commit, so that it does not time out.
     - COMPLETING: its coordinator writes its markers.
     - HANGING: no coordinator knows it, so that it does not time out.
     - UNKNOWN: no coordinator that responded knows it, and not all coordinators responded.
@@ -39,6 +40,7 @@ class HolderState(Enum):
     """
 
     OPEN = "open"
+    IN_DOUBT = "in doubt"
     COMPLETING = "completing"
     HANGING = "hanging"
     UNKNOWN = "unknown"
@@ -113,6 +115,8 @@ def _state(holder: OpenProducer | None, transaction: TransactionDescription | No
         return HolderState.ENDED
     if transaction is None:
         return HolderState.HANGING if complete else HolderState.UNKNOWN
+    if transaction.in_doubt:
+        return HolderState.IN_DOUBT
     return HolderState.OPEN if transaction.state == "Ongoing" else HolderState.COMPLETING
 
 

@@ -30,6 +30,8 @@ OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 EXPIRABLE_STATES: Final = ("Empty", "CompleteCommit", "CompleteAbort")
 """States without an open transaction, in which an id can be removed."""
 STATES: Final = ("Empty", *OPEN_STATES, "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
+NEVER_TIMES_OUT_MS: Final = 2_147_483_647
+"""Transaction time-out in milliseconds that a coordinator stores for a two-phase commit (KIP-939)."""
 EXPIRED_PER_REQUEST: Final = 500
 """Maximum transactional ids that one request removes. Brokers handle larger requests in parts."""
 FENCE_TIMEOUT_MS: Final = 1_000
@@ -77,6 +79,16 @@ class TransactionDescription:
     partitions: list[TopicPartition]
     address: str | None = None
     idle_ms: int | None = None
+
+    @property
+    def never_times_out(self) -> bool:
+        """True if the transactions of the id take part in a two-phase commit (KIP-939)."""
+        return self.timeout_ms == NEVER_TIMES_OUT_MS
+
+    @property
+    def in_doubt(self) -> bool:
+        """True if the transaction is ongoing, and only its owner or an operator ends it."""
+        return self.state == "Ongoing" and self.never_times_out
 
 
 async def list_transactions(cluster: Cluster, states: Sequence[str] = ()) -> PartialResult[TransactionListing]:

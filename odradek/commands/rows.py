@@ -39,14 +39,20 @@ def transaction_row(transaction: TransactionDescription) -> Row:
         "producer_id": transaction.producer_id,
         "producer_epoch": transaction.producer_epoch,
         "client_id": transaction.client_id,
+        "address": transaction.address,
         "coordinator": transaction.coordinator,
         "timeout_ms": transaction.timeout_ms,
         "started_ms": started,
         "since": None if started is None else moment(started),
-        "times_out": None if started is None else moment(started + transaction.timeout_ms),
+        "times_out": None if started is None else _deadline(started, transaction),
+        "in_doubt": transaction.in_doubt,
         "open_for_ms": None if started is None else int(time.time() * 1000) - started,
         "partitions": [str(partition) for partition in transaction.partitions],
     }
+
+
+def _deadline(started_ms: int, transaction: TransactionDescription) -> str:
+    return "never" if transaction.never_times_out else moment(started_ms + transaction.timeout_ms)
 
 
 def blocked_row(blocked: BlockedPartition) -> Row:
@@ -67,7 +73,7 @@ def blocked_row(blocked: BlockedPartition) -> Row:
             row["since"] = moment(blocked.producer.last_timestamp)
         else:
             transaction = transaction_row(blocked.transaction)
-            names = ("transactional_id", "client_id", "state", "since", "times_out", "open_for_ms")
+            names = ("transactional_id", "client_id", "address", "state", "since", "times_out", "open_for_ms")
             row |= {name: transaction[name] for name in names}
     return row | {"condition": blocked.state.value}
 

@@ -32,6 +32,7 @@ BLOCKING = {
     "producer_id": "producer",
     "producer_epoch": "epoch",
     "client_id": "client",
+    "address": "host",
     "state": "state",
     "since": "since",
     "times_out": "times out",
@@ -115,7 +116,8 @@ def blocking(
     The output has the start, the producer, the client and the time-out of the
     transaction. The condition [bold]hanging[/bold] means that no coordinator
     knows the transaction, so that it does not time out: end it with odradek txns
-    abort.
+    abort. The condition [bold]in doubt[/bold] means that it takes part in a
+    two-phase commit: its owner ends it, and no time-out aborts it.
 
     Example:
 

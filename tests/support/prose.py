@@ -36,7 +36,7 @@ BANNED: Final = {
     r"verdicts?": "failure declaration, result or refusal",
     r"twins?": "duplicate node id, or fake",
     r"wish(es|ed)?": "pending ISR change, or request",
-    r"doubts?": "suspected leaders",
+    r"(?<!in-)(?<!in )doubts?": "suspected leaders",  # an in-doubt transaction is a term of the glossary
     r"census": "memory accounting",
     r"drawn": "generated, sampled or rendered",
     r"bad luck|nemesis|strikes?|struck": "fault, injected",
@@ -181,6 +181,8 @@ BANNED_IDENTIFIERS: Final = frozenset(
 CODE_BLOCK: Final = re.compile(r"^```.*?^```|^(?: {4}|\t)[^\n]*$", re.DOTALL | re.MULTILINE)
 LOG_METHODS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 SENTENCE_END: Final = re.compile(r"(?<=[.!?:])[\"')\]]*\s+(?=[A-Z0-9`\"'(*-])|\n\s*\n|\n\s*(?=[-*|>]|\d+\. )")
+IN_DOUBT = re.compile("in_doubt", re.IGNORECASE)
+"""Part of an identifier that is a term of the glossary: an in-doubt transaction (KIP-939)."""
 WORD_PARTS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
@@ -351,7 +353,7 @@ def findings_of_python(path: str, source: str) -> Iterator[Finding]:
         for what in findings_of_text(text):
             yield Finding(path, text.line, what)
     for line, name in identifiers(nodes):
-        parts = {part.lower() for part in WORD_PARTS.findall(name)}
+        parts = {part.lower() for part in WORD_PARTS.findall(IN_DOUBT.sub("", name))}
         for word in sorted(parts & BANNED_IDENTIFIERS):
             yield Finding(path, line, f"identifier {name}: '{word}' is not a term of the glossary")
 

@@ -176,6 +176,7 @@ async def test_scrape_returns_the_requests_records_and_roles_of_a_node(tmp_path:
         assert rows['kafka_cluster_partition_laststableoffsetlag{partition="0",topic="t"}'] == 0
         assert rows["kafka_controller_kafkacontroller_activecontrollercount"] == 1
         assert rows['odradek_transactions{state="Ongoing"}'] == 0
+        assert rows["odradek_transactions_in_doubt"] == rows["odradek_transactions_oldest_in_doubt_seconds"] == 0
         assert rows['odradek_membership_datagrams_dropped_total{reason="foreign"}'] == 0
         assert rows['odradek_coordinator_blocked_ids{topic="__transaction_state"}'] == 0
         names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}

@@ -15,6 +15,8 @@ from odradek.client import (
     abort_hanging_transaction,
     blocked_partitions,
 )
+from odradek.client.admin.transactions import NEVER_TIMES_OUT_MS
+from odradek.commands.rows import blocked_row
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.extensions import DESCRIBED_CLIENT_ID_TAG
 from odradek.protocol.messages.describe_producers import (
@@ -80,7 +82,7 @@ def offsets(request: ListOffsetsRequest) -> ListOffsetsResponse:
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=TOPIC, partitions=[row])])
 
 
-def coordinate(kafka: FakeKafka, state: str | None, *, partition: int = 0) -> None:
+def coordinate(kafka: FakeKafka, state: str | None, *, partition: int = 0, timeout_ms: int = 60_000) -> None:
     """Let broker 3 coordinate the transaction in `state`. If it is None, no coordinator knows the transaction."""
 
     def listed(_: ListTransactionsRequest) -> ListTransactionsResponse:
@@ -93,6 +95,7 @@ def coordinate(kafka: FakeKafka, state: str | None, *, partition: int = 0) -> No
         transaction_state=state or "",
         producer_id=PRODUCER_ID,
         transaction_start_time_ms=5,
+        transaction_timeout_ms=timeout_ms,
         topics=[TopicData(TOPIC, [partition])],
         unknown_tagged_fields=((DESCRIBED_CLIENT_ID_TAG, b"app"),),
     )
@@ -109,17 +112,18 @@ def blocked(kafka: FakeKafka) -> PartialResult[BlockedPartition]:
 
 
 @pytest.mark.parametrize(
-    ("state", "expected"),
+    ("state", "timeout_ms", "expected"),
     [
-        ("Ongoing", HolderState.OPEN),
-        ("PrepareCommit", HolderState.COMPLETING),
-        ("PrepareAbort", HolderState.COMPLETING),
+        ("Ongoing", 60_000, HolderState.OPEN),
+        ("Ongoing", NEVER_TIMES_OUT_MS, HolderState.IN_DOUBT),
+        ("PrepareCommit", NEVER_TIMES_OUT_MS, HolderState.COMPLETING),
+        ("PrepareAbort", 60_000, HolderState.COMPLETING),
     ],
 )
 def test_a_transaction_that_its_coordinator_knows_is_open_or_completing(
-    kafka_with_open_transaction: FakeKafka, state: str, expected: HolderState
+    kafka_with_open_transaction: FakeKafka, state: str, timeout_ms: int, expected: HolderState
 ) -> None:
-    coordinate(kafka_with_open_transaction, state)
+    coordinate(kafka_with_open_transaction, state, timeout_ms=timeout_ms)
     [row] = blocked(kafka_with_open_transaction).rows
     assert (row.topic, row.partition, row.last_stable_offset, row.high_watermark) == (TOPIC, 0, STABLE, HIGH)
     assert row.state is expected
@@ -128,6 +132,9 @@ def test_a_transaction_that_its_coordinator_knows_is_open_or_completing(
     assert row.transaction is not None
     assert (row.transaction.transactional_id, row.transaction.client_id, row.transaction.coordinator) == (ID, "app", 3)
     assert row.transaction.partitions == [TopicPartition(TOPIC, 0)]
+    shown = blocked_row(row)
+    assert (shown["condition"], shown["client_id"]) == (expected.value, "app")
+    assert (shown["times_out"] == "never") is (timeout_ms == NEVER_TIMES_OUT_MS)
 
 
 @pytest.mark.parametrize("state", [None, "Ongoing"])

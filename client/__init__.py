@@ -24,7 +24,7 @@ async with client.Cluster("127.0.0.1:9092") as cluster:
   `fence_producer`, `expire_transactional_ids`, `list_producers`, `expire_producers`, `blocked_partitions`,
   `abort_hanging_transaction`, `cluster_status`, `wait_until_serving`, `wait_until_in_sync`. They return frozen
   dataclasses.
-- Records: `Producer` and `Consumer`.
+- Records: `Producer` (with `PreparedTransaction` for two-phase commits) and `Consumer`.
 - Errors: all exceptions are subclasses of `ClientError`, which has the error code, the problem and the remedy.
 
 Names are imported at first use, so that a program loads only the messages that it needs.
@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from odradek.client.network.metadata import Broker, Metadata, Partition, Topic, TopicPartition
     from odradek.client.network.retry import RetryPolicy
     from odradek.client.network.settings import Settings
+    from odradek.client.producer.prepared import PreparedTransaction
     from odradek.client.producer.producer import Producer, Written
     from odradek.client.producer.records import ProducerRecord
 
@@ -141,6 +142,7 @@ _MODULES = {
     "network.metadata": ("Broker", "Metadata", "Partition", "Topic", "TopicPartition"),
     "network.retry": ("RetryPolicy",),
     "network.settings": ("Settings",),
+    "producer.prepared": ("PreparedTransaction",),
     "producer.producer": ("Producer", "Written"),
     "producer.records": ("ProducerRecord",),
 }  # fmt: skip
@@ -153,8 +155,8 @@ __all__ = [
     "ConfigSynonym", "ConnectionLost", "Consumer", "ConsumerRecord", "CoordinatorType", "CreatedTopic", "Fenced",
     "GroupDescription", "GroupLag", "GroupListing", "GroupMember", "GroupPartition", "HolderState",
     "InvalidArgument", "InvalidState", "IsolationLevel", "Metadata", "NotFound", "OpenProducer", "PartialResult",
-    "Partition", "PartitionDescription", "PlannedOffset", "Producer", "ProducerListing", "ProducerRecord",
-    "ProtocolError", "Refused", "RequestTimedOut", "ResetTarget", "RetryPolicy", "Settings", "Topic",
+    "Partition", "PartitionDescription", "PlannedOffset", "PreparedTransaction", "Producer", "ProducerListing",
+    "ProducerRecord", "ProtocolError", "Refused", "RequestTimedOut", "ResetTarget", "RetryPolicy", "Settings", "Topic",
     "TopicListing", "TopicPartition", "TransactionDescription", "TransactionListing", "Unreachable",
     "UnsupportedRequest", "Written", "abort_hanging_transaction", "alter_configs", "blocked_partitions",
     "cluster_status", "commit_offsets", "committed_offsets", "create_topic", "delete_group", "delete_topic",

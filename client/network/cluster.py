@@ -132,9 +132,12 @@ class Cluster:
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
-    async def request(self, node_id: int, request: Message, *, version_max: int = VERSION_MAX) -> Any:
+    async def request(
+        self, node_id: int, request: Message, *, version_min: int = 0, version_max: int = VERSION_MAX
+    ) -> Any:
         """Send a request to one broker and return its response. See `Connection.call` for the exceptions."""
-        return await (await self.connection(node_id)).call(request, version_max=version_max)
+        connection = await self.connection(node_id)
+        return await connection.call(request, version_min=version_min, version_max=version_max)
 
     async def request_any(self, request: Message, *, version_max: int = VERSION_MAX) -> Any:
         """Send a request that every broker serves."""
@@ -151,6 +154,7 @@ class Cluster:
         request: Message,
         error_of: Callable[[Any], int],
         *,
+        version_min: int = 0,
         version_max: int = VERSION_MAX,
     ) -> Any:
         """Send a request to the coordinator of `key`, under the retry policy, and return the last response.
@@ -163,7 +167,7 @@ class Cluster:
             failure: int | ClientError
             try:
                 node_id = await self._coordinator(kind, key, attempts)
-                response = await self.request(node_id, request, version_max=version_max)
+                response = await self.request(node_id, request, version_min=version_min, version_max=version_max)
                 failure = error_of(response)
             except (Unreachable, ConnectionLost) as error:
                 failure, response = error, None

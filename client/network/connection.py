@@ -89,8 +89,10 @@ class Connection(asyncio.BufferedProtocol):
         """Return True if no further request can be sent."""
         return self._ended is not None
 
-    async def call(self, request: Message, *, version_max: int = VERSION_MAX) -> Any:
-        """Send a request in the newest version that both sides know, up to `version_max`, and return its response.
+    async def call(self, request: Message, *, version_min: int = 0, version_max: int = VERSION_MAX) -> Any:
+        """Send a request in the newest version that both sides know, and return its response.
+
+        The version is at least `version_min` and at most `version_max`.
 
         Raises:
             InvalidArgument: A value does not fit into the request. Nothing was sent.
@@ -102,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         cls = request_class(request.API_KEY)
         lowest, highest = self._versions.get(request.API_KEY, (0, -1))
         version = min(highest, cls.MAX_VERSION, version_max)
-        if version < max(lowest, cls.MIN_VERSION):
+        if version < max(lowest, cls.MIN_VERSION, version_min):
             raise UnsupportedRequest(f"the broker at {self.endpoint} does not serve {cls.NAME}")
         return await self._exchange(request, version, self._settings.request_timeout_s)
 

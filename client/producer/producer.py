@@ -14,6 +14,7 @@ from odradek.client.network.fan_out import gathered
 from odradek.client.network.metadata import TopicPartition
 from odradek.client.network.settings import BROKER_TIMEOUT_MS
 from odradek.client.producer.partitioner import partition_of
+from odradek.client.producer.prepared import PreparedTransaction
 from odradek.client.producer.records import batches_of
 from odradek.protocol.batch import build_batch, increment_sequence
 from odradek.protocol.errors import ErrorCode
@@ -39,6 +40,13 @@ ALL_REPLICAS: Final = -1
 ADD_PARTITIONS_VERSION_MAX: Final = 3
 PRODUCE_VERSION_MAX: Final = 11
 END_TXN_VERSION_MAX: Final = 4
+END_TWO_PHASE_VERSION_MIN: Final = 5
+"""First version of EndTxn that raises the producer epoch, and returns it (KIP-890).
+
+A two-phase commit needs it: each transaction must have its own identity, which its owner stores with the decision.
+"""
+TWO_PHASE_COMMIT_VERSION_MIN: Final = 6
+"""First version of InitProducerId for a two-phase commit (KIP-939)."""
 """Last versions of the transaction protocol TV1, which every broker with transactions serves.
 
 Requests of TV2 (KIP-890) may only be used together, and only if the cluster's transaction.version is 2.
@@ -51,6 +59,7 @@ class State(Enum):
     NEW = "without a producer id"
     READY = "outside a transaction"
     OPEN = "in a transaction"
+    PREPARED = "in a prepared transaction"
     FAILED = "in a transaction that can only be aborted"
     FENCED = "fenced by a newer producer"
 
@@ -61,6 +70,9 @@ class Operation(Enum):
     SEND = "send"
     SEND_IN_TRANSACTION = "send in a transaction"
     BEGIN = "begin a transaction"
+    PREPARE = "prepare"
+    RECOVER = "recover"
+    COMPLETE = "complete"
     COMMIT = "commit"
     ABORT = "abort"
 
@@ -69,8 +81,11 @@ ALLOWED: Final[Mapping[Operation, frozenset[State]]] = {
     Operation.SEND: frozenset({State.NEW, State.READY}),
     Operation.SEND_IN_TRANSACTION: frozenset({State.OPEN}),
     Operation.BEGIN: frozenset({State.NEW, State.READY}),
-    Operation.COMMIT: frozenset({State.OPEN}),
-    Operation.ABORT: frozenset({State.OPEN, State.FAILED}),
+    Operation.PREPARE: frozenset({State.OPEN}),
+    Operation.RECOVER: frozenset({State.NEW}),
+    Operation.COMPLETE: frozenset({State.PREPARED}),
+    Operation.COMMIT: frozenset({State.OPEN, State.PREPARED}),
+    Operation.ABORT: frozenset({State.OPEN, State.PREPARED, State.FAILED}),
 }
 """States in which an operation is possible.
 
@@ -104,10 +119,28 @@ class Producer:
     failed or cancelled `send`, the records may have been written or not: a transaction must be aborted, and the next
     operation begins with a new producer id or epoch. Calls must not overlap.
 
+    With `two_phase_commit`, a transaction can be part of a commit that includes another system (KIP-939). No time-out
+    aborts it, so its owner must end it:
+
+    ```python
+    prepared = await producer.prepare()
+    ...  # store str(prepared) with the decision
+    await producer.commit()
+    ```
+
+    After a failure, `recover` returns the open transaction, and `complete` commits it if it is the stored one:
+
+    ```python
+    producer = Producer(cluster, transactional_id="payments-1", two_phase_commit=True)
+    if await producer.recover() is not None:
+        await producer.complete(PreparedTransaction.parse(stored))
+    ```
+
     Args:
         cluster: The cluster. It stays open when the producer is no longer used.
         transactional_id: The transactional id, None for a producer without transactions.
         transaction_timeout_ms: Time after which the coordinator aborts an open transaction, in milliseconds.
+        two_phase_commit: True if transactions take part in a two-phase commit. The brokers must permit it.
         clock_ms: Clock for the timestamps of records, in milliseconds since 1970.
     """
 
@@ -117,12 +150,15 @@ class Producer:
         transactional_id: str | None = None,
         *,
         transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+        two_phase_commit: bool = False,
         clock_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self.transactional_id = transactional_id
         self.state = State.NEW
         self._cluster = cluster
         self._transaction_timeout_ms = transaction_timeout_ms
+        self._two_phase_commit = two_phase_commit
+        self._kept: PreparedTransaction | None = None
         self._clock_ms = clock_ms
         self._producer_id, self._epoch = -1, -1
         self._sequences: dict[TopicPartition, int] = {}
@@ -173,8 +209,49 @@ class Producer:
         await self._initialize()
         self.state = State.OPEN
 
+    async def prepare(self) -> PreparedTransaction:
+        """Prepare the open transaction: all its records are written, and it can only be committed or aborted.
+
+        Return its identity, which the owner stores with its decision. Raise InvalidState if no transaction is open, a
+        `send` of it failed, or the producer takes part in no two-phase commit.
+        """
+        self._require(Operation.PREPARE)
+        self._require_two_phase_commit(Operation.PREPARE)
+        self.state = State.PREPARED
+        return PreparedTransaction(self._producer_id, self._epoch)
+
+    async def recover(self) -> PreparedTransaction | None:
+        """Fence other producers of the transactional id, and keep their open transaction.
+
+        Return it, so that `complete`, `commit` or `abort` ends it. Return None if no transaction is open.
+
+        Raises:
+            InvalidState: The producer has a producer id already, or takes part in no two-phase commit.
+            UnsupportedRequest: The brokers do not permit a two-phase commit.
+            ClientError: The coordinator refused, or did not respond in time.
+        """
+        self._require(Operation.RECOVER)
+        self._require_two_phase_commit(Operation.RECOVER)
+        response = await self._init_producer_id(keep=True)
+        if response.ongoing_txn_producer_id >= 0:
+            ongoing = PreparedTransaction(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
+            self._kept, self.state = ongoing, State.PREPARED
+        return self._kept
+
+    async def complete(self, prepared: PreparedTransaction) -> bool:
+        """Commit the kept transaction if it is `prepared`, otherwise abort it. Return True if it is committed.
+
+        See `commit` for the exceptions. Raise InvalidState also without a successful `recover`.
+        """
+        self._require(Operation.COMPLETE)
+        if self._kept is None:
+            raise InvalidState("cannot complete: the transaction was not recovered; commit or abort it")
+        is_committed = prepared == self._kept
+        await self._end(committed=is_committed)
+        return is_committed
+
     async def commit(self) -> None:
-        """Commit the open transaction.
+        """Commit the open transaction. If a prepared transaction was not committed, the call can be repeated.
 
         Raises:
             InvalidState: No transaction is open, or a `send` of it failed.
@@ -188,6 +265,10 @@ class Producer:
         """Abort the open transaction. See `commit` for the exceptions."""
         self._require(Operation.ABORT)
         await self._end(committed=False)
+
+    def _require_two_phase_commit(self, operation: Operation) -> None:
+        if not self._two_phase_commit or self.transactional_id is None:
+            raise InvalidState(f"cannot {operation.value}: the producer takes part in no two-phase commit")
 
     def _require(self, operation: Operation) -> None:
         if self.state is State.FENCED:
@@ -209,28 +290,55 @@ class Producer:
         """Fetch a producer id, or raise the epoch of the transactional id. It has no effect if the producer has one."""
         if self.state is not State.NEW:
             return
+        await self._init_producer_id(keep=False)
+
+    async def _init_producer_id(self, *, keep: bool) -> Any:
+        two_phase_commit = self._two_phase_commit and self.transactional_id is not None
         request = InitProducerIdRequest(
-            transactional_id=self.transactional_id, transaction_timeout_ms=self._transaction_timeout_ms
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self._transaction_timeout_ms,
+            enable2_pc=two_phase_commit,
+            keep_prepared_txn=keep,
         )
-        response = await (self._any(request) if self.transactional_id is None else self._coordinator(request))
+        if self.transactional_id is None:
+            response = await self._any(request)
+        else:
+            response = await self._coordinator(
+                request, version_min=TWO_PHASE_COMMIT_VERSION_MIN if two_phase_commit else 0
+            )
         check(response.error_code, "no producer id was assigned")
+        self._take(response)
+        self.state = State.READY
+        return response
+
+    def _take(self, response: Any) -> None:
         self._producer_id, self._epoch = response.producer_id, response.producer_epoch
         self._sequences.clear()
-        self.state = State.READY
 
     async def _end(self, *, committed: bool) -> None:
-        new_id_needed = self.state is State.FAILED
-        if self._added:
-            request = EndTxnRequest(self.transactional_id or "", self._producer_id, self._epoch, committed=committed)
-            self.state = State.FAILED
+        before = self.state
+        new_id_needed = before is State.FAILED
+        if self._added or self._kept is not None:
+            # The owner of a prepared transaction has decided. So after a failure it repeats the same EndTxn.
+            self.state = State.PREPARED if before is State.PREPARED else State.FAILED
             try:
-                response = await self._coordinator(request, version_max=END_TXN_VERSION_MAX)
-                check(response.error_code, f"the transaction was not {'committed' if committed else 'aborted'}")
+                await self._end_once(committed=committed)
             except Fenced:
                 self.state = State.FENCED
                 raise
         self._added.clear()
+        self._kept = None
         self.state = State.NEW if new_id_needed else State.READY
+
+    async def _end_once(self, *, committed: bool) -> None:
+        request = EndTxnRequest(self.transactional_id or "", self._producer_id, self._epoch, committed=committed)
+        if self._two_phase_commit:
+            response = await self._coordinator(request, version_min=END_TWO_PHASE_VERSION_MIN)
+        else:
+            response = await self._coordinator(request, version_max=END_TXN_VERSION_MAX)
+        check(response.error_code, f"the transaction was not {'committed' if committed else 'aborted'}")
+        if self._two_phase_commit:
+            self._take(response)
 
     async def _any(self, request: Message) -> Any:
         """Send a request that every broker serves, under the retry policy."""
@@ -244,11 +352,18 @@ class Producer:
         self,
         request: Message,
         error_of: Callable[[Any], int] = lambda response: int(response.error_code),
+        *,
+        version_min: int = 0,
         version_max: int = VERSION_MAX,
     ) -> Any:
         assert self.transactional_id is not None
         return await self._cluster.request_coordinator(
-            CoordinatorType.TRANSACTION, self.transactional_id, request, error_of, version_max=version_max
+            CoordinatorType.TRANSACTION,
+            self.transactional_id,
+            request,
+            error_of,
+            version_min=version_min,
+            version_max=version_max,
         )
 
     def _partition(self, topic: Topic, record: ProducerRecord) -> int:
@@ -270,7 +385,7 @@ class Producer:
             v3_and_below_topics=[AddPartitionsToTxnTopic(topic, [key.partition for key in partitions])],
         )
         self._added |= dict.fromkeys(partitions)
-        response = await self._coordinator(request, _added_error, ADD_PARTITIONS_VERSION_MAX)
+        response = await self._coordinator(request, _added_error, version_max=ADD_PARTITIONS_VERSION_MAX)
         check(_added_error(response), f"{topic} was not added to the transaction")
 
     async def _write(self, key: TopicPartition, rows: Sequence[NewRecord]) -> Written:

@@ -6,6 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from odradek.client import (
+    Cluster,
+    Fenced,
+    HolderState,
+    InvalidArgument,
+    InvalidState,
+    PreparedTransaction,
+    Producer,
+    ProducerRecord,
+    UnsupportedRequest,
+    blocked_partitions,
+)
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.end_txn import EndTxnRequest
@@ -98,6 +110,75 @@ async def test_owner_of_a_kept_transaction_cannot_write(tmp_path: Path) -> None:
         assert await node.values("t", READ_COMMITTED) == [b"prepared"]
 
 
+@pytest.mark.parametrize("commit", [True, False])
+async def test_client_prepares_recovers_and_completes(tmp_path: Path, commit: bool) -> None:
+    stored = ""
+
+    async with running(tmp_path, ENABLED) as node:
+        await node.metadata("t")
+        await node.init("any")
+        async with Cluster(bootstrap(node)) as cluster:
+            producer = owner_of(cluster)
+            assert await producer.recover() is None
+            await producer.begin()
+            await producer.send("t", [ProducerRecord(None, b"first")])
+            first = await producer.prepare()
+            with pytest.raises(InvalidState):
+                await producer.send("t", [ProducerRecord(None, b"late")])
+            with pytest.raises(InvalidState):
+                await producer.complete(first)
+            await producer.commit()
+            await producer.begin()
+            await producer.send("t", [ProducerRecord(None, b"second")])
+            stored = str(await producer.prepare())
+    async with running(tmp_path, ENABLED) as node:
+        await node.metadata("t")
+        await node.init("any")
+        async with Cluster(bootstrap(node)) as cluster:
+            failed_again, producer = owner_of(cluster), owner_of(cluster)
+            prepared = PreparedTransaction.parse(stored)
+            assert await failed_again.recover() == prepared
+            assert await producer.recover() == prepared
+            [blocked] = (await blocked_partitions(cluster, ["t"])).rows
+            assert blocked.state is HolderState.IN_DOUBT
+            assert blocked.transaction is not None
+            assert (blocked.transaction.transactional_id, blocked.transaction.in_doubt) == (OWNER, True)
+            with pytest.raises(Fenced):
+                await failed_again.complete(prepared)
+            assert await producer.complete(prepared if commit else first) is commit
+            await producer.begin()
+            await producer.send("t", [ProducerRecord(None, b"third")])
+            await producer.commit()
+        while (await state_of_owner(node)).startswith("Prepare"):
+            pass
+        expected = [b"first", *([b"second"] if commit else []), b"third"]
+        assert await node.values("t", READ_COMMITTED) == expected
+
+
+async def test_client_is_refused_if_the_broker_does_not_permit_a_two_phase_commit(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        await node.init("any")
+        async with Cluster(bootstrap(node)) as cluster:
+            with pytest.raises(UnsupportedRequest):
+                await owner_of(cluster).recover()
+            with pytest.raises(InvalidState):
+                await Producer(cluster, OWNER).recover()
+
+
+def bootstrap(node: RunningNode) -> str:
+    return f"127.0.0.1:{node.node.listeners[0].port}"
+
+
+def owner_of(cluster: Cluster) -> Producer:
+    return Producer(cluster, OWNER, two_phase_commit=True)
+
+
+@pytest.mark.parametrize("text", ["", "7", "7:", ":1", "a:1", "-1:-1"])
+def test_text_that_is_no_prepared_transaction_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgument):
+        PreparedTransaction.parse(text)
+
+
 @pytest.mark.parametrize(("settings", "version"), [((), 5), ((ENABLED,), 6)])
 async def test_version_6_is_announced_and_served_only_if_it_is_enabled(
     tmp_path: Path, settings: tuple[str, ...], version: int
@@ -107,7 +188,7 @@ async def test_version_6_is_announced_and_served_only_if_it_is_enabled(
         assert next(api.max_version for api in announced.api_keys if api.api_key == 22) == version
         request = InitProducerIdRequest(None, 0)
         if version == 6:
-            assert (await node.call(request, 6)).error_code == ErrorCode.NONE
+            assert (await node.until_not_busy(request, 6)).error_code == ErrorCode.NONE
         else:
             with pytest.raises(ConnectionLost):
                 await node.call(request, 6)

@@ -26,8 +26,6 @@ class TxnStats:
             elif after.state is TxnState.PREPARE_ABORT:
                 self.aborted += 1
                 self.timed_out += before.timed_out(after.update_ms)
-        if after.state is TxnState.EMPTY and (after.producer_id, after.producer_epoch) != (
-            before.producer_id,
-            before.producer_epoch,
-        ):
+        initialized = after.state is TxnState.EMPTY or after.is_kept
+        if initialized and after.client_identity != before.client_identity:
             self.fenced += 1

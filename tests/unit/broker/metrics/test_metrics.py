@@ -1,6 +1,7 @@
 """Metrics: counts of errors, histograms, lag of the event loop, the Prometheus text and its bounds."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -107,6 +108,11 @@ def test_decisions_of_the_coordinator_are_counted_by_outcome() -> None:
     stats.decided(after(TxnState.EMPTY, 1), after(TxnState.EMPTY, 2))
     stats.decided(after(TxnState.PREPARE_ABORT), after(TxnState.COMPLETE_ABORT))
     assert stats == TxnStats(committed=1, aborted=2, timed_out=1, fenced=1)
+    kept = replace(ongoing, next_producer_id=7, next_producer_epoch=1)
+    stats.decided(ongoing, kept)
+    stats.decided(kept, replace(kept, next_producer_epoch=2))
+    stats.decided(kept, kept)
+    assert stats.fenced == 3
 
 
 def test_names_follow_the_conventions_of_prometheus_and_kafka() -> None:

@@ -26,7 +26,15 @@ PARTITION_COLUMNS = (
     "high_watermark",
     "log_end",
 )
-TRANSACTION_COLUMNS = ("transactional_id", "state", "producer_id", "producer_epoch", "open_for_ms", "partitions")
+TRANSACTION_COLUMNS = (
+    "transactional_id",
+    "state",
+    "producer_id",
+    "producer_epoch",
+    "open_for_ms",
+    "times_out",
+    "partitions",
+)
 GROUP_COLUMNS = {"group": "group", "type": "type", "state": "state", "lag": "lag", "stable_lag": "lag to LSO"}
 UNKNOWN: dict[str, Any] = {
     "controller": None,

@@ -8,6 +8,7 @@ import asyncio
 import random
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -58,11 +59,17 @@ async def send_on_new_connection(node: RunningNode, data: bytes) -> None:
     writer.close()
 
 
-@pytest.mark.parametrize("api", API_TABLE, ids=lambda api: api.name)
+WITH_GATED_VERSIONS = [
+    api if api.gated is None else replace(api, max_version=api.gated.max_version) for api in API_TABLE
+]
+GATES = tuple(f"{api.gated.property_name}=true" for api in API_TABLE if api.gated is not None)
+
+
+@pytest.mark.parametrize("api", WITH_GATED_VERSIONS, ids=lambda api: api.name)
 async def test_invalid_and_corrupt_requests_do_not_affect_other_connections(api: AnyApi, tmp_path: Path) -> None:
     rng = random.Random(f"{api.name} 1")
     # A short request time-out limits the wait for requests with a long max.wait or transaction time-out.
-    limits = ("max.connections=200", "auto.create.topics.enable=false", "request.timeout.ms=200")
+    limits = ("max.connections=200", "auto.create.topics.enable=false", "request.timeout.ms=200", *GATES)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     try:
         async with running(tmp_path, *limits) as node:

@@ -84,7 +84,6 @@ NOT_HERE = {
     "socket.send.buffer.bytes": "the system's own",
     "ssl.": "plaintext alone",
     "telemetry.max.bytes": "clients do not push metrics (KIP-714)",
-    "transaction.two.phase.commit.enable": "unstable in Kafka 4.4",
 }
 """Properties of Kafka, or prefixes of their names, that Odradek does not have, with the reason."""
 HIDDEN = (

@@ -47,7 +47,7 @@ Empty = Annotated[
 ]
 TwoPhaseCommit = Annotated[
     bool,
-    typer.Option("--two-phase-commit", help=f"Let producers take part in a two-phase commit: {TWO_PHASE_COMMIT}."),
+    typer.Option("--two-phase-commit", help="Let producers take part in a two-phase commit (KIP-939)."),
 ]
 Brokers = Annotated[
     int | None,

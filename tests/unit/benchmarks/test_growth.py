@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.growth import TOPIC_PARTITIONS, creation_requests, is_balanced, table
+from benchmarks.growth import SIZES, TOPIC_PARTITIONS, creation_requests, is_balanced, table
 from benchmarks.measured_broker import RECORD_NS, VARIABLE, MeasuredLoop, read_callbacks
 from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX
 
@@ -59,6 +59,7 @@ def test_the_table_has_a_column_per_run_and_a_row_per_figure() -> None:
     assert rows[2:] == ["| gap s | 1.00 | 2.00 |  |", "| clean stop: s |  | 3.00 | 3 |"]
 
 
+@pytest.mark.parametrize("partitions", [1, TOPIC_PARTITIONS + 1, *SIZES])
 def test_partitions_are_created_in_requests_that_the_controller_permits(partitions: int) -> None:
     requests = list(creation_requests(partitions))
     assert sum(topic.num_partitions for topics in requests for topic in topics) == partitions

@@ -13,18 +13,25 @@ from odradek.invariants.coordinator import (
     CLASSIC_GROUP_COUNTS,
     CLASSIC_GROUP_MEMBERS,
     CLASSIC_GROUP_STATE,
+    TXN_CLIENT_IDENTITY,
     TXN_IDENTITY,
     TXN_PARTITIONS,
     TXN_TIMES,
 )
 from tests.support.invariants import breaks
-from tests.support.txn_rig import transaction
+from tests.support.txn_rig import PID, transaction
 
 
 @breaks(TXN_IDENTITY)
 def test_ongoing_transaction_with_another_producer_id_is_a_violation() -> None:
     before = transaction(TxnState.ONGOING)
     check_step(before, replace(before, producer_id=before.producer_id + 1))
+
+
+@breaks(TXN_CLIENT_IDENTITY)
+def test_kept_transaction_that_loses_the_identity_of_its_client_is_a_violation() -> None:
+    before = replace(transaction(TxnState.ONGOING, epoch=5), next_producer_id=PID, next_producer_epoch=6)
+    check_step(before, replace(before, next_producer_epoch=8))
 
 
 @breaks(TXN_PARTITIONS)

@@ -24,7 +24,7 @@ async with client.Cluster("127.0.0.1:9092") as cluster:
   `fence_producer`, `expire_transactional_ids`, `list_producers`, `expire_producers`, `blocked_partitions`,
   `abort_hanging_transaction`, `cluster_status`, `wait_until_serving`, `wait_until_in_sync`. They return frozen
   dataclasses.
-- Records: `Producer` (with `PreparedTransaction` for two-phase commits) and `Consumer`.
+- Records: `Producer` (with `PreparedTransaction` for two-phase commits), `SharedTransaction` and `Consumer`.
 - Errors: all exceptions are subclasses of `ClientError`, which has the error code, the problem and the remedy.
 
 Names are imported at first use, so that a program loads only the messages that it needs.
@@ -103,8 +103,9 @@ if TYPE_CHECKING:
     from odradek.client.network.retry import RetryPolicy
     from odradek.client.network.settings import Settings
     from odradek.client.producer.prepared import PreparedTransaction
-    from odradek.client.producer.producer import Producer, Written
+    from odradek.client.producer.producer import Producer, ProducerIdentity, Written
     from odradek.client.producer.records import ProducerRecord
+    from odradek.client.producer.shared import SharedTransaction
 
 _MODULES = {
     "admin.configs": (
@@ -143,8 +144,9 @@ _MODULES = {
     "network.retry": ("RetryPolicy",),
     "network.settings": ("Settings",),
     "producer.prepared": ("PreparedTransaction",),
-    "producer.producer": ("Producer", "Written"),
+    "producer.producer": ("Producer", "ProducerIdentity", "Written"),
     "producer.records": ("ProducerRecord",),
+    "producer.shared": ("SharedTransaction",),
 }  # fmt: skip
 """Public names by the module that defines them."""
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
@@ -155,14 +157,15 @@ __all__ = [
     "ConfigSynonym", "ConnectionLost", "Consumer", "ConsumerRecord", "CoordinatorType", "CreatedTopic", "Fenced",
     "GroupDescription", "GroupLag", "GroupListing", "GroupMember", "GroupPartition", "HolderState",
     "InvalidArgument", "InvalidState", "IsolationLevel", "Metadata", "NotFound", "OpenProducer", "PartialResult",
-    "Partition", "PartitionDescription", "PlannedOffset", "PreparedTransaction", "Producer", "ProducerListing",
-    "ProducerRecord", "ProtocolError", "Refused", "RequestTimedOut", "ResetTarget", "RetryPolicy", "Settings", "Topic",
-    "TopicListing", "TopicPartition", "TransactionDescription", "TransactionListing", "Unreachable",
-    "UnsupportedRequest", "Written", "abort_hanging_transaction", "alter_configs", "blocked_partitions",
-    "cluster_status", "commit_offsets", "committed_offsets", "create_topic", "delete_group", "delete_topic",
-    "describe_configs", "describe_group", "describe_partitions", "describe_transaction", "expire_producers",
-    "expire_transactional_ids", "fence_producer", "list_groups", "list_offsets", "list_producers", "list_topics",
-    "list_transactions", "plan_offset_reset", "plan_offsets", "wait_until_in_sync", "wait_until_serving",
+    "Partition", "PartitionDescription", "PlannedOffset", "PreparedTransaction", "Producer", "ProducerIdentity",
+    "ProducerListing", "ProducerRecord", "ProtocolError", "Refused", "RequestTimedOut", "ResetTarget", "RetryPolicy",
+    "Settings", "SharedTransaction", "Topic", "TopicListing", "TopicPartition", "TransactionDescription",
+    "TransactionListing", "Unreachable", "UnsupportedRequest", "Written", "abort_hanging_transaction",
+    "alter_configs", "blocked_partitions", "cluster_status", "commit_offsets", "committed_offsets", "create_topic",
+    "delete_group", "delete_topic", "describe_configs", "describe_group", "describe_partitions",
+    "describe_transaction", "expire_producers", "expire_transactional_ids", "fence_producer", "list_groups",
+    "list_offsets", "list_producers", "list_topics", "list_transactions", "plan_offset_reset", "plan_offsets",
+    "wait_until_in_sync", "wait_until_serving",
 ]  # fmt: skip
 
 

@@ -47,18 +47,29 @@ class PlannedOffset:
     new: int
 
 
-async def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, CommittedOffset]:
-    """Return all committed offsets of a group. The result is empty if the group does not exist."""
+async def committed_offsets(
+    cluster: Cluster, group: str, *, require_stable: bool = False
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return all committed offsets of a group. The result is empty if the group does not exist.
+
+    With `require_stable`, wait for the end of transactions that change the offsets.
+    """
     response = await cluster.request_coordinator(
         CoordinatorType.GROUP,
         group,
-        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]),
-        lambda response: int(response.groups[0].error_code),
+        OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=group, topics=None)], require_stable=require_stable
+        ),
+        lambda response: (
+            int(response.groups[0].error_code) or (_first_error(response.groups[0]) if require_stable else 0)
+        ),
         version_max=NAMES_VERSION_MAX,
     )
     if response.groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return {}
     check(response.groups[0].error_code, f"offsets of group {group}")
+    if require_stable:
+        check(_first_error(response.groups[0]), f"offsets of group {group}")
     return committed_by_partition(response.groups[0])
 
 

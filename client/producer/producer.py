@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek.client.errors import ClientError, Fenced, InvalidState, check, refused
 from odradek.client.network.cluster import CoordinatorType
@@ -93,6 +93,14 @@ In all others it raises InvalidState, or Fenced if the producer is fenced.
 """
 
 
+class ProducerIdentity(NamedTuple):
+    """Producer id and epoch of a transactional id. Processes that share them write in one transaction."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """Consecutive records in one partition, written from `base_offset` on."""
@@ -142,6 +150,9 @@ class Producer:
         transaction_timeout_ms: Time after which the coordinator aborts an open transaction, in milliseconds.
         two_phase_commit: True if transactions take part in a two-phase commit. The brokers must permit it.
         clock_ms: Clock for the timestamps of records, in milliseconds since 1970.
+        identity: The identity of a transaction that another process began (`SharedTransaction`). The producer
+            sends in it without a `begin`. The process that began the transaction must end it. Only one producer may
+            write a partition.
     """
 
     def __init__(
@@ -152,15 +163,16 @@ class Producer:
         transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
         two_phase_commit: bool = False,
         clock_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+        identity: ProducerIdentity | None = None,
     ) -> None:
-        self.transactional_id = transactional_id
-        self.state = State.NEW
+        self.transactional_id = transactional_id if identity is None else identity.transactional_id
+        self.state = State.NEW if identity is None else State.OPEN
         self._cluster = cluster
         self._transaction_timeout_ms = transaction_timeout_ms
         self._two_phase_commit = two_phase_commit
         self._kept: PreparedTransaction | None = None
         self._clock_ms = clock_ms
-        self._producer_id, self._epoch = -1, -1
+        self._producer_id, self._epoch = (-1, -1) if identity is None else (identity.producer_id, identity.epoch)
         self._sequences: dict[TopicPartition, int] = {}
         self._added: dict[TopicPartition, None] = {}
         self._keyless = 0

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 BATCH_RECORDS_MAX: Final = 1_000
 """Maximum records of one batch."""
 BATCH_BYTES_MAX: Final = 512 * 1024
-"""Size of keys and values, in bytes, at which a batch is complete.
+"""Maximum size of the keys and values of a batch with several records, in bytes.
 
-The default limit of a broker (message.max.bytes) is 1 MiB.
+The default limit of a broker (message.max.bytes) is 1 MiB, which a record of that size reaches alone.
 """
 
 
@@ -33,12 +33,19 @@ class ProducerRecord:
 
 
 def batches_of(records: Iterable[ProducerRecord]) -> Iterator[list[ProducerRecord]]:
-    """Divide records into lists of at most BATCH_RECORDS_MAX records and about BATCH_BYTES_MAX bytes."""
+    """Divide records into lists of at most BATCH_RECORDS_MAX records and BATCH_BYTES_MAX bytes.
+
+    A larger record is alone in its list.
+    """
     batch: list[ProducerRecord] = []
     size = 0
     for record in records:
+        added = len(record.key or b"") + len(record.value or b"")
+        if batch and size + added > BATCH_BYTES_MAX:
+            yield batch
+            batch, size = [], 0
         batch.append(record)
-        size += len(record.key or b"") + len(record.value or b"")
+        size += added
         if len(batch) >= BATCH_RECORDS_MAX or size >= BATCH_BYTES_MAX:
             yield batch
             batch, size = [], 0

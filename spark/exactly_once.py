@@ -1,0 +1,153 @@
+"""Write a batch in one transaction: begin, run the job that writes, check, add the ledger entry, commit."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from odradek.client import ClientError, Fenced
+from odradek.spark import ledger, transaction
+from odradek.spark.errors import BatchFailed, Doubtful, InvalidInput
+from odradek.spark.ledger import LedgerEntry
+from odradek.spark.outcome import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from odradek.client import ProducerIdentity
+    from odradek.spark.options import SinkOptions
+    from odradek.spark.outcome import Outcome
+    from odradek.spark.transaction import Session
+
+    Job = Callable[[ProducerIdentity, Mapping[str, int]], Outcome]
+    """Writes the rows with an identity and the partition counts of known topics. Raises Doubtful if it failed."""
+    OnStep = Callable[["Step"], None]
+
+ATTEMPTS_MAX: Final = 3
+"""Maximum attempts to write a batch. Each has a new producer epoch, and the attempts before it are aborted."""
+
+_sessions: dict[tuple[str, str], Session] = {}
+"""Sessions of this process by bootstrap servers and sink."""
+
+
+class Step(Enum):
+    """A step of a batch that is complete."""
+
+    OPENED = "earlier runs are fenced"
+    BEGUN = "the epoch of the transaction is known"
+    WRITTEN = "the job wrote all rows"
+    CHECKED = "the reports of the tasks agree with the cluster"
+    LEDGER_SENT = "the ledger entry is part of the transaction"
+    COMMITTED = "the batch is visible"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Identity of a batch. Without a `batch_id`, it has no ledger entry and only one attempt."""
+
+    batch_id: int | None
+    query_id: str | None
+    run_id: str
+
+
+def ignore(_step: Step) -> None:
+    """Do nothing after a step."""
+
+
+def write_exactly_once(job: Job, sink: SinkOptions, batch: Batch, on_step: OnStep = ignore) -> None:
+    """Write a batch in one transaction, unless the ledger shows that it is visible. See `write_batch`."""
+    key = sink.bootstrap, sink.sink
+    session = _sessions.get(key)
+    if session is None or session.run_id != batch.run_id:
+        session = _sessions[key] = asyncio.run(_opened(sink, batch.run_id))
+    on_step(Step.OPENED)
+    attempts = 1 if batch.batch_id is None else ATTEMPTS_MAX
+    problems: list[str] = []
+    for _ in range(attempts):
+        try:
+            _attempt(job, sink, session, batch, on_step)
+        except Doubtful as doubt:
+            problems.append(str(doubt))
+            continue
+        except Fenced as error:
+            raise transaction.in_use(sink) from error
+        return
+    raise BatchFailed(f"batch {batch.batch_id}: {attempts} attempts failed: {'; '.join(dict.fromkeys(problems))}")
+
+
+def _attempt(job: Job, sink: SinkOptions, session: Session, batch: Batch, on_step: OnStep) -> None:
+    """Write a batch, unless the ledger has it. An exception aborts the transaction.
+
+    A batch whose commit had no response is not written twice: the next attempt reads the ledger first.
+    """
+    started = asyncio.run(_begun(sink, session, batch))
+    if started is None:
+        return
+    identity, counts = started
+    on_step(Step.BEGUN)
+    try:
+        outcome = job(identity, counts)
+        on_step(Step.WRITTEN)
+        raise_failure(outcome)
+        asyncio.run(_finished(sink, identity, outcome, batch, on_step))
+    except Fenced:
+        raise
+    except Exception as error:
+        asyncio.run(_aborted(sink, identity))
+        if isinstance(error, ClientError):
+            raise Doubtful(str(error)) from error
+        raise
+
+
+async def _opened(sink: SinkOptions, run_id: str) -> Session:
+    async with transaction.connection(sink) as cluster:
+        return await transaction.open_session(cluster, sink, run_id)
+
+
+async def _begun(
+    sink: SinkOptions, session: Session, batch: Batch
+) -> tuple[ProducerIdentity, Mapping[str, int]] | None:
+    """Return the identity and the partition counts of known topics, or None if the batch is written."""
+    async with transaction.connection(sink) as cluster:
+        identity = await transaction.begin(cluster, sink, session)
+        last = await transaction.read_ledger(cluster, sink)
+        if batch.batch_id is not None and ledger.is_written(last, batch.batch_id, batch.query_id):
+            return None
+        session.unused = False
+        if sink.topic is None:
+            return identity, {}
+        await transaction.check_topic(cluster, sink.topic)
+        return identity, {sink.topic: len((await cluster.topic(sink.topic)).partitions)}
+
+
+def raise_failure(outcome: Outcome) -> None:
+    """Raise the exception of the failure that explains most: invalid input, then fencing, then others."""
+    for kind in Failure:
+        for problem in (problem for found, problem in outcome.failures if found is kind):
+            if kind is Failure.INVALID:
+                raise InvalidInput(problem)
+            if kind is Failure.FENCED:
+                raise Fenced(problem)
+            raise Doubtful(problem)
+
+
+async def _finished(
+    sink: SinkOptions, identity: ProducerIdentity, outcome: Outcome, batch: Batch, on_step: OnStep
+) -> None:
+    async with transaction.connection(sink) as cluster:
+        await transaction.check(cluster, sink, identity, outcome)
+        on_step(Step.CHECKED)
+        if batch.batch_id is not None:
+            entry = LedgerEntry(batch.batch_id, batch.query_id, batch.run_id, outcome.rows, outcome.checksum)
+            await transaction.send_ledger(cluster, sink, identity, entry)
+        on_step(Step.LEDGER_SENT)
+        if batch.batch_id is not None or outcome.rows:
+            await transaction.commit(cluster, sink, identity)
+        on_step(Step.COMMITTED)
+
+
+async def _aborted(sink: SinkOptions, identity: ProducerIdentity) -> None:
+    async with transaction.connection(sink) as cluster:
+        await transaction.abort(cluster, sink, identity)

@@ -1,0 +1,60 @@
+"""The ledger of a sink: the last written batch, as a committed offset with metadata."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from odradek.client import CommittedOffset
+from odradek.spark.errors import CheckpointMismatch, SinkError
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """The last written batch of a sink.
+
+    Attributes:
+        batch_id: Id of the batch, which a repetition of the batch has, too.
+        query_id: Id of the streaming query, which is stored in its checkpoint. None outside of streaming queries.
+        run_id: Id of the run of the query that wrote the batch.
+        rows: Rows of the batch.
+        checksum: Sum of the checksums of the rows.
+    """
+
+    batch_id: int
+    query_id: str | None
+    run_id: str
+    rows: int
+    checksum: int
+
+
+def encoded(entry: LedgerEntry) -> CommittedOffset:
+    """Return the committed offset of an entry: batch id + 1, and the other fields as JSON."""
+    fields = asdict(entry)
+    del fields["batch_id"]
+    return CommittedOffset(entry.batch_id + 1, json.dumps(fields, separators=(",", ":")))
+
+
+def decoded(committed: CommittedOffset) -> LedgerEntry:
+    """Return the entry of a committed offset. Raise SinkError if it was not written by a sink."""
+    try:
+        return LedgerEntry(committed.offset - 1, **json.loads(committed.metadata))
+    except (TypeError, ValueError) as error:
+        problem = f"the ledger holds offset {committed.offset} with metadata {committed.metadata!r}"
+        raise SinkError(f"{problem}, which no sink wrote; use another sink name") from error
+
+
+def is_written(last: LedgerEntry | None, batch_id: int, query_id: str | None) -> bool:
+    """Return True if the ledger shows that a batch is visible. It must not be written again.
+
+    Raises:
+        CheckpointMismatch: The last batch belongs to another query, so that equal ids mean different batches.
+    """
+    if last is None:
+        return False
+    if None not in {query_id, last.query_id} and query_id != last.query_id:
+        problem = f"the sink was written by query {last.query_id} up to batch {last.batch_id}, and not by {query_id}"
+        raise CheckpointMismatch(
+            f"{problem}; a query with a new checkpoint needs a new sink name, or the old checkpoint is missing"
+        )
+    return batch_id <= last.batch_id

@@ -1,0 +1,112 @@
+"""Options of the sink, with the names of Spark's own Kafka sink."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from odradek.client import RetryPolicy, Settings, TopicPartition
+from odradek.spark.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_LEDGER_TOPIC: Final = "odradek-spark-ledger"
+"""Topic whose partition 0 the committed offsets of all sinks refer to."""
+DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 300_000
+"""Default of `kafka.transaction.timeout.ms`, in milliseconds.
+
+A batch must end within it. The transaction of a driver that does not return blocks read_committed consumers for this
+time. Brokers allow at most 15 minutes by default (transaction.max.timeout.ms).
+"""
+SINK_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+MILLISECONDS: Final = 1_000.0
+FIXED: Final = {
+    "kafka.acks": ("all", "-1"),
+    "kafka.enable.idempotence": ("true",),
+    "kafka.security.protocol": ("plaintext",),
+}
+"""Options of Kafka's producers with one supported value."""
+NUMBERS: Final = (
+    "kafka.delivery.timeout.ms", "kafka.request.timeout.ms", "kafka.retry.backoff.max.ms", "kafka.retry.backoff.ms",
+    "kafka.transaction.timeout.ms",
+)  # fmt: skip
+NAMES: Final = ("kafka.bootstrap.servers", "kafka.client.id", "ledgertopic", "sink", "topic", *FIXED, *NUMBERS)
+"""Supported options in lower case: Spark does not distinguish upper and lower case in names of options."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Valid options of a sink.
+
+    Attributes:
+        bootstrap: `host:port,...` of some brokers.
+        sink: Name of the sink, unique among all running queries of the cluster.
+        topic: Topic of all rows. None if the rows have a column `topic`.
+        ledger_topic: Topic of the ledger.
+        transaction_timeout_ms: Time after which the coordinator aborts an open transaction, in milliseconds.
+        settings: Settings of all connections.
+    """
+
+    bootstrap: str
+    sink: str
+    topic: str | None
+    ledger_topic: str
+    transaction_timeout_ms: int
+    settings: Settings
+
+    @property
+    def transactional_id(self) -> str:
+        """Transactional id of all transactions of the sink, and name of the group of its ledger."""
+        return f"spark.{self.sink}"
+
+    @property
+    def ledger(self) -> TopicPartition:
+        """Partition whose committed offset is the id of the last written batch + 1."""
+        return TopicPartition(self.ledger_topic, 0)
+
+
+def sink_options(options: Mapping[str, str], others: frozenset[str] = frozenset()) -> SinkOptions:
+    """Check the options of a sink. `others` are names in lower case that the caller handles.
+
+    Raises:
+        InvalidInput: An option is unknown, missing or has an invalid value.
+    """
+    given = {name.lower(): str(value) for name, value in options.items()}
+    unknown = sorted(name for name in options if name.lower() not in {*NAMES, *others})
+    if unknown:
+        raise InvalidInput(f"unknown option {', '.join(unknown)}; the sink knows {', '.join(sorted(NAMES))}")
+    for name in ("kafka.bootstrap.servers", "sink"):
+        if not given.get(name):
+            raise InvalidInput(f"option {name} is missing")
+    if not SINK_NAME.fullmatch(given["sink"]):
+        raise InvalidInput(f"option sink: {given['sink']!r} is no name; use 1 to 200 letters, digits, '.', '_' or '-'")
+    for name, values in FIXED.items():
+        if given.get(name, values[0]).lower() not in values:
+            raise InvalidInput(f"option {name}: the sink supports {values[0]} alone")
+    retry = RetryPolicy(
+        deadline_s=_milliseconds(given, "kafka.delivery.timeout.ms", 30_000) / MILLISECONDS,
+        backoff_s=_milliseconds(given, "kafka.retry.backoff.ms", 100) / MILLISECONDS,
+        backoff_max_s=_milliseconds(given, "kafka.retry.backoff.max.ms", 1_000) / MILLISECONDS,
+    )
+    settings = Settings(
+        client_id=given.get("kafka.client.id", f"spark.{given['sink']}"),
+        request_timeout_s=_milliseconds(given, "kafka.request.timeout.ms", 30_000) / MILLISECONDS,
+        retry=retry,
+    )
+    return SinkOptions(
+        given["kafka.bootstrap.servers"],
+        given["sink"],
+        given.get("topic"),
+        given.get("ledgertopic", DEFAULT_LEDGER_TOPIC),
+        _milliseconds(given, "kafka.transaction.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS),
+        settings,
+    )
+
+
+def _milliseconds(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name, str(default))
+    if not text.isascii() or not text.isdigit() or int(text) == 0 or int(text) >= 2**31:
+        raise InvalidInput(f"option {name}: {text!r} is no positive number of milliseconds")
+    return int(text)

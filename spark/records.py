@@ -1,0 +1,59 @@
+"""Rows of a batch as records: their columns, target partitions and checksums."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from odradek.client import ProducerRecord
+from odradek.client.producer.partitioner import partition_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+COLUMNS: Final = ("topic", "partition", "key", "value", "headers", "timestamp")
+"""Columns of a normalized row. `key` and `value` are bytes, `timestamp` is in milliseconds since 1970."""
+CHECKSUM_MODULUS: Final = 2**63
+"""Sums of checksums are reduced by this number, so that they fit into a bigint of Spark."""
+
+
+class SinkRow(NamedTuple):
+    """A row with the columns COLUMNS. A header is a struct of key and value, as PySpark passes it."""
+
+    topic: str | None
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Iterable[Mapping[str, object]] | None
+    timestamp: int | None
+
+
+def target_of(row: SinkRow, partitions: int) -> int:
+    """Return the partition index of a row in a topic of `partitions` partitions.
+
+    An explicit partition has precedence. A key determines the partition as in Kafka's producers. Without a key the
+    value does: a repeated task must assign each row to the same partition, also if Spark changed the order of the rows.
+    Raise ValueError if the topic does not have the explicit partition.
+    """
+    if row.partition is not None:
+        if not 0 <= row.partition < partitions:
+            raise ValueError(f"topic {row.topic} has no partition {row.partition}; it has {partitions}")
+        return row.partition
+    if row.key is not None:
+        return partition_of(row.key, partitions)
+    return zlib.crc32(row.value or b"") % partitions
+
+
+def checksum_of(row: SinkRow) -> int:
+    """Return the checksum of key and value. The checksum of a batch is their sum, which no order changes."""
+    return zlib.crc32(row.value or b"", zlib.crc32(row.key or b"", len(row.key or b"")))
+
+
+def record_of(row: SinkRow, partition: int) -> ProducerRecord:
+    """Return the record of a row."""
+    headers = tuple((str(each["key"]), _bytes(each["value"])) for each in row.headers or ())
+    return ProducerRecord(row.key, row.value, headers, partition, row.timestamp)
+
+
+def _bytes(value: object) -> bytes | None:
+    return bytes(value) if isinstance(value, bytes | bytearray) else None

@@ -1,0 +1,200 @@
+"""The tasks of a batch, which run in Spark's Python workers: assign partitions to rows, and write rows."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from odradek.client import ClientError, Cluster, Producer, TopicPartition, list_producers
+from odradek.spark.outcome import Failure, Outcome, ReadPartition, WrittenPartition, failure_of
+from odradek.spark.records import CHECKSUM_MODULUS, COLUMNS, SinkRow, checksum_of, record_of, target_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from odradek.client import ProducerIdentity
+    from odradek.spark.options import SinkOptions
+
+PLACED_COLUMNS: Final = "target int, source int, position bigint, note string"
+"""Columns that `assign` adds to a row.
+
+`target` is the partition index. `source` and `position` restore the order of the rows after the shuffle. A row with a
+`note` is no row of the batch: the note is a report of the task, as JSON.
+"""
+REPORT_SCHEMA: Final = "note string"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Arguments of `assign`: partition counts of the topics that the driver knows. Tasks look up the others."""
+
+    options: SinkOptions
+    partitions: Mapping[str, int] = field(default_factory=dict)
+
+
+def assign(batches: Iterable[pa.RecordBatch], assignment: Assignment) -> Iterator[pa.RecordBatch]:
+    """Add the columns PLACED_COLUMNS to rows. After the rows, yield a note with their number and checksum."""
+    source = _attempt().partitionId()
+    counts = dict(assignment.partitions)
+    rows = checksum = 0
+    schema = None
+    for batch in batches:
+        schema = batch.schema
+        records = rows_of(batch)
+        problem = _learn(assignment.options, counts, records)
+        targets = [] if problem else _targets(records, counts)
+        if isinstance(targets, str):
+            problem, targets = targets, []
+        if problem:
+            yield _placed_note(schema, source, _failure_note(Failure.INVALID, problem))
+            return
+        checksum = (checksum + sum(map(checksum_of, records))) % CHECKSUM_MODULUS
+        positions = range(rows, rows + len(records))
+        rows += len(records)
+        yield _placed(batch, targets, source, positions, [None] * len(records))
+    if schema is not None:
+        yield _placed_note(schema, source, json.dumps({"read": asdict(ReadPartition(source, rows, checksum))}))
+
+
+def rows_of(batch: pa.RecordBatch) -> list[SinkRow]:
+    """Convert an Arrow batch with the columns COLUMNS, and possibly others after them."""
+    return list(map(SinkRow, *(batch.column(index).to_pylist() for index in range(len(COLUMNS)))))
+
+
+def _learn(options: SinkOptions, counts: dict[str, int], records: Iterable[SinkRow]) -> str:
+    """Add the partition counts of new topics. Return a problem, or an empty text."""
+    names = dict.fromkeys(row.topic for row in records)
+    if None in names:
+        return "column topic: a row has no topic; fill the column or use the option topic"
+    missing = [name for name in names if name is not None and name not in counts]
+    if missing:
+        try:
+            counts |= asyncio.run(_partition_counts(options, missing))
+        except ClientError as error:
+            return str(error)
+    return ""
+
+
+async def _partition_counts(options: SinkOptions, names: Iterable[str]) -> dict[str, int]:
+    async with Cluster(options.bootstrap, options.settings) as cluster:
+        return {name: len((await cluster.topic(name)).partitions) for name in names}
+
+
+def _targets(records: Iterable[SinkRow], counts: Mapping[str, int]) -> list[int] | str:
+    """Return the target partitions, or the problem of a row."""
+    try:
+        return [target_of(row, counts[row.topic or ""]) for row in records]
+    except ValueError as error:
+        return str(error)
+
+
+def _placed(
+    batch: pa.RecordBatch, targets: list[int], source: int, positions: Iterable[int], notes: list[str | None]
+) -> pa.RecordBatch:
+    added = {
+        "target": pa.array(targets, pa.int32()),
+        "source": pa.array([source] * len(targets), pa.int32()),
+        "position": pa.array(positions, pa.int64()),
+        "note": pa.array(notes, pa.string()),
+    }
+    names = [*batch.schema.names, *added]
+    return pa.RecordBatch.from_arrays([*batch.columns, *added.values()], names=names)
+
+
+def _placed_note(schema: pa.Schema, source: int, note: str) -> pa.RecordBatch:
+    empty = pa.RecordBatch.from_arrays([pa.nulls(1, each.type) for each in schema], names=schema.names)
+    return _placed(empty, [0], source, [-1], [note])
+
+
+def _failure_note(kind: Failure, problem: str) -> str:
+    return json.dumps({"failure": [kind.name, problem]})
+
+
+def write(
+    batches: Iterable[pa.RecordBatch], options: SinkOptions, identity: ProducerIdentity
+) -> Iterator[pa.RecordBatch]:
+    """Write rows in the transaction of `identity`. Yield the reports of this task and those that the rows contain.
+
+    Raise RuntimeError in a second attempt of a task. Its sequence numbers would begin at 0 again, so that the broker
+    could take its batches for duplicates of the first attempt. The driver repeats the batch with a new epoch.
+    """
+    context = _attempt()
+    if context.attemptNumber() > 0:
+        raise RuntimeError(f"attempt {context.attemptNumber()} of task {context.partitionId()} must not write")
+    notes = asyncio.run(_write(batches, options, identity))
+    yield pa.RecordBatch.from_arrays([pa.array(notes, pa.string())], names=["note"])
+
+
+async def _write(batches: Iterable[pa.RecordBatch], options: SinkOptions, identity: ProducerIdentity) -> list[str]:
+    notes: list[str] = []
+    written: dict[TopicPartition, WrittenPartition] = {}
+    try:
+        async with Cluster(options.bootstrap, options.settings) as cluster:
+            producer = Producer(cluster, identity=identity)
+            for batch in batches:
+                found = batch.column("note").to_pylist()
+                notes += [note for note in found if note is not None]
+                targets = batch.column("target").to_pylist()
+                rows = [row for row in zip(rows_of(batch), targets, found, strict=True) if row[2] is None]
+                for (topic, target), group in itertools.groupby(rows, lambda row: (row[0].topic, row[1])):
+                    key = TopicPartition(topic or "", target)
+                    before = written.get(key)
+                    if before is None:
+                        await _check_unwritten(cluster, key, identity)
+                    written[key] = await send_rows(producer, key, [row[0] for row in group], before)
+    except ClientError as error:
+        return [*notes, _failure_note(failure_of(error), str(error))]
+    return [*notes, *(json.dumps({"written": asdict(each)}) for each in written.values())]
+
+
+async def _check_unwritten(cluster: Cluster, key: TopicPartition, identity: ProducerIdentity) -> None:
+    """Raise ClientError if another attempt of this task wrote to the partition in this transaction."""
+    listed = await list_producers(cluster, *key)
+    if listed.unreachable:
+        raise ClientError(f"the leader of {key} does not list producers")
+    for row in listed.rows:
+        if (row.producer_id, row.producer_epoch) == (identity.producer_id, identity.epoch):
+            raise ClientError(f"another task attempt wrote to {key}")
+
+
+async def send_rows(
+    producer: Producer, key: TopicPartition, rows: list[SinkRow], before: WrittenPartition | None
+) -> WrittenPartition:
+    """Write rows to one partition, and return its report, which continues that of the rows `before`."""
+    acknowledged = await producer.send(key.topic, [record_of(row, key.partition) for row in rows])
+    last = acknowledged[-1]
+    return WrittenPartition(
+        key,
+        len(rows) + (0 if before is None else before.rows),
+        acknowledged[0].base_offset if before is None else before.first_offset,
+        last.base_offset + last.records - 1,
+        (sum(map(checksum_of, rows)) + (0 if before is None else before.checksum)) % CHECKSUM_MODULUS,
+    )
+
+
+def outcome_of(notes: Iterable[str]) -> Outcome:
+    """Decode the reports of all tasks."""
+    outcome = Outcome()
+    for note in notes:
+        fields: dict[str, Any] = json.loads(note)
+        if "written" in fields:
+            row = fields["written"]
+            outcome.written.append(WrittenPartition(**{**row, "target": TopicPartition(*row["target"])}))
+        elif "read" in fields:
+            outcome.read.append(ReadPartition(**fields["read"]))
+        else:
+            kind, problem = fields["failure"]
+            outcome.failures.append((Failure[kind], problem))
+    return outcome
+
+
+def _attempt() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "this function runs in a task of Spark"
+    return context

@@ -1,0 +1,135 @@
+"""The driver's side of a sink: its transactions, its ledger, and the checks before a commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.client import (
+    Cluster,
+    NotFound,
+    ProducerIdentity,
+    Refused,
+    SharedTransaction,
+    TopicPartition,
+    committed_offsets,
+    create_topic,
+    describe_transaction,
+    list_producers,
+)
+from odradek.protocol.errors import ErrorCode
+from odradek.spark import ledger
+from odradek.spark.errors import Doubtful, InvalidInput, SinkInUse
+from odradek.spark.outcome import inconsistencies
+
+if TYPE_CHECKING:
+    from odradek.spark.ledger import LedgerEntry
+    from odradek.spark.options import SinkOptions
+    from odradek.spark.outcome import Outcome
+
+
+@dataclass(slots=True)
+class Session:
+    """Identity of a sink in one run of a query. `unused` is true if no transaction was written with the identity."""
+
+    run_id: str
+    identity: ProducerIdentity
+    unused: bool = True
+
+
+def connection(options: SinkOptions) -> Cluster:
+    """Return a cluster whose connections are not open yet."""
+    return Cluster(options.bootstrap, options.settings)
+
+
+def transaction_of(cluster: Cluster, options: SinkOptions, identity: ProducerIdentity | None) -> SharedTransaction:
+    """Return the transactions of a sink, which continue those of `identity`."""
+    return SharedTransaction(
+        cluster,
+        options.transactional_id,
+        transaction_timeout_ms=options.transaction_timeout_ms,
+        identity=identity,
+    )
+
+
+async def open_session(cluster: Cluster, options: SinkOptions, run_id: str) -> Session:
+    """Fence earlier runs, and abort their open transaction. Raise InvalidInput if the topic does not exist."""
+    if options.topic is not None:
+        await check_topic(cluster, options.topic)
+    await _create_ledger_topic(cluster, options.ledger_topic)
+    return Session(run_id, await transaction_of(cluster, options, None).begin())
+
+
+async def read_ledger(cluster: Cluster, options: SinkOptions) -> LedgerEntry | None:
+    """Return the last written batch. `begin` comes before, so that no transaction can add another one."""
+    offsets = await committed_offsets(cluster, options.transactional_id, require_stable=True)
+    committed = offsets.get(options.ledger)
+    return None if committed is None else ledger.decoded(committed)
+
+
+async def check_topic(cluster: Cluster, name: str) -> None:
+    """Raise InvalidInput if a topic does not exist."""
+    try:
+        await cluster.topic(name, refresh=True)
+    except NotFound as error:
+        raise InvalidInput(f"{error.problem}; create it before the query starts") from error
+
+
+async def _create_ledger_topic(cluster: Cluster, name: str) -> None:
+    try:
+        await cluster.topic(name)
+    except NotFound:
+        try:
+            await create_topic(cluster, name, partitions=1)
+        except Refused as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+async def begin(cluster: Cluster, options: SinkOptions, session: Session) -> ProducerIdentity:
+    """Return the identity of a new transaction. Raise Fenced if another query fenced this one."""
+    if not session.unused:
+        session.identity = await transaction_of(cluster, options, session.identity).begin()
+    session.unused = True
+    return session.identity
+
+
+def in_use(options: SinkOptions) -> SinkInUse:
+    """Return the exception for a fenced transaction."""
+    return SinkInUse(
+        f"another query uses the sink name {options.sink} and has fenced this query, or a transaction exceeded "
+        f"kafka.transaction.timeout.ms ({options.transaction_timeout_ms}); "
+        "each running query needs a sink name of its own"
+    )
+
+
+async def check(cluster: Cluster, options: SinkOptions, identity: ProducerIdentity, outcome: Outcome) -> None:
+    """Compare the reports of the tasks with the cluster. Raise Doubtful if a row may be missing or duplicated."""
+    added = (await describe_transaction(cluster, options.transactional_id)).partitions
+    sequences: dict[TopicPartition, int | None] = {}
+    for topic in sorted({each.target.topic for each in outcome.written}):
+        listed = await list_producers(cluster, topic)
+        if listed.unreachable:
+            raise Doubtful(f"brokers {sorted(listed.unreachable)} do not list producers")
+        for row in listed.rows:
+            if (row.producer_id, row.producer_epoch) == (identity.producer_id, identity.epoch):
+                sequences[TopicPartition(topic, row.partition)] = row.last_sequence
+    found = inconsistencies(outcome, added, sequences)
+    if found:
+        raise Doubtful("; ".join(found))
+
+
+async def send_ledger(cluster: Cluster, options: SinkOptions, identity: ProducerIdentity, entry: LedgerEntry) -> None:
+    """Add the entry of a batch to its transaction."""
+    transaction = transaction_of(cluster, options, identity)
+    await transaction.send_offsets(options.transactional_id, {options.ledger: ledger.encoded(entry)})
+
+
+async def commit(cluster: Cluster, options: SinkOptions, identity: ProducerIdentity) -> None:
+    """Commit the transaction of a batch, which makes its rows and its ledger entry visible together."""
+    await transaction_of(cluster, options, identity).commit()
+
+
+async def abort(cluster: Cluster, options: SinkOptions, identity: ProducerIdentity) -> None:
+    """Abort the transaction of a batch."""
+    await transaction_of(cluster, options, identity).abort()

@@ -1,0 +1,236 @@
+"""The sink's protocol against a broker, with the tasks of a batch in this process: kills at each step, fencing."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from odradek.client import Cluster, committed_offsets, create_topic
+from odradek.spark import InvalidInput, SinkInUse, Step, exactly_once, tasks
+from odradek.spark.exactly_once import Batch, write_exactly_once
+from odradek.spark.options import SinkOptions, sink_options
+from odradek.spark.records import COLUMNS, SinkRow
+from odradek.spark.tasks import Assignment, outcome_of
+from tests.support.committed_records import committed_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from odradek.client import ProducerIdentity
+    from odradek.spark.outcome import Outcome
+
+PARTITIONS = 3
+HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+TYPES = (pa.string(), pa.int32(), pa.binary(), pa.binary(), pa.list_(HEADER), pa.int64())
+serial = itertools.count()
+
+
+class Killed(BaseException):
+    """Ends a driver without any clean-up."""
+
+
+class Rig:
+    """A sink with its topic, and drivers that the test kills."""
+
+    def __init__(self, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bootstrap = bootstrap
+        self.topic = f"steps-{next(serial)}"
+        self._monkeypatch = monkeypatch
+        asyncio.run(self._create())
+
+    async def _create(self) -> None:
+        async with Cluster(self.bootstrap) as cluster:
+            await create_topic(cluster, self.topic, partitions=PARTITIONS)
+
+    def options(self, **changed: str) -> SinkOptions:
+        given = {"kafka.bootstrap.servers": self.bootstrap, "sink": self.topic, "topic": self.topic}
+        return sink_options({**given, **changed})
+
+    def job(
+        self, rows: Sequence[SinkRow], attempt: int = 0
+    ) -> Callable[[ProducerIdentity, Mapping[str, int]], Outcome]:
+        """Run all tasks of a batch one after the other: two before the shuffle, one per target partition after it."""
+
+        def run(identity: ProducerIdentity, counts: Mapping[str, int]) -> Outcome:
+            assignment = Assignment(self.options(), dict(counts))
+            placed: list[dict[str, Any]] = []
+            for source in range(2):
+                self.as_task(source)
+                batches = [arrow(rows[source::2])] if rows[source::2] else []
+                placed += [row for batch in tasks.assign(batches, assignment) for row in batch.to_pylist()]
+            placed.sort(key=lambda row: (row["topic"] or "", row["target"], row["source"], row["position"]))
+            notes: list[str] = []
+            for target in range(PARTITIONS):
+                part = [row for row in placed if row["target"] == target]
+                self.as_task(target, attempt)
+                fields = [*map(pa.field, COLUMNS, TYPES), pa.field("target", pa.int32()), pa.field("note", pa.string())]
+                batch = pa.RecordBatch.from_pylist(part, schema=pa.schema(fields))
+                for report in tasks.write([batch] if part else [], self.options(), identity):
+                    notes += report.column("note").to_pylist()
+            return outcome_of(notes)
+
+        return run
+
+    def as_task(self, partition: int, attempt: int = 0) -> None:
+        context = SimpleNamespace(partitionId=lambda: partition, attemptNumber=lambda: attempt)
+        self._monkeypatch.setattr(tasks, "_attempt", lambda: context)
+
+    def write(self, batch_id: int | None, rows: Sequence[SinkRow], run: str, kill_at: Step | None = None) -> None:
+        def on_step(step: Step) -> None:
+            if step is kill_at:
+                raise Killed
+
+        write_exactly_once(self.job(rows), self.options(), Batch(batch_id, "query", run), on_step)
+
+    def visible(self) -> list[bytes]:
+        records = committed_records(self.bootstrap, self.topic, self.options().transactional_id)
+        return [record.value or b"" for record in asyncio.run(records)]
+
+    def ledger_offset(self) -> int:
+        async def fetch() -> int:
+            async with Cluster(self.bootstrap) as cluster:
+                options = self.options()
+                return (await committed_offsets(cluster, options.transactional_id))[options.ledger].offset
+
+        return asyncio.run(fetch())
+
+
+def arrow(rows: Sequence[SinkRow]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(list(column), kind) for column, kind in zip(columns, TYPES, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
+
+
+def rows_of(first: int, count: int, topic: str) -> list[SinkRow]:
+    return [
+        SinkRow(topic, None, b"%d" % number if number % 3 else None, b"%06d" % number, [], None)
+        for number in range(first, first + count)
+    ]
+
+
+@pytest.fixture
+def rig(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    monkeypatch.setattr(exactly_once, "_sessions", {})
+    return Rig(bootstrap, monkeypatch)
+
+
+def test_driver_killed_after_each_step_neither_loses_nor_repeats_rows(rig: Rig) -> None:
+    expected: list[bytes] = []
+    for batch_id, step in enumerate(Step):
+        rows = rows_of(batch_id * 3_000, 2_500, rig.topic)
+        with pytest.raises(Killed):
+            rig.write(batch_id, rows, f"run-{batch_id}", step)
+        assert rig.visible() == (expected if step is not Step.COMMITTED else expected + [row.value for row in rows])
+        rig.write(batch_id, rows, f"run-{batch_id}-again")
+        expected += [row.value or b"" for row in rows]
+        assert rig.visible() == expected
+        assert rig.ledger_offset() == batch_id + 1
+    rig.write(len(Step) - 1, rows_of(0, 50, rig.topic), "replay")
+    assert rig.visible() == expected
+
+
+def test_batches_of_one_run_follow_each_other(rig: Rig) -> None:
+    for batch_id in range(5):
+        rig.write(batch_id, rows_of(batch_id * 10, 10 if batch_id != 2 else 0, rig.topic), "run")
+        assert rig.ledger_offset() == batch_id + 1
+    assert rig.visible() == [b"%06d" % number for number in range(50) if not 20 <= number < 30]
+
+
+def test_driver_that_another_one_fenced_is_refused_with_the_sink_name(rig: Rig) -> None:
+    rig.write(0, rows_of(0, 10, rig.topic), "run-a")
+    first = dict(exactly_once._sessions)
+    rig.write(1, rows_of(10, 10, rig.topic), "run-b")
+    exactly_once._sessions.clear()
+    exactly_once._sessions |= first
+    with pytest.raises(SinkInUse, match=f"another query uses the sink name {rig.topic}"):
+        rig.write(2, rows_of(20, 10, rig.topic), "run-a")
+    rig.write(2, rows_of(20, 10, rig.topic), "run-c")
+    assert rig.visible() == [b"%06d" % number for number in range(30)]
+
+
+def test_driver_fenced_within_a_batch_commits_nothing(rig: Rig) -> None:
+    def on_step(step: Step) -> None:
+        if step is Step.WRITTEN:
+            exactly_once._sessions.clear()
+            rig.write(0, rows_of(0, 10, rig.topic), "run-b")
+
+    with pytest.raises(SinkInUse):
+        write_exactly_once(rig.job(rows_of(0, 10, rig.topic)), rig.options(), Batch(0, "query", "run-a"), on_step)
+    assert rig.visible() == [b"%06d" % number for number in range(10)]
+
+
+def test_attempt_with_a_stray_writer_is_aborted_and_repeated(rig: Rig) -> None:
+    """A second attempt of a task writes further records to a partition before the driver checks the reports."""
+    rows = rows_of(0, 100, rig.topic)
+    job = rig.job(rows)
+    calls: list[int] = []
+
+    def with_stray(identity: ProducerIdentity, counts: Mapping[str, int]) -> Outcome:
+        outcome = job(identity, counts)
+        calls.append(identity.epoch)
+        if len(calls) == 1:
+            longest = max(outcome.written, key=lambda each: each.rows)
+            outcome.written.remove(longest)  # as if the report came from another attempt
+        return outcome
+
+    write_exactly_once(with_stray, rig.options(), Batch(0, "query", "run"))
+    assert len(calls) == 2
+    assert calls[0] < calls[1]
+    assert rig.visible() == [row.value for row in rows]
+
+
+def test_second_attempt_of_a_task_does_not_write(rig: Rig) -> None:
+    with pytest.raises(RuntimeError, match="attempt 1 of task 0 must not write"):
+        write_exactly_once(rig.job(rows_of(0, 10, rig.topic), attempt=1), rig.options(), Batch(0, "query", "run"))
+    assert rig.visible() == []
+
+
+def test_task_finds_the_records_of_an_earlier_attempt(rig: Rig) -> None:
+    rows = rows_of(0, 100, rig.topic)
+    job = rig.job(rows)
+    calls: list[int] = []
+
+    def twice(identity: ProducerIdentity, counts: Mapping[str, int]) -> Outcome:
+        calls.append(identity.epoch)
+        if len(calls) == 1:
+            job(identity, counts)
+        return job(identity, counts)
+
+    write_exactly_once(twice, rig.options(), Batch(0, "query", "run"))
+    assert len(calls) == 2
+    assert rig.visible() == [row.value for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (SinkRow("?", None, None, b"x" * 1_100_000, None, None), "MESSAGE_TOO_LARGE"),
+        (SinkRow("?", PARTITIONS, None, b"x", None, None), f"has no partition {PARTITIONS}"),
+        (SinkRow(None, None, None, b"x", None, None), "a row has no topic"),
+        (SinkRow("absent", None, None, b"x", None, None), "topic absent does not exist"),
+    ],
+)
+def test_invalid_row_makes_no_row_of_its_batch_visible(rig: Rig, row: SinkRow, message: str) -> None:
+    rows = [*rows_of(0, 2_000, rig.topic), row._replace(topic=rig.topic if row.topic == "?" else row.topic)]
+    with pytest.raises(InvalidInput, match=message):
+        rig.write(0, rows, "run")
+    assert rig.visible() == []
+    rig.write(0, rows[:-1], "run")
+    assert len(rig.visible()) == 2_000
+
+
+def test_topic_that_does_not_exist_is_refused(rig: Rig) -> None:
+    with pytest.raises(InvalidInput, match="topic absent does not exist"):
+        write_exactly_once(rig.job([]), rig.options(topic="absent"), Batch(0, "query", "run"))
+    assert rig.visible() == []
+
+
+def test_batch_without_an_id_has_no_ledger_entry(rig: Rig) -> None:
+    rig.write(None, rows_of(0, 10, rig.topic), "run-a")
+    rig.write(None, rows_of(0, 10, rig.topic), "run-b")
+    assert len(rig.visible()) == 20

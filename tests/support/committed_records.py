@@ -1,0 +1,27 @@
+"""Records of a topic after the end of a transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.client import Cluster, Consumer, NotFound, describe_transaction
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.client import ConsumerRecord
+
+
+async def committed_records(bootstrap: str, topic: str, transactional_id: str) -> list[ConsumerRecord]:
+    """Return the records for read_committed in the order of their values, after the markers of a decided transaction.
+
+    Apache Kafka responds to EndTxn before it writes the markers.
+    """
+    async with Cluster(bootstrap) as cluster:
+        attempts = cluster.attempts()
+        try:
+            while (await describe_transaction(cluster, transactional_id)).state.startswith("Prepare"):
+                assert await attempts.prepare(ErrorCode.CONCURRENT_TRANSACTIONS), "the markers are missing"
+        except NotFound:
+            pass  # no transaction began
+        found = [record async for batch in Consumer(cluster, topic).batches() for record in batch]
+    return sorted(found, key=lambda record: record.value or b"")

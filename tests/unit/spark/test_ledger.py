@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+from odradek.client import CommittedOffset
+from odradek.spark.errors import CheckpointMismatch, SinkError
+from odradek.spark.ledger import LedgerEntry, decoded, encoded, is_written
+
+ENTRY = LedgerEntry(6, "query-a", "run-1", 500, 2**62)
+
+
+def test_committed_offset_is_the_batch_id_plus_one() -> None:
+    assert encoded(ENTRY).offset == 7
+    assert decoded(encoded(ENTRY)) == ENTRY
+
+
+@pytest.mark.parametrize("metadata", ["", "{", "[]", '{"rows": 1}', "5"])
+def test_offset_that_no_sink_committed_is_refused(metadata: str) -> None:
+    with pytest.raises(SinkError, match="which no sink wrote"):
+        decoded(CommittedOffset(7, metadata))
+
+
+@pytest.mark.parametrize(("batch_id", "written"), [(5, True), (6, True), (7, False), (9, False)])
+def test_batch_up_to_the_last_one_is_written(batch_id: int, written: bool) -> None:
+    assert is_written(ENTRY, batch_id, "query-a") is written
+
+
+def test_first_batch_of_a_sink_is_not_written() -> None:
+    assert not is_written(None, 0, "query-a")
+
+
+def test_query_with_another_checkpoint_is_refused() -> None:
+    with pytest.raises(CheckpointMismatch, match="query-a up to batch 6, and not by query-b"):
+        is_written(ENTRY, 0, "query-b")
+
+
+def test_batch_outside_of_a_query_has_no_checkpoint() -> None:
+    assert is_written(ENTRY, 6, None)

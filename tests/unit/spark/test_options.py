@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+from odradek.spark.errors import InvalidInput
+from odradek.spark.options import sink_options
+
+GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:9092", "sink": "delays", "topic": "out"}
+
+
+def test_names_of_options_ignore_upper_and_lower_case() -> None:
+    sink = sink_options({**GIVEN, "ledgerTopic": "books", "kafka.Transaction.timeout.ms": "1000"})
+    assert sink.transactional_id == "spark.delays"
+    assert str(sink.ledger) == "books-0"
+    assert sink.transaction_timeout_ms == 1000
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"maxOffsetsPerTrigger": "5"}, "unknown option maxOffsetsPerTrigger"),
+        ({"kafka.linger.ms": "5"}, r"unknown option kafka\.linger\.ms"),
+        ({"sink": ""}, "option sink is missing"),
+        ({"sink": "a b"}, "option sink: 'a b' is no name"),
+        ({"kafka.bootstrap.servers": ""}, r"option kafka\.bootstrap\.servers is missing"),
+        ({"kafka.acks": "1"}, r"option kafka\.acks: the sink supports all alone"),
+        ({"kafka.security.protocol": "SSL"}, r"option kafka\.security\.protocol: the sink supports plaintext alone"),
+        ({"kafka.request.timeout.ms": "0"}, r"'0' is no positive number"),
+        ({"kafka.request.timeout.ms": "soon"}, r"'soon' is no positive number"),
+    ],
+)
+def test_invalid_option_is_refused_by_name(changed: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        sink_options({**GIVEN, **changed})
+
+
+def test_options_of_the_caller_are_accepted() -> None:
+    assert sink_options({**GIVEN, "batchId": "7"}, frozenset({"batchid"})).topic == "out"

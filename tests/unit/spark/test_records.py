@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from odradek.client.producer.partitioner import partition_of
+from odradek.spark.records import SinkRow, checksum_of, record_of, target_of
+
+
+def row(**fields: object) -> SinkRow:
+    return SinkRow(**{"topic": "t", **dict.fromkeys(SinkRow._fields[1:]), **fields})  # type: ignore[arg-type]
+
+
+def test_key_determines_the_partition_as_in_kafkas_producers() -> None:
+    assert [target_of(row(key=key), 7) for key in (b"", b"a", b"alice")] == [
+        partition_of(key, 7) for key in (b"", b"a", b"alice")
+    ]
+
+
+def test_explicit_partition_has_precedence_over_the_key() -> None:
+    assert target_of(row(key=b"alice", partition=3), 7) == 3
+
+
+@pytest.mark.parametrize("partition", [-1, 7])
+def test_partition_outside_of_the_topic_is_refused(partition: int) -> None:
+    with pytest.raises(ValueError, match=f"topic t has no partition {partition}; it has 7"):
+        target_of(row(partition=partition), 7)
+
+
+def test_rows_without_a_key_are_distributed_by_their_value() -> None:
+    targets = [target_of(row(value=str(number).encode()), 4) for number in range(100)]
+    assert set(targets) == {0, 1, 2, 3}
+    assert target_of(row(value=b"5"), 4) == targets[5]
+    assert target_of(row(), 4) == 0
+
+
+def test_checksum_distinguishes_key_and_value() -> None:
+    checksums = {
+        checksum_of(each)
+        for each in (row(value=b"ab"), row(key=b"a", value=b"b"), row(key=b"ab"), row(key=b"ab", value=b"ab"))
+    }
+    assert len(checksums) == 4
+
+
+def test_record_has_headers_with_and_without_value() -> None:
+    record = record_of(row(headers=[{"key": "h", "value": bytearray(b"x")}, {"key": "n", "value": None}]), 2)
+    assert record.headers == (("h", b"x"), ("n", None))
+    assert record.partition == 2

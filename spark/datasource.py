@@ -155,7 +155,8 @@ def write_staged(sink: SinkOptions, messages: Sequence[WriterCommitMessage | Non
     def job(identity: ProducerIdentity, counts: Mapping[str, int]) -> Outcome:
         return asyncio.run(_send(sink, identity, rows))
 
-    write_exactly_once(job, sink, Batch(batch_id, first.query_id, first.run_id or f"batch-{uuid.uuid4()}"))
+    batch = Batch(batch_id, first.query_id, first.run_id or f"batch-{uuid.uuid4()}")
+    write_exactly_once(job, sink, batch, keep_session=False)  # Spark calls `commit` in one of several processes
 
 
 async def _send(sink: SinkOptions, identity: ProducerIdentity, rows: Sequence[SinkRow]) -> Outcome:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 ATTEMPTS_MAX: Final = 3
 """Maximum attempts to write a batch. Each has a new producer epoch, and the attempts before it are aborted."""
 
-_sessions: dict[tuple[str, str], Session] = {}
-"""Sessions of this process by bootstrap servers and sink."""
+_sessions: dict[tuple[str, str, str], Session] = {}
+"""Sessions of this process by bootstrap servers, sink and run. Fenced runs stay, so that they remain fenced."""
 
 
 class Step(Enum):
@@ -56,12 +56,20 @@ def ignore(_step: Step) -> None:
     """Do nothing after a step."""
 
 
-def write_exactly_once(job: Job, sink: SinkOptions, batch: Batch, on_step: OnStep = ignore) -> None:
-    """Write a batch in one transaction, unless the ledger shows that it is visible. See `write_batch`."""
-    key = sink.bootstrap, sink.sink
-    session = _sessions.get(key)
-    if session is None or session.run_id != batch.run_id:
-        session = _sessions[key] = asyncio.run(_opened(sink, batch.run_id))
+def write_exactly_once(
+    job: Job, sink: SinkOptions, batch: Batch, on_step: OnStep = ignore, *, keep_session: bool = True
+) -> None:
+    """Write a batch in one transaction, unless the ledger shows that it is visible. See `write_batch`.
+
+    Without `keep_session`, the batch fences all others, and the next batch does not continue its epochs. It is for
+    batches of one run in several processes, of which one would otherwise continue with an epoch that another raised.
+    """
+    key = sink.bootstrap, sink.sink, batch.run_id
+    session = _sessions.get(key) if keep_session else None
+    if session is None:
+        session = asyncio.run(_opened(sink))
+        if keep_session:
+            _sessions[key] = session
     on_step(Step.OPENED)
     attempts = 1 if batch.batch_id is None else ATTEMPTS_MAX
     problems: list[str] = []
@@ -101,9 +109,9 @@ def _attempt(job: Job, sink: SinkOptions, session: Session, batch: Batch, on_ste
         raise
 
 
-async def _opened(sink: SinkOptions, run_id: str) -> Session:
+async def _opened(sink: SinkOptions) -> Session:
     async with transaction.connection(sink) as cluster:
-        return await transaction.open_session(cluster, sink, run_id)
+        return await transaction.open_session(cluster, sink)
 
 
 async def _begun(

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 class Session:
     """Identity of a sink in one run of a query. `unused` is true if no transaction was written with the identity."""
 
-    run_id: str
     identity: ProducerIdentity
     unused: bool = True
 
@@ -52,12 +51,12 @@ def transaction_of(cluster: Cluster, options: SinkOptions, identity: ProducerIde
     )
 
 
-async def open_session(cluster: Cluster, options: SinkOptions, run_id: str) -> Session:
+async def open_session(cluster: Cluster, options: SinkOptions) -> Session:
     """Fence earlier runs, and abort their open transaction. Raise InvalidInput if the topic does not exist."""
     if options.topic is not None:
         await check_topic(cluster, options.topic)
     await _create_ledger_topic(cluster, options.ledger_topic)
-    return Session(run_id, await transaction_of(cluster, options, None).begin())
+    return Session(await transaction_of(cluster, options, None).begin())
 
 
 async def read_ledger(cluster: Cluster, options: SinkOptions) -> LedgerEntry | None:

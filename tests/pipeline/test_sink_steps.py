@@ -141,14 +141,23 @@ def test_batches_of_one_run_follow_each_other(rig: Rig) -> None:
     assert rig.visible() == [b"%06d" % number for number in range(50) if not 20 <= number < 30]
 
 
+def test_processes_without_a_session_write_the_batches_of_one_run_in_turn(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes: list[dict[tuple[str, str, str], Any]] = [{}, {}]
+    for batch_id in range(4):
+        monkeypatch.setattr(exactly_once, "_sessions", processes[batch_id % 2])
+        job = rig.job(rows_of(batch_id * 10, 10, rig.topic))
+        write_exactly_once(job, rig.options(), Batch(batch_id, "query", "run"), keep_session=False)
+    assert rig.visible() == [b"%06d" % number for number in range(40)]
+
+
 def test_driver_that_another_one_fenced_is_refused_with_the_sink_name(rig: Rig) -> None:
     rig.write(0, rows_of(0, 10, rig.topic), "run-a")
-    first = dict(exactly_once._sessions)
     rig.write(1, rows_of(10, 10, rig.topic), "run-b")
-    exactly_once._sessions.clear()
-    exactly_once._sessions |= first
-    with pytest.raises(SinkInUse, match=f"another query uses the sink name {rig.topic}"):
-        rig.write(2, rows_of(20, 10, rig.topic), "run-a")
+    for _ in range(2):
+        with pytest.raises(SinkInUse, match=f"another query uses the sink name {rig.topic}"):
+            rig.write(2, rows_of(20, 10, rig.topic), "run-a")
     rig.write(2, rows_of(20, 10, rig.topic), "run-c")
     assert rig.visible() == [b"%06d" % number for number in range(30)]
 
@@ -156,7 +165,6 @@ def test_driver_that_another_one_fenced_is_refused_with_the_sink_name(rig: Rig) 
 def test_driver_fenced_within_a_batch_commits_nothing(rig: Rig) -> None:
     def on_step(step: Step) -> None:
         if step is Step.WRITTEN:
-            exactly_once._sessions.clear()
             rig.write(0, rows_of(0, 10, rig.topic), "run-b")
 
     with pytest.raises(SinkInUse):

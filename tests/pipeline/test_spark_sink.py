@@ -20,7 +20,7 @@ from tests.support.committed_records import committed_records
 from tests.support.queries import ended
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -108,7 +108,7 @@ def test_killed_python_worker_leads_to_a_new_attempt_of_the_batch(
 ) -> None:
     killed = tmp_path / "killed"
 
-    def kill_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def kill_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield batch
             if not killed.exists():

@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 from odradek.spark.columns import ROW_SCHEMA, normalized
-from odradek.spark.errors import Doubtful
+from odradek.spark.errors import Doubtful, InvalidInput
 from odradek.spark.exactly_once import Batch, ignore, write_exactly_once
 from odradek.spark.options import sink_options
 from odradek.spark.tasks import PLACED_COLUMNS, REPORT_SCHEMA, Assignment, assign, outcome_of, write
@@ -57,11 +57,16 @@ def write_batch(df: DataFrame, batch_id: int, options: Mapping[str, str], *, on_
 
 
 def query_of(df: DataFrame) -> tuple[str | None, str]:
-    """Return the query id and the run id of the streaming query that runs this batch."""
+    """Return the query id and the run id of the streaming query that runs this batch.
+
+    Raises:
+        InvalidInput: The session does not name it. Batches of another checkpoint would then be skipped.
+    """
     try:
         context = df.sparkSession.sparkContext
-    except Exception:  # noqa: BLE001  Spark Connect has no context, and its exception differs between versions
-        return None, PROCESS_RUN_ID
+    except Exception as error:
+        problem = "the Spark session has no SparkContext (Spark Connect), so it does not name the query of a batch"
+        raise InvalidInput(f"{problem}; run write_batch in the driver of a classic session") from error
     query_id = context.getLocalProperty("sql.streaming.queryId")
     if query_id is None:
         return None, PROCESS_RUN_ID

@@ -149,7 +149,9 @@ def write_staged(sink: SinkOptions, messages: Sequence[WriterCommitMessage | Non
     parts = [each for each in messages if isinstance(each, StagedRows)]
     if len(parts) != len(messages):
         raise BatchFailed(f"{len(messages) - len(parts)} of {len(messages)} tasks failed")
-    first = parts[0] if parts else StagedRows([], None, None)
+    if not parts:
+        return  # no task: the batch has no rows, and nothing names its query
+    first = parts[0]
     rows = [row for part in parts for row in part.rows]
 
     def job(identity: ProducerIdentity, counts: Mapping[str, int]) -> Outcome:

@@ -10,15 +10,18 @@ class InvalidInput(SinkError, ValueError):
 
 
 class SinkInUse(SinkError):
-    """Another query uses the sink name, so the transactions of this query are fenced."""
+    """Another query or thread uses the sink name, or a batch of the same run does."""
 
 
 class CheckpointMismatch(SinkError):
-    """The ledger of the sink belongs to a query with another checkpoint."""
+    """The ledger of the sink belongs to a query with another checkpoint, or to a later state of the checkpoint."""
 
 
 class BatchFailed(SinkError):
-    """A batch failed in each of its attempts. All of them were aborted."""
+    """A batch failed in each of its attempts.
+
+    They were aborted. If the commit of the last one had no response, the ledger shows its outcome to the next run.
+    """
 
 
 class Doubtful(Exception):

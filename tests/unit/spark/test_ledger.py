@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from odradek.client import CommittedOffset
@@ -20,8 +22,8 @@ def test_offset_that_no_sink_committed_is_refused(metadata: str) -> None:
         decoded(CommittedOffset(7, metadata))
 
 
-@pytest.mark.parametrize(("batch_id", "written"), [(5, True), (6, True), (7, False), (9, False)])
-def test_batch_up_to_the_last_one_is_written(batch_id: int, written: bool) -> None:
+@pytest.mark.parametrize(("batch_id", "written"), [(6, True), (7, False), (9, False)])
+def test_last_batch_is_written(batch_id: int, written: bool) -> None:
     assert is_written(ENTRY, batch_id, "query-a") is written
 
 
@@ -30,9 +32,20 @@ def test_first_batch_of_a_sink_is_not_written() -> None:
 
 
 def test_query_with_another_checkpoint_is_refused() -> None:
-    with pytest.raises(CheckpointMismatch, match="query-a up to batch 6, and not by query-b"):
+    with pytest.raises(CheckpointMismatch, match="query-a up to batch 6, and not by query query-b"):
         is_written(ENTRY, 0, "query-b")
 
 
-def test_batch_outside_of_a_query_has_no_checkpoint() -> None:
-    assert is_written(ENTRY, 6, None)
+def test_restored_checkpoint_is_refused() -> None:
+    with pytest.raises(CheckpointMismatch, match="up to batch 6, and the checkpoint continues with batch 5"):
+        is_written(ENTRY, 5, "query-a")
+
+
+def test_batch_outside_of_a_query_is_refused_in_the_sink_of_a_query() -> None:
+    with pytest.raises(CheckpointMismatch, match="query-a up to batch 6, and not by no streaming query"):
+        is_written(ENTRY, 7, None)
+
+
+@pytest.mark.parametrize(("batch_id", "written"), [(5, True), (6, True), (7, False)])
+def test_ids_outside_of_a_query_increase(batch_id: int, written: bool) -> None:
+    assert is_written(replace(ENTRY, query_id=None), batch_id, None) is written

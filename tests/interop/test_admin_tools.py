@@ -67,8 +67,12 @@ def test_log_dirs_tool_prints_the_same(pair: ToolComparison, drivers: Callable[[
 @pytest.mark.feature(
     "kafka-reassign-partitions, kafka-leader-election: operations possible with one broker", client=TOOLS
 )
-def test_reassignment_and_election_tools_print_the_same(pair: ToolComparison, name: str, tmp_path: Path) -> None:
+def test_reassignment_and_election_tools_print_the_same(
+    pair: ToolComparison, drivers: Callable[[str], Driver], name: str, tmp_path: Path
+) -> None:
     make_topic(pair, name)
+    for bootstrap in pair.bootstraps.values():
+        write_records(drivers, bootstrap, name, 20)  # a partition without a log has no log directory
     topics, goal = tmp_path / "topics.json", tmp_path / "goal.json"
     topics.write_text(json.dumps({"version": 1, "topics": [{"topic": name}]}))
     rows = [{"topic": name, "partition": number, "replicas": [1]} for number in range(2)]

@@ -95,7 +95,7 @@ def abort_by_broker(txn: Transaction, context: DecisionContext, reply: Reply) ->
 def decide_time_out(command: AbortTimedOut, context: DecisionContext) -> Decision[None]:
     """Abort the timed-out transaction if it is still ongoing.
 
-    The next sweep finds it again if its id is pending context.
+    The next sweep finds it again if the last record of its id is not committed.
     """
     txn = context.txn
     if txn is None or context.uncommitted or txn.producer_id != command.producer_id:
@@ -109,7 +109,7 @@ def decide_time_out(command: AbortTimedOut, context: DecisionContext) -> Decisio
 def decide_complete(command: CompleteTransaction, context: DecisionContext) -> Decision[None]:
     """Write the Complete record after all markers are written.
 
-    Do nothing if another transaction is prepared context.
+    Do nothing if another transaction has been prepared since.
     """
     txn = context.txn
     if txn is None or txn.own_identity != (command.producer_id, command.producer_epoch):

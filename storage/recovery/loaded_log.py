@@ -34,7 +34,10 @@ class OpenOptions:
 
     now_ms: int
     monotonic_ms: int = 0
-    """Time of the start by the monotonic clock, at which the idle time of the loaded producers begins."""
+    """Time of the start by the monotonic clock, at which the idle time of the loaded producers begins.
+
+    A log that is created has none, and needs no time.
+    """
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0

@@ -20,6 +20,7 @@ from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionImage, TopicImage
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.clock import Clock
+from odradek.runtime.repeated_tasks import report
 from odradek.runtime.rest import Pace
 from odradek.runtime.tasks import Spawn
 from odradek.storage.config import LogConfig
@@ -232,10 +233,11 @@ class Partitions:
         has_slow = False
         budget, end_us = ROLE_CHANGES_PER_SLICE, self._clock.monotonic_us() + SLICE_US_MAX
         while (self._changed or self._deleted) and budget > 0:
-            if self._deleted and not self._changed.is_urgent:
-                cost = self._delete_next()
-            else:
-                cost = self._apply(*self._changed.next())
+            try:
+                cost = self._apply_next()
+            except Exception as error:  # noqa: BLE001  it concerns one partition, and the others go on
+                report(error, self._spawn, "apply partition changes")
+                cost = CREATE_LOG_COST
             budget -= cost
             has_slow = has_slow or cost == CREATE_LOG_COST
             if self._clock.monotonic_us() >= end_us:
@@ -244,6 +246,12 @@ class Partitions:
             self._applying = True
             self._spawn(self._apply_remaining(), "apply partition changes")
         return has_slow
+
+    def _apply_next(self) -> int:
+        """Apply the next change or deletion. Return its cost in role changes."""
+        if self._deleted and not self._changed.is_urgent:
+            return self._delete_next()
+        return self._apply(*self._changed.next())
 
     async def _apply_remaining(self) -> None:
         pace = Pace(REST_FACTOR, REST_S_MAX)

@@ -367,6 +367,27 @@ async def test_partitions_of_coordinators_are_opened_before_earlier_changes(tmp_
     assert opened[LOGS_PER_SLICE : 3 * LOGS_PER_SLICE] == ["__consumer_offsets"] * 2 * LOGS_PER_SLICE
 
 
+class FailingListener(Listener):
+    def elected(self, partition: Partition) -> None:
+        super().elected(partition)
+        if partition.index % LOGS_PER_SLICE == 1:
+            raise RuntimeError(f"election of {partition.topic}-{partition.index}")
+
+
+async def test_unexpected_exception_of_one_partition_is_reported_and_the_others_are_applied(tmp_path: Path) -> None:
+    rig, listener = Rig(tmp_path), FailingListener()
+    rig.partitions.listen("t", listener)
+    rig.topic("t", 3 * LOGS_PER_SLICE)
+    reported = []
+    while rig.tasks:
+        try:
+            await rig.tasks.pop()
+        except RuntimeError as error:
+            reported.append(str(error))
+    assert sorted(reported) == [f"election of t-{index}" for index in (1, LOGS_PER_SLICE + 1, 2 * LOGS_PER_SLICE + 1)]
+    assert sorted(index for _, index, _ in listener.events) == list(range(3 * LOGS_PER_SLICE))
+
+
 async def test_slice_ends_early_when_the_disk_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(tmp_path)
     create = rig.logs.create

@@ -175,17 +175,17 @@ def leader_of(bootstrap: str, topic: str, index: int) -> int:
     return leaders_of(bootstrap, topic)[index]
 
 
-def await_in_sync(bootstrap: str) -> None:
-    """Wait until all replicas are in sync. Raise RuntimeError after IN_SYNC_SECONDS_MAX."""
+def await_in_sync(bootstrap: str, seconds_max: float = IN_SYNC_SECONDS_MAX) -> None:
+    """Wait until all replicas are in sync. Raise RuntimeError after `seconds_max`."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    deadline = time.perf_counter() + IN_SYNC_SECONDS_MAX
+    deadline = time.perf_counter() + seconds_max
     while time.perf_counter() < deadline:
         topics = admin.list_topics(timeout=METADATA_SECONDS).topics.values()
         partitions = [partition for topic in topics for partition in topic.partitions.values()]
         if all(len(partition.isrs) == len(partition.replicas) for partition in partitions):
             return
         time.sleep(PAUSE_SECONDS)  # a client must poll: brokers do not notify it of ISR changes
-    raise RuntimeError(f"the replicas of the killed broker are not in sync after {IN_SYNC_SECONDS_MAX:.0f} s")
+    raise RuntimeError(f"the replicas of the killed broker are not in sync after {seconds_max:.0f} s")
 
 
 def java_hash(text: str) -> int:

@@ -21,9 +21,9 @@ import json
 import os
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -54,6 +54,8 @@ BASELINE_S = 5.0
 FILL_TIMEOUT_S = 900
 """Maximum seconds until each partition has acknowledged its first record. Apache Kafka needs more than two minutes for
 10,000 partitions on two cores."""
+IN_SYNC_S_MAX = 900.0
+"""Maximum seconds until all replicas are in sync."""
 AFTER_S = 3.0
 """Seconds for which pulses continue after the response to the creation: brokers then still start replication."""
 IMBALANCE_MAX = 0.1
@@ -96,7 +98,7 @@ class Run:
             time.sleep(BASELINE_S)
         self._note_pulses("foreign load", pulses)
         self._phase("create", self._create)
-        await_in_sync(self._system.bootstrap)
+        await_in_sync(self._system.bootstrap, IN_SYNC_S_MAX)
         self._phase("first records", self._fill)
         self._note_leaders("created")
         self._restart("clean stop", self._system.stop_brokers)
@@ -143,13 +145,13 @@ class Run:
             end()
             self.figures[f"{name}: s"] = time.perf_counter() - began
         began = time.perf_counter()
-        starting = threading.Thread(target=self._system.start)
-        starting.start()
-        self._producer.send_one()
-        self.figures[f"{name}: first acknowledgment s"] = time.perf_counter() - began
-        starting.join()
+        with ThreadPoolExecutor(1) as pool:
+            started = pool.submit(self._system.start)
+            self._producer.send_one()
+            self.figures[f"{name}: first acknowledgment s"] = time.perf_counter() - began
+            started.result()
         self.figures[f"{name}: CPU s of the start"] = self._system.usage().cpu_seconds
-        await_in_sync(self._system.bootstrap)
+        await_in_sync(self._system.bootstrap, IN_SYNC_S_MAX)
         self._note_leaders(name)
 
     @contextmanager
@@ -240,18 +242,20 @@ def main() -> int:
     run_module.command = measured_command
     systems: list[type[ClusterSystem]] = [Odradek, KafkaThree] if options.kafka else [Odradek]
     runs: dict[str, Figures] = {}
-    for size in options.sizes:
-        for system in systems:
-            name = f"{system.name} {size:,}"
-            print(f"{name} ...", file=sys.stderr)
-            measured = run(system, size)
-            runs[name] = measured.figures
-            for phase, longest in measured.longest.items():
-                print(f"{name}, {phase}:", file=sys.stderr)
-                print(*(f"  {one.cpu_ms:7.1f} ms {one.name}" for one in longest), sep="\n", file=sys.stderr)
-    print(table(runs))
-    if options.json:
-        options.json.write_text(json.dumps(runs, indent=1))
+    try:
+        for size in options.sizes:
+            for system in systems:
+                name = f"{system.name} {size:,}"
+                print(f"{name} ...", file=sys.stderr)
+                measured = run(system, size)
+                runs[name] = measured.figures
+                for phase, longest in measured.longest.items():
+                    print(f"{name}, {phase}:", file=sys.stderr)
+                    print(*(f"  {one.cpu_ms:7.1f} ms {one.name}" for one in longest), sep="\n", file=sys.stderr)
+    finally:  # the figures of the other runs remain
+        print(table(runs))
+        if options.json:
+            options.json.write_text(json.dumps(runs, indent=1))
     return 0
 
 

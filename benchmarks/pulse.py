@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 PAUSE_S = 0.005
 """Seconds between an acknowledgment and the next record."""
 RECORD = b"x" * 100
-ACKNOWLEDGED_S_MAX = 120.0
+ACKNOWLEDGED_S_MAX = 600.0
+"""Maximum seconds until a record is acknowledged. They include the start of a cluster with 10,000 partitions."""
 BUSY = """
 import os, sys
 while os.getppid() == int(sys.argv[1]):

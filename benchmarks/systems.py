@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 BROKERS = 3
+KAFKA_START_SECONDS_MAX = 600.0
+"""Maximum seconds of a start of Apache Kafka. With 10,000 partitions, its brokers need more than a minute."""
 
 
 class System(Protocol):
@@ -122,7 +124,7 @@ class KafkaThree:
     name = Kafka.name
 
     def __init__(self) -> None:
-        self._cluster = KafkaCluster.local(BROKERS)
+        self._cluster = KafkaCluster.local(BROKERS, start_seconds_max=KAFKA_START_SECONDS_MAX)
 
     @property
     def bootstrap(self) -> str:

@@ -71,6 +71,7 @@ class KafkaBroker:
         overrides: Broker properties in Kafka's names, over those set here.
         heap: The JVM's heap option.
         jars: Folder with the jars of a Kafka version.
+        start_seconds_max: Maximum seconds of a start.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class KafkaBroker:
         overrides: Mapping[str, str] | None = None,
         heap: str = HEAP,
         jars: Path = REFERENCE,
+        start_seconds_max: float = START_SECONDS_MAX,
     ) -> None:
         self._owns_directory = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="kafka-referee-"))
@@ -89,6 +91,7 @@ class KafkaBroker:
         self._overrides = dict(overrides or {})
         self._heap = heap
         self._jars = jars
+        self._start_seconds_max = start_seconds_max
         self._process: OwnedProcess | None = None
 
     @property
@@ -142,7 +145,7 @@ class KafkaBroker:
     def wait_ready(self) -> None:
         """Wait until the broker is ready. Raise RuntimeError with its console output if it is not."""
         assert self._process is not None, "the broker is not running"
-        deadline = time.monotonic() + START_SECONDS_MAX
+        deadline = time.monotonic() + self._start_seconds_max
         while not is_ready(self.port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()

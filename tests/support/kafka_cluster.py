@@ -8,7 +8,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self
 
-from tests.support.kafka_broker import KafkaBroker, Usage
+from tests.support.kafka_broker import START_SECONDS_MAX, KafkaBroker, Usage
 from tests.support.ports import free_ports
 
 if TYPE_CHECKING:
@@ -31,7 +31,13 @@ class KafkaCluster:
         self.brokers = dict(brokers)
 
     @classmethod
-    def local(cls, count: int = 3, settings: Mapping[str, str] | None = None) -> Self:
+    def local(
+        cls,
+        count: int = 3,
+        settings: Mapping[str, str] | None = None,
+        *,
+        start_seconds_max: float = START_SECONDS_MAX,
+    ) -> Self:
         """Make brokers with PLAINTEXT listeners on free ports, and with replicated internal topics."""
         ids = range(1, count + 1)
         free = iter(free_ports(2 * count))
@@ -42,7 +48,8 @@ class KafkaCluster:
             port, controller_port = ports[node_id]
             listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}"
             own = {"node.id": str(node_id), "controller.quorum.voters": voters, "listeners": listeners}
-            brokers[node_id] = KafkaBroker(port=port, overrides=REPLICATED | own | dict(settings or {}))
+            overrides = REPLICATED | own | dict(settings or {})
+            brokers[node_id] = KafkaBroker(port=port, overrides=overrides, start_seconds_max=start_seconds_max)
         return cls(brokers)
 
     @property

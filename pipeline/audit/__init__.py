@@ -1,0 +1,47 @@
+"""Prove the transactions of a cluster from its own logs (docs/audit.md).
+
+The audit reads `__transaction_state` and all data partitions, and judges each decision of a transaction by its markers:
+
+```python
+from odradek.pipeline.audit import LogDirectories, audit
+
+result = audit(spark, LogDirectories([Path("data/1"), Path("data/2")]), out=Path("audit"))
+for line in result.lines():
+    print(line)
+assert result.ok
+```
+
+`python -m odradek.pipeline.audit` is the command.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.pipeline.audit.result import AuditResult
+from odradek.pipeline.audit.segments import LogDirectories, LogDirectoryUnusable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from odradek.pipeline.audit.sources import Source
+
+__all__ = ["AuditResult", "LogDirectories", "LogDirectoryUnusable", "audit"]
+
+
+def audit(spark: SparkSession, source: Source, *, out: Path | None = None) -> AuditResult:
+    """Judge all decisions in the logs of a cluster.
+
+    Args:
+        spark: Session. Its executors need `odradek`, and access to the logs.
+        source: `LogDirectories` of a stopped or copied cluster.
+        out: Directory for the tables; its former tables are replaced. None writes none.
+
+    Raises:
+        LogDirectoryUnusable: A log directory cannot be read, or has no partitions.
+    """
+    from odradek.pipeline.audit.job import run  # pyspark takes seconds to import
+
+    return run(spark, source, out)

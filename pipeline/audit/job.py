@@ -1,0 +1,180 @@
+"""Read the logs with Spark, judge each transactional id in one task, and write the tables."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from odradek.pipeline.audit import tables
+from odradek.pipeline.audit.alignment import Fit
+from odradek.pipeline.audit.evidence import LogRange, TopicPartition
+from odradek.pipeline.audit.judge import Context, Kind, Status, Violation, judge
+from odradek.pipeline.audit.result import AuditResult
+from odradek.protocol.internal_topics import CLUSTER_METADATA, TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from odradek.pipeline.audit.evidence import PartitionScan
+    from odradek.pipeline.audit.sources import Listed, Source
+
+ROWS_PER_BATCH: Final = 10_000
+"""Maximum rows per Arrow batch that a task produces."""
+VIOLATIONS_MAX: Final = 10_000
+"""Maximum violations in an `AuditResult`. The table has all of them."""
+TASKS_PER_CORE: Final = 2
+"""Tasks per core that read partitions, so that a long partition delays the job less."""
+
+
+def run(spark: SparkSession, source: Source, out: Path | None) -> AuditResult:
+    """Carry out an audit (`odradek.pipeline.audit.audit`)."""
+    rows = [(json.dumps(each),) for each in source.partitions() if each["topic"] != CLUSTER_METADATA]
+    tasks = max(1, min(len(rows), TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
+    read = (
+        spark.createDataFrame(rows, "source string")
+        .repartition(tasks)
+        .mapInArrow(_reader(source.scan), tables.ddl(tables.READ))
+        .persist()
+    )
+    logs = [LogRange(**row["log"].asDict()) for row in read.where("log is not null").select("log").collect()]
+    context = _context(logs)
+    judged = _by_owner(read).groupBy("owner").applyInArrow(_judging(context), tables.ddl(tables.JUDGED)).persist()
+    try:
+        result = _result(read, judged, logs, out)
+    finally:
+        judged.unpersist()
+        read.unpersist()
+    return result
+
+
+def _reader(scan: Callable[[Listed], tuple[PartitionScan, LogRange]]) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """Return the function of the tasks that read partitions."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for text in batch.column(0).to_pylist():
+                found, log = scan(json.loads(text))
+                rows = [
+                    *map(tables.transition_row, found.transitions),
+                    *map(tables.event_row, found.events),
+                    tables.log_row(log),
+                ]
+                for first in range(0, len(rows), ROWS_PER_BATCH):
+                    yield tables.record_batch(tables.READ, rows[first : first + ROWS_PER_BATCH])
+
+    return read
+
+
+def _context(logs: Sequence[LogRange]) -> Context:
+    states = {log.partition: log for log in logs if log.topic == TRANSACTION_STATE}
+    is_whole = bool(states) and len(states) == max(states) + 1 and all(log.is_whole for log in states.values())
+    data = {TopicPartition(log.topic, log.partition): log for log in logs if log.topic != TRANSACTION_STATE}
+    return Context(data, states, is_whole)
+
+
+def _by_owner(read: DataFrame) -> DataFrame:
+    """Return the transitions and events with the column `owner`, which one task judges together.
+
+    It is the transactional id, or the producer id of events whose transactional id is not in the log.
+    """
+    transitions = read.where("transition is not null").select("transition")
+    identity = F.explode(F.array("transition.producer_id", "transition.next_producer_id"))
+    owners = (
+        transitions.select(F.col("transition.transactional_id").alias("id"), identity.alias("producer_id"))
+        .where("producer_id >= 0")
+        .distinct()
+    )
+    events = read.where("event is not null").select("event", F.col("event.producer_id").alias("producer_id"))
+    named = F.when(F.col("id").isNotNull(), F.concat(F.lit("id "), "id"))
+    unnamed = F.concat(F.lit("producer "), F.col("producer_id").cast("string"))
+    return transitions.select(
+        F.concat(F.lit("id "), "transition.transactional_id").alias("owner"),
+        "transition",
+        F.lit(None).cast(events.schema["event"].dataType).alias("event"),
+    ).unionByName(
+        events.join(owners, "producer_id", "left").select(
+            F.coalesce(named, unnamed).alias("owner"),
+            F.lit(None).cast(transitions.schema["transition"].dataType).alias("transition"),
+            "event",
+        )
+    )
+
+
+def _judging(context: Context) -> Callable[[pa.Table], pa.Table]:
+    """Return the function of the tasks that judge transactional ids."""
+
+    def judge_owner(table: pa.Table) -> pa.Table:
+        import pyarrow as pa
+
+        found = [each for each in table.column("transition").to_pylist() if each is not None]
+        transitions = sorted(map(tables.transition_of, found), key=lambda each: each.offset)
+        events = [tables.event_of(each) for each in table.column("event").to_pylist() if each is not None]
+        transactional_id = transitions[0].transactional_id if transitions else ""
+        rows = tables.judged_rows(judge(transactional_id, transitions, events, context))
+        return pa.Table.from_batches([tables.record_batch(tables.JUDGED, rows)])
+
+    return judge_owner
+
+
+def _result(read: DataFrame, judged: DataFrame, logs: Sequence[LogRange], out: Path | None) -> AuditResult:
+    damaged = [
+        Violation(Kind.DAMAGED, "", -1, -1, log.topic, log.partition, log.end, log.defect) for log in logs if log.defect
+    ]
+    statuses = _counts(judged, "decision.status")
+    fits = _counts(judged, "marker.fit")
+    reasons = _counts(judged.where("decision.status = 'not decidable'"), "decision.reason")
+    found = (
+        judged.where("violation is not null")
+        .select("violation.*")
+        .orderBy("transactional_id", "producer_id", "topic", "partition", "offset")
+        .limit(VIOLATIONS_MAX)
+        .collect()
+    )
+    violations = [Violation(**{**row.asDict(), "kind": Kind(row["kind"])}) for row in found]
+    aborts = judged.where("marker.fit = 'by operator'").select("marker.*").orderBy("topic", "partition", "first_offset")
+    operator_aborts = [
+        f"{row['topic']}-{row['partition']} at offset {row['first_offset']}: "
+        f"{row['transactional_id'] or 'unknown id'}, producer {row['producer_id']}/{row['producer_epoch']}"
+        for row in aborts.limit(VIOLATIONS_MAX).collect()
+    ]
+    ids = read.where("transition is not null").select("transition.transactional_id").distinct().count()
+    if out is not None:
+        _write(read, judged, damaged, out)
+    return AuditResult(
+        decisions={status: statuses[status.value] for status in Status if status.value in statuses},
+        reasons=reasons,
+        markers={fit: fits[fit.value] for fit in Fit if fit.value in fits},
+        violations=[*damaged, *violations],
+        operator_aborts=operator_aborts,
+        transactional_ids=ids,
+        partitions=sum(log.topic != TRANSACTION_STATE for log in logs),
+        batches=sum(log.batches for log in logs),
+    )
+
+
+def _counts(frame: DataFrame, column: str) -> dict[str, int]:
+    """Return the number of rows by the value of a column, without rows that have none."""
+    rows = frame.where(F.col(column).isNotNull()).groupBy(F.col(column).alias("value")).count().collect()
+    return {row["value"]: row["count"] for row in rows}
+
+
+def _write(read: DataFrame, judged: DataFrame, damaged: Sequence[Violation], out: Path) -> None:
+    spark = read.sparkSession
+    violations = judged.where("violation is not null").select("violation.*")
+    extra = [tuple(values.values()) for _, values in map(tables.violation_row, damaged)]
+    whole = violations.unionByName(spark.createDataFrame(extra, violations.schema))
+    for name, frame in {
+        "transitions": read.where("transition is not null").select("transition.*"),
+        "decisions": judged.where("decision is not null").select("decision.*"),
+        "markers": judged.where("marker is not null").select("marker.*"),
+        "violations": whole,
+        "open_data": judged.where("open_data is not null").select("open_data.*"),
+        "logs": read.where("log is not null").select("log.*"),
+    }.items():
+        frame.coalesce(1).write.mode("overwrite").parquet(str(out / name))

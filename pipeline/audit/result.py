@@ -1,0 +1,105 @@
+"""Result of an audit, and its form on a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from odradek.pipeline.audit.alignment import Fit
+from odradek.pipeline.audit.judge import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from odradek.pipeline.audit.judge import Violation
+
+SHOWN_MAX: Final = 20
+"""Maximum violations, and maximum reasons, that are printed. The tables have all of them."""
+COLUMNS: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """Counts and violations of an audit.
+
+    Attributes:
+        decisions: Number of decisions by status.
+        reasons: Number of decisions that are not decidable, by reason.
+        markers: Number of markers by relation to a decision.
+        violations: Violations: all of them, in the order of transactional ids.
+        operator_aborts: Places of the markers that an operator may have written.
+        transactional_ids: Number of transactional ids in the log.
+        partitions: Number of data partitions that were read.
+        batches: Number of batches that were read.
+        report: HTML report; None without an output directory.
+    """
+
+    decisions: Mapping[Status, int]
+    reasons: Mapping[str, int]
+    markers: Mapping[Fit, int]
+    violations: Sequence[Violation]
+    operator_aborts: Sequence[str]
+    transactional_ids: int
+    partitions: int
+    batches: int
+    report: Path | None = None
+
+    @property
+    def proven(self) -> int:
+        """Number of decisions with the right marker in each of their partitions."""
+        return self.decisions.get(Status.PROVEN, 0)
+
+    @property
+    def ok(self) -> bool:
+        """True if no violation was found and at least one decision is proven."""
+        return not self.violations and self.proven > 0
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines that the command prints."""
+        yield (
+            f"{self.transactional_ids:,} transactional ids, {self.partitions:,} partitions, {self.batches:,} batches"
+        )
+        for status in Status:
+            yield f"  {self.decisions.get(status, 0):>10,}  decisions {status.value}"
+        yield from _most_common(self.reasons, "              ")
+        for fit in (Fit.MATCH, Fit.REPEATED, Fit.BY_OPERATOR, Fit.EARLIER, Fit.NEWER):
+            if self.markers.get(fit, 0):
+                yield f"  {self.markers[fit]:>10,}  markers {_MARKERS[fit]}"
+        for place in self.operator_aborts[:SHOWN_MAX]:
+            yield f"              {place}"
+        yield from _rest(len(self.operator_aborts))
+        yield f"  {len(self.violations):>10,}  violations"
+        for violation in self.violations[:SHOWN_MAX]:
+            yield from _wrapped(str(violation))
+        yield from _rest(len(self.violations))
+        if not self.violations and not self.proven:
+            yield "no decision is proven: the logs do not contain one with its markers"
+        if self.report is not None:
+            yield f"report: {self.report}"
+
+
+_MARKERS: Final = {
+    Fit.MATCH: "with their decision",
+    Fit.REPEATED: "that repeat the marker before them",
+    Fit.BY_OPERATOR: "without a decision, as an operator's abort",
+    Fit.EARLIER: "whose decision was removed from the log",
+    Fit.NEWER: "newer than the transitions that were read",
+}
+
+
+def _most_common(reasons: Mapping[str, int], indent: str) -> Iterator[str]:
+    for reason, count in Counter(dict(reasons)).most_common(SHOWN_MAX):
+        yield f"{indent}{count:,}: {reason}"
+
+
+def _rest(count: int) -> Iterator[str]:
+    if count > SHOWN_MAX:
+        yield f"              and {count - SHOWN_MAX:,} more (--out DIR writes all of them)"
+
+
+def _wrapped(text: str) -> Iterator[str]:
+    import textwrap
+
+    yield from textwrap.wrap(text, COLUMNS, initial_indent="    ! ", subsequent_indent="      ", break_on_hyphens=False)

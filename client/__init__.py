@@ -21,9 +21,9 @@ async with client.Cluster("127.0.0.1:9092") as cluster:
 - Administration: `list_topics`, `describe_partitions`, `create_topic`, `delete_topic`, `list_offsets`,
   `describe_configs`, `alter_configs`, `list_groups`, `describe_group`, `delete_group`, `committed_offsets`,
   `plan_offset_reset`, `plan_offsets`, `commit_offsets`, `list_transactions`, `describe_transaction`,
-  `fence_producer`, `expire_transactional_ids`, `list_producers`, `expire_producers`, `blocked_partitions`,
-  `abort_hanging_transaction`, `cluster_status`, `wait_until_serving`, `wait_until_in_sync`. They return frozen
-  dataclasses.
+  `fence_producer`, `expire_transactional_ids`, `list_producers`, `producers_by_partition`,
+  `expire_producers`, `blocked_partitions`, `abort_hanging_transaction`, `cluster_status`, `wait_until_serving`,
+  `wait_until_in_sync`. They return frozen dataclasses.
 - Records: `Producer` (with `PreparedTransaction` for two-phase commits), `SharedTransaction` and `Consumer`.
 - Errors: all exceptions are subclasses of `ClientError`, which has the error code, the problem and the remedy.
 
@@ -63,7 +63,12 @@ if TYPE_CHECKING:
         blocked_partitions,
     )
     from odradek.client.admin.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
-    from odradek.client.admin.producers import ProducerListing, expire_producers, list_producers
+    from odradek.client.admin.producers import (
+        ProducerListing,
+        expire_producers,
+        list_producers,
+        producers_by_partition,
+    )
     from odradek.client.admin.readiness import wait_until_in_sync, wait_until_serving
     from odradek.client.admin.status import BrokerDescription, ClusterStatus, cluster_status
     from odradek.client.admin.topics import (
@@ -122,7 +127,7 @@ _MODULES = {
         "BlockedPartition", "HolderState", "OpenProducer", "abort_hanging_transaction", "blocked_partitions",
     ),
     "admin.offsets": ("EARLIEST", "LATEST", "IsolationLevel", "list_offsets"),
-    "admin.producers": ("ProducerListing", "expire_producers", "list_producers"),
+    "admin.producers": ("ProducerListing", "expire_producers", "list_producers", "producers_by_partition"),
     "admin.readiness": ("wait_until_in_sync", "wait_until_serving"),
     "admin.status": ("BrokerDescription", "ClusterStatus", "cluster_status"),
     "admin.topics": (
@@ -165,7 +170,7 @@ __all__ = [
     "delete_group", "delete_topic", "describe_configs", "describe_group", "describe_partitions",
     "describe_transaction", "expire_producers", "expire_transactional_ids", "fence_producer", "list_groups",
     "list_offsets", "list_producers", "list_topics", "list_transactions", "plan_offset_reset", "plan_offsets",
-    "wait_until_in_sync", "wait_until_serving",
+    "producers_by_partition", "wait_until_in_sync", "wait_until_serving",
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 
-from odradek.client import ClientError, Producer, TopicPartition
+from odradek.client import ClientError, TopicPartition
 from odradek.spark import transaction
 from odradek.spark.columns import check_columns
 from odradek.spark.errors import BatchFailed, InvalidInput
@@ -18,7 +18,7 @@ from odradek.spark.exactly_once import Batch, write_exactly_once
 from odradek.spark.options import sink_options
 from odradek.spark.outcome import Failure, Outcome, ReadPartition, failure_of
 from odradek.spark.records import CHECKSUM_MODULUS, COLUMNS, SinkRow, checksum_of, target_of
-from odradek.spark.tasks import send_rows
+from odradek.spark.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -172,9 +172,10 @@ async def _send(sink: SinkOptions, identity: ProducerIdentity, rows: Sequence[Si
                 topic = row.topic or ""
                 target = target_of(row, len((await cluster.topic(topic)).partitions))
                 by_target.setdefault(TopicPartition(topic, target), []).append(row)
-            producer = Producer(cluster, identity=identity)
+            writer = Writer(cluster, identity)
             for key, group in by_target.items():
-                outcome.written.append(await send_rows(producer, key, group, None))
+                await writer.send(key, group)
+            outcome.written += writer.reports()
     except ClientError as error:
         outcome.failures.append((failure_of(error), str(error)))
     except ValueError as error:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SEQUENCES = 2**31
 """Number of sequence numbers. The number after the last one is 0."""
+NO_SEQUENCE = -1
 
 
 class Failure(Enum):
@@ -87,15 +88,26 @@ class Outcome:
         return sum(each.checksum for each in self.written) % CHECKSUM_MODULUS
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """State of a transaction at the leader of a partition: its first offset, and its last sequence number."""
+
+    first_offset: int | None
+    last_sequence: int
+
+
+NOTHING_KEPT = Kept(None, NO_SEQUENCE)
+
+
 def inconsistencies(
-    outcome: Outcome, added: Collection[TopicPartition], sequences: Mapping[TopicPartition, int | None]
+    outcome: Outcome, added: Collection[TopicPartition], kept: Mapping[TopicPartition, Kept]
 ) -> list[str]:
     """Return the reasons why a batch must not be committed. The list is empty if each row was written once.
 
     Args:
         outcome: Reports of the tasks.
         added: Partitions of the open transaction, without that of the ledger.
-        sequences: Last sequence number of the producer id and epoch in each target partition, None if it has none.
+        kept: State of the producer id and epoch at the leader of each target partition, if the leader has one.
     """
     found = []
     targets = [each.target for each in outcome.written]
@@ -108,7 +120,12 @@ def inconsistencies(
     unknown = sorted(set(added) - set(targets))
     found += [f"an unknown task attempt added {target} to the transaction" for target in unknown]
     for each in outcome.written:
-        last = sequences.get(each.target)
-        if last != (each.rows - 1) % SEQUENCES:
-            found.append(f"{each.target} has last sequence {last} after {each.rows} records")
+        state = kept.get(each.target, NOTHING_KEPT)
+        if state.last_sequence != (each.rows - 1) % SEQUENCES:
+            found.append(f"{each.target} has last sequence {state.last_sequence} after {each.rows} records")
+        if state.first_offset != each.first_offset:
+            found.append(
+                f"the transaction begins at offset {state.first_offset} in {each.target}, "
+                f"and its first reported record has offset {each.first_offset}"
+            )
     return found

@@ -9,7 +9,9 @@ from odradek.client import ProducerRecord
 from odradek.client.producer.partitioner import partition_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Mapping
+
+    Headers = tuple[tuple[str, bytes | None], ...]
 
 COLUMNS: Final = ("topic", "partition", "key", "value", "headers", "timestamp")
 """Columns of a normalized row. `key` and `value` are bytes, `timestamp` is in milliseconds since 1970."""
@@ -24,7 +26,7 @@ class SinkRow(NamedTuple):
     partition: int | None
     key: bytes | None
     value: bytes | None
-    headers: Iterable[Mapping[str, object]] | None
+    headers: Collection[Mapping[str, object]] | None
     timestamp: int | None
 
 
@@ -33,8 +35,10 @@ def target_of(row: SinkRow, partitions: int) -> int:
 
     An explicit partition has precedence. A key determines the partition as in Kafka's producers. Without a key the
     value does: a repeated task must assign each row to the same partition, also if Spark changed the order of the rows.
-    Raise ValueError if the topic does not have the explicit partition.
+    Raise ValueError if the topic does not have the explicit partition, or if a header has no key.
     """
+    if row.headers and any(each["key"] is None for each in row.headers):
+        raise ValueError(f"topic {row.topic}: a header has no key; Kafka's headers need one")
     if row.partition is not None:
         if not 0 <= row.partition < partitions:
             raise ValueError(f"topic {row.topic} has no partition {row.partition}; it has {partitions}")
@@ -45,14 +49,28 @@ def target_of(row: SinkRow, partitions: int) -> int:
 
 
 def checksum_of(row: SinkRow) -> int:
-    """Return the checksum of key and value. The checksum of a batch is their sum, which no order changes."""
-    return zlib.crc32(row.value or b"", zlib.crc32(row.key or b"", len(row.key or b"")))
+    """Return the checksum of all columns. The checksum of a batch is the sum over its rows, which no order changes."""
+    content = content_checksum(row.key, row.value, _headers(row))
+    return zlib.crc32(f"{row.topic}/{row.partition}/{row.timestamp}".encode(), content)
+
+
+def content_checksum(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """Return the checksum of what a record has from its row, whatever timestamp the topic gives it."""
+    found = 0
+    for part in (key, value, *(part for name, data in headers for part in (name.encode(), data))):
+        found = zlib.crc32(
+            b"" if part is None else part, zlib.crc32(b"%d" % (-1 if part is None else len(part)), found)
+        )
+    return found
 
 
 def record_of(row: SinkRow, partition: int) -> ProducerRecord:
     """Return the record of a row."""
-    headers = tuple((str(each["key"]), _bytes(each["value"])) for each in row.headers or ())
-    return ProducerRecord(row.key, row.value, headers, partition, row.timestamp)
+    return ProducerRecord(row.key, row.value, _headers(row), partition, row.timestamp)
+
+
+def _headers(row: SinkRow) -> Headers:
+    return tuple((str(each["key"]), _bytes(each["value"])) for each in row.headers or ())
 
 
 def _bytes(value: object) -> bytes | None:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark import TaskContext
 
-from odradek.client import ClientError, Cluster, Producer, TopicPartition, list_producers
+from odradek.client import ClientError, Cluster, TopicPartition
 from odradek.spark.outcome import Failure, Outcome, ReadPartition, WrittenPartition, failure_of
-from odradek.spark.records import CHECKSUM_MODULUS, COLUMNS, SinkRow, checksum_of, record_of, target_of
+from odradek.spark.records import CHECKSUM_MODULUS, COLUMNS, SinkRow, checksum_of, target_of
+from odradek.spark.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -121,22 +122,25 @@ def write(
 ) -> Iterator[pa.RecordBatch]:
     """Write rows in the transaction of `identity`. Yield the reports of this task and those that the rows contain.
 
-    Raise RuntimeError in a second attempt of a task. Its sequence numbers would begin at 0 again, so that the broker
-    could take its batches for duplicates of the first attempt. The driver repeats the batch with a new epoch.
+    A second attempt of a task does not write. Its sequence numbers would begin at 0 again, so that the broker could
+    take its batches for duplicates of the first attempt. The driver repeats the batch with a new epoch.
     """
     context = _attempt()
     if context.attemptNumber() > 0:
-        raise RuntimeError(f"attempt {context.attemptNumber()} of task {context.partitionId()} must not write")
-    notes = asyncio.run(_write(batches, options, identity))
+        problem = (
+            f"task {context.partitionId()} was interrupted, and its attempt {context.attemptNumber()} did not write"
+        )
+        notes = [_failure_note(Failure.DOUBTFUL, problem)]
+    else:
+        notes = asyncio.run(_write(batches, options, identity))
     yield pa.RecordBatch.from_arrays([pa.array(notes, pa.string())], names=["note"])
 
 
 async def _write(batches: Iterable[pa.RecordBatch], options: SinkOptions, identity: ProducerIdentity) -> list[str]:
     notes: list[str] = []
-    written: dict[TopicPartition, WrittenPartition] = {}
     try:
         async with Cluster(options.bootstrap, options.settings) as cluster:
-            producer = Producer(cluster, identity=identity)
+            writer = Writer(cluster, identity)
             for batch in batches:
                 found = batch.column("note").to_pylist()
                 notes += [note for note in found if note is not None]
@@ -144,38 +148,12 @@ async def _write(batches: Iterable[pa.RecordBatch], options: SinkOptions, identi
                 rows = [row for row in zip(rows_of(batch), targets, found, strict=True) if row[2] is None]
                 for (topic, target), group in itertools.groupby(rows, lambda row: (row[0].topic, row[1])):
                     key = TopicPartition(topic or "", target)
-                    before = written.get(key)
-                    if before is None:
-                        await _check_unwritten(cluster, key, identity)
-                    written[key] = await send_rows(producer, key, [row[0] for row in group], before)
+                    await writer.check_unwritten(key)
+                    await writer.send(key, [row[0] for row in group])
+            await writer.verify()
     except ClientError as error:
         return [*notes, _failure_note(failure_of(error), str(error))]
-    return [*notes, *(json.dumps({"written": asdict(each)}) for each in written.values())]
-
-
-async def _check_unwritten(cluster: Cluster, key: TopicPartition, identity: ProducerIdentity) -> None:
-    """Raise ClientError if another attempt of this task wrote to the partition in this transaction."""
-    listed = await list_producers(cluster, *key)
-    if listed.unreachable:
-        raise ClientError(f"the leader of {key} does not list producers")
-    for row in listed.rows:
-        if (row.producer_id, row.producer_epoch) == (identity.producer_id, identity.epoch):
-            raise ClientError(f"another task attempt wrote to {key}")
-
-
-async def send_rows(
-    producer: Producer, key: TopicPartition, rows: list[SinkRow], before: WrittenPartition | None
-) -> WrittenPartition:
-    """Write rows to one partition, and return its report, which continues that of the rows `before`."""
-    acknowledged = await producer.send(key.topic, [record_of(row, key.partition) for row in rows])
-    last = acknowledged[-1]
-    return WrittenPartition(
-        key,
-        len(rows) + (0 if before is None else before.rows),
-        acknowledged[0].base_offset if before is None else before.first_offset,
-        last.base_offset + last.records - 1,
-        (sum(map(checksum_of, rows)) + (0 if before is None else before.checksum)) % CHECKSUM_MODULUS,
-    )
+    return [*notes, *(json.dumps({"written": asdict(each)}) for each in writer.reports())]
 
 
 def outcome_of(notes: Iterable[str]) -> Outcome:

@@ -11,16 +11,15 @@ from odradek.client import (
     ProducerIdentity,
     Refused,
     SharedTransaction,
-    TopicPartition,
     committed_offsets,
     create_topic,
     describe_transaction,
-    list_producers,
+    producers_by_partition,
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.spark import ledger
 from odradek.spark.errors import Doubtful, InvalidInput, SinkInUse
-from odradek.spark.outcome import inconsistencies
+from odradek.spark.outcome import Kept, inconsistencies
 
 if TYPE_CHECKING:
     from odradek.spark.ledger import LedgerEntry
@@ -105,15 +104,14 @@ def in_use(options: SinkOptions) -> SinkInUse:
 async def check(cluster: Cluster, options: SinkOptions, identity: ProducerIdentity, outcome: Outcome) -> None:
     """Compare the reports of the tasks with the cluster. Raise Doubtful if a row may be missing or duplicated."""
     added = (await describe_transaction(cluster, options.transactional_id)).partitions
-    sequences: dict[TopicPartition, int | None] = {}
-    for topic in sorted({each.target.topic for each in outcome.written}):
-        listed = await list_producers(cluster, topic)
-        if listed.unreachable:
-            raise Doubtful(f"brokers {sorted(listed.unreachable)} do not list producers")
-        for row in listed.rows:
-            if (row.producer_id, row.producer_epoch) == (identity.producer_id, identity.epoch):
-                sequences[TopicPartition(topic, row.partition)] = row.last_sequence
-    found = inconsistencies(outcome, added, sequences)
+    producers = await producers_by_partition(cluster, {each.target for each in outcome.written})
+    kept = {
+        key: Kept(row.transaction_start, row.last_sequence)
+        for key, rows in producers.items()
+        for row in rows
+        if (row.producer_id, row.producer_epoch) == (identity.producer_id, identity.epoch)
+    }
+    found = inconsistencies(outcome, added, kept)
     if found:
         raise Doubtful("; ".join(found))
 

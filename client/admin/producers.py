@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 from odradek.client.admin.client_fields import client_fields
 from odradek.client.admin.offsets import partitions_by_leader
 from odradek.client.admin.topics import topics_named
-from odradek.client.errors import ClientError, check
+from odradek.client.errors import ClientError, check, refused
 from odradek.client.network.fan_out import FanOut, PartialResult
+from odradek.client.network.metadata import TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.extensions import (
     COUNT,
@@ -19,7 +20,7 @@ from odradek.protocol.extensions import (
 from odradek.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from odradek.client.network.cluster import Cluster
     from odradek.protocol.messages.describe_producers import ProducerState
@@ -35,6 +36,7 @@ class ProducerListing:
 
     `client_id` and `address` are those of the client that has added the producer. They are None if the leader does not
     know them: it was elected or started later. `idle_ms` is None if the broker is not an Odradek broker.
+    `transaction_start` is the first offset of the open transaction in the partition, or None if none is open.
     """
 
     topic: str
@@ -47,12 +49,13 @@ class ProducerListing:
     client_id: str | None
     address: str | None
     idle_ms: int | None
+    transaction_start: int | None = None
 
 
 async def list_producers(cluster: Cluster, topic: str, partition: int | None = None) -> PartialResult[ProducerListing]:
     """Return the producers of all partitions of a topic, or of one, that their leaders keep; longest idle first.
 
-    Raise NotFound if the topic does not exist.
+    A leader that refuses a partition counts as unreachable. Raise NotFound if the topic does not exist.
     """
     fan_out = FanOut(cluster, tolerant=True)
     requests: dict[int, Message] = {}
@@ -62,13 +65,53 @@ async def list_producers(cluster: Cluster, topic: str, partition: int | None = N
             requests[leader] = DescribeProducersRequest(topics=[TopicRequest(topic, indexes)])
     rows = [
         _listing(topic, described.partition_index, state)
-        for response in (await fan_out.request_each(requests)).values()
+        for leader, response in (await fan_out.request_each(requests)).items()
         for described in response.topics[0].partitions
-        if described.error_code == ErrorCode.NONE
+        if not fan_out.tolerates(leader, described.error_code)
         for state in described.active_producers
     ]
     rows.sort(key=lambda row: (row.partition, -(row.idle_ms or 0), row.producer_id))
     return PartialResult(rows, fan_out.unreachable)
+
+
+async def producers_by_partition(
+    cluster: Cluster, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, list[ProducerListing]]:
+    """Return the producers that the leader of each partition keeps. A partition without a producer has an empty list.
+
+    Raise Refused or ConnectionLost if a partition has no leader that responds in time.
+    """
+    attempts = cluster.attempts()
+    found: dict[TopicPartition, list[ProducerListing]] = {}
+    while missing := [key for key in partitions if key not in found]:
+        failure: int | ClientError = ErrorCode.LEADER_NOT_AVAILABLE
+        try:
+            for leader, led in await _by_leader(cluster, missing):
+                response = await cluster.request(leader, DescribeProducersRequest(topics=led))
+                for topic in response.topics:
+                    for described in topic.partitions:
+                        if described.error_code != ErrorCode.NONE:
+                            failure = described.error_code
+                            continue
+                        key = TopicPartition(topic.name, described.partition_index)
+                        found[key] = [_listing(*key, state) for state in described.active_producers]
+        except ClientError as error:
+            failure = error
+        if len(found) < len(set(partitions)) and await attempts.prepare(failure) is None:
+            if isinstance(failure, ClientError):
+                raise failure
+            raise refused(failure, f"the producers of {', '.join(map(str, missing))} were not described")
+    return found
+
+
+async def _by_leader(cluster: Cluster, partitions: Collection[TopicPartition]) -> list[tuple[int, list[TopicRequest]]]:
+    topics = await topics_named(cluster, sorted({key.topic for key in partitions}))
+    found = []
+    for leader, led in partitions_by_leader(topics).items():
+        wanted = {name: [index for index in indexes if (name, index) in partitions] for name, indexes in led.items()}
+        if any(wanted.values()):
+            found.append((leader, [TopicRequest(name, indexes) for name, indexes in wanted.items() if indexes]))
+    return found
 
 
 def _listing(topic: str, partition: int, state: ProducerState) -> ProducerListing:
@@ -84,6 +127,7 @@ def _listing(topic: str, partition: int, state: ProducerState) -> ProducerListin
         client_id,
         address,
         idle_ms,
+        state.current_txn_start_offset if state.current_txn_start_offset >= 0 else None,
     )
 
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from odradek.client import Cluster, committed_offsets, create_topic
-from odradek.spark import InvalidInput, SinkInUse, Step, exactly_once, tasks
+from odradek.client import ClientError, Cluster, TopicPartition, committed_offsets, create_topic
+from odradek.spark import BatchFailed, InvalidInput, SinkInUse, Step, exactly_once, tasks
 from odradek.spark.exactly_once import Batch, write_exactly_once
 from odradek.spark.options import SinkOptions, sink_options
-from odradek.spark.records import COLUMNS, SinkRow
+from odradek.spark.outcome import Failure, Outcome, ReadPartition
+from odradek.spark.records import CHECKSUM_MODULUS, COLUMNS, SinkRow, checksum_of
 from odradek.spark.tasks import Assignment, outcome_of
+from odradek.spark.writer import Writer
 from tests.support.committed_records import committed_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from odradek.client import ProducerIdentity
-    from odradek.spark.outcome import Outcome
 
 PARTITIONS = 3
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -192,8 +194,67 @@ def test_attempt_with_a_stray_writer_is_aborted_and_repeated(rig: Rig) -> None:
     assert rig.visible() == [row.value for row in rows]
 
 
+def test_transaction_that_begins_before_the_reported_rows_is_aborted(rig: Rig) -> None:
+    rows = rows_of(0, 100, rig.topic)
+    job = rig.job(rows)
+    calls: list[int] = []
+
+    def with_stray_batch(identity: ProducerIdentity, counts: Mapping[str, int]) -> Outcome:
+        outcome = job(identity, counts)
+        calls.append(identity.epoch)
+        if len(calls) == 1:
+            first = outcome.written[0]
+            outcome.written[0] = replace(first, first_offset=first.first_offset + 1)
+        return outcome
+
+    write_exactly_once(with_stray_batch, rig.options(), Batch(0, "query", "run"))
+    assert len(calls) == 2
+    assert rig.visible() == [row.value for row in rows]
+
+
+@pytest.mark.parametrize("reported", [0, 1])
+def test_two_attempts_of_a_task_at_the_same_time_are_aborted(rig: Rig, reported: int) -> None:
+    """Two attempts have one identity, and rows in another order. Leaders acknowledge the batches of both.
+
+    1. Both find that no other attempt has written.
+    2. They write batches in turn, with equal sequence numbers. The leader keeps the first of each pair.
+    3. Spark takes the report of one attempt, which has the number of rows and the checksum of the input.
+    """
+    rows = [row._replace(partition=0) for row in rows_of(0, 40, rig.topic)]
+    job = rig.job(rows)
+    key = TopicPartition(rig.topic, 0)
+    shifted = [*rows[20:], *rows[:20]]
+    size = 8
+    calls: list[int] = []
+
+    async def interleaved(identity: ProducerIdentity) -> Outcome:
+        outcome = Outcome(read=[ReadPartition(0, len(rows), sum(map(checksum_of, rows)) % CHECKSUM_MODULUS)])
+        async with Cluster(rig.bootstrap) as cluster:
+            writers = [Writer(cluster, identity) for _ in range(2)]
+            for writer in writers:
+                await writer.check_unwritten(key)
+            for turn, first in enumerate(range(0, len(rows), size)):
+                orders = [rows[first : first + size], shifted[first : first + size]]
+                for number in (turn % 2, 1 - turn % 2):
+                    await writers[number].send(key, orders[number])
+            try:
+                await writers[reported].verify()
+            except ClientError as error:
+                outcome.failures.append((Failure.DOUBTFUL, str(error)))
+            outcome.written += writers[reported].reports()
+        return outcome
+
+    def twice(identity: ProducerIdentity, counts: Mapping[str, int]) -> Outcome:
+        calls.append(identity.epoch)
+        return asyncio.run(interleaved(identity)) if len(calls) == 1 else job(identity, counts)
+
+    write_exactly_once(twice, rig.options(), Batch(0, "query", "run"))
+    assert rig.visible() == [row.value for row in rows]
+    assert len(calls) == 2
+
+
 def test_second_attempt_of_a_task_does_not_write(rig: Rig) -> None:
-    with pytest.raises(RuntimeError, match="attempt 1 of task 0 must not write"):
+    with pytest.raises(BatchFailed, match="task 0 was interrupted, and its attempt 1 did not write"):
         write_exactly_once(rig.job(rows_of(0, 10, rig.topic), attempt=1), rig.options(), Batch(0, "query", "run"))
     assert rig.visible() == []
 
@@ -218,6 +279,7 @@ def test_task_finds_the_records_of_an_earlier_attempt(rig: Rig) -> None:
     ("row", "message"),
     [
         (SinkRow("?", None, None, b"x" * 1_100_000, None, None), "MESSAGE_TOO_LARGE"),
+        (SinkRow("?", None, None, b"x", [{"key": None, "value": b"x"}], None), "a header has no key"),
         (SinkRow("?", PARTITIONS, None, b"x", None, None), f"has no partition {PARTITIONS}"),
         (SinkRow(None, None, None, b"x", None, None), "a row has no topic"),
         (SinkRow("absent", None, None, b"x", None, None), "topic absent does not exist"),

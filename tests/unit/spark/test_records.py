@@ -33,12 +33,29 @@ def test_rows_without_a_key_are_distributed_by_their_value() -> None:
     assert target_of(row(), 4) == 0
 
 
-def test_checksum_distinguishes_key_and_value() -> None:
-    checksums = {
-        checksum_of(each)
-        for each in (row(value=b"ab"), row(key=b"a", value=b"b"), row(key=b"ab"), row(key=b"ab", value=b"ab"))
-    }
-    assert len(checksums) == 4
+def test_checksum_distinguishes_all_columns() -> None:
+    header = {"key": "h", "value": b"x"}
+    rows = [
+        row(value=b"ab"),
+        row(key=b"a", value=b"b"),
+        row(key=b"ab"),
+        row(key=b"ab", value=b"ab"),
+        row(value=b""),
+        row(value=b"ab", topic="u"),
+        row(value=b"ab", partition=0),
+        row(value=b"ab", timestamp=0),
+        row(value=b"ab", headers=[header]),
+        row(value=b"ab", headers=[{**header, "value": None}]),
+        row(value=b"ab", headers=[{**header, "value": b""}]),
+        row(value=b"ab", headers=[header, header]),
+    ]
+    assert len({checksum_of(each) for each in rows}) == len(rows)
+
+
+def test_header_without_a_key_is_refused() -> None:
+    headers = [{"key": "h", "value": b"x"}, {"key": None, "value": b"x"}]
+    with pytest.raises(ValueError, match="topic t: a header has no key"):
+        target_of(row(headers=headers), 7)
 
 
 def test_record_has_headers_with_and_without_value() -> None:

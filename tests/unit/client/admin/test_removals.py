@@ -9,11 +9,15 @@ import pytest
 from odradek.client import (
     ClientError,
     Cluster,
+    PartialResult,
     ProducerListing,
+    Refused,
+    TopicPartition,
     TransactionListing,
     expire_producers,
     expire_transactional_ids,
     list_producers,
+    producers_by_partition,
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.extensions import COUNT, EXPIRE_TAG, EXPIRED_ID, EXPIRED_PRODUCER
@@ -29,7 +33,7 @@ from odradek.protocol.messages.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionState,
 )
-from tests.support.fake_kafka import FakeKafka, run
+from tests.support.fake_kafka import FakeKafka, Fault, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +61,59 @@ def test_listing_of_a_kafka_broker_has_no_client(kafka: FakeKafka) -> None:
     [row] = run(kafka, test())
     assert (row.producer_id, row.open_transaction) == (7, True)
     assert (row.client_id, row.address, row.idle_ms) == (None, None, None)
+
+
+def test_leader_that_refuses_a_partition_counts_as_unreachable(kafka: FakeKafka) -> None:
+    kafka.leaders["t"] = [2]
+    kafka.script(DescribeProducersRequest, producers_response(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    async def test() -> PartialResult[ProducerListing]:
+        async with Cluster(kafka.bootstrap) as cluster:
+            return await list_producers(cluster, "t")
+
+    assert run(kafka, test()) == PartialResult([], {2: "NOT_LEADER_OR_FOLLOWER"})
+
+
+def test_producers_of_a_partition_are_requested_until_its_leader_responds(kafka: FakeKafka) -> None:
+    kafka.leaders["t"] = [2, 2]
+    state = ProducerState(producer_id=7, current_txn_start_offset=4)
+    kafka.script(
+        DescribeProducersRequest,
+        Fault.DISCONNECT,
+        producers_response(error=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        producers_response(state),
+        producers_response(),
+    )
+    key = TopicPartition("t", 0)
+
+    async def test() -> list[list[ProducerListing]]:
+        async with Cluster(kafka.bootstrap) as cluster:
+            return [(await producers_by_partition(cluster, [key]))[key] for _ in range(2)]
+
+    [[row], none] = run(kafka, test())
+    assert (row.producer_id, row.open_transaction, row.transaction_start, none) == (7, True, 4, [])
+    assert [each.request.topics[0].partition_indexes for each in kafka.of(DescribeProducersRequest)] == [[0]] * 4
+
+
+@pytest.mark.parametrize(
+    ("leader", "error", "message"),
+    [
+        (-1, ErrorCode.NONE, "LEADER_NOT_AVAILABLE"),
+        (2, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED"),
+    ],
+)
+def test_producers_of_a_partition_without_a_response_are_an_error(
+    kafka: FakeKafka, leader: int, error: ErrorCode, message: str
+) -> None:
+    kafka.leaders["t"] = [leader]
+    kafka.script(DescribeProducersRequest, producers_response(error=error))
+
+    async def test() -> None:
+        async with Cluster(kafka.bootstrap) as cluster:
+            with pytest.raises(Refused, match=f"the producers of t-0 were not described: {message}"):
+                await producers_by_partition(cluster, [TopicPartition("t", 0)])
+
+    run(kafka, test())
 
 
 def test_removal_of_producers_leaves_out_open_transactions_and_is_divided(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.spark.columns import ROW_SCHEMA, normalized
 from odradek.spark.errors import Doubtful, InvalidInput
@@ -70,7 +70,19 @@ def query_of(df: DataFrame) -> tuple[str | None, str]:
     query_id = context.getLocalProperty("sql.streaming.queryId")
     if query_id is None:
         return None, PROCESS_RUN_ID
-    return query_id, context.getLocalProperty("spark.jobGroup.id") or PROCESS_RUN_ID
+    return query_id, _run_id(df, query_id)
+
+
+def _run_id(df: DataFrame, query_id: str) -> str:
+    """Return the run id of an active query.
+
+    Spark's job group is the run id, too, until a function of `foreachBatch` sets another one. The session that Spark
+    gives to such a function does not list the query among its own, so it is found among those of all sessions.
+    """
+    session: Any = df.sparkSession
+    key = session._jvm.java.util.UUID.fromString(query_id)
+    query = session._jsparkSession.sharedState().activeStreamingQueries().get(key)
+    return PROCESS_RUN_ID if query is None else str(query.runId().toString())
 
 
 def run_job(rows: DataFrame, sink: SinkOptions, identity: ProducerIdentity, counts: Mapping[str, int]) -> Outcome:
@@ -91,10 +103,15 @@ def run_job(rows: DataFrame, sink: SinkOptions, identity: ProducerIdentity, coun
     try:
         reports = placed.mapInArrow(to_broker, REPORT_SCHEMA).collect()
     except Exception as error:
-        raise Doubtful(f"the Spark job failed: {_last_line(error)}") from error
+        raise Doubtful(f"the Spark job failed: {_reason(error)}") from error
     return outcome_of(row["note"] for row in reports)
 
 
-def _last_line(error: Exception) -> str:
+def _reason(error: Exception) -> str:
+    """Return the line of an exception that names its reason.
+
+    py4j writes it after a colon, before the stack of the JVM. In an exception of a Python worker, it is the last line.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    named = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return (named or lines[-1:] or [type(error).__name__])[0]

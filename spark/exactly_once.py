@@ -12,6 +12,7 @@ from odradek.spark import ledger, transaction
 from odradek.spark.errors import BatchFailed, Doubtful, InvalidInput, SinkInUse
 from odradek.spark.ledger import LedgerEntry
 from odradek.spark.outcome import Failure
+from odradek.spark.transaction import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +32,7 @@ ATTEMPTS_MAX: Final = 3
 _busy: set[tuple[str, str, str]] = set()
 """Bootstrap servers, sink and run of the batches that threads of this process write now. An epoch fences other runs."""
 _sessions: dict[tuple[str, str, str], Session] = {}
-"""Sessions of this process by bootstrap servers, sink and run. Fenced runs stay, so that they remain fenced."""
+"""Sessions of this process by bootstrap servers, sink and run. Fenced queries stay, so that they remain fenced."""
 
 
 class Step(Enum):
@@ -80,7 +81,7 @@ def _write(job: Job, sink: SinkOptions, batch: Batch, on_step: OnStep, *, keep_s
     key = sink.bootstrap, sink.sink, batch.run_id
     session = _sessions.get(key) if keep_session else None
     if session is None:
-        session = asyncio.run(_opened(sink))
+        session = asyncio.run(_opened(sink, batch))
         if keep_session:
             _sessions[key] = session
     on_step(Step.OPENED)
@@ -93,6 +94,8 @@ def _write(job: Job, sink: SinkOptions, batch: Batch, on_step: OnStep, *, keep_s
             problems.append(str(doubt))
             continue
         except Fenced as error:
+            if batch.query_id is None:
+                _sessions.pop(key, None)  # a later call is a new run; a fenced query must not fence its successor
             raise transaction.in_use(sink) from error
         return
     raise BatchFailed(f"batch {batch.batch_id}: {attempts} attempts failed: {'; '.join(dict.fromkeys(problems))}")
@@ -112,18 +115,25 @@ def _attempt(job: Job, sink: SinkOptions, session: Session, batch: Batch, on_ste
         outcome = job(identity, counts)
         on_step(Step.WRITTEN)
         raise_failure(outcome)
-        asyncio.run(_finished(sink, identity, outcome, batch, on_step))
+        asyncio.run(_finished(sink, session, outcome, batch, on_step))
     except Fenced:
         raise
     except Exception as error:
-        asyncio.run(_aborted(sink, identity))
+        asyncio.run(_aborted(sink, session))
         if isinstance(error, ClientError):
             raise Doubtful(str(error)) from error
         raise
 
 
-async def _opened(sink: SinkOptions) -> Session:
+async def _opened(sink: SinkOptions, batch: Batch) -> Session:
+    """Fence earlier runs, unless the ledger shows that this query must not write to the sink.
+
+    `_begun` reads the ledger again: an earlier run may add an entry before it is fenced.
+    """
     async with transaction.connection(sink) as cluster:
+        if batch.batch_id is not None:
+            last = await transaction.read_ledger(cluster, sink, require_stable=False)
+            ledger.is_written(last, batch.batch_id, batch.query_id)
         return await transaction.open_session(cluster, sink)
 
 
@@ -137,7 +147,7 @@ async def _begun(
     """
     async with transaction.connection(sink) as cluster:
         identity = await transaction.begin(cluster, sink, session)
-        last = await transaction.read_ledger(cluster, sink)
+        last = await transaction.read_ledger(cluster, sink, require_stable=True)
         if batch.batch_id is not None and ledger.is_written(last, batch.batch_id, batch.query_id):
             if is_first and batch.query_id is not None and last is not None and last.run_id == batch.run_id:
                 raise SinkInUse(
@@ -145,7 +155,7 @@ async def _begun(
                     "that writes several DataFrames needs a sink name for each"
                 )
             return None
-        session.unused = False
+        session.state = SessionState.OPEN
         if sink.topic is None:
             return identity, {}
         await transaction.check_topic(cluster, sink.topic)
@@ -163,10 +173,9 @@ def raise_failure(outcome: Outcome) -> None:
             raise Doubtful(problem)
 
 
-async def _finished(
-    sink: SinkOptions, identity: ProducerIdentity, outcome: Outcome, batch: Batch, on_step: OnStep
-) -> None:
+async def _finished(sink: SinkOptions, session: Session, outcome: Outcome, batch: Batch, on_step: OnStep) -> None:
     async with transaction.connection(sink) as cluster:
+        identity = session.identity
         await transaction.check(cluster, sink, identity, outcome)
         on_step(Step.CHECKED)
         if batch.batch_id is not None:
@@ -174,10 +183,16 @@ async def _finished(
             await transaction.send_ledger(cluster, sink, identity, entry)
         on_step(Step.LEDGER_SENT)
         if batch.batch_id is not None or outcome.rows:
-            await transaction.commit(cluster, sink, identity)
+            await transaction.commit(cluster, sink, session)
         on_step(Step.COMMITTED)
 
 
-async def _aborted(sink: SinkOptions, identity: ProducerIdentity) -> None:
-    async with transaction.connection(sink) as cluster:
-        await transaction.abort(cluster, sink, identity)
+async def _aborted(sink: SinkOptions, session: Session) -> None:
+    """Abort the transaction. If that fails, the next `begin` aborts it."""
+    try:
+        async with transaction.connection(sink) as cluster:
+            await transaction.abort(cluster, sink, session)
+    except Fenced:
+        raise
+    except ClientError:
+        return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from odradek.client import (
@@ -27,12 +28,20 @@ if TYPE_CHECKING:
     from odradek.spark.outcome import Outcome
 
 
+class SessionState(Enum):
+    """State of the producer epoch of a session."""
+
+    UNUSED = "no record was written with the epoch"
+    OPEN = "a transaction with the epoch may be open"
+    ENDED = "the transaction with the epoch has ended"
+
+
 @dataclass(slots=True)
 class Session:
-    """Identity of a sink in one run of a query. `unused` is true if no transaction was written with the identity."""
+    """Identity of a sink in one run of a query."""
 
     identity: ProducerIdentity
-    unused: bool = True
+    state: SessionState = SessionState.UNUSED
 
 
 def connection(options: SinkOptions) -> Cluster:
@@ -58,11 +67,20 @@ async def open_session(cluster: Cluster, options: SinkOptions) -> Session:
     return Session(await transaction_of(cluster, options, None).begin())
 
 
-async def read_ledger(cluster: Cluster, options: SinkOptions) -> LedgerEntry | None:
-    """Return the last written batch. `begin` comes before, so that no transaction can add another one."""
-    offsets = await committed_offsets(cluster, options.transactional_id, require_stable=True)
+async def read_ledger(cluster: Cluster, options: SinkOptions, *, require_stable: bool) -> LedgerEntry | None:
+    """Return the last written batch. With `require_stable`, wait for the end of a transaction that adds another one.
+
+    Raise InvalidInput if the ledger of the sink is in another topic.
+    """
+    offsets = await committed_offsets(cluster, options.transactional_id, require_stable=require_stable)
     committed = offsets.get(options.ledger)
-    return None if committed is None else ledger.decoded(committed)
+    if committed is not None:
+        return ledger.decoded(committed)
+    if offsets:
+        topics = ", ".join(sorted({key.topic for key in offsets}))
+        problem = f"option ledgerTopic: the ledger of the sink {options.sink} is in the topic {topics}"
+        raise InvalidInput(f"{problem}, and not in {options.ledger_topic}; use that topic, or another sink name")
+    return None
 
 
 async def check_topic(cluster: Cluster, name: str) -> None:
@@ -85,10 +103,16 @@ async def _create_ledger_topic(cluster: Cluster, name: str) -> None:
 
 
 async def begin(cluster: Cluster, options: SinkOptions, session: Session) -> ProducerIdentity:
-    """Return the identity of a new transaction. Raise Fenced if another query fenced this one."""
-    if not session.unused:
+    """Return the identity of a new transaction. Raise Fenced if another query fenced this one.
+
+    A transaction that may be open is aborted first. Otherwise the coordinator would abort it, with an epoch that it
+    raises itself, and the epoch of this session would be fenced.
+    """
+    if session.state is SessionState.OPEN:
+        await abort(cluster, options, session)
+    if session.state is SessionState.ENDED:
         session.identity = await transaction_of(cluster, options, session.identity).begin()
-    session.unused = True
+        session.state = SessionState.UNUSED
     return session.identity
 
 
@@ -122,11 +146,13 @@ async def send_ledger(cluster: Cluster, options: SinkOptions, identity: Producer
     await transaction.send_offsets(options.transactional_id, {options.ledger: ledger.encoded(entry)})
 
 
-async def commit(cluster: Cluster, options: SinkOptions, identity: ProducerIdentity) -> None:
+async def commit(cluster: Cluster, options: SinkOptions, session: Session) -> None:
     """Commit the transaction of a batch, which makes its rows and its ledger entry visible together."""
-    await transaction_of(cluster, options, identity).commit()
+    await transaction_of(cluster, options, session.identity).commit()
+    session.state = SessionState.ENDED
 
 
-async def abort(cluster: Cluster, options: SinkOptions, identity: ProducerIdentity) -> None:
-    """Abort the transaction of a batch."""
-    await transaction_of(cluster, options, identity).abort()
+async def abort(cluster: Cluster, options: SinkOptions, session: Session) -> None:
+    """Abort the transaction of a batch. It has no effect if the transaction has ended."""
+    await transaction_of(cluster, options, session.identity).abort()
+    session.state = SessionState.ENDED

@@ -12,7 +12,16 @@ import pyarrow as pa
 import pytest
 
 from odradek.client import ClientError, Cluster, TopicPartition, committed_offsets, create_topic
-from odradek.spark import BatchFailed, InvalidInput, SinkInUse, Step, exactly_once, tasks
+from odradek.spark import (
+    BatchFailed,
+    CheckpointMismatch,
+    InvalidInput,
+    SinkInUse,
+    Step,
+    exactly_once,
+    tasks,
+    transaction,
+)
 from odradek.spark.exactly_once import Batch, write_exactly_once
 from odradek.spark.options import SinkOptions, sink_options
 from odradek.spark.outcome import Failure, Outcome, ReadPartition
@@ -161,6 +170,62 @@ def test_driver_that_another_one_fenced_is_refused_with_the_sink_name(rig: Rig) 
         with pytest.raises(SinkInUse, match=f"another query uses the sink name {rig.topic}"):
             rig.write(2, rows_of(20, 10, rig.topic), "run-a")
     rig.write(2, rows_of(20, 10, rig.topic), "run-c")
+    assert rig.visible() == [b"%06d" % number for number in range(30)]
+
+
+def test_refused_query_does_not_fence_the_running_one(rig: Rig) -> None:
+    rig.write(0, rows_of(0, 10, rig.topic), "run-a")
+    for keep_session in (True, False):
+        with pytest.raises(CheckpointMismatch, match="was written by query query up to batch 0"):
+            write_exactly_once(rig.job([]), rig.options(), Batch(0, "other", "run-b"), keep_session=keep_session)
+    rig.write(1, rows_of(10, 10, rig.topic), "run-a")
+    assert len(rig.visible()) == 20
+
+
+def test_another_ledger_topic_is_refused(rig: Rig) -> None:
+    rig.write(0, rows_of(0, 10, rig.topic), "run-a")
+    options = rig.options(ledgerTopic=f"{rig.topic}-ledger")
+    with pytest.raises(InvalidInput, match=f"the ledger of the sink {rig.topic} is in the topic odradek-spark-ledger"):
+        write_exactly_once(rig.job(rows_of(0, 10, rig.topic)), options, Batch(0, "query", "run-b"))
+    rig.write(1, rows_of(10, 10, rig.topic), "run-a")
+    assert len(rig.visible()) == 20
+
+
+def test_driver_continues_after_an_abort_that_failed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempt is not aborted: the next one does it, and does not fence itself."""
+    rows = rows_of(0, 100, rig.topic)
+    job = rig.job(rows)
+    abort, calls = transaction.abort, 0
+
+    async def fail_once(*arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ClientError("the coordinator does not respond")
+        await abort(*arguments)
+
+    def with_problem(identity: ProducerIdentity, counts: Mapping[str, int]) -> Outcome:
+        outcome = job(identity, counts)
+        if calls == 0:
+            outcome.failures.append((Failure.DOUBTFUL, "a task failed"))
+        return outcome
+
+    monkeypatch.setattr(transaction, "abort", fail_once)
+    for batch_id in range(2):
+        write_exactly_once(with_problem, rig.options(), Batch(batch_id, "query", "run"))
+    assert calls == 2
+    assert rig.visible() == sorted(2 * [row.value or b"" for row in rows])
+
+
+def test_fenced_call_outside_of_a_query_is_not_the_last_one(rig: Rig) -> None:
+    def write(batch_id: int, run_id: str) -> None:
+        write_exactly_once(rig.job(rows_of(batch_id * 10, 10, rig.topic)), rig.options(), Batch(batch_id, None, run_id))
+
+    write(0, "process-a")
+    write(1, "process-b")
+    with pytest.raises(SinkInUse):
+        write(2, "process-a")
+    write(2, "process-a")
     assert rig.visible() == [b"%06d" % number for number in range(30)]
 
 

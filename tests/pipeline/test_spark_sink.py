@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from odradek.client import Cluster, committed_offsets
 from odradek.client.producer.partitioner import partition_of
-from odradek.spark import InvalidInput, OdradekDataSource, Step, exactly_once, write_batch
+from odradek.spark import BatchFailed, InvalidInput, OdradekDataSource, Step, exactly_once, write_batch
 from odradek.spark.ledger import LedgerEntry, decoded
 from odradek.spark.options import sink_options
 from tests.support.committed_records import committed_records
@@ -122,6 +122,34 @@ def test_killed_python_worker_leads_to_a_new_attempt_of_the_batch(
     assert killed.exists()
     assert begun.count(Step.BEGUN) == 2
     assert values(visible(topics, options["topic"])) == numbered(0, ROWS)
+
+
+def test_failed_function_of_the_user_is_the_reason_of_the_failed_batch(spark: SparkSession, topics: Topics) -> None:
+    def fail(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield next(iter(batches))
+        raise ValueError("no airport has this name")
+
+    options = options_of(topics, topics.new(1))
+    rows = table(spark)
+    with pytest.raises(BatchFailed, match="the Spark job failed: ValueError: no airport has this name"):
+        write_batch(rows.mapInArrow(fail, rows.schema), 0, options)
+    assert visible(topics, options["topic"]) == []
+
+
+def test_job_group_of_the_user_does_not_replace_the_run_id(
+    spark: SparkSession, topics: Topics, tmp_path: Path, checkpoint: str
+) -> None:
+    options = options_of(topics, topics.new(1))
+    table(spark, 0, 10).write.parquet(str(tmp_path / "source"))
+
+    def each_batch(df: DataFrame, batch_id: int) -> None:
+        df.sparkSession.sparkContext.setJobGroup("mine", "a job group of the user")
+        write_batch(df, batch_id, options)
+
+    stream = spark.readStream.schema(table(spark).schema).parquet(str(tmp_path / "source"))
+    writer = stream.writeStream.foreachBatch(each_batch).option("checkpointLocation", checkpoint)
+    query = ended(writer.trigger(availableNow=True).start())
+    assert last_entry(options).run_id == query.runId
 
 
 def start(spark: SparkSession, source: Path, checkpoint: str, options: dict[str, str], fail_at: str) -> StreamingQuery:

@@ -32,13 +32,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from odradek.pipeline.audit import LogDirectories, LogDirectoryUnusable, audit
     from odradek.pipeline.spark.session import start_session, stop_session
 
+    source = LogDirectories(options.log_dirs)
+    try:
+        source.partitions()  # before the session, which takes seconds to start
+    except LogDirectoryUnusable as error:
+        print(error, file=sys.stderr)
+        return USAGE
     with tempfile.TemporaryDirectory(prefix="odradek-audit-") as scratch:
         spark = start_session("odradek audit", options.master, console=Path(scratch) / "spark.log")
         try:
-            result = audit(spark, LogDirectories(options.log_dirs), out=options.out)
-        except LogDirectoryUnusable as error:
-            print(error, file=sys.stderr)
-            return USAGE
+            result = audit(spark, source, out=options.out)
         finally:
             stop_session(spark)
     for line in result.lines():

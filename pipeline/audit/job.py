@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from odradek.pipeline.audit.evidence import PartitionScan
     from odradek.pipeline.audit.sources import Listed, Source
@@ -126,42 +127,44 @@ def _result(read: DataFrame, judged: DataFrame, logs: Sequence[LogRange], out: P
     damaged = [
         Violation(Kind.DAMAGED, "", -1, -1, log.topic, log.partition, log.end, log.defect) for log in logs if log.defect
     ]
-    statuses = _counts(judged, "decision.status")
-    fits = _counts(judged, "marker.fit")
-    reasons = _counts(judged.where("decision.status = 'not decidable'"), "decision.reason")
-    found = (
-        judged.where("violation is not null")
-        .select("violation.*")
-        .orderBy("transactional_id", "producer_id", "topic", "partition", "offset")
+    columns = {"status": "decision.status", "reason": "decision.reason", "fit": "marker.fit"}
+    groups = judged.groupBy(*[F.col(column).alias(name) for name, column in columns.items()]).count().collect()
+    by_status: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    fits: Counter[str] = Counter()
+    for group in groups:
+        by_status[group["status"]] += group["count"]
+        fits[group["fit"]] += group["count"]
+        if group["status"] == Status.UNDECIDABLE.value:
+            reasons[group["reason"]] += group["count"]
+    named = (
+        judged.where(F.col("violation").isNotNull() | (F.col("marker.fit") == Fit.BY_OPERATOR.value))
+        .select("violation", "marker")
+        .orderBy("violation", "marker")
         .limit(VIOLATIONS_MAX)
         .collect()
     )
-    violations = [Violation(**{**row.asDict(), "kind": Kind(row["kind"])}) for row in found]
-    aborts = judged.where("marker.fit = 'by operator'").select("marker.*").orderBy("topic", "partition", "first_offset")
-    operator_aborts = [
-        f"{row['topic']}-{row['partition']} at offset {row['first_offset']}: "
-        f"{row['transactional_id'] or 'unknown id'}, producer {row['producer_id']}/{row['producer_epoch']}"
-        for row in aborts.limit(VIOLATIONS_MAX).collect()
-    ]
-    ids = read.where("transition is not null").select("transition.transactional_id").distinct().count()
+    violations = [row["violation"].asDict() for row in named if row["violation"] is not None]
     if out is not None:
         _write(read, judged, damaged, out)
     return AuditResult(
-        decisions={status: statuses[status.value] for status in Status if status.value in statuses},
-        reasons=reasons,
-        markers={fit: fits[fit.value] for fit in Fit if fit.value in fits},
-        violations=[*damaged, *violations],
-        operator_aborts=operator_aborts,
-        transactional_ids=ids,
+        decisions={status: by_status[status.value] for status in Status if by_status[status.value]},
+        reasons=dict(reasons),
+        markers={fit: fits[fit.value] for fit in Fit if fits[fit.value]},
+        violations=[*damaged, *(Violation(**{**each, "kind": Kind(each["kind"])}) for each in violations)],
+        operator_aborts=[_place(row["marker"]) for row in named if row["marker"] is not None],
         partitions=sum(log.topic != TRANSACTION_STATE for log in logs),
         batches=sum(log.batches for log in logs),
     )
 
 
-def _counts(frame: DataFrame, column: str) -> dict[str, int]:
-    """Return the number of rows by the value of a column, without rows that have none."""
-    rows = frame.where(F.col(column).isNotNull()).groupBy(F.col(column).alias("value")).count().collect()
-    return {row["value"]: row["count"] for row in rows}
+def _place(marker: Row) -> str:
+    """Describe a marker that an operator may have written."""
+    name = marker["transactional_id"] or "an unknown transactional id"
+    return (
+        f"{marker['topic']}-{marker['partition']} at offset {marker['first_offset']}: {name}, "
+        f"producer {marker['producer_id']}/{marker['producer_epoch']}"
+    )
 
 
 def _write(read: DataFrame, judged: DataFrame, damaged: Sequence[Violation], out: Path) -> None:

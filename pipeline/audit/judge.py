@@ -348,7 +348,7 @@ class _Chain:
             fit = matched
             decision = None if expected is None else decisions[expected]
             marker = None if position is None else events[self._markers[position]]
-            if fit is Fit.BY_OPERATOR and _precedes_own_marker(pairs, number, found):
+            if fit is Fit.BY_OPERATOR and _precedes_commit(pairs, number, found):
                 fit = Fit.UNEXPECTED
             if (
                 fit in {Fit.UNEXPECTED, Fit.BY_OPERATOR}
@@ -393,15 +393,16 @@ def _found(events: Sequence[Event], index: int) -> Found:
     return Found(marker.kind is EventKind.COMMIT, marker.producer_epoch, marker.first_ms, data_epoch)
 
 
-def _precedes_own_marker(pairs: Sequence[Pair], number: int, found: Sequence[Found]) -> bool:
-    """Return True if the next marker matches a decision, and no data is between both markers.
+def _precedes_commit(pairs: Sequence[Pair], number: int, found: Sequence[Found]) -> bool:
+    """Return True if the next marker commits the transaction of a decision, and no data is between both markers.
 
-    Then the coordinator had the transaction, and no operator had to abort it.
+    Then the marker has aborted a part of a committed transaction.
     """
-    if number + 1 == len(pairs):
+    following = pairs[number + 1] if number + 1 < len(pairs) else None
+    if following is None or following.fit is not Fit.MATCH or following.found is None:
         return False
-    following = pairs[number + 1]
-    return following.fit is Fit.MATCH and following.found is not None and found[following.found].data_epoch is None
+    marker = found[following.found]
+    return marker.commit and marker.data_epoch is None
 
 
 def _epoch_fits(data_epoch: int, decision: Decision) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from odradek.pipeline.audit.alignment import Fit
 from odradek.pipeline.audit.judge import Status
+from odradek.protocol.internal_topics import TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +32,6 @@ class AuditResult:
         markers: Number of markers by relation to a decision.
         violations: Violations: all of them, in the order of transactional ids.
         operator_aborts: Places of the markers that an operator may have written.
-        transactional_ids: Number of transactional ids in the log.
         partitions: Number of data partitions that were read.
         batches: Number of batches that were read.
         report: HTML report; None without an output directory.
@@ -41,7 +42,6 @@ class AuditResult:
     markers: Mapping[Fit, int]
     violations: Sequence[Violation]
     operator_aborts: Sequence[str]
-    transactional_ids: int
     partitions: int
     batches: int
     report: Path | None = None
@@ -58,9 +58,7 @@ class AuditResult:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines that the command prints."""
-        yield (
-            f"{self.transactional_ids:,} transactional ids, {self.partitions:,} partitions, {self.batches:,} batches"
-        )
+        yield f"{self.batches:,} batches, {self.partitions:,} partitions beside those of {TRANSACTION_STATE}"
         for status in Status:
             yield f"  {self.decisions.get(status, 0):>10,}  decisions {status.value}"
         yield from _most_common(self.reasons, "              ")
@@ -100,6 +98,4 @@ def _rest(count: int) -> Iterator[str]:
 
 
 def _wrapped(text: str) -> Iterator[str]:
-    import textwrap
-
     yield from textwrap.wrap(text, COLUMNS, initial_indent="    ! ", subsequent_indent="      ", break_on_hyphens=False)

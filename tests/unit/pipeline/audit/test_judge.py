@@ -128,7 +128,20 @@ def test_abort_of_a_hanging_transaction_is_listed_as_that_of_an_operator() -> No
     assert [marker.fit for marker in judgment.markers] == [Fit.MATCH, Fit.BY_OPERATOR]
 
 
-def test_abort_marker_before_the_marker_of_the_decision_is_no_operators() -> None:
+def test_abort_of_an_operator_before_the_coordinator_aborts_is_listed_as_that_of_an_operator() -> None:
+    logs = AuditLogs()
+    logs.state(State.ONGOING, 0, 0)
+    logs.data(0, 0)
+    logs.marker(0, 0, commit=False)
+    logs.state(State.PREPARE_ABORT, 1, 0)
+    logs.marker(0, 1, commit=False)
+    logs.state(State.COMPLETE_ABORT, 1)
+    judgment = logs.judged()
+    assert (statuses(judgment), judgment.violations) == ([Status.PROVEN], [])
+    assert [marker.fit for marker in judgment.markers] == [Fit.BY_OPERATOR, Fit.MATCH]
+
+
+def test_abort_marker_within_a_committed_transaction_is_no_operators() -> None:
     logs = AuditLogs()
     logs.state(State.ONGOING, 0, 0, version=0)
     logs.data(0, 0)

@@ -1,0 +1,189 @@
+"""The audit with Spark: logs of Odradek and of Apache Kafka, planted violations, the command."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odradek import LocalCluster
+from odradek.pipeline.audit import AuditResult, LogDirectories, audit
+from odradek.pipeline.audit.__main__ import main
+from odradek.pipeline.audit.alignment import Fit
+from odradek.pipeline.audit.judge import Kind, Status
+from odradek.pipeline.spark.session import ROOT
+from tests.support import planted_logs
+from tests.support.audited_cluster import (
+    CLASSIC_IDS,
+    DECISIONS,
+    OWNER_ID,
+    PARTITIONS,
+    TOPIC,
+    leave_open,
+    write_transactions,
+)
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.local_audit import judgments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from odradek.pipeline.audit.judge import Violation
+    from tests.support.planted_logs import Marker, Planted
+
+pytestmark = pytest.mark.spark
+SETTINGS = {
+    "transaction.two.phase.commit.enable": "true",
+    "transaction.state.log.num.partitions": "4",
+    "offsets.topic.num.partitions": "2",
+}
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write transactions to a broker. Return its log directory after its stop."""
+    directory = tmp_path_factory.mktemp("audited")
+    with LocalCluster(directory=directory, settings=SETTINGS) as cluster:
+        asyncio.run(write_transactions(cluster.bootstrap, two_phase_commit=True))
+        asyncio.run(leave_open(cluster.bootstrap, "open-1"))
+        asyncio.run(leave_open(cluster.bootstrap, OWNER_ID))
+        return cluster.directory.data(1)
+
+
+def third(partition: Path, *, classic: bool) -> Marker:
+    """Return the third marker of a producer with TV1 or TV2. With TV2, the epochs of the markers differ."""
+    by_producer: dict[int, list[Marker]] = {}
+    for marker in planted_logs.markers(partition):
+        by_producer.setdefault(marker.header.producer_id, []).append(marker)
+    for found in by_producer.values():
+        is_classic = len({marker.header.producer_epoch for marker in found}) == 1
+        if len(found) > 2 and is_classic == classic:
+            return found[2]
+    raise AssertionError("no producer of this kind has three markers")
+
+
+def classic_producer(partition: Path) -> tuple[int, int]:
+    """Return the producer id and the epoch of a producer with TV1, whose transactions have all ended."""
+    header = third(partition, classic=True).header
+    return header.producer_id, header.producer_epoch
+
+
+# Partition of the topic, and the function that plants a violation there.
+PLANTS: dict[str, tuple[int, Callable[[Path], Planted]]] = {
+    "classic marker removed": (0, lambda path: planted_logs.remove_marker(path, third(path, classic=True))),
+    "TV2 marker removed": (0, lambda path: planted_logs.remove_marker(path, third(path, classic=False))),
+    "classic marker with a wrong epoch": (
+        1,
+        lambda path: planted_logs.replace_marker(path, third(path, classic=True), epoch=77),
+    ),
+    "TV2 marker with a wrong epoch": (
+        1,
+        lambda path: planted_logs.replace_marker(path, third(path, classic=False), epoch=77),
+    ),
+    "marker forged": (2, lambda path: planted_logs.forge_marker(path, *classic_producer(path))),
+    "marker of an unknown producer forged": (2, lambda path: planted_logs.forge_marker(path, 123_456, 0)),
+    "data after the marker": (2, lambda path: planted_logs.write_late(path, *classic_producer(path))),
+}
+
+
+def names(violation: Violation, planted: Planted) -> bool:
+    """Return True if the violation names what was planted."""
+    where = f"{violation.topic}-{violation.partition}"
+    found = violation.kind, violation.producer_id, violation.producer_epoch, where
+    return found == planted[:4] and planted.offset in {-1, violation.offset}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_each_planted_violation_is_the_only_one_that_is_found(logs: Path, tmp_path: Path, name: str) -> None:
+    copy = shutil.copytree(logs, tmp_path / "copy")
+    assert [violation for judged in judgments([copy]) for violation in judged.violations] == []
+    partition, plant = PLANTS[name]
+    planted = plant(copy / f"{TOPIC}-{partition}")
+    [violation] = [violation for judged in judgments([copy]) for violation in judged.violations]
+    assert names(violation, planted), violation
+    known = planted.producer_id != 123_456
+    assert bool(violation.transactional_id) == known
+
+
+def test_audit_proves_all_decisions_of_a_stopped_cluster(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
+    result = audit(spark, LogDirectories([logs]), out=tmp_path)
+    assert result.violations == []
+    assert result.decisions == {Status.PROVEN: DECISIONS}
+    # Each transaction has a marker in each partition; that with offsets has one there, and one in __consumer_offsets.
+    assert result.markers == {Fit.MATCH: (DECISIONS - 1) * PARTITIONS + 2}
+    assert result.ok
+    assert all(len(line) <= 80 for line in result.lines())
+    rows = {table.name: spark.read.parquet(str(table)).count() for table in tmp_path.iterdir() if table.is_dir()}
+    assert rows["decisions"] == DECISIONS
+    assert rows["markers"] == result.markers[Fit.MATCH]
+    assert rows["violations"] == 0
+    states = {
+        row["transactional_id"]: row["state"] for row in spark.read.parquet(str(tmp_path / "open_data")).collect()
+    }
+    assert states == {"open-1": "Ongoing", OWNER_ID: "in doubt"}
+
+
+def test_audit_names_all_planted_violations(
+    spark: SparkSession, logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(logs, tmp_path / "copy")
+    planted = [plant(copy / f"{TOPIC}-{partition}") for partition, plant in PLANTS.values()]
+    result = audit(spark, LogDirectories([copy]))
+    assert not result.ok
+    missed = [each for each in planted if not any(names(violation, each) for violation in result.violations)]
+    assert missed == []
+    printed = "\n".join(result.lines())
+    for violation in result.violations:
+        assert f"{violation.topic}-{violation.partition} at offset {violation.offset}" in " ".join(printed.split())
+
+
+def test_damaged_batch_is_a_violation(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(logs, tmp_path / "copy")
+    path = planted_logs.segment(copy / f"{TOPIC}-1")
+    header, batch = planted_logs.batches(copy / f"{TOPIC}-1")[5]
+    path.write_bytes(path.read_bytes().replace(batch, batch[:-1] + bytes([batch[-1] ^ 1])))
+    result = audit(spark, LogDirectories([copy]))
+    assert [(each.kind, each.partition, each.offset) for each in result.violations] == [
+        (Kind.DAMAGED, 1, header.base_offset)
+    ]
+    assert result.decisions[Status.UNDECIDABLE] > 0
+
+
+@pytest.mark.full
+def test_audit_proves_the_decisions_of_apache_kafka(spark: SparkSession, tmp_path: Path) -> None:
+    with KafkaBroker(tmp_path, overrides={"transaction.state.log.num.partitions": "4"}) as broker:
+        asyncio.run(write_transactions(broker.bootstrap, two_phase_commit=False))
+        broker.stop()
+        result = audit(spark, LogDirectories([broker.data_directory]))
+    assert result.violations == []
+    assert result.decisions == {Status.PROVEN: DECISIONS - len(CLASSIC_IDS) * 4}
+
+
+def test_command_refuses_a_directory_without_partitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--log-dirs", str(tmp_path)]) == 2
+    assert "has no partitions" in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_command_prints_counts_and_violations_and_sets_the_exit_code(logs: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(logs, tmp_path / "copy")
+    planted_logs.forge_marker(copy / f"{TOPIC}-0", 123_456, 0)
+    for module, directory, code in (("odradek.pipeline.audit", logs, 0), ("pipeline.audit", copy, 1)):
+        command = [sys.executable, "-m", module, "--log-dirs", str(directory)]
+        finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert finished.returncode == code, finished.stdout + finished.stderr
+        assert f"{DECISIONS}  decisions proven" in finished.stdout
+        assert ("marker without a decision" in finished.stdout) == (code == 1)
+
+
+def test_result_without_a_proven_decision_is_a_failure() -> None:
+    result = AuditResult({Status.UNDECIDABLE: 3}, {"compaction": 3}, {}, [], [], 1, 1)
+    assert not result.ok
+    assert any("no decision is proven" in line for line in result.lines())

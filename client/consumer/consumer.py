@@ -17,7 +17,7 @@ from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchT
 from odradek.protocol.special_values import NO_LEADER
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 
     from odradek.client.network.cluster import Cluster
     from odradek.client.network.metadata import Topic
@@ -78,7 +78,8 @@ class Consumer:
         cluster: The cluster. It stays open when the consumer ends.
         topic: The topic.
         partitions: Partition indexes. An empty sequence selects all partitions.
-        start: The first offset, or EARLIEST, or LATEST. It is limited to the offsets that the log has.
+        start: The first offset, or EARLIEST, or LATEST. It is limited to the offsets that the log has. A mapping has
+            the start of each partition; a partition that it lacks starts with EARLIEST.
         follow: Continue at the end and wait for new records.
         isolation: READ_COMMITTED omits records of open and aborted transactions.
     """
@@ -89,7 +90,7 @@ class Consumer:
         topic: str,
         *,
         partitions: Sequence[int] = (),
-        start: int = EARLIEST,
+        start: int | Mapping[int, int] = EARLIEST,
         follow: bool = False,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> None:
@@ -148,7 +149,8 @@ class Consumer:
                 raise Refused(problem, remedy, code=ErrorCode.LEADER_NOT_AVAILABLE)
             first, last = starts[key], ends[key]
             named = {EARLIEST: first, LATEST: last}
-            position = named.get(self._start, min(max(self._start, first), last))
+            start = self._start if isinstance(self._start, int) else self._start.get(partition.index, EARLIEST)
+            position = named.get(start, min(max(start, first), last))
             end = None if self._follow else last
             readers.append(Reader(partition.index, partition.leader, position, end, self._cluster.attempts()))
         return readers

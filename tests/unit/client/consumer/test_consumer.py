@@ -111,6 +111,12 @@ def test_a_consumer_begins_at_its_start_and_ends_at_the_end(kafka: FakeKafka, st
     assert [offset for _, offset, _ in read(kafka, start=start)] == offsets
 
 
+def test_a_partition_begins_at_its_own_start_or_at_the_beginning(kafka: FakeKafka) -> None:
+    three_records(kafka)
+    assert [offset for _, offset, _ in read(kafka, start={0: 2})] == [2]
+    assert [offset for _, offset, _ in read(kafka, start={1: 2})] == [0, 1, 2]
+
+
 def test_an_offset_before_the_log_start_is_limited_to_it(kafka: FakeKafka) -> None:
     logs = three_records(kafka)
     logs.first = 1

@@ -14,7 +14,7 @@ from odradek.pipeline.cluster.owned_process import OwnedProcess
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 BROKERS = 3
@@ -35,16 +35,19 @@ class DemoCluster:
         console: File to which the standard error of the commands is appended.
         port: First client port; 0 selects free ports.
         brokers: Number of brokers.
+        options: Further options of `odradek up`.
 
     Raises:
         RuntimeError: The brokers did not start. The message contains the end of `console`.
     """
 
-    def __init__(self, directory: Path, console: Path, port: int = 0, brokers: int = BROKERS) -> None:
+    def __init__(
+        self, directory: Path, console: Path, port: int = 0, brokers: int = BROKERS, options: Sequence[str] = ()
+    ) -> None:
         self._directory = str(directory.resolve())
         self._console = console
-        options = ["--brokers", str(brokers), "--dir", self._directory, "--port", str(port)]
-        command = run_module.command("odradek", "up", *options)
+        arguments = ["--brokers", str(brokers), "--dir", self._directory, "--port", str(port), *options]
+        command = run_module.command("odradek", "up", *arguments)
         self._process = OwnedProcess(command, console=console)
         line = self._process.output.readline()
         if not line.startswith("ready "):

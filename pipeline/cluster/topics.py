@@ -1,11 +1,11 @@
-"""Create and delete topics on a running cluster through confluent-kafka's admin client."""
+"""Create, extend and delete topics on a running cluster through confluent-kafka's admin client."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +24,17 @@ def create_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topics = [NewTopic(name, count, DEFAULT_REPLICATION_FACTOR) for name, count in partitions.items()]
     for future in admin.create_topics(topics, operation_timeout=RESPONSE_SECONDS_MAX).values():
+        future.result(RESPONSE_SECONDS_MAX)
+
+
+def add_partitions(bootstrap: str, partitions: Mapping[str, int]) -> None:
+    """Raise the partition counts of topics. `partitions` maps names to new counts.
+
+    Raise KafkaException if the cluster refuses a topic or does not respond in time.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    added = [NewPartitions(name, count) for name, count in partitions.items()]
+    for future in admin.create_partitions(added, operation_timeout=RESPONSE_SECONDS_MAX).values():
         future.result(RESPONSE_SECONDS_MAX)
 
 

@@ -99,7 +99,7 @@ class BrokerKiller:
             last = kill is self._kills[-1]
             if last:
                 end_pause()
-            pids = self._retried(self._cluster.pids)
+            pids = retried(self._cluster.pids, self._stopped)
             self._await_hour(kill.after_hour)
             if self._stopped.wait(kill.delay_seconds):
                 return
@@ -114,7 +114,7 @@ class BrokerKiller:
 
     def _kill(self, kill: BrokerKill, pids: dict[int, int]) -> tuple[int, float]:
         """Kill the broker that `kill` describes. Return its node id and the time of the kill."""
-        node_id = self._retried(lambda: self._target(kill))
+        node_id = retried(lambda: self._target(kill), self._stopped)
         self._cluster.kill(node_id, pids)
         killed_at = time.monotonic()
         self._on_event({"event": "broker killed", "kill": kill, "node_id": node_id, "at": killed_at})
@@ -129,23 +129,24 @@ class BrokerKiller:
         self.outages.append(outage)
         self._on_event({"event": "broker in sync", "outage": outage, "at": outage.in_sync_at})
 
-    def _retried(self, query: Callable[[], T]) -> T:
-        """Return the result of `query`, which is repeated after an error.
-
-        After `RETRY_SECONDS_MAX` or `stop`, raise the error of the last attempt.
-        """
-        deadline = time.monotonic() + RETRY_SECONDS_MAX
-        while True:
-            try:
-                return query()
-            except (ConnectionError, RuntimeError):
-                if time.monotonic() > deadline or self._stopped.wait(RETRY_INTERVAL_SECONDS):
-                    raise
-
     def _target(self, kill: BrokerKill) -> int:
         if kill.target is Target.LEADER:
             return lookup.leader(self._cluster.bootstrap, self._topic, kill.partition)
         return lookup.coordinator(self._cluster.bootstrap, self._transactional_id)
+
+
+def retried(query: Callable[[], T], stopped: threading.Event) -> T:
+    """Return the result of `query`, which is repeated after an error.
+
+    After `RETRY_SECONDS_MAX`, or when `stopped` is set, raise the error of the last attempt.
+    """
+    deadline = time.monotonic() + RETRY_SECONDS_MAX
+    while True:
+        try:
+            return query()
+        except (ConnectionError, RuntimeError):
+            if time.monotonic() > deadline or stopped.wait(RETRY_INTERVAL_SECONDS):
+                raise
 
 
 def longest_gap(commits: Commits, since: float = float("-inf"), until: float = float("inf")) -> float:

@@ -1,4 +1,4 @@
-"""A TCP relay between a producer and its brokers, which can withhold the response to one EndTxn request.
+"""A TCP relay between a producer and its brokers, which can withhold one EndTxn request, or the response to it.
 
 The relay forwards whole frames. It replaces the broker addresses in responses with its own: it opens one listener per
 broker, so that every connection of the client passes the relay. After `Relay.arm`, it handles the next commit as
@@ -10,6 +10,9 @@ follows:
 
 The producer is therefore killed after it sent its commit and before it received the outcome. The delay determines how
 far the broker has processed the EndTxn request at that time.
+
+After `Relay.arm` with `late`, the relay keeps the request itself, and kills the producer. `Relay.release` forwards it,
+for example when the next run of the producer has begun.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LATE_SECONDS_MAX = 300.0
+"""Maximum seconds that the relay keeps a late EndTxn request."""
 RESPONSE_SECONDS_MAX = 30.0
 """Maximum seconds that the relay waits for the response to the EndTxn request of a killed producer."""
 CALL_SECONDS_MAX = 10.0
@@ -45,11 +50,14 @@ class HeldCommit:
     """One commit whose response the relay withheld.
 
     `sent_at`, `killed_at` and `response_at` are seconds of time.monotonic. `error` is the error code of the response;
-    0 is success. `completed` is set when the response was received, or will not arrive.
+    0 is success. `completed` is set when the response was received, or will not arrive. A `late` commit is forwarded
+    only when `released` is set.
     """
 
     request: EndTxnRequest
     sent_at: float
+    late: bool = False
+    released: asyncio.Event = field(default_factory=asyncio.Event)
     killed_at: float | None = None
     response_at: float | None = None
     error: int | None = None
@@ -58,16 +66,18 @@ class HeldCommit:
 
 @dataclass(slots=True)
 class ArmedKill:
-    """Call `kill` `delay_seconds` after the next commit was forwarded."""
+    """Call `kill` `delay_seconds` after the next commit was forwarded, or received if it is `late`."""
 
     delay_seconds: float
     kill: Callable[[], None]
+    late: bool
 
 
 class Relay:
     """Relay between one client and a cluster.
 
-    It runs in its own thread from `start` to `stop`. `arm` and `take_held_commit` may be called from any thread.
+    It runs in its own thread from `start` to `stop`. `arm`, `release` and `take_held_commit` may be called from any
+    thread.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -92,12 +102,17 @@ class Relay:
         self._thread.join()
         self._loop.close()
 
-    def arm(self, delay_seconds: float, kill: Callable[[], None]) -> None:
+    def arm(self, delay_seconds: float, kill: Callable[[], None], *, late: bool = False) -> None:
         """Withhold the response to the next commit, and call `kill` `delay_seconds` after that commit was forwarded.
 
-        `kill` runs in the relay's thread.
+        With `late`, keep the commit itself until `release`. `kill` runs in the relay's thread.
         """
-        self._loop.call_soon_threadsafe(setattr, self, "_armed", ArmedKill(delay_seconds, kill))
+        self._loop.call_soon_threadsafe(setattr, self, "_armed", ArmedKill(delay_seconds, kill, late))
+
+    def release(self) -> None:
+        """Forward the late commit. Do nothing if there is none."""
+        if self._held is not None:
+            self._loop.call_soon_threadsafe(self._held.released.set)
 
     def take_held_commit(self) -> HeldCommit | None:
         """Return the commit that was withheld since the previous call, or None.
@@ -148,11 +163,11 @@ class Relay:
             del self._connections[task]
 
     def hold_if_armed(self, request: EndTxnRequest) -> HeldCommit | None:
-        """Start the kill timer for a commit that was just forwarded. Return None if the relay is not armed."""
+        """Start the kill timer for a commit that was just received. Return None if the relay is not armed."""
         armed, self._armed = self._armed, None
         if armed is None:
             return None
-        held = self._held = HeldCommit(request, time.monotonic())
+        held = self._held = HeldCommit(request, time.monotonic(), armed.late)
 
         def kill() -> None:
             held.killed_at = time.monotonic()
@@ -175,6 +190,7 @@ class RelayedConnection:
         self._to_client = to_client
         self._in_flight: dict[int, RequestInfo] = {}
         self._held: dict[int, HeldCommit] = {}
+        self._late: tuple[HeldCommit, bytes] | None = None
 
     async def run(self, client: asyncio.StreamReader, broker: Address) -> None:
         """Forward frames in both directions until the client closes its connection."""
@@ -186,7 +202,8 @@ class RelayedConnection:
             # The killed producer has closed its connection. Still wait for the withheld response: it shows whether the
             # commit was acknowledged.
             if self._held:
-                with contextlib.suppress(asyncio.TimeoutError):
+                with contextlib.suppress(asyncio.TimeoutError, OSError):
+                    await self._forward_late(to_broker)
                     await asyncio.wait_for(asyncio.shield(backward), RESPONSE_SECONDS_MAX)
             backward.cancel()
             await asyncio.gather(backward, return_exceptions=True)
@@ -200,9 +217,21 @@ class RelayedConnection:
             request = frames.read_request(frame)
             self._in_flight[request.correlation_id] = request
             commit = frames.read_end_txn(frame, request) if request.api_key == frames.END_TXN else None
-            write_frame(to_broker, frame)
-            if commit is not None and commit.committed and (held := self._relay.hold_if_armed(commit)):
+            held = self._relay.hold_if_armed(commit) if commit is not None and commit.committed else None
+            if held is not None:
                 self._held[request.correlation_id] = held
+            if held is not None and held.late:
+                self._late = held, frame
+            else:
+                write_frame(to_broker, frame)
+                await to_broker.drain()
+
+    async def _forward_late(self, to_broker: asyncio.StreamWriter) -> None:
+        """Forward the late commit when it is released."""
+        if self._late is not None:
+            held, frame = self._late
+            await asyncio.wait_for(held.released.wait(), LATE_SECONDS_MAX)
+            write_frame(to_broker, frame)
             await to_broker.drain()
 
     async def _backward(self, responses: asyncio.StreamReader) -> None:

@@ -14,23 +14,16 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, Producer
 
 from odradek.pipeline.flights.feed import Feed
 from odradek.pipeline.flights.plan import Hour, Intent, aborted_hours, attempt_name, intents
 from odradek.pipeline.flights.progress_topic import Progress, last_progress
+from odradek.pipeline.producer.retry import REQUEST_SECONDS_MAX, retry
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-REQUEST_SECONDS_MAX = 30.0
-"""Maximum seconds for one call of the client: init, flush, commit or abort."""
 TRANSACTION_MS_MAX = 60_000
 """Property `transaction.timeout.ms`: the coordinator aborts a transaction that is open for longer."""
-ATTEMPTS_MAX = 10
-"""Maximum attempts of one call of the client that fails with retriable errors."""
 
 
 def report(event: str, **details: object) -> None:
@@ -39,21 +32,6 @@ def report(event: str, **details: object) -> None:
     It is one write call. Whenever this process is killed, the supervisor reads the whole line or nothing.
     """
     os.write(sys.stdout.fileno(), json.dumps({"event": event} | details).encode() + b"\n")
-
-
-def retry(call: Callable[[float], None]) -> None:
-    """Repeat `call` after retriable errors, which include time-outs. Raise KafkaException after `ATTEMPTS_MAX`.
-
-    After a retriable error, the outcome is unknown. The repetition of init, commit or abort is safe.
-    """
-    for attempt in range(ATTEMPTS_MAX):
-        try:
-            call(REQUEST_SECONDS_MAX)
-        except KafkaException as error:
-            if not error.args[0].retriable() or attempt == ATTEMPTS_MAX - 1:
-                raise
-        else:
-            return
 
 
 class Writer:

@@ -48,6 +48,11 @@ setup: $(VENV)/.ready $(KAFKA_JARS:=/.ready) build/jars/spark/.ready ## Prepare 
 demo: setup ## Demo: flight data through transactions, process kills and Spark, verified row by row
 	@$(BIN)/python -m odradek.pipeline.demo $(ARGS)
 
+.PHONY: eos
+eos: setup ## Exactly-once campaign of the Spark sink: MODE=txn|2pc|kafka|stock MINUTES=10 SEED=7
+	@$(BIN)/python -m $(if $(filter kafka,$(MODE)),tests.support.eos_on_kafka,odradek.pipeline.eos_campaign) \
+	  --mode $(or $(MODE),txn) --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 # `check` has run tests/test_tidy.py. tests/support/selection.py selects the tests and their order.
 PYTEST_ALL := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --durations 30 --durations-min 1 --ignore tests/test_tidy.py
 

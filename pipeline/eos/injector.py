@@ -1,0 +1,114 @@
+"""Inject the faults that a run of the driver survives: kills of Python workers and brokers, more partitions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from typing import TYPE_CHECKING, Final, Protocol
+
+from odradek.pipeline.cluster import lookup
+from odradek.pipeline.cluster.topics import add_partitions
+from odradek.pipeline.eos.plan import Fault
+from odradek.pipeline.faults.broker_kills import DOWN_SECONDS, retried
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Mapping
+
+    from odradek.pipeline.eos.driver_process import DriverProcess
+    from odradek.pipeline.eos.plan import Run
+
+ADDED_PARTITIONS: Final = 2
+"""Partitions that are added to a topic."""
+WORKERS_INTERVAL_SECONDS: Final = 0.05
+"""Seconds between two searches for Python workers: a batch that begins may have none yet."""
+WORKERS_SECONDS_MAX: Final = 30.0
+"""Maximum seconds until a batch has Python workers."""
+
+
+class Brokers(Protocol):
+    """Brokers of a campaign, as `DemoCluster` has them."""
+
+    bootstrap: str
+
+    def pids(self) -> Mapping[int, int]:
+        """Return the process ids of the running brokers by node id."""
+
+    def kill(self, node_id: int, pids: Mapping[int, int]) -> None:
+        """Send SIGKILL to one broker."""
+
+    def restart(self, node_id: int) -> None:
+        """Start a broker that was killed, and return when it is ready."""
+
+    def await_in_sync(self, stopped: threading.Event) -> None:
+        """Wait until every replica is in sync."""
+
+
+class Injector:
+    """Faults that concern brokers, topics and Python workers."""
+
+    def __init__(
+        self, brokers: Brokers, topics: Mapping[str, int], output: str, transactional_id: str, stopped: threading.Event
+    ) -> None:
+        self._brokers = brokers
+        self._topics = dict(topics)
+        self._output = output
+        self._transactional_id = transactional_id
+        self._stopped = stopped
+
+    @property
+    def topics(self) -> Mapping[str, int]:
+        """Partition count of each topic."""
+        return self._topics
+
+    def inject(self, run: Run, driver: DriverProcess) -> str:
+        """Inject the fault of a run into a paused driver, and let it continue. Return a description."""
+        match run.fault:
+            case Fault.WORKERS:
+                return kill_workers(run, driver, self._stopped)
+            case Fault.LEADER | Fault.COORDINATOR:
+                return self._kill_broker(run, driver)
+            case Fault.PARTITIONS:
+                return self._add_partitions(driver)
+        raise ValueError(f"no fault of brokers, topics or workers: {run.fault}")
+
+    def _kill_broker(self, run: Run, driver: DriverProcess) -> str:
+        pids = retried(self._brokers.pids, self._stopped)
+        node_id = retried(lambda: self._target(run), self._stopped)
+        self._brokers.kill(node_id, pids)
+        driver.proceed()
+        self._stopped.wait(DOWN_SECONDS)
+        self._brokers.restart(node_id)
+        self._brokers.await_in_sync(self._stopped)
+        return f"killed and restarted broker {node_id}"
+
+    def _target(self, run: Run) -> int:
+        if run.fault is Fault.LEADER:
+            return lookup.leader(self._brokers.bootstrap, self._output, run.partition)
+        return lookup.coordinator(self._brokers.bootstrap, self._transactional_id)
+
+    def _add_partitions(self, driver: DriverProcess) -> str:
+        for topic, count in self._topics.items():
+            self._topics[topic] = count + ADDED_PARTITIONS
+        add_partitions(self._brokers.bootstrap, self._topics)
+        driver.proceed()
+        counts = ", ".join(f"{topic} has {count}" for topic, count in self._topics.items())
+        return f"added partitions: {counts}"
+
+
+def kill_workers(run: Run, driver: DriverProcess, stopped: threading.Event) -> str:
+    """Let a paused driver continue, and kill the Python workers of its batch. Return a description."""
+    driver.proceed()
+    stopped.wait(run.delay_seconds)
+    attempts = int(WORKERS_SECONDS_MAX / WORKERS_INTERVAL_SECONDS)
+    for _ in range(attempts):
+        killed = []
+        for pid in driver.workers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+        if killed:
+            return f"killed {len(killed)} Python workers {run.delay_seconds * 1e3:.0f} ms after the begin"
+        stopped.wait(WORKERS_INTERVAL_SECONDS)
+    raise RuntimeError(f"no Python worker ran within {WORKERS_SECONDS_MAX:.0f} s")

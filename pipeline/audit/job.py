@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
@@ -12,7 +14,8 @@ from odradek.pipeline.audit import tables
 from odradek.pipeline.audit.alignment import Fit
 from odradek.pipeline.audit.evidence import LogRange, TopicPartition
 from odradek.pipeline.audit.judge import Context, Kind, Status, Violation, judge
-from odradek.pipeline.audit.result import AuditResult
+from odradek.pipeline.audit.result import VIOLATIONS_MAX, AuditResult
+from odradek.pipeline.audit.statistics import statistics_of
 from odradek.protocol.internal_topics import CLUSTER_METADATA, TRANSACTION_STATE
 
 if TYPE_CHECKING:
@@ -24,34 +27,64 @@ if TYPE_CHECKING:
 
     from odradek.pipeline.audit.evidence import PartitionScan
     from odradek.pipeline.audit.sources import Listed, Source
+    from odradek.pipeline.audit.statistics import Statistics
 
 ROWS_PER_BATCH: Final = 10_000
 """Maximum rows per Arrow batch that a task produces."""
-VIOLATIONS_MAX: Final = 10_000
-"""Maximum violations in an `AuditResult`. The table has all of them."""
+REPORT: Final = "report.html"
+"""File name of the report in the output directory."""
 TASKS_PER_CORE: Final = 2
 """Tasks per core that read partitions, so that a long partition delays the job less."""
 
 
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """DataFrames with the tables READ and JUDGED, and the partitions that were read."""
+
+    read: DataFrame
+    judged: DataFrame
+    logs: Sequence[LogRange]
+
+
 def run(spark: SparkSession, source: Source, out: Path | None) -> AuditResult:
     """Carry out an audit (`odradek.pipeline.audit.audit`)."""
+    with judged_logs(spark, source) as frames:
+        damaged = [
+            Violation(Kind.DAMAGED, "", -1, -1, log.topic, log.partition, log.end, log.defect)
+            for log in frames.logs
+            if log.defect
+        ]
+        result = _result(frames.judged, frames.logs, damaged)
+        if out is None:
+            return result
+        _write(frames.read, frames.judged, damaged, out)
+        return _reported(result, statistics_of(frames.read, frames.judged, frames.logs), out / REPORT)
+
+
+@contextmanager
+def judged_logs(spark: SparkSession, source: Source) -> Iterator[Frames]:
+    """Read all logs, and judge all transactional ids. The result is cached within the `with` block."""
     rows = [(json.dumps(each),) for each in source.partitions() if each["topic"] != CLUSTER_METADATA]
     tasks = max(1, min(len(rows), TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
-    read = (
-        spark.createDataFrame(rows, "source string")
-        .repartition(tasks)
-        .mapInArrow(_reader(source.scan), tables.ddl(tables.READ))
-        .persist()
-    )
-    logs = [LogRange(**row["log"].asDict()) for row in read.where("log is not null").select("log").collect()]
-    context = _context(logs)
-    judged = _by_owner(read).groupBy("owner").applyInArrow(_judging(context), tables.ddl(tables.JUDGED)).persist()
+    listed = spark.createDataFrame(rows, "source string").repartition(tasks)
+    read = listed.mapInArrow(_reader(source.scan), tables.ddl(tables.READ)).persist()
     try:
-        result = _result(read, judged, logs, out)
+        logs = [LogRange(**row["log"].asDict()) for row in read.where("log is not null").select("log").collect()]
+        judging = _judging(_context(logs))
+        judged = _by_owner(read).groupBy("owner").applyInArrow(judging, tables.ddl(tables.JUDGED)).persist()
+        try:
+            yield Frames(read, judged, logs)
+        finally:
+            judged.unpersist()
     finally:
-        judged.unpersist()
         read.unpersist()
-    return result
+
+
+def _reported(result: AuditResult, statistics: Statistics, path: Path) -> AuditResult:
+    from odradek.pipeline.audit.report import page  # the import of matplotlib takes about a second
+
+    path.write_text(page(result, statistics), encoding="utf-8")
+    return replace(result, report=path)
 
 
 def _reader(scan: Callable[[Listed], tuple[PartitionScan, LogRange]]) -> Callable[..., Iterator[pa.RecordBatch]]:
@@ -123,35 +156,30 @@ def _judging(context: Context) -> Callable[[pa.Table], pa.Table]:
     return judge_owner
 
 
-def _result(read: DataFrame, judged: DataFrame, logs: Sequence[LogRange], out: Path | None) -> AuditResult:
-    damaged = [
-        Violation(Kind.DAMAGED, "", -1, -1, log.topic, log.partition, log.end, log.defect) for log in logs if log.defect
-    ]
-    columns = {"status": "decision.status", "reason": "decision.reason", "fit": "marker.fit"}
+def _result(judged: DataFrame, logs: Sequence[LogRange], damaged: Sequence[Violation]) -> AuditResult:
+    columns = {"status": "decision.status", "reason": "decision.reason", "fit": "marker.fit", "kind": "violation.kind"}
     groups = judged.groupBy(*[F.col(column).alias(name) for name, column in columns.items()]).count().collect()
-    by_status: Counter[str] = Counter()
-    reasons: Counter[str] = Counter()
-    fits: Counter[str] = Counter()
+    statuses, reasons, fits, kinds = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for group in groups:
-        by_status[group["status"]] += group["count"]
+        statuses[group["status"]] += group["count"]
         fits[group["fit"]] += group["count"]
+        kinds[group["kind"]] += group["count"]
         if group["status"] == Status.UNDECIDABLE.value:
             reasons[group["reason"]] += group["count"]
     named = (
         judged.where(F.col("violation").isNotNull() | (F.col("marker.fit") == Fit.BY_OPERATOR.value))
         .select("violation", "marker")
-        .orderBy("violation", "marker")
+        .orderBy(F.col("violation").isNull(), "violation", "marker")
         .limit(VIOLATIONS_MAX)
         .collect()
     )
     violations = [row["violation"].asDict() for row in named if row["violation"] is not None]
-    if out is not None:
-        _write(read, judged, damaged, out)
     return AuditResult(
-        decisions={status: by_status[status.value] for status in Status if by_status[status.value]},
+        decisions={status: statuses[status.value] for status in Status if statuses[status.value]},
         reasons=dict(reasons),
         markers={fit: fits[fit.value] for fit in Fit if fits[fit.value]},
         violations=[*damaged, *(Violation(**{**each, "kind": Kind(each["kind"])}) for each in violations)],
+        violation_count=len(damaged) + sum(kinds[kind.value] for kind in Kind),
         operator_aborts=[_place(row["marker"]) for row in named if row["marker"] is not None],
         partitions=sum(log.topic != TRANSACTION_STATE for log in logs),
         batches=sum(log.batches for log in logs),

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from odradek.pipeline.audit.judge import Violation
 
+VIOLATIONS_MAX: Final = 10_000
+"""Maximum violations in an `AuditResult`. The table has all of them."""
 SHOWN_MAX: Final = 20
 """Maximum violations, and maximum reasons, that are printed. The tables have all of them."""
 COLUMNS: Final = 80
@@ -30,8 +32,9 @@ class AuditResult:
         decisions: Number of decisions by status.
         reasons: Number of decisions that are not decidable, by reason.
         markers: Number of markers by relation to a decision.
-        violations: Violations: all of them, in the order of transactional ids.
-        operator_aborts: Places of the markers that an operator may have written.
+        violations: The violations, or the first VIOLATIONS_MAX of them.
+        violation_count: Number of all violations.
+        operator_aborts: Places of the markers that an operator may have written, or the first VIOLATIONS_MAX of them.
         partitions: Number of data partitions that were read.
         batches: Number of batches that were read.
         report: HTML report; None without an output directory.
@@ -41,6 +44,7 @@ class AuditResult:
     reasons: Mapping[str, int]
     markers: Mapping[Fit, int]
     violations: Sequence[Violation]
+    violation_count: int
     operator_aborts: Sequence[str]
     partitions: int
     batches: int
@@ -64,21 +68,21 @@ class AuditResult:
         yield from _most_common(self.reasons, "              ")
         for fit in (Fit.MATCH, Fit.REPEATED, Fit.BY_OPERATOR, Fit.EARLIER, Fit.NEWER):
             if self.markers.get(fit, 0):
-                yield f"  {self.markers[fit]:>10,}  markers {_MARKERS[fit]}"
+                yield f"  {self.markers[fit]:>10,}  markers {MARKERS[fit]}"
         for place in self.operator_aborts[:SHOWN_MAX]:
             yield f"              {place}"
-        yield from _rest(len(self.operator_aborts))
-        yield f"  {len(self.violations):>10,}  violations"
+        yield from _rest(self.markers.get(Fit.BY_OPERATOR, 0))
+        yield f"  {self.violation_count:>10,}  violations"
         for violation in self.violations[:SHOWN_MAX]:
             yield from _wrapped(str(violation))
-        yield from _rest(len(self.violations))
+        yield from _rest(self.violation_count)
         if not self.violations and not self.proven:
             yield "no decision is proven: the logs do not contain one with its markers"
         if self.report is not None:
             yield f"report: {self.report}"
 
 
-_MARKERS: Final = {
+MARKERS: Final = {
     Fit.MATCH: "with their decision",
     Fit.REPEATED: "that repeat the marker before them",
     Fit.BY_OPERATOR: "without a decision, as an operator's abort",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,9 @@ from odradek import LocalCluster
 from odradek.pipeline.audit import AuditResult, LogDirectories, audit
 from odradek.pipeline.audit.__main__ import main
 from odradek.pipeline.audit.alignment import Fit
+from odradek.pipeline.audit.job import judged_logs
 from odradek.pipeline.audit.judge import Kind, Status
+from odradek.pipeline.audit.statistics import statistics_of
 from odradek.pipeline.spark.session import ROOT
 from tests.support import planted_logs
 from tests.support.audited_cluster import (
@@ -23,6 +26,7 @@ from tests.support.audited_cluster import (
     OWNER_ID,
     PARTITIONS,
     TOPIC,
+    TRANSACTIONS,
     leave_open,
     write_transactions,
 )
@@ -119,7 +123,7 @@ def test_audit_proves_all_decisions_of_a_stopped_cluster(spark: SparkSession, lo
     # Each transaction has a marker in each partition; that with offsets has one there, and one in __consumer_offsets.
     assert result.markers == {Fit.MATCH: (DECISIONS - 1) * PARTITIONS + 2}
     assert result.ok
-    assert all(len(line) <= 80 for line in result.lines())
+    assert all(len(line) <= 80 for line in result.lines() if not line.startswith("report: "))
     rows = {table.name: spark.read.parquet(str(table)).count() for table in tmp_path.iterdir() if table.is_dir()}
     assert rows["decisions"] == DECISIONS
     assert rows["markers"] == result.markers[Fit.MATCH]
@@ -128,6 +132,41 @@ def test_audit_proves_all_decisions_of_a_stopped_cluster(spark: SparkSession, lo
         row["transactional_id"]: row["state"] for row in spark.read.parquet(str(tmp_path / "open_data")).collect()
     }
     assert states == {"open-1": "Ongoing", OWNER_ID: "in doubt"}
+    assert result.report is not None
+    page = result.report.read_text()
+    titles = ["Decisions per minute", "Latency", "Open and in-doubt transactions", "Partitions that are held back"]
+    for title in [*titles, "Epoch churn", "Coordinator partitions"]:
+        assert f'<img alt="{title}" src="data:image/svg+xml;base64,' in page
+    assert "no violation" in page
+    assert not re.search(r"(src|href)=.?http", page)
+
+
+def test_figures_agree_with_the_transactions_that_were_written(spark: SparkSession, logs: Path) -> None:
+    with judged_logs(spark, LogDirectories([logs])) as frames:
+        statistics = statistics_of(frames.read, frames.judged, frames.logs)
+    decisions = {(each.prefix, each.commit): each.decisions for each in statistics.latencies}
+    commits, aborts = TRANSACTIONS * 3 // 4, TRANSACTIONS // 4
+    assert decisions == {
+        ("classic", True): commits * len(CLASSIC_IDS),
+        ("classic", False): aborts * len(CLASSIC_IDS),
+        ("owner", True): commits,
+        ("owner", False): aborts,
+        ("offsets", True): 1,
+    }
+    assert sum(rate.commits + rate.aborts for rate in statistics.rates) == DECISIONS
+    assert sum(statistics.coordinators.values()) == DECISIONS
+    assert all(list(each.application) == sorted(each.application) for each in statistics.latencies)
+    assert all(value >= 0 for each in statistics.latencies for value in (*each.application, *each.markers))
+    # The record of both open transactions has the same key, and so the same partition. The older one is open-1.
+    assert [(each.transactional_id, each.state) for each in statistics.holders] == [("open-1", "Ongoing")]
+    assert {(each.transactional_id, each.state) for each in statistics.open} == {
+        ("open-1", "Ongoing"),
+        (OWNER_ID, "in doubt"),
+    }
+    churn = {each.transactional_id: (each.initializations, each.identities) for each in statistics.churn}
+    # With TV2, each end of a transaction raises the epoch. The owner was initialized twice.
+    assert churn[OWNER_ID] == (2, TRANSACTIONS + 2)
+    assert churn["classic-1"] == (1, 1)
 
 
 def test_audit_names_all_planted_violations(
@@ -184,6 +223,6 @@ def test_command_prints_counts_and_violations_and_sets_the_exit_code(logs: Path,
 
 
 def test_result_without_a_proven_decision_is_a_failure() -> None:
-    result = AuditResult({Status.UNDECIDABLE: 3}, {"compaction": 3}, {}, [], [], 1, 1)
+    result = AuditResult({Status.UNDECIDABLE: 3}, {"compaction": 3}, {}, [], 0, [], 1, 1)
     assert not result.ok
     assert any("no decision is proven" in line for line in result.lines())

@@ -19,12 +19,13 @@ async with client.Cluster("127.0.0.1:9092") as cluster:
 - Connections: `Cluster`, `Settings`, `RetryPolicy`. Versions are agreed once per connection. Retriable errors and lost
   connections are retried by one policy. Times are in seconds if the name ends with `_s`, in milliseconds with `_ms`.
 - Administration: `list_topics`, `describe_partitions`, `create_topic`, `delete_topic`, `list_offsets`,
-  `describe_configs`, `alter_configs`, `list_groups`, `describe_group`, `delete_group`, `committed_offsets`,
-  `plan_offset_reset`, `plan_offsets`, `commit_offsets`, `list_transactions`, `describe_transaction`,
-  `fence_producer`, `expire_transactional_ids`, `list_producers`, `producers_by_partition`,
+  `offsets_of_partitions`, `describe_configs`, `alter_configs`, `list_groups`, `describe_group`, `delete_group`,
+  `committed_offsets`, `plan_offset_reset`, `plan_offsets`, `commit_offsets`, `list_transactions`,
+  `describe_transaction`, `fence_producer`, `expire_transactional_ids`, `list_producers`, `producers_by_partition`,
   `expire_producers`, `blocked_partitions`, `abort_hanging_transaction`, `cluster_status`, `wait_until_serving`,
   `wait_until_in_sync`. They return frozen dataclasses.
-- Records: `Producer` (with `PreparedTransaction` for two-phase commits), `SharedTransaction` and `Consumer`.
+- Records: `Producer` (with `PreparedTransaction` for two-phase commits), `SharedTransaction` and `Consumer`;
+  `fetch_range` and `checked_batches` for undecoded batches.
 - Errors: all exceptions are subclasses of `ClientError`, which has the error code, the problem and the remedy.
 
 Names are imported at first use, so that a program loads only the messages that it needs.
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
         abort_hanging_transaction,
         blocked_partitions,
     )
-    from odradek.client.admin.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+    from odradek.client.admin.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets, offsets_of_partitions
     from odradek.client.admin.producers import (
         ProducerListing,
         expire_producers,
@@ -89,6 +90,8 @@ if TYPE_CHECKING:
         list_transactions,
     )
     from odradek.client.consumer.consumer import Consumer, ConsumerRecord
+    from odradek.client.consumer.decode import checked_batches
+    from odradek.client.consumer.ranges import FetchedBatches, fetch_range
     from odradek.client.errors import (
         ClientError,
         ConnectionLost,
@@ -126,7 +129,7 @@ _MODULES = {
     "admin.hanging": (
         "BlockedPartition", "HolderState", "OpenProducer", "abort_hanging_transaction", "blocked_partitions",
     ),
-    "admin.offsets": ("EARLIEST", "LATEST", "IsolationLevel", "list_offsets"),
+    "admin.offsets": ("EARLIEST", "LATEST", "IsolationLevel", "list_offsets", "offsets_of_partitions"),
     "admin.producers": ("ProducerListing", "expire_producers", "list_producers", "producers_by_partition"),
     "admin.readiness": ("wait_until_in_sync", "wait_until_serving"),
     "admin.status": ("BrokerDescription", "ClusterStatus", "cluster_status"),
@@ -139,6 +142,8 @@ _MODULES = {
         "fence_producer", "list_transactions",
     ),
     "consumer.consumer": ("Consumer", "ConsumerRecord"),
+    "consumer.decode": ("checked_batches",),
+    "consumer.ranges": ("FetchedBatches", "fetch_range"),
     "errors": (
         "ClientError", "ConnectionLost", "Fenced", "InvalidArgument", "InvalidState", "NotFound", "ProtocolError",
         "Refused", "RequestTimedOut", "Unreachable", "UnsupportedRequest",
@@ -160,17 +165,19 @@ __all__ = [
     "EARLIEST", "LATEST", "BlockedPartition", "Broker", "BrokerDescription", "ClientError", "Cluster",
     "ClusterStatus", "CommittedOffset", "ConfigChange", "ConfigEntry", "ConfigKind", "ConfigOperation",
     "ConfigSynonym", "ConnectionLost", "Consumer", "ConsumerRecord", "CoordinatorType", "CreatedTopic", "Fenced",
-    "GroupDescription", "GroupLag", "GroupListing", "GroupMember", "GroupPartition", "HolderState",
-    "InvalidArgument", "InvalidState", "IsolationLevel", "Metadata", "NotFound", "OpenProducer", "PartialResult",
-    "Partition", "PartitionDescription", "PlannedOffset", "PreparedTransaction", "Producer", "ProducerIdentity",
-    "ProducerListing", "ProducerRecord", "ProtocolError", "Refused", "RequestTimedOut", "ResetTarget", "RetryPolicy",
-    "Settings", "SharedTransaction", "Topic", "TopicListing", "TopicPartition", "TransactionDescription",
-    "TransactionListing", "Unreachable", "UnsupportedRequest", "Written", "abort_hanging_transaction",
-    "alter_configs", "blocked_partitions", "cluster_status", "commit_offsets", "committed_offsets", "create_topic",
-    "delete_group", "delete_topic", "describe_configs", "describe_group", "describe_partitions",
-    "describe_transaction", "expire_producers", "expire_transactional_ids", "fence_producer", "list_groups",
-    "list_offsets", "list_producers", "list_topics", "list_transactions", "plan_offset_reset", "plan_offsets",
-    "producers_by_partition", "wait_until_in_sync", "wait_until_serving",
+    "FetchedBatches", "GroupDescription", "GroupLag", "GroupListing", "GroupMember", "GroupPartition",
+    "HolderState", "InvalidArgument", "InvalidState", "IsolationLevel", "Metadata", "NotFound", "OpenProducer",
+    "PartialResult", "Partition", "PartitionDescription", "PlannedOffset", "PreparedTransaction", "Producer",
+    "ProducerIdentity", "ProducerListing", "ProducerRecord", "ProtocolError", "Refused", "RequestTimedOut",
+    "ResetTarget", "RetryPolicy", "Settings", "SharedTransaction", "Topic", "TopicListing", "TopicPartition",
+    "TransactionDescription", "TransactionListing", "Unreachable", "UnsupportedRequest", "Written",
+    "abort_hanging_transaction", "alter_configs", "blocked_partitions", "checked_batches", "cluster_status",
+    "commit_offsets", "committed_offsets", "create_topic", "delete_group", "delete_topic", "describe_configs",
+    "describe_group", "describe_partitions", "describe_transaction", "expire_producers",
+    "expire_transactional_ids", "fence_producer", "fetch_range", "list_groups", "list_offsets", "list_producers",
+    "list_topics", "list_transactions", "offsets_of_partitions", "plan_offset_reset", "plan_offsets",
+    "producers_by_partition",
+    "wait_until_in_sync", "wait_until_serving",
 ]  # fmt: skip
 
 

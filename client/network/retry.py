@@ -35,6 +35,7 @@ RECOVERIES: Final[Mapping[int, Recovery]] = {
     ErrorCode.NOT_ENOUGH_REPLICAS: Recovery.RESEND,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Recovery.RESEND,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: Recovery.LOCATE,
+    ErrorCode.OFFSET_NOT_AVAILABLE: Recovery.RESEND,
     ErrorCode.REPLICA_NOT_AVAILABLE: Recovery.LOCATE,
     ErrorCode.REQUEST_TIMED_OUT: Recovery.RESEND,
     ErrorCode.UNKNOWN_LEADER_EPOCH: Recovery.LOCATE,

@@ -1,14 +1,15 @@
 """Prove from the logs of a cluster that each transaction ended as decided, in all its partitions.
 
 Examples:
+- Read a running cluster, and write tables in Parquet and an HTML report:
+    python -m odradek.pipeline.audit --bootstrap 127.0.0.1:9092 --out audit
 - Read the log directories of all brokers of a stopped cluster, or copies of them:
     python -m odradek.pipeline.audit --log-dirs data/1 data/2 data/3
-- Write tables in Parquet:
-    python -m odradek.pipeline.audit --log-dirs data/1 --out audit
-- Use a Spark cluster, with the logs and --out on storage that its workers share:
-    python -m odradek.pipeline.audit --log-dirs /shared/data/1 --master spark://host:7077
+- Use a Spark cluster, with log directories and --out on storage that its workers share:
+    python -m odradek.pipeline.audit --bootstrap host:9092 --out /shared/audit --master spark://host:7077
 
-The exit code is 0 if no violation is found and at least one decision is proven, 1 otherwise, and 2 for invalid usage.
+The exit code is 0 if no violation is found and at least one decision is proven, 1 otherwise. It is 2 if the logs cannot
+be read.
 """
 
 from __future__ import annotations
@@ -22,22 +23,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-USAGE = 2
-"""Exit code for invalid usage, as of argparse."""
+UNREADABLE = 2
+"""Exit code if the logs cannot be read, as that of argparse for invalid usage."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     # Imported here because Spark takes seconds, which --help would spend, too.
-    from odradek.pipeline.audit import LogDirectories, LogDirectoryUnusable, audit
+    from odradek.client import ClientError
+    from odradek.pipeline.audit import LogDirectories, LogDirectoryUnusable, RunningCluster, audit
     from odradek.pipeline.spark.session import start_session, stop_session
 
-    source = LogDirectories(options.log_dirs)
+    source = LogDirectories(options.log_dirs) if options.log_dirs else RunningCluster(options.bootstrap)
     try:
         source.partitions()  # before the session, which takes seconds to start
-    except LogDirectoryUnusable as error:
+    except (LogDirectoryUnusable, ClientError) as error:
         print(error, file=sys.stderr)
-        return USAGE
+        return UNREADABLE
     with tempfile.TemporaryDirectory(prefix="odradek-audit-") as scratch:
         spark = start_session("odradek audit", options.master, console=Path(scratch) / "spark.log")
         try:
@@ -55,11 +57,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--log-dirs", nargs="+", type=Path, metavar="DIR", required=True, help="log directories (log.dirs) of brokers"
+    logs = parser.add_mutually_exclusive_group(required=True)
+    logs.add_argument("--bootstrap", metavar="HOST:PORT", help="brokers of a running cluster")
+    logs.add_argument(
+        "--log-dirs", nargs="+", type=Path, metavar="DIR", help="log directories (log.dirs) of stopped brokers"
     )
     parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="directory for the tables (default: none are written)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="directory for tables and report (default: none)")
     return parser.parse_args(arguments)
 
 

@@ -7,12 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from odradek import LocalCluster
-from odradek.pipeline.audit import AuditResult, LogDirectories, audit
+from odradek.pipeline.audit import AuditResult, LogDirectories, RunningCluster, audit, keep_transitions
 from odradek.pipeline.audit.__main__ import main
 from odradek.pipeline.audit.alignment import Fit
 from odradek.pipeline.audit.job import judged_logs
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from odradek.pipeline.audit.judge import Violation
+    from odradek.pipeline.audit.judge import Judgment, Violation
     from tests.support.planted_logs import Marker, Planted
+    from tests.support.topics import Topics
 
 pytestmark = pytest.mark.spark
 SETTINGS = {
@@ -50,15 +52,28 @@ SETTINGS = {
 }
 
 
+class Audited(NamedTuple):
+    """The log directory of a stopped broker, and the judgments of its logs over the wire while it was running."""
+
+    logs: Path
+    over_the_wire: list[Judgment]
+
+
 @pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write transactions to a broker. Return its log directory after its stop."""
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Audited:
+    """Write transactions to a broker, and stop it."""
     directory = tmp_path_factory.mktemp("audited")
     with LocalCluster(directory=directory, settings=SETTINGS) as cluster:
+        keep_transitions(cluster.bootstrap)
         asyncio.run(write_transactions(cluster.bootstrap, two_phase_commit=True))
         asyncio.run(leave_open(cluster.bootstrap, "open-1"))
         asyncio.run(leave_open(cluster.bootstrap, OWNER_ID))
-        return cluster.directory.data(1)
+        return Audited(cluster.directory.data(1), judgments(RunningCluster(cluster.bootstrap)))
+
+
+@pytest.fixture
+def logs(audited: Audited) -> Path:
+    return audited.logs
 
 
 def third(partition: Path, *, classic: bool) -> Marker:
@@ -107,13 +122,32 @@ def names(violation: Violation, planted: Planted) -> bool:
 @pytest.mark.parametrize("name", PLANTS)
 def test_each_planted_violation_is_the_only_one_that_is_found(logs: Path, tmp_path: Path, name: str) -> None:
     copy = shutil.copytree(logs, tmp_path / "copy")
-    assert [violation for judged in judgments([copy]) for violation in judged.violations] == []
+    assert [violation for judged in judgments(LogDirectories([copy])) for violation in judged.violations] == []
     partition, plant = PLANTS[name]
     planted = plant(copy / f"{TOPIC}-{partition}")
-    [violation] = [violation for judged in judgments([copy]) for violation in judged.violations]
+    [violation] = [violation for judged in judgments(LogDirectories([copy])) for violation in judged.violations]
     assert names(violation, planted), violation
     known = planted.producer_id != 123_456
     assert bool(violation.transactional_id) == known
+
+
+def test_audit_over_the_wire_has_the_result_of_an_audit_of_the_files(audited: Audited) -> None:
+    def by_id(found: list[Judgment]) -> list[tuple[str, Judgment]]:
+        return sorted(((str(judged.decisions[:1]), judged) for judged in found), key=itemgetter(0))
+
+    over_the_wire, of_files = by_id(audited.over_the_wire), by_id(judgments(LogDirectories([audited.logs])))
+    assert over_the_wire == of_files
+    assert sum(len(judged.decisions) for _, judged in of_files) == DECISIONS
+
+
+def test_audit_of_a_running_cluster_finds_no_violation(spark: SparkSession, bootstrap: str, topics: Topics) -> None:
+    """The broker may have the transactions of all tests before, so more decisions than those of this test."""
+    topic = topics.new(2)
+    topics.layout(topic, "C2 A3 C1")
+    result = audit(spark, RunningCluster(bootstrap))
+    assert result.violations == []
+    assert result.proven >= 3
+    assert result.ok
 
 
 def test_audit_proves_all_decisions_of_a_stopped_cluster(spark: SparkSession, logs: Path, tmp_path: Path) -> None:

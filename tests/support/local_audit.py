@@ -1,24 +1,20 @@
-"""The audit of log directories in this process, without Spark."""
+"""The audit in this process, without Spark."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.pipeline.audit import LogDirectories
 from odradek.pipeline.audit.evidence import TopicPartition
 from odradek.pipeline.audit.judge import Context, Judgment, judge
 from odradek.protocol.internal_topics import CLUSTER_METADATA, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from odradek.pipeline.audit.evidence import Event, Transition
+    from odradek.pipeline.audit.sources import Source
 
 
-def judgments(directories: Sequence[Path]) -> list[Judgment]:
+def judgments(source: Source) -> list[Judgment]:
     """Judge all transactional ids, and all producers without one."""
-    source = LogDirectories(directories)
     scanned = [source.scan(each) for each in source.partitions() if each["topic"] != CLUSTER_METADATA]
     states = {log.partition: log for _, log in scanned if log.topic == TRANSACTION_STATE}
     data = {TopicPartition(log.topic, log.partition): log for _, log in scanned if log.topic != TRANSACTION_STATE}

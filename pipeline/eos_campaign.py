@@ -34,7 +34,7 @@ from odradek.pipeline.eos.campaign import OUTPUT_PARTITIONS, Settings, run_campa
 from odradek.pipeline.eos.driver import STOCK_STEPS
 from odradek.pipeline.eos.plan import Mode, generate
 from odradek.pipeline.eos.report import lines, passed
-from odradek.spark import Step
+from odradek.spark import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +59,9 @@ def odradek_brokers(mode: Mode, out: Path) -> Iterator[Brokers]:
 
 def steps_of(mode: Mode) -> tuple[str, ...]:
     """Return the names of the steps of a batch."""
-    return STOCK_STEPS if mode is Mode.STOCK else tuple(step.name for step in Step)
+    if mode is Mode.STOCK:
+        return STOCK_STEPS
+    return tuple(step.name for step in STEPS["2pc" if mode is Mode.TWO_PHASE else "txn"])
 
 
 def show(line: str) -> None:

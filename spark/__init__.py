@@ -1,6 +1,6 @@
-"""A sink for PySpark that writes each micro-batch to Kafka topics exactly once, by one transaction per micro-batch.
+"""A sink for PySpark that writes each micro-batch to Kafka topics exactly once, by transactions.
 
-It needs pyspark 4.0 or later, and no jar. It works with every Kafka-compatible broker:
+It needs pyspark 4.0 or later, and no jar. Mode txn works with every Kafka-compatible broker:
 
 ```python
 from odradek.spark import OdradekDataSource, write_batch
@@ -12,16 +12,18 @@ spark.dataSource.register(OdradekDataSource)
 stream.writeStream.format("odradek").options(**options).option("checkpointLocation", "...").start()
 ```
 
-- `write_batch` writes with all tasks in parallel. Rows are shuffled, so that one task writes each target partition.
+- `write_batch` writes with all tasks in parallel. Rows are shuffled, so that one task writes each target partition. In
+  mode 2pc, each task has a transaction of its own instead.
 - `OdradekDataSource` sends the rows through the driver. It suits small batches.
 """
 
 from odradek.spark.batch import write_batch
 from odradek.spark.datasource import OdradekDataSource
 from odradek.spark.errors import BatchFailed, CheckpointMismatch, InvalidInput, SinkError, SinkInUse
-from odradek.spark.exactly_once import Step
+from odradek.spark.exactly_once import STEPS, Step
+from odradek.spark.two_phase import resolve_sink
 
 __all__ = [
-    "BatchFailed", "CheckpointMismatch", "InvalidInput", "OdradekDataSource", "SinkError", "SinkInUse", "Step",
-    "write_batch",
+    "STEPS", "BatchFailed", "CheckpointMismatch", "InvalidInput", "OdradekDataSource", "SinkError", "SinkInUse",
+    "Step", "resolve_sink", "write_batch",
 ]  # fmt: skip

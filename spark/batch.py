@@ -1,4 +1,4 @@
-"""Write a micro-batch in one transaction, by all tasks of a Spark job in parallel."""
+"""Write a micro-batch exactly once, by all tasks of a Spark job in parallel."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from odradek.spark.columns import ROW_SCHEMA, normalized
 from odradek.spark.errors import Doubtful, InvalidInput
 from odradek.spark.exactly_once import Batch, ignore, write_exactly_once
-from odradek.spark.options import sink_options
+from odradek.spark.options import Mode, sink_options
+from odradek.spark.task_writes import reports_of, write_own
 from odradek.spark.tasks import PLACED_COLUMNS, REPORT_SCHEMA, Assignment, assign, outcome_of, write
+from odradek.spark.two_phase import write_two_phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from odradek.spark.exactly_once import OnStep
     from odradek.spark.options import SinkOptions
     from odradek.spark.outcome import Outcome
+    from odradek.spark.task_transactions import TaskReports
 
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 PROCESS_RUN_ID: Final = f"process-{uuid.uuid4()}"
@@ -28,7 +31,10 @@ PROCESS_RUN_ID: Final = f"process-{uuid.uuid4()}"
 
 
 def write_batch(df: DataFrame, batch_id: int, options: Mapping[str, str], *, on_step: OnStep = ignore) -> None:
-    """Write a batch exactly once, in one transaction. Do nothing if the ledger shows that it is visible.
+    """Write a batch exactly once. Do nothing if the ledger shows that it is visible.
+
+    In mode `txn`, the batch is one transaction. In mode `2pc`, each task has a transaction of its own, without a
+    shuffle. They are committed one by one, after the ledger has decided on all of them.
 
     It is made for `foreachBatch`. Outside of it, `batch_id` must increase with each batch of a sink.
 
@@ -36,7 +42,7 @@ def write_batch(df: DataFrame, batch_id: int, options: Mapping[str, str], *, on_
         df: Rows with the columns key, value, headers, topic, partition and timestamp. Only `value` is required, and
             `topic` if the options do not have it.
         batch_id: Id of the batch. A repeated batch has the same id.
-        options: `kafka.bootstrap.servers`, `sink`, `topic`, `ledgerTopic` and other `kafka.*`.
+        options: `kafka.bootstrap.servers`, `sink`, `topic`, `mode`, `ledgerTopic` and other `kafka.*`.
         on_step: Called after each step, for progress and tests.
 
     Raises:
@@ -49,11 +55,18 @@ def write_batch(df: DataFrame, batch_id: int, options: Mapping[str, str], *, on_
     sink = sink_options(options)
     rows = normalized(df, sink.topic)
     query_id, run_id = query_of(df)
+    batch = Batch(batch_id, query_id, run_id)
 
     def job(identity: ProducerIdentity, counts: Mapping[str, int]) -> Outcome:
         return run_job(rows, sink, identity, counts)
 
-    write_exactly_once(job, sink, Batch(batch_id, query_id, run_id), on_step)
+    def task_job(identities: Mapping[int, ProducerIdentity], counts: Mapping[str, int]) -> TaskReports:
+        return run_task_job(rows, sink, identities, counts)
+
+    if sink.mode is Mode.TWO_PHASE:
+        write_two_phase(task_job, sink, batch, df.sparkSession.sparkContext.defaultParallelism, on_step)
+    else:
+        write_exactly_once(job, sink, batch, on_step)
 
 
 def query_of(df: DataFrame) -> tuple[str | None, str]:
@@ -100,11 +113,22 @@ def run_job(rows: DataFrame, sink: SinkOptions, identity: ProducerIdentity, coun
         .repartition(tasks, "topic", "target")
         .sortWithinPartitions("topic", "target", "source", "position")
     )
+    return outcome_of(_notes(placed.mapInArrow(to_broker, REPORT_SCHEMA)))
+
+
+def run_task_job(
+    rows: DataFrame, sink: SinkOptions, identities: Mapping[int, ProducerIdentity], counts: Mapping[str, int]
+) -> TaskReports:
+    """Run the Spark job that writes the rows with an identity per task. Raise Doubtful if it fails."""
+    to_broker = functools.partial(write_own, options=sink, identities=dict(identities), counts=dict(counts))
+    return reports_of(_notes(rows.mapInArrow(to_broker, REPORT_SCHEMA)))
+
+
+def _notes(reports: DataFrame) -> list[str]:
     try:
-        reports = placed.mapInArrow(to_broker, REPORT_SCHEMA).collect()
+        return [row["note"] for row in reports.collect()]
     except Exception as error:
         raise Doubtful(f"the Spark job failed: {_reason(error)}") from error
-    return outcome_of(row["note"] for row in reports)
 
 
 def _reason(error: Exception) -> str:

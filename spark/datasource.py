@@ -15,7 +15,7 @@ from odradek.spark import transaction
 from odradek.spark.columns import check_columns
 from odradek.spark.errors import BatchFailed, InvalidInput
 from odradek.spark.exactly_once import Batch, write_exactly_once
-from odradek.spark.options import sink_options
+from odradek.spark.options import Mode, sink_options
 from odradek.spark.outcome import Failure, Outcome, ReadPartition, failure_of
 from odradek.spark.records import CHECKSUM_MODULUS, COLUMNS, SinkRow, checksum_of, target_of
 from odradek.spark.writer import Writer
@@ -68,6 +68,8 @@ class OdradekDataSource(DataSource):
 
     def _sink(self, schema: StructType, others: frozenset[str]) -> SinkOptions:
         sink = sink_options(dict(self.options), others)
+        if sink.mode is not Mode.TRANSACTION:
+            raise InvalidInput("option mode: format odradek has no mode 2pc; use write_batch, or mode txn")
         check_columns(schema, sink.topic)
         return sink
 
@@ -173,8 +175,7 @@ async def _send(sink: SinkOptions, identity: ProducerIdentity, rows: Sequence[Si
                 target = target_of(row, len((await cluster.topic(topic)).partitions))
                 by_target.setdefault(TopicPartition(topic, target), []).append(row)
             writer = Writer(cluster, identity)
-            for key, group in by_target.items():
-                await writer.send(key, group)
+            await writer.write(by_target, alone=True)
             outcome.written += writer.reports()
     except ClientError as error:
         outcome.failures.append((failure_of(error), str(error)))

@@ -1,4 +1,4 @@
-"""Exceptions of the sink. None of them leaves a visible part of a batch."""
+"""Exceptions of the sink. None of them leaves a visible part of a batch, except BatchFailed of a decided batch."""
 
 
 class SinkError(Exception):
@@ -20,7 +20,8 @@ class CheckpointMismatch(SinkError):
 class BatchFailed(SinkError):
     """A batch failed in each of its attempts.
 
-    They were aborted. If the commit of the last one had no response, the ledger shows its outcome to the next run.
+    They were aborted. If the commit of the last one had no response, the ledger shows its outcome to the next run. In
+    mode 2pc, it is also raised if a batch is decided, and not all its transactions could be committed.
     """
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from odradek.client import ClientError, Fenced
-from odradek.spark import ledger, transaction
+from odradek.spark import ledger, resolution, transaction
 from odradek.spark.errors import BatchFailed, Doubtful, InvalidInput, SinkInUse
 from odradek.spark.ledger import LedgerEntry
+from odradek.spark.options import Mode
 from odradek.spark.outcome import Failure
 from odradek.spark.transaction import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from odradek.client import ProducerIdentity
+    from odradek.client import Cluster, ProducerIdentity
     from odradek.spark.options import SinkOptions
     from odradek.spark.outcome import Outcome
     from odradek.spark.transaction import Session
@@ -36,14 +38,24 @@ _sessions: dict[tuple[str, str, str], Session] = {}
 
 
 class Step(Enum):
-    """A step of a batch that is complete."""
+    """A step of a batch that is complete. STEPS has those of each mode."""
 
     OPENED = "earlier runs are fenced"
-    BEGUN = "the epoch of the transaction is known"
+    BEGUN = "the epoch of each transaction is known"
     WRITTEN = "the job wrote all rows"
+    PREPARED = "the transactions of the tasks accept no other partition"
     CHECKED = "the reports of the tasks agree with the cluster"
-    LEDGER_SENT = "the ledger entry is part of the transaction"
+    LEDGER_SENT = "the ledger entry is part of a transaction"
+    DECIDED = "the ledger entry is committed, and the transactions of the tasks are still open"
+    ONE_COMPLETED = "the transaction of one task is committed"
     COMMITTED = "the batch is visible"
+
+
+STEPS: Final[Mapping[str, tuple[Step, ...]]] = {
+    Mode.TRANSACTION: tuple(step for step in Step if step not in {Step.PREPARED, Step.DECIDED, Step.ONE_COMPLETED}),
+    Mode.TWO_PHASE: tuple(Step),
+}
+"""Steps of a batch in their order, by the value of the option `mode`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +79,35 @@ def write_exactly_once(
     Without `keep_session`, the batch fences all others, and the next batch does not continue its epochs. It is for
     batches of one run in several processes, of which one would otherwise continue with an epoch that another raised.
     """
-    name = sink.bootstrap, sink.sink, batch.run_id
-    if name in _busy:
+    repeated(functools.partial(_attempt, job, sink, batch, on_step), sink, batch, on_step, keep_session=keep_session)
+
+
+def repeated(
+    attempt: Callable[..., None], sink: SinkOptions, batch: Batch, on_step: OnStep, *, keep_session: bool = True
+) -> None:
+    """Call `attempt` with the session of the run, until it does not raise Doubtful, at most ATTEMPTS_MAX times.
+
+    Raises:
+        SinkInUse: Another query has fenced this one, or another thread writes to the sink.
+        BatchFailed: Each attempt raised Doubtful.
+    """
+    key = sink.bootstrap, sink.sink, batch.run_id
+    if key in _busy:
         raise SinkInUse(f"another thread of this process writes to the sink {sink.sink}; each needs a name of its own")
-    _busy.add(name)
+    _busy.add(key)
     try:
-        _write(job, sink, batch, on_step, keep_session=keep_session)
+        _repeated(attempt, sink, batch, on_step, keep_session=keep_session)
+    except Fenced as error:
+        if batch.query_id is None:
+            _sessions.pop(key, None)  # a later call is a new run; a fenced query must not fence its successor
+        raise transaction.in_use(sink) from error
     finally:
-        _busy.remove(name)
+        _busy.remove(key)
 
 
-def _write(job: Job, sink: SinkOptions, batch: Batch, on_step: OnStep, *, keep_session: bool) -> None:
+def _repeated(
+    attempt: Callable[..., None], sink: SinkOptions, batch: Batch, on_step: OnStep, *, keep_session: bool
+) -> None:
     key = sink.bootstrap, sink.sink, batch.run_id
     session = _sessions.get(key) if keep_session else None
     if session is None:
@@ -87,21 +117,17 @@ def _write(job: Job, sink: SinkOptions, batch: Batch, on_step: OnStep, *, keep_s
     on_step(Step.OPENED)
     attempts = 1 if batch.batch_id is None else ATTEMPTS_MAX
     problems: list[str] = []
-    for attempt in range(attempts):
+    for number in range(attempts):
         try:
-            _attempt(job, sink, session, batch, on_step, is_first=attempt == 0)
+            attempt(session, is_first=number == 0)
         except Doubtful as doubt:
             problems.append(str(doubt))
-            continue
-        except Fenced as error:
-            if batch.query_id is None:
-                _sessions.pop(key, None)  # a later call is a new run; a fenced query must not fence its successor
-            raise transaction.in_use(sink) from error
-        return
+        else:
+            return
     raise BatchFailed(f"batch {batch.batch_id}: {attempts} attempts failed: {'; '.join(dict.fromkeys(problems))}")
 
 
-def _attempt(job: Job, sink: SinkOptions, session: Session, batch: Batch, on_step: OnStep, *, is_first: bool) -> None:
+def _attempt(job: Job, sink: SinkOptions, batch: Batch, on_step: OnStep, session: Session, *, is_first: bool) -> None:
     """Write a batch, unless the ledger has it. An exception aborts the transaction.
 
     A batch whose commit had no response is not written twice: the next attempt reads the ledger first.
@@ -114,7 +140,7 @@ def _attempt(job: Job, sink: SinkOptions, session: Session, batch: Batch, on_ste
     try:
         outcome = job(identity, counts)
         on_step(Step.WRITTEN)
-        raise_failure(outcome)
+        raise_failure(outcome.failures)
         asyncio.run(_finished(sink, session, outcome, batch, on_step))
     except Fenced:
         raise
@@ -140,32 +166,44 @@ async def _opened(sink: SinkOptions, batch: Batch) -> Session:
 async def _begun(
     sink: SinkOptions, session: Session, batch: Batch, *, is_first: bool
 ) -> tuple[ProducerIdentity, Mapping[str, int]] | None:
-    """Return the identity and the partition counts of known topics, or None if the batch is written.
+    """Return the identity and the partition counts of known topics, or None if the batch is written."""
+    async with transaction.connection(sink) as cluster:
+        last = await resolution.settle(cluster, sink, session)
+        if is_visible(sink, last, batch, is_first=is_first):
+            return None
+        session.state = SessionState.OPEN
+        return session.identity, await partition_counts(cluster, sink)
+
+
+def is_visible(sink: SinkOptions, last: LedgerEntry | None, batch: Batch, *, is_first: bool) -> bool:
+    """Return True if the ledger shows that the batch is written.
 
     Raise SinkInUse if this run has written another DataFrame with the id of the batch: a query repeats no batch within
     a run.
     """
-    async with transaction.connection(sink) as cluster:
-        identity = await transaction.begin(cluster, sink, session)
-        last = await transaction.read_ledger(cluster, sink, require_stable=True)
-        if batch.batch_id is not None and ledger.is_written(last, batch.batch_id, batch.query_id):
-            if is_first and batch.query_id is not None and last is not None and last.run_id == batch.run_id:
-                raise SinkInUse(
-                    f"the sink {sink.sink} has batch {batch.batch_id} of this run already; a function of foreachBatch "
-                    "that writes several DataFrames needs a sink name for each"
-                )
-            return None
-        session.state = SessionState.OPEN
-        if sink.topic is None:
-            return identity, {}
-        await transaction.check_topic(cluster, sink.topic)
-        return identity, {sink.topic: len((await cluster.topic(sink.topic)).partitions)}
+    if batch.batch_id is None or not ledger.is_written(last, batch.batch_id, batch.query_id):
+        return False
+    if is_first and batch.query_id is not None and last is not None and last.run_id == batch.run_id:
+        raise SinkInUse(
+            f"the sink {sink.sink} has batch {batch.batch_id} of this run already; a function of foreachBatch "
+            "that writes several DataFrames needs a sink name for each"
+        )
+    return True
 
 
-def raise_failure(outcome: Outcome) -> None:
+async def partition_counts(cluster: Cluster, sink: SinkOptions) -> Mapping[str, int]:
+    """Return the partition count of the topic of the options. Raise InvalidInput if it does not exist."""
+    if sink.topic is None:
+        return {}
+    await transaction.check_topic(cluster, sink.topic)
+    return {sink.topic: len((await cluster.topic(sink.topic)).partitions)}
+
+
+def raise_failure(failures: Iterable[tuple[Failure, str]]) -> None:
     """Raise the exception of the failure that explains most: invalid input, then fencing, then others."""
+    failures = list(failures)
     for kind in Failure:
-        for problem in (problem for found, problem in outcome.failures if found is kind):
+        for problem in (problem for found, problem in failures if found is kind):
             if kind is Failure.INVALID:
                 raise InvalidInput(problem)
             if kind is Failure.FENCED:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from dataclasses import asdict, dataclass
+import struct
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
-from odradek.client import CommittedOffset
+from odradek.client import CommittedOffset, PreparedTransaction
 from odradek.spark.errors import CheckpointMismatch, SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TASKS_MAX: Final = 256
+"""Maximum tasks of a batch in mode 2pc.
+
+The metadata of a committed offset has at most 4,096 characters (offset.metadata.max.bytes). A decided transaction takes
+11 bytes, which are 15 characters.
+"""
+_DECIDED: Final = struct.Struct(">Bqh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +33,9 @@ class LedgerEntry:
         run_id: Id of the run of the query that wrote the batch.
         rows: Rows of the batch.
         checksum: Sum of the checksums of the rows.
+        tasks: Number of transactional ids of tasks that may have a transaction. 0 if mode 2pc was not used.
+        decision: Transactions of tasks that belong to the batch, by task. They must be committed, and all others of
+            tasks must be aborted.
     """
 
     batch_id: int
@@ -26,20 +43,30 @@ class LedgerEntry:
     run_id: str
     rows: int
     checksum: int
+    tasks: int = 0
+    decision: Mapping[int, PreparedTransaction] = field(default_factory=dict)
 
 
 def encoded(entry: LedgerEntry) -> CommittedOffset:
     """Return the committed offset of an entry: batch id + 1, and the other fields as JSON."""
-    fields = asdict(entry)
-    del fields["batch_id"]
+    fields: dict[str, Any] = asdict(entry)
+    del fields["batch_id"], fields["decision"]
+    if not entry.tasks:
+        del fields["tasks"]
+    if entry.decision:
+        packed = (_DECIDED.pack(task, each.producer_id, each.producer_epoch) for task, each in entry.decision.items())
+        fields["decision"] = base64.b64encode(b"".join(packed)).decode()
     return CommittedOffset(entry.batch_id + 1, json.dumps(fields, separators=(",", ":")))
 
 
 def decoded(committed: CommittedOffset) -> LedgerEntry:
     """Return the entry of a committed offset. Raise SinkError if it was not written by a sink."""
     try:
-        return LedgerEntry(committed.offset - 1, **json.loads(committed.metadata))
-    except (TypeError, ValueError) as error:
+        fields = json.loads(committed.metadata)
+        packed = base64.b64decode(fields.pop("decision", ""), validate=True)
+        decision = {task: PreparedTransaction(*pair) for task, *pair in _DECIDED.iter_unpack(packed)}
+        return LedgerEntry(committed.offset - 1, **fields, decision=decision)
+    except (AttributeError, TypeError, ValueError, struct.error) as error:
         problem = f"the ledger holds offset {committed.offset} with metadata {committed.metadata!r}"
         raise SinkError(f"{problem}, which no sink wrote; use another sink name") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from odradek.client import RetryPolicy, Settings, TopicPartition
@@ -32,8 +33,17 @@ NUMBERS: Final = (
     "kafka.delivery.timeout.ms", "kafka.request.timeout.ms", "kafka.retry.backoff.max.ms", "kafka.retry.backoff.ms",
     "kafka.transaction.timeout.ms",
 )  # fmt: skip
-NAMES: Final = ("kafka.bootstrap.servers", "kafka.client.id", "ledgertopic", "sink", "topic", *FIXED, *NUMBERS)
+NAMES: Final = (
+    "kafka.bootstrap.servers", "kafka.client.id", "ledgertopic", "mode", "sink", "topic", *FIXED, *NUMBERS,
+)  # fmt: skip
 """Supported options in lower case: Spark does not distinguish upper and lower case in names of options."""
+
+
+class Mode(StrEnum):
+    """Way in which the rows of a batch become visible together."""
+
+    TRANSACTION = "txn"
+    TWO_PHASE = "2pc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,7 @@ class SinkOptions:
         ledger_topic: Topic of the ledger.
         transaction_timeout_ms: Time after which the coordinator aborts an open transaction, in milliseconds.
         settings: Settings of all connections.
+        mode: One transaction per batch, or one per task with a two-phase commit.
     """
 
     bootstrap: str
@@ -55,11 +66,16 @@ class SinkOptions:
     ledger_topic: str
     transaction_timeout_ms: int
     settings: Settings
+    mode: Mode = Mode.TRANSACTION
 
     @property
     def transactional_id(self) -> str:
         """Transactional id of all transactions of the sink, and name of the group of its ledger."""
         return f"spark.{self.sink}"
+
+    def task_id(self, task: int) -> str:
+        """Return the transactional id of a task in mode 2pc. No sink name contains a slash, so no other sink has it."""
+        return f"{self.transactional_id}/{task}"
 
     @property
     def ledger(self) -> TopicPartition:
@@ -85,6 +101,9 @@ def sink_options(options: Mapping[str, str], others: frozenset[str] = frozenset(
     for name, values in FIXED.items():
         if given.get(name, values[0]).lower() not in values:
             raise InvalidInput(f"option {name}: the sink supports {values[0]} alone")
+    mode = given.get("mode", Mode.TRANSACTION.value)
+    if mode not in {each.value for each in Mode}:
+        raise InvalidInput(f"option mode: {mode!r} is no mode; use {' or '.join(each.value for each in Mode)}")
     retry = RetryPolicy(
         deadline_s=_milliseconds(given, "kafka.delivery.timeout.ms", 30_000) / MILLISECONDS,
         backoff_s=_milliseconds(given, "kafka.retry.backoff.ms", 100) / MILLISECONDS,
@@ -102,6 +121,7 @@ def sink_options(options: Mapping[str, str], others: frozenset[str] = frozenset(
         given.get("ledgertopic", DEFAULT_LEDGER_TOPIC),
         _milliseconds(given, "kafka.transaction.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS),
         settings,
+        Mode(mode),
     )
 
 

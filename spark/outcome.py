@@ -40,11 +40,15 @@ INVALID_CODES = frozenset(
 """Error codes of a produce request that a repetition cannot change."""
 
 
-def failure_of(error: ClientError) -> Failure:
-    """Return the kind of a failure of the client."""
+def failure_of(error: ClientError | ValueError) -> Failure:
+    """Return the kind of a failure of the client, or of a row that is invalid."""
     if isinstance(error, Fenced):
         return Failure.FENCED
-    if isinstance(error, NotFound | InvalidArgument) or error.code in INVALID_CODES:
+    if (
+        not isinstance(error, ClientError)
+        or isinstance(error, NotFound | InvalidArgument)
+        or error.code in INVALID_CODES
+    ):
         return Failure.INVALID
     return Failure.DOUBTFUL
 
@@ -117,9 +121,22 @@ def inconsistencies(
     read = sum(each.rows for each in outcome.read), sum(each.checksum for each in outcome.read) % CHECKSUM_MODULUS
     if read != (outcome.rows, outcome.checksum):
         found.append(f"rows and checksum read {read} differ from those written {(outcome.rows, outcome.checksum)}")
-    unknown = sorted(set(added) - set(targets))
-    found += [f"an unknown task attempt added {target} to the transaction" for target in unknown]
-    for each in outcome.written:
+    return found + differences(outcome.written, added, kept)
+
+
+def differences(
+    written: Collection[WrittenPartition], added: Collection[TopicPartition], kept: Mapping[TopicPartition, Kept]
+) -> list[str]:
+    """Return the differences between the reports on a transaction and its state in the cluster.
+
+    Args:
+        written: Reports on the partitions of the transaction.
+        added: Partitions of the transaction, without that of the ledger.
+        kept: State of the producer id and epoch at the leader of each partition, if the leader has one.
+    """
+    unknown = sorted(set(added) - {each.target for each in written})
+    found = [f"an unknown task attempt added {target} to the transaction" for target in unknown]
+    for each in written:
         state = kept.get(each.target, NOTHING_KEPT)
         if state.last_sequence != (each.rows - 1) % SEQUENCES:
             found.append(f"{each.target} has last sequence {state.last_sequence} after {each.rows} records")

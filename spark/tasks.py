@@ -41,19 +41,19 @@ class Assignment:
 
 def assign(batches: Iterable[pa.RecordBatch], assignment: Assignment) -> Iterator[pa.RecordBatch]:
     """Add the columns PLACED_COLUMNS to rows. After the rows, yield a note with their number and checksum."""
-    source = _attempt().partitionId()
+    source = current_task().partitionId()
     counts = dict(assignment.partitions)
     rows = checksum = 0
     schema = None
     for batch in batches:
         schema = batch.schema
         records = rows_of(batch)
-        problem = _learn(assignment.options, counts, records)
-        targets = [] if problem else _targets(records, counts)
-        if isinstance(targets, str):
-            problem, targets = targets, []
-        if problem:
-            yield _placed_note(schema, source, _failure_note(Failure.INVALID, problem))
+        try:
+            if missing := unknown_topics(records, counts):
+                counts |= asyncio.run(_partition_counts(assignment.options, missing))
+            targets = [target_of(row, counts[row.topic or ""]) for row in records]
+        except (ClientError, ValueError) as error:
+            yield _placed_note(schema, source, failure_note(failure_of(error), str(error)))
             return
         checksum = (checksum + sum(map(checksum_of, records))) % CHECKSUM_MODULUS
         positions = range(rows, rows + len(records))
@@ -68,31 +68,22 @@ def rows_of(batch: pa.RecordBatch) -> list[SinkRow]:
     return list(map(SinkRow, *(batch.column(index).to_pylist() for index in range(len(COLUMNS)))))
 
 
-def _learn(options: SinkOptions, counts: dict[str, int], records: Iterable[SinkRow]) -> str:
-    """Add the partition counts of new topics. Return a problem, or an empty text."""
+def unknown_topics(records: Iterable[SinkRow], counts: Mapping[str, int]) -> list[str]:
+    """Return the topics whose partition count is unknown. Raise ValueError if a row has no topic."""
     names = dict.fromkeys(row.topic for row in records)
     if None in names:
-        return "column topic: a row has no topic; fill the column or use the option topic"
-    missing = [name for name in names if name is not None and name not in counts]
-    if missing:
-        try:
-            counts |= asyncio.run(_partition_counts(options, missing))
-        except ClientError as error:
-            return str(error)
-    return ""
+        raise ValueError("column topic: a row has no topic; fill the column or use the option topic")
+    return [name for name in names if name is not None and name not in counts]
+
+
+async def partition_counts(cluster: Cluster, names: Iterable[str]) -> dict[str, int]:
+    """Return the number of partitions of topics. Raise NotFound if one does not exist."""
+    return {name: len((await cluster.topic(name)).partitions) for name in names}
 
 
 async def _partition_counts(options: SinkOptions, names: Iterable[str]) -> dict[str, int]:
     async with Cluster(options.bootstrap, options.settings) as cluster:
-        return {name: len((await cluster.topic(name)).partitions) for name in names}
-
-
-def _targets(records: Iterable[SinkRow], counts: Mapping[str, int]) -> list[int] | str:
-    """Return the target partitions, or the problem of a row."""
-    try:
-        return [target_of(row, counts[row.topic or ""]) for row in records]
-    except ValueError as error:
-        return str(error)
+        return await partition_counts(cluster, names)
 
 
 def _placed(
@@ -113,7 +104,8 @@ def _placed_note(schema: pa.Schema, source: int, note: str) -> pa.RecordBatch:
     return _placed(empty, [0], source, [-1], [note])
 
 
-def _failure_note(kind: Failure, problem: str) -> str:
+def failure_note(kind: Failure, problem: str) -> str:
+    """Return the report of a failure."""
     return json.dumps({"failure": [kind.name, problem]})
 
 
@@ -125,12 +117,12 @@ def write(
     A second attempt of a task does not write. Its sequence numbers would begin at 0 again, so that the broker could
     take its batches for duplicates of the first attempt. The driver repeats the batch with a new epoch.
     """
-    context = _attempt()
+    context = current_task()
     if context.attemptNumber() > 0:
         problem = (
             f"task {context.partitionId()} was interrupted, and its attempt {context.attemptNumber()} did not write"
         )
-        notes = [_failure_note(Failure.DOUBTFUL, problem)]
+        notes = [failure_note(Failure.DOUBTFUL, problem)]
     else:
         notes = asyncio.run(_write(batches, options, identity))
     yield pa.RecordBatch.from_arrays([pa.array(notes, pa.string())], names=["note"])
@@ -146,13 +138,11 @@ async def _write(batches: Iterable[pa.RecordBatch], options: SinkOptions, identi
                 notes += [note for note in found if note is not None]
                 targets = batch.column("target").to_pylist()
                 rows = [row for row in zip(rows_of(batch), targets, found, strict=True) if row[2] is None]
-                for (topic, target), group in itertools.groupby(rows, lambda row: (row[0].topic, row[1])):
-                    key = TopicPartition(topic or "", target)
-                    await writer.check_unwritten(key)
-                    await writer.send(key, [row[0] for row in group])
+                groups = itertools.groupby(rows, lambda row: TopicPartition(row[0].topic or "", row[1]))
+                await writer.write({key: [row[0] for row in group] for key, group in groups})
             await writer.verify()
     except ClientError as error:
-        return [*notes, _failure_note(failure_of(error), str(error))]
+        return [*notes, failure_note(failure_of(error), str(error))]
     return [*notes, *(json.dumps({"written": asdict(each)}) for each in writer.reports())]
 
 
@@ -172,7 +162,8 @@ def outcome_of(notes: Iterable[str]) -> Outcome:
     return outcome
 
 
-def _attempt() -> TaskContext:
+def current_task() -> TaskContext:
+    """Return the task of Spark in which this function runs."""
     context = TaskContext.get()
     assert context is not None, "this function runs in a task of Spark"
     return context

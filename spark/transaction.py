@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -38,10 +38,19 @@ class SessionState(Enum):
 
 @dataclass(slots=True)
 class Session:
-    """Identity of a sink in one run of a query."""
+    """Identities of a sink in one run of a query.
+
+    Attributes:
+        identity: Identity of the transactional id of the sink.
+        state: State of its epoch.
+        tasks: Identities of tasks in mode 2pc that have no open transaction.
+        wanted_tasks: Number of tasks that need an identity.
+    """
 
     identity: ProducerIdentity
     state: SessionState = SessionState.UNUSED
+    tasks: dict[int, ProducerIdentity] = field(default_factory=dict)
+    wanted_tasks: int = 0
 
 
 def connection(options: SinkOptions) -> Cluster:
@@ -111,9 +120,14 @@ async def begin(cluster: Cluster, options: SinkOptions, session: Session) -> Pro
     if session.state is SessionState.OPEN:
         await abort(cluster, options, session)
     if session.state is SessionState.ENDED:
-        session.identity = await transaction_of(cluster, options, session.identity).begin()
-        session.state = SessionState.UNUSED
+        await renew(cluster, options, session)
     return session.identity
+
+
+async def renew(cluster: Cluster, options: SinkOptions, session: Session) -> None:
+    """Raise the epoch of a session without an open transaction. Raise Fenced if another query fenced this one."""
+    session.identity = await transaction_of(cluster, options, session.identity).begin()
+    session.state = SessionState.UNUSED
 
 
 def in_use(options: SinkOptions) -> SinkInUse:

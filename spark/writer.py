@@ -13,7 +13,7 @@ from odradek.spark.outcome import WrittenPartition
 from odradek.spark.records import CHECKSUM_MODULUS, checksum_of, content_checksum, record_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from odradek.client import Cluster, ProducerIdentity, TopicPartition, Written
     from odradek.spark.records import SinkRow
@@ -24,8 +24,12 @@ CONCURRENT_READS: Final = 4
 
 @dataclass(slots=True)
 class _Progress:
-    """Rows that a writer has sent to one partition. `content` is the sum of the checksums of their records."""
+    """Rows that a writer has sent to one partition. `content` is the sum of the checksums of their records.
 
+    Each partition has a producer of its own, so that all are written at the same time.
+    """
+
+    producer: Producer
     rows: int = 0
     checksum: int = 0
     content: int = 0
@@ -42,25 +46,32 @@ class Writer:
     def __init__(self, cluster: Cluster, identity: ProducerIdentity) -> None:
         self._cluster = cluster
         self._identity = identity
-        self._producer = Producer(cluster, identity=identity)
         self._progress: dict[TopicPartition, _Progress] = {}
 
-    async def check_unwritten(self, key: TopicPartition) -> None:
-        """Raise ClientError if another writer has written to a partition that this one has not written to."""
-        if key in self._progress:
-            return
-        for row in (await producers_by_partition(self._cluster, [key]))[key]:
-            if (row.producer_id, row.producer_epoch) == (self._identity.producer_id, self._identity.epoch):
-                raise ClientError(f"another task attempt wrote to {key}")
+    async def write(self, groups: Mapping[TopicPartition, Sequence[SinkRow]], *, alone: bool = False) -> None:
+        """Write rows to partitions, to all of them at the same time.
 
-    async def send(self, key: TopicPartition, rows: Sequence[SinkRow]) -> None:
-        """Write rows to one partition. Raise ClientError if its leader does not acknowledge them."""
-        progress = self._progress.setdefault(key, _Progress())
+        Raise ClientError if a leader does not acknowledge them, or if another writer wrote to a partition before this
+        one. No other writer is expected if this one is `alone`.
+        """
+        await gathered(*(self._write(key, rows, alone=alone) for key, rows in groups.items()))
+
+    async def _write(self, key: TopicPartition, rows: Sequence[SinkRow], *, alone: bool) -> None:
+        progress = self._progress.get(key)
+        if progress is None:
+            if not alone:
+                await self._check_unwritten(key)
+            progress = self._progress[key] = _Progress(Producer(self._cluster, identity=self._identity))
         records = [record_of(row, key.partition) for row in rows]
-        progress.batches += await self._producer.send(key.topic, records)
+        progress.batches += await progress.producer.send(key.topic, records)
         progress.rows += len(rows)
         progress.checksum = (progress.checksum + sum(map(checksum_of, rows))) % CHECKSUM_MODULUS
         progress.content += sum(content_checksum(each.key, each.value, each.headers) for each in records)
+
+    async def _check_unwritten(self, key: TopicPartition) -> None:
+        for row in (await producers_by_partition(self._cluster, [key]))[key]:
+            if (row.producer_id, row.producer_epoch) == (self._identity.producer_id, self._identity.epoch):
+                raise ClientError(f"another task attempt wrote to {key}")
 
     async def verify(self) -> None:
         """Read all written records again. Raise ClientError if the log has other records at their offsets."""

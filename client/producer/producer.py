@@ -182,6 +182,16 @@ class Producer:
         """Return True if a transaction is open that `abort` can end."""
         return self.state in ALLOWED[Operation.ABORT]
 
+    @property
+    def identity(self) -> ProducerIdentity:
+        """Return the producer id and epoch, with which other processes can send in the transaction.
+
+        Raise InvalidState if the producer has none yet, or no transactional id.
+        """
+        if self.transactional_id is None or self._producer_id < 0:
+            raise InvalidState(f"the producer is {State.NEW.value}, or has no transactional id")
+        return ProducerIdentity(self.transactional_id, self._producer_id, self._epoch)
+
     async def send(self, topic: str, records: Iterable[ProducerRecord]) -> list[Written]:
         """Write records and return their offsets, in the order of batches and partitions.
 

@@ -34,11 +34,20 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         return
     from odradek.pipeline.cluster.demo_cluster import DemoCluster
 
-    cluster = DemoCluster(directory / "data", directory / "broker.log", brokers=1)
+    options = ["--two-phase-commit"]
+    cluster = DemoCluster(directory / "data", directory / "broker.log", brokers=1, options=options)
     try:
         yield cluster.bootstrap
     finally:
         cluster.stop()
+
+
+@pytest.fixture
+def two_phase_bootstrap(bootstrap: str, request: pytest.FixtureRequest) -> str:
+    """Return the address of a broker that permits two-phase commits. Apache Kafka does not serve them."""
+    if request.config.getoption("--broker") == "kafka":
+        pytest.skip("Apache Kafka serves no two-phase commit (KIP-939)")
+    return bootstrap
 
 
 @pytest.fixture(scope="session")

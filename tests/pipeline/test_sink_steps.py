@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 
-from odradek.client import ClientError, Cluster, TopicPartition, committed_offsets, create_topic
+from odradek.client import ClientError, Cluster, TopicPartition
 from odradek.spark import (
     BatchFailed,
     CheckpointMismatch,
@@ -19,120 +16,29 @@ from odradek.spark import (
     SinkInUse,
     Step,
     exactly_once,
-    tasks,
     transaction,
 )
-from odradek.spark.exactly_once import Batch, write_exactly_once
-from odradek.spark.options import SinkOptions, sink_options
+from odradek.spark.exactly_once import STEPS, Batch, write_exactly_once
 from odradek.spark.outcome import Failure, Outcome, ReadPartition
-from odradek.spark.records import CHECKSUM_MODULUS, COLUMNS, SinkRow, checksum_of
-from odradek.spark.tasks import Assignment, outcome_of
+from odradek.spark.records import CHECKSUM_MODULUS, SinkRow, checksum_of
 from odradek.spark.writer import Writer
-from tests.support.committed_records import committed_records
+from tests.support.sink_rig import PARTITIONS, Killed, SinkRig, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from odradek.client import ProducerIdentity
 
-PARTITIONS = 3
-HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
-TYPES = (pa.string(), pa.int32(), pa.binary(), pa.binary(), pa.list_(HEADER), pa.int64())
-serial = itertools.count()
-
-
-class Killed(BaseException):
-    """Ends a driver without any clean-up."""
-
-
-class Rig:
-    """A sink with its topic, and drivers that the test kills."""
-
-    def __init__(self, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.bootstrap = bootstrap
-        self.topic = f"steps-{next(serial)}"
-        self._monkeypatch = monkeypatch
-        asyncio.run(self._create())
-
-    async def _create(self) -> None:
-        async with Cluster(self.bootstrap) as cluster:
-            await create_topic(cluster, self.topic, partitions=PARTITIONS)
-
-    def options(self, **changed: str) -> SinkOptions:
-        given = {"kafka.bootstrap.servers": self.bootstrap, "sink": self.topic, "topic": self.topic}
-        return sink_options({**given, **changed})
-
-    def job(
-        self, rows: Sequence[SinkRow], attempt: int = 0
-    ) -> Callable[[ProducerIdentity, Mapping[str, int]], Outcome]:
-        """Run all tasks of a batch one after the other: two before the shuffle, one per target partition after it."""
-
-        def run(identity: ProducerIdentity, counts: Mapping[str, int]) -> Outcome:
-            assignment = Assignment(self.options(), dict(counts))
-            placed: list[dict[str, Any]] = []
-            for source in range(2):
-                self.as_task(source)
-                batches = [arrow(rows[source::2])] if rows[source::2] else []
-                placed += [row for batch in tasks.assign(batches, assignment) for row in batch.to_pylist()]
-            placed.sort(key=lambda row: (row["topic"] or "", row["target"], row["source"], row["position"]))
-            notes: list[str] = []
-            for target in range(PARTITIONS):
-                part = [row for row in placed if row["target"] == target]
-                self.as_task(target, attempt)
-                fields = [*map(pa.field, COLUMNS, TYPES), pa.field("target", pa.int32()), pa.field("note", pa.string())]
-                batch = pa.RecordBatch.from_pylist(part, schema=pa.schema(fields))
-                for report in tasks.write([batch] if part else [], self.options(), identity):
-                    notes += report.column("note").to_pylist()
-            return outcome_of(notes)
-
-        return run
-
-    def as_task(self, partition: int, attempt: int = 0) -> None:
-        context = SimpleNamespace(partitionId=lambda: partition, attemptNumber=lambda: attempt)
-        self._monkeypatch.setattr(tasks, "_attempt", lambda: context)
-
-    def write(self, batch_id: int | None, rows: Sequence[SinkRow], run: str, kill_at: Step | None = None) -> None:
-        def on_step(step: Step) -> None:
-            if step is kill_at:
-                raise Killed
-
-        write_exactly_once(self.job(rows), self.options(), Batch(batch_id, "query", run), on_step)
-
-    def visible(self) -> list[bytes]:
-        records = committed_records(self.bootstrap, self.topic, self.options().transactional_id)
-        return [record.value or b"" for record in asyncio.run(records)]
-
-    def ledger_offset(self) -> int:
-        async def fetch() -> int:
-            async with Cluster(self.bootstrap) as cluster:
-                options = self.options()
-                return (await committed_offsets(cluster, options.transactional_id))[options.ledger].offset
-
-        return asyncio.run(fetch())
-
-
-def arrow(rows: Sequence[SinkRow]) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(list(column), kind) for column, kind in zip(columns, TYPES, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
-
-
-def rows_of(first: int, count: int, topic: str) -> list[SinkRow]:
-    return [
-        SinkRow(topic, None, b"%d" % number if number % 3 else None, b"%06d" % number, [], None)
-        for number in range(first, first + count)
-    ]
-
 
 @pytest.fixture
-def rig(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Rig:
+def rig(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> SinkRig:
     monkeypatch.setattr(exactly_once, "_sessions", {})
-    return Rig(bootstrap, monkeypatch)
+    return SinkRig(bootstrap, monkeypatch)
 
 
-def test_driver_killed_after_each_step_neither_loses_nor_repeats_rows(rig: Rig) -> None:
+def test_driver_killed_after_each_step_neither_loses_nor_repeats_rows(rig: SinkRig) -> None:
     expected: list[bytes] = []
-    for batch_id, step in enumerate(Step):
+    for batch_id, step in enumerate(STEPS["txn"]):
         rows = rows_of(batch_id * 3_000, 2_500, rig.topic)
         with pytest.raises(Killed):
             rig.write(batch_id, rows, f"run-{batch_id}", step)
@@ -140,20 +46,20 @@ def test_driver_killed_after_each_step_neither_loses_nor_repeats_rows(rig: Rig) 
         rig.write(batch_id, rows, f"run-{batch_id}-again")
         expected += [row.value or b"" for row in rows]
         assert rig.visible() == expected
-        assert rig.ledger_offset() == batch_id + 1
-    rig.write(len(Step) - 1, rows_of(0, 50, rig.topic), "replay")
+        assert rig.ledger_entry().batch_id == batch_id
+    rig.write(len(STEPS["txn"]) - 1, rows_of(0, 50, rig.topic), "replay")
     assert rig.visible() == expected
 
 
-def test_batches_of_one_run_follow_each_other(rig: Rig) -> None:
+def test_batches_of_one_run_follow_each_other(rig: SinkRig) -> None:
     for batch_id in range(5):
         rig.write(batch_id, rows_of(batch_id * 10, 10 if batch_id != 2 else 0, rig.topic), "run")
-        assert rig.ledger_offset() == batch_id + 1
+        assert rig.ledger_entry().batch_id == batch_id
     assert rig.visible() == [b"%06d" % number for number in range(50) if not 20 <= number < 30]
 
 
 def test_processes_without_a_session_write_the_batches_of_one_run_in_turn(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: SinkRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processes: list[dict[tuple[str, str, str], Any]] = [{}, {}]
     for batch_id in range(4):
@@ -163,7 +69,7 @@ def test_processes_without_a_session_write_the_batches_of_one_run_in_turn(
     assert rig.visible() == [b"%06d" % number for number in range(40)]
 
 
-def test_driver_that_another_one_fenced_is_refused_with_the_sink_name(rig: Rig) -> None:
+def test_driver_that_another_one_fenced_is_refused_with_the_sink_name(rig: SinkRig) -> None:
     rig.write(0, rows_of(0, 10, rig.topic), "run-a")
     rig.write(1, rows_of(10, 10, rig.topic), "run-b")
     for _ in range(2):
@@ -173,7 +79,7 @@ def test_driver_that_another_one_fenced_is_refused_with_the_sink_name(rig: Rig) 
     assert rig.visible() == [b"%06d" % number for number in range(30)]
 
 
-def test_refused_query_does_not_fence_the_running_one(rig: Rig) -> None:
+def test_refused_query_does_not_fence_the_running_one(rig: SinkRig) -> None:
     rig.write(0, rows_of(0, 10, rig.topic), "run-a")
     for keep_session in (True, False):
         with pytest.raises(CheckpointMismatch, match="was written by query query up to batch 0"):
@@ -182,7 +88,7 @@ def test_refused_query_does_not_fence_the_running_one(rig: Rig) -> None:
     assert len(rig.visible()) == 20
 
 
-def test_another_ledger_topic_is_refused(rig: Rig) -> None:
+def test_another_ledger_topic_is_refused(rig: SinkRig) -> None:
     rig.write(0, rows_of(0, 10, rig.topic), "run-a")
     options = rig.options(ledgerTopic=f"{rig.topic}-ledger")
     with pytest.raises(InvalidInput, match=f"the ledger of the sink {rig.topic} is in the topic odradek-spark-ledger"):
@@ -191,7 +97,7 @@ def test_another_ledger_topic_is_refused(rig: Rig) -> None:
     assert len(rig.visible()) == 20
 
 
-def test_driver_continues_after_an_abort_that_failed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_continues_after_an_abort_that_failed(rig: SinkRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first attempt is not aborted: the next one does it, and does not fence itself."""
     rows = rows_of(0, 100, rig.topic)
     job = rig.job(rows)
@@ -217,7 +123,7 @@ def test_driver_continues_after_an_abort_that_failed(rig: Rig, monkeypatch: pyte
     assert rig.visible() == sorted(2 * [row.value or b"" for row in rows])
 
 
-def test_fenced_call_outside_of_a_query_is_not_the_last_one(rig: Rig) -> None:
+def test_fenced_call_outside_of_a_query_is_not_the_last_one(rig: SinkRig) -> None:
     def write(batch_id: int, run_id: str) -> None:
         write_exactly_once(rig.job(rows_of(batch_id * 10, 10, rig.topic)), rig.options(), Batch(batch_id, None, run_id))
 
@@ -229,7 +135,7 @@ def test_fenced_call_outside_of_a_query_is_not_the_last_one(rig: Rig) -> None:
     assert rig.visible() == [b"%06d" % number for number in range(30)]
 
 
-def test_driver_fenced_within_a_batch_commits_nothing(rig: Rig) -> None:
+def test_driver_fenced_within_a_batch_commits_nothing(rig: SinkRig) -> None:
     def on_step(step: Step) -> None:
         if step is Step.WRITTEN:
             rig.write(0, rows_of(0, 10, rig.topic), "run-b")
@@ -239,7 +145,7 @@ def test_driver_fenced_within_a_batch_commits_nothing(rig: Rig) -> None:
     assert rig.visible() == [b"%06d" % number for number in range(10)]
 
 
-def test_attempt_with_a_stray_writer_is_aborted_and_repeated(rig: Rig) -> None:
+def test_attempt_with_a_stray_writer_is_aborted_and_repeated(rig: SinkRig) -> None:
     """A second attempt of a task writes further records to a partition before the driver checks the reports."""
     rows = rows_of(0, 100, rig.topic)
     job = rig.job(rows)
@@ -259,7 +165,7 @@ def test_attempt_with_a_stray_writer_is_aborted_and_repeated(rig: Rig) -> None:
     assert rig.visible() == [row.value for row in rows]
 
 
-def test_transaction_that_begins_before_the_reported_rows_is_aborted(rig: Rig) -> None:
+def test_transaction_that_begins_before_the_reported_rows_is_aborted(rig: SinkRig) -> None:
     rows = rows_of(0, 100, rig.topic)
     job = rig.job(rows)
     calls: list[int] = []
@@ -278,7 +184,7 @@ def test_transaction_that_begins_before_the_reported_rows_is_aborted(rig: Rig) -
 
 
 @pytest.mark.parametrize("reported", [0, 1])
-def test_two_attempts_of_a_task_at_the_same_time_are_aborted(rig: Rig, reported: int) -> None:
+def test_two_attempts_of_a_task_at_the_same_time_are_aborted(rig: SinkRig, reported: int) -> None:
     """Two attempts have one identity, and rows in another order. Leaders acknowledge the batches of both.
 
     1. Both find that no other attempt has written.
@@ -296,12 +202,12 @@ def test_two_attempts_of_a_task_at_the_same_time_are_aborted(rig: Rig, reported:
         outcome = Outcome(read=[ReadPartition(0, len(rows), sum(map(checksum_of, rows)) % CHECKSUM_MODULUS)])
         async with Cluster(rig.bootstrap) as cluster:
             writers = [Writer(cluster, identity) for _ in range(2)]
-            for writer in writers:
-                await writer.check_unwritten(key)
+            for writer in writers:  # each finds that no attempt has written
+                await writer._check_unwritten(key)
             for turn, first in enumerate(range(0, len(rows), size)):
                 orders = [rows[first : first + size], shifted[first : first + size]]
                 for number in (turn % 2, 1 - turn % 2):
-                    await writers[number].send(key, orders[number])
+                    await writers[number].write({key: orders[number]}, alone=True)
             try:
                 await writers[reported].verify()
             except ClientError as error:
@@ -318,13 +224,13 @@ def test_two_attempts_of_a_task_at_the_same_time_are_aborted(rig: Rig, reported:
     assert len(calls) == 2
 
 
-def test_second_attempt_of_a_task_does_not_write(rig: Rig) -> None:
+def test_second_attempt_of_a_task_does_not_write(rig: SinkRig) -> None:
     with pytest.raises(BatchFailed, match="task 0 was interrupted, and its attempt 1 did not write"):
         write_exactly_once(rig.job(rows_of(0, 10, rig.topic), attempt=1), rig.options(), Batch(0, "query", "run"))
     assert rig.visible() == []
 
 
-def test_task_finds_the_records_of_an_earlier_attempt(rig: Rig) -> None:
+def test_task_finds_the_records_of_an_earlier_attempt(rig: SinkRig) -> None:
     rows = rows_of(0, 100, rig.topic)
     job = rig.job(rows)
     calls: list[int] = []
@@ -350,7 +256,7 @@ def test_task_finds_the_records_of_an_earlier_attempt(rig: Rig) -> None:
         (SinkRow("absent", None, None, b"x", None, None), "topic absent does not exist"),
     ],
 )
-def test_invalid_row_makes_no_row_of_its_batch_visible(rig: Rig, row: SinkRow, message: str) -> None:
+def test_invalid_row_makes_no_row_of_its_batch_visible(rig: SinkRig, row: SinkRow, message: str) -> None:
     rows = [*rows_of(0, 2_000, rig.topic), row._replace(topic=rig.topic if row.topic == "?" else row.topic)]
     with pytest.raises(InvalidInput, match=message):
         rig.write(0, rows, "run")
@@ -359,26 +265,26 @@ def test_invalid_row_makes_no_row_of_its_batch_visible(rig: Rig, row: SinkRow, m
     assert len(rig.visible()) == 2_000
 
 
-def test_topic_that_does_not_exist_is_refused(rig: Rig) -> None:
+def test_topic_that_does_not_exist_is_refused(rig: SinkRig) -> None:
     with pytest.raises(InvalidInput, match="topic absent does not exist"):
         write_exactly_once(rig.job([]), rig.options(topic="absent"), Batch(0, "query", "run"))
     assert rig.visible() == []
 
 
-def test_batch_without_an_id_has_no_ledger_entry(rig: Rig) -> None:
+def test_batch_without_an_id_has_no_ledger_entry(rig: SinkRig) -> None:
     rig.write(None, rows_of(0, 10, rig.topic), "run-a")
     rig.write(None, rows_of(0, 10, rig.topic), "run-b")
     assert len(rig.visible()) == 20
 
 
-def test_second_data_of_a_batch_in_one_run_is_refused(rig: Rig) -> None:
+def test_second_data_of_a_batch_in_one_run_is_refused(rig: SinkRig) -> None:
     rig.write(0, rows_of(0, 10, rig.topic), "run")
     with pytest.raises(SinkInUse, match="has batch 0 of this run already"):
         rig.write(0, rows_of(10, 10, rig.topic), "run")
     assert len(rig.visible()) == 10
 
 
-def test_second_batch_of_a_sink_at_the_same_time_is_refused(rig: Rig) -> None:
+def test_second_batch_of_a_sink_at_the_same_time_is_refused(rig: SinkRig) -> None:
     def on_step(step: Step) -> None:
         if step is Step.BEGUN:
             with pytest.raises(SinkInUse, match="another thread of this process"):

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from odradek.client import Cluster, committed_offsets
 from odradek.client.producer.partitioner import partition_of
 from odradek.spark import BatchFailed, InvalidInput, OdradekDataSource, Step, exactly_once, write_batch
+from odradek.spark.exactly_once import STEPS
 from odradek.spark.ledger import LedgerEntry, decoded
 from odradek.spark.options import sink_options
 from tests.support.committed_records import committed_records
@@ -66,6 +67,12 @@ def table(spark: SparkSession, first: int = 0, count: int = ROWS) -> DataFrame:
     )
 
 
+def require_mode(mode: str, request: pytest.FixtureRequest) -> None:
+    """Skip the test if the broker does not permit the mode."""
+    if mode == "2pc":
+        request.getfixturevalue("two_phase_bootstrap")
+
+
 def numbered(first: int, count: int) -> list[bytes]:
     return [b"%06d" % number for number in range(first, first + count)]
 
@@ -87,7 +94,7 @@ def test_batch_is_written_once_although_it_is_repeated(spark: SparkSession, topi
     assert (entry.batch_id, entry.query_id, entry.rows) == (0, None, ROWS)
 
 
-@pytest.mark.parametrize("step", list(Step))
+@pytest.mark.parametrize("step", STEPS["txn"])
 def test_driver_killed_after_a_step_neither_loses_nor_repeats_rows(
     spark: SparkSession, topics: Topics, step: Step
 ) -> None:
@@ -103,9 +110,11 @@ def test_driver_killed_after_a_step_neither_loses_nor_repeats_rows(
     assert values(visible(topics, options["topic"])) == numbered(0, ROWS)
 
 
+@pytest.mark.parametrize("mode", STEPS)
 def test_killed_python_worker_leads_to_a_new_attempt_of_the_batch(
-    spark: SparkSession, topics: Topics, tmp_path: Path
+    spark: SparkSession, topics: Topics, tmp_path: Path, mode: str, request: pytest.FixtureRequest
 ) -> None:
+    require_mode(mode, request)
     killed = tmp_path / "killed"
 
     def kill_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -115,9 +124,9 @@ def test_killed_python_worker_leads_to_a_new_attempt_of_the_batch(
                 killed.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    options = options_of(topics, topics.new(3))
+    options = {**options_of(topics, topics.new(3)), "mode": mode}
     begun: list[Step] = []
-    rows = table(spark)
+    rows = table(spark).coalesce(2)  # not more tasks than the estimate of mode 2pc
     write_batch(rows.mapInArrow(kill_once, rows.schema), 0, options, on_step=begun.append)
     assert killed.exists()
     assert begun.count(Step.BEGUN) == 2
@@ -176,15 +185,22 @@ def start(spark: SparkSession, source: Path, checkpoint: str, options: dict[str,
     return query
 
 
+@pytest.mark.parametrize("mode", STEPS)
 def test_restarted_query_continues_with_the_batch_that_failed(
-    spark: SparkSession, topics: Topics, tmp_path: Path, checkpoint: str
+    spark: SparkSession,
+    topics: Topics,
+    tmp_path: Path,
+    checkpoint: str,
+    mode: str,
+    request: pytest.FixtureRequest,
 ) -> None:
-    options = options_of(topics, topics.new(2))
+    require_mode(mode, request)
+    options = {**options_of(topics, topics.new(2)), "mode": mode}
     source = tmp_path / "source"
     for number in range(4):
         rows = table(spark, number * 100, 100).select("key", "value").coalesce(1)
         rows.write.mode("append").parquet(str(source))
-    for fail_at in ("0:WRITTEN", "1:COMMITTED"):
+    for fail_at in ("0:WRITTEN", "1:COMMITTED" if mode == "txn" else "1:DECIDED"):
         with pytest.raises(PySparkException, match="the driver was killed"):
             start(spark, source, checkpoint, options, fail_at).awaitTermination()
     query = ended(start(spark, source, checkpoint, options, ""))

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 
 import pytest
 
-from odradek.client import CommittedOffset
+from odradek.client import CommittedOffset, PreparedTransaction
 from odradek.spark.errors import CheckpointMismatch, SinkError
-from odradek.spark.ledger import LedgerEntry, decoded, encoded, is_written
+from odradek.spark.ledger import TASKS_MAX, LedgerEntry, decoded, encoded, is_written
+from odradek.spark.records import CHECKSUM_MODULUS
 
 ENTRY = LedgerEntry(6, "query-a", "run-1", 500, 2**62)
 
@@ -16,7 +18,22 @@ def test_committed_offset_is_the_batch_id_plus_one() -> None:
     assert decoded(encoded(ENTRY)) == ENTRY
 
 
-@pytest.mark.parametrize("metadata", ["", "{", "[]", '{"rows": 1}', "5"])
+def test_entry_without_tasks_has_no_fields_for_them() -> None:
+    assert "tasks" not in encoded(ENTRY).metadata
+    assert "decision" not in encoded(ENTRY).metadata
+
+
+def test_largest_decision_fits_into_the_metadata_of_an_offset() -> None:
+    decision = {task: PreparedTransaction(2**63 - 1 - task, 2**15 - 1) for task in range(TASKS_MAX)}
+    run = f"process-{uuid.uuid4()}"
+    entry = LedgerEntry(2**62, str(uuid.uuid4()), run, 10**12, CHECKSUM_MODULUS - 1, TASKS_MAX, decision)
+    assert decoded(encoded(entry)) == entry
+    assert len(encoded(entry).metadata) <= 4096
+
+
+@pytest.mark.parametrize(
+    "metadata", ["", "{", "[]", '{"rows": 1}', "5", '{"decision": "AA=="}', '{"decision": "?"}', '{"decision": 1}']
+)
 def test_offset_that_no_sink_committed_is_refused(metadata: str) -> None:
     with pytest.raises(SinkError, match="which no sink wrote"):
         decoded(CommittedOffset(7, metadata))

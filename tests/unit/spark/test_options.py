@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.spark.errors import InvalidInput
-from odradek.spark.options import sink_options
+from odradek.spark.options import Mode, sink_options
 
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:9092", "sink": "delays", "topic": "out"}
 
@@ -20,6 +20,7 @@ def test_names_of_options_ignore_upper_and_lower_case() -> None:
     [
         ({"maxOffsetsPerTrigger": "5"}, "unknown option maxOffsetsPerTrigger"),
         ({"kafka.linger.ms": "5"}, r"unknown option kafka\.linger\.ms"),
+        ({"mode": "2PC"}, "option mode: '2PC' is no mode; use txn or 2pc"),
         ({"sink": ""}, "option sink is missing"),
         ({"sink": "a b"}, "option sink: 'a b' is no name"),
         ({"kafka.bootstrap.servers": ""}, r"option kafka\.bootstrap\.servers is missing"),
@@ -32,6 +33,12 @@ def test_names_of_options_ignore_upper_and_lower_case() -> None:
 def test_invalid_option_is_refused_by_name(changed: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         sink_options({**GIVEN, **changed})
+
+
+def test_mode_is_one_transaction_per_batch_unless_it_is_given() -> None:
+    assert sink_options(GIVEN).mode is Mode.TRANSACTION
+    sink = sink_options({**GIVEN, "mode": "2pc"})
+    assert (sink.mode, sink.transactional_id, sink.task_id(3)) == (Mode.TWO_PHASE, "spark.delays", "spark.delays/3")
 
 
 def test_options_of_the_caller_are_accepted() -> None:

@@ -80,10 +80,10 @@ def test_failures_of_the_client_have_a_kind() -> None:
 def test_invalid_input_is_reported_before_its_consequences() -> None:
     failed = Outcome(failures=[(Failure.DOUBTFUL, "lost"), (Failure.FENCED, "old"), (Failure.INVALID, "too large")])
     with pytest.raises(InvalidInput, match="too large"):
-        raise_failure(failed)
+        raise_failure(failed.failures)
     del failed.failures[2]
     with pytest.raises(Fenced, match="old"):
-        raise_failure(failed)
+        raise_failure(failed.failures)
     del failed.failures[1]
     with pytest.raises(Doubtful, match="lost"):
-        raise_failure(failed)
+        raise_failure(failed.failures)

@@ -69,6 +69,7 @@ OTHER_ENDS_EACH: Final = 2
 """Runs with each end other than STEP."""
 FAULTS: Final = (
     Fault.WORKERS, Fault.WORKERS, Fault.LEADER, Fault.LEADER, Fault.COORDINATOR, Fault.COORDINATOR, Fault.PARTITIONS,
+    Fault.OTHER_CHECKPOINT,
 )  # fmt: skip
 """Faults of each campaign. Each is in a run of its own."""
 TRANSACTIONAL_FAULTS: Final = frozenset({Fault.COORDINATOR, Fault.OTHER_CHECKPOINT})

@@ -1,4 +1,4 @@
-"""Write the flights of a year in transactions, kill the producer and brokers, read with Spark, and verify every row.
+"""Write flights in transactions, copy them exactly once with Spark, kill all processes, and verify every row.
 
 Examples:
 - Start three brokers, and kill two of them one after the other:
@@ -10,11 +10,12 @@ Examples:
 - Run a short demo with the plan of seed 7:
     python -m odradek.pipeline.demo --rows 20000 --seed 7
 
-The exit code is 0 if no row is lost, duplicated, altered, or read from an aborted transaction. The run must also
-contain its planned faults:
+The exit code is 0 if no row and no copy is lost, duplicated, altered, or read from an aborted transaction. The run must
+also contain its planned faults:
 - all kills were carried out, and those of brokers while the producer had transactions left to commit;
 - one kill of the producer is proven to lie between EndTxn and its response;
-- the log contains rows of aborted transactions.
+- the log contains rows of aborted transactions;
+- the driver of the copies was killed before and after a commit, and its Python workers were killed.
 """
 
 from __future__ import annotations

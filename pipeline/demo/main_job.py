@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from contextlib import ExitStack
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
 from odradek.pipeline.cluster.demo_cluster import BROKERS, DemoCluster
 from odradek.pipeline.cluster.topics import create_topics, delete_topics
-from odradek.pipeline.demo import screen as show
-from odradek.pipeline.demo.plot import write_plot
-from odradek.pipeline.demo.run import JobResults, QueryFailed, run
+from odradek.pipeline.demo.copies import DRIVER_KILLS, Copier, CopyOptions
+from odradek.pipeline.demo.report import Evidence, report
+from odradek.pipeline.demo.run import DemoRun, Parts, QueryFailed
 from odradek.pipeline.demo.screen import Screen
-from odradek.pipeline.demo.verification import VerificationResult, committed_attempts, uncommitted_rows, verify
-from odradek.pipeline.faults.broker_kills import BrokerKiller, longest_gap
+from odradek.pipeline.eos.driver_process import DriverFailed
+from odradek.pipeline.faults.broker_kills import BrokerKiller
 from odradek.pipeline.flights.feed import write_feed
 from odradek.pipeline.flights.plan import (
-    BROKER_KILLS,
     HOURS_MIN,
-    KILLS,
     generate_broker_kills,
     generate_kills,
     pause_hours,
 )
 from odradek.pipeline.flights.progress_topic import read_progress
-from odradek.pipeline.flights.source import load_airline_names, load_flights
+from odradek.pipeline.flights.source import load_flights
 from odradek.pipeline.producer.supervisor import (
-    Campaign,
     ProducerFailed,
     ProducerOptions,
     Supervisor,
@@ -44,20 +39,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    import pandas as pd
     from rich.console import Console
 
-    from odradek.pipeline.flights.plan import BrokerKill, Hour, Kill
-    from odradek.pipeline.flights.progress_topic import Progress
+    from odradek.pipeline.flights.plan import BrokerKill, Kill
 
 FLIGHT_PARTITIONS = 6
 """Partitions of the flights topic."""
-WORK_FILES = ("rows", "checkpoints", "feed.jsonl", "feed.index.json", "cluster")
-LOGS = ("producer.log", "spark.log", "cluster.log")
+COPY_PARTITIONS = 4
+"""Partitions of the topic with the copies of the exactly-once sink."""
+WORK_FILES = ("rows", "checkpoints", "copies", "feed.jsonl", "feed.index.json", "cluster")
+LOGS = ("producer.log", "spark.log", "copies/spark.log", "cluster.log")
 RESULTS = ("result.json", "flights.png")
 
 
-EXPECTED_ERRORS = (ProducerFailed, QueryFailed, RuntimeError, KafkaException, OSError)
+EXPECTED_ERRORS = (ProducerFailed, DriverFailed, QueryFailed, RuntimeError, KafkaException, OSError)
 """Errors that causes outside this program can raise. They are printed without a traceback; others are defects."""
 
 
@@ -84,27 +79,36 @@ def demo(options: argparse.Namespace, console: Console) -> int:
             bootstrap = cluster.bootstrap
         console.print(f"brokers {bootstrap}, Spark {options.master}, results in {out}", highlight=False)
         run_name = f"{options.seed}-{int(time.time())}"
-        topics = {f"flights-{run_name}": FLIGHT_PARTITIONS, f"progress-{run_name}": 1, f"delays-{run_name}": 1}
+        topics = {
+            f"flights-{run_name}": FLIGHT_PARTITIONS,
+            f"progress-{run_name}": 1,
+            f"delays-{run_name}": 1,
+            f"copies-{run_name}": COPY_PARTITIONS,
+        }
         create_topics(bootstrap, topics)
         if options.bootstrap is not None:
             cleanup.callback(delete_topics, bootstrap, list(topics))
-        flights_topic, progress_topic, delays_topic = topics
+        flights_topic, progress_topic, delays_topic, copies_topic = topics
         job = JobOptions(bootstrap, flights_topic, delays_topic, str(out))
         producer = ProducerOptions(
             bootstrap, out, flights_topic, progress_topic, run_name, options.seed, out / "producer.log"
         )
         broker_kills = generate_broker_kills(options.seed, len(hours), FLIGHT_PARTITIONS) if cluster is not None else ()
-        with Screen(console, len(hours), len(source), len(kills), len(broker_kills)) as screen:
+        copies = CopyOptions(bootstrap, flights_topic, copies_topic, len(source), options.seed, out / "copies")
+        with Screen(console, len(hours), len(source), len(kills), DRIVER_KILLS, len(broker_kills)) as screen:
+            copier = Copier(copies, screen.copier_event)
             broker_killer = None
             if cluster is not None:
                 broker_killer = BrokerKiller(cluster, broker_kills, flights_topic, run_name, screen.broker_event)
             supervisor = make_supervisor(producer, kills, screen, broker_killer, broker_kills, len(hours))
-            results = run(supervisor, broker_killer, job, topics, options.master, out / "spark.log", screen)
+            log = out / "spark.log"
+            results = DemoRun(Parts(supervisor, broker_killer, copier, job, topics, options.master, log, screen)).run()
         campaign = supervisor.campaign
         campaign.broker_outages = broker_killer.outages if broker_killer is not None else None
         with console.status("verifying"):
             progress = read_progress(bootstrap, progress_topic)
-            passed = report(console, options, source, hours, campaign, results, progress, started)
+            evidence = Evidence(source, hours, campaign, copier.record, results, progress)
+            passed = report(console, options, evidence, started)
     return 0 if passed else 1
 
 
@@ -135,106 +139,3 @@ def clear(out: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-
-
-def missing_faults(campaign: Campaign, uncommitted: int) -> list[str]:
-    """Return one line for each planned fault that did not happen. Without these faults, the run proves too little.
-
-    `uncommitted` is the number of rows in the log that belong to attempts without a commit.
-    """
-    missing = []
-    if len(campaign.kills) != KILLS:
-        missing.append(f"only {len(campaign.kills)} of {KILLS} kills were carried out")
-    if not any(kill.in_window for kill in campaign.kills):
-        missing.append("no kill is proven to lie between EndTxn and its response")
-    if campaign.broker_outages is not None:
-        if len(campaign.broker_outages) != BROKER_KILLS:
-            missing.append(f"only {len(campaign.broker_outages)} of {BROKER_KILLS} brokers were killed")
-        last_commit = max((time_of_commit for time_of_commit, _ in campaign.commits), default=0.0)
-        missing += [
-            f"the {outage.kill.target} was killed when nothing was left to commit"
-            for outage in campaign.broker_outages
-            if outage.killed_at > last_commit
-        ]
-    if not uncommitted:
-        missing.append("the log contains no row of an aborted transaction")
-    return missing
-
-
-def report(
-    console: Console,
-    options: argparse.Namespace,
-    source: pd.DataFrame,
-    hours: Sequence[Hour],
-    campaign: Campaign,
-    results: JobResults,
-    progress: Sequence[Progress],
-    started: float,
-) -> bool:
-    """Verify the results, print tables, and write flights.png and result.json. Return True if the run passed."""
-    assert results.seen is not None
-    assert results.delays is not None
-    verification = verify(source, results.seen, results.delays, progress, campaign.acknowledged)
-    uncommitted = uncommitted_rows(results.written, progress)
-    missing = missing_faults(campaign, uncommitted)
-    passed = verification.passed and not missing
-    headline = (
-        f"{verification.seen:,} of {verification.expected:,} flights in {len(hours):,} transactions: "
-        f"{verification.lost:,} lost, {verification.duplicated:,} duplicated, "
-        f"{verification.aborted:,} of {uncommitted:,} aborted rows seen"
-    )
-    plot = options.out / "flights.png"
-    write_plot(plot, campaign, results.batches, results.delays, campaign.began, headline)
-    seconds = time.monotonic() - started
-    (options.out / "result.json").write_text(
-        json.dumps(summary(options, verification, passed, uncommitted, missing, campaign, seconds), indent=2) + "\n",
-        encoding="utf-8",
-    )
-    console.print(show.delays_table(results.delays, load_airline_names()))
-    console.print(show.kills_table(campaign.kills, committed_attempts(progress)))
-    console.print(show.result_panel(verification, passed, uncommitted, missing))
-    for line in show.gap_lines(campaign):
-        console.print(line, highlight=False)
-    console.print(f"plot {plot}\n{seconds:.0f} seconds; repeat with --seed {options.seed}", highlight=False)
-    return passed
-
-
-def summary(
-    options: argparse.Namespace,
-    verification: VerificationResult,
-    passed: bool,
-    uncommitted: int,
-    missing: list[str],
-    campaign: Campaign,
-    seconds: float,
-) -> dict[str, Any]:
-    """Return the content of result.json."""
-    return {
-        "passed": passed,
-        "seed": options.seed,
-        **asdict(verification),
-        "aborted_rows_in_log": uncommitted,
-        "missing_faults": missing,
-        "kills": [
-            {
-                "kind": kill.plan.kind,
-                "last_event": kill.last_event,
-                "attempt": kill.attempt,
-                "in_window": kill.in_window,
-            }
-            for kill in campaign.kills
-        ],
-        "broker_kills": [
-            {
-                "target": outage.kill.target,
-                "node_id": outage.node_id,
-                "gap_seconds": round(outage.gap(campaign.commits), 3),
-                "in_sync_after_seconds": round(outage.in_sync_at - outage.killed_at, 3),
-            }
-            for outage in campaign.broker_outages or ()
-        ],
-        "longest_gap_seconds": round(longest_gap(campaign.commits), 3),
-        "transactions_aborted": len(campaign.aborts),
-        "producer_runs": campaign.runs,
-        "seconds": round(seconds, 1),
-    }

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from odradek.pipeline.demo.run import JobResults
+    from odradek.pipeline.eos.record import Record
     from odradek.pipeline.producer.supervisor import Campaign, ProducerKill
 
 INK, FAINT, COMMITTED, SEEN, KILL = "#22303c", "#8a97a3", "#2a7fb8", "#e08a1e", "#c62f3b"
+COPIED = "#3f8f4f"
 Series = list[tuple[float, int]]
 
 
@@ -33,8 +36,10 @@ def cumulative(steps: Series, start: float) -> tuple[list[float], list[float]]:
     return seconds, totals
 
 
-def write_plot(path: Path, campaign: Campaign, seen: Series, delays: pd.DataFrame, start: float, headline: str) -> None:
-    """Write the plot as PNG. `seen` has (seconds of time.monotonic, rows) of each micro-batch of Spark."""
+def write_plot(path: Path, campaign: Campaign, copies: Record, results: JobResults, headline: str) -> None:
+    """Write the plot as PNG."""
+    delays = results.delays
+    assert delays is not None
     style: dict[Any, Any] = {
         "font.size": 10,
         "text.color": INK,
@@ -46,7 +51,7 @@ def write_plot(path: Path, campaign: Campaign, seen: Series, delays: pd.DataFram
         figure = plt.figure(figsize=(15, 10), dpi=130, layout="constrained")
         grid = figure.add_gridspec(2, 2, height_ratios=(1.0, 1.15), width_ratios=(1.0, 1.25))
         top = grid[0, :].subgridspec(1, 2, width_ratios=(1.0, 0.24), wspace=0.02)
-        timeline(figure.add_subplot(top[0]), figure.add_subplot(top[1]), campaign, seen, start)
+        timeline(figure.add_subplot(top[0]), figure.add_subplot(top[1]), campaign, copies, results)
         heat_map(figure.add_subplot(grid[1, 0]), delays)
         dumbbells(figure.add_subplot(grid[1, 1]), delays)
         figure.suptitle(headline, fontsize=15, fontweight="bold", x=0.01, ha="left")
@@ -54,16 +59,29 @@ def write_plot(path: Path, campaign: Campaign, seen: Series, delays: pd.DataFram
         plt.close(figure)
 
 
-def timeline(axes: Any, legend: Any, campaign: Campaign, seen: Series, start: float) -> None:
-    """Plot the committed rows and the rows that Spark has read over time.
+def copied(copies: Record, results: JobResults) -> Series:
+    """Return (seconds of time.monotonic, rows) of each batch of the exactly-once sink, when it became visible."""
+    assert results.copies is not None
+    rows = results.copies.groupby("batch").size()
+    ends = {times.batch: times.ended_at for times in reversed(copies.batches) if times.ended_at is not None}
+    return sorted((ended_at, int(rows.get(batch, 0))) for batch, ended_at in ends.items())
 
-    Producer kills are lines, broker outages are areas, aborted transactions are ticks. `legend` lists the kills.
+
+def timeline(axes: Any, legend: Any, campaign: Campaign, copies: Record, results: JobResults) -> None:
+    """Plot the committed rows, the rows that Spark has read, and the copies over time.
+
+    Producer kills are lines, driver kills are triangles, broker outages are areas, aborted transactions are ticks.
+    `legend` lists the kills.
     """
+    start = campaign.began
     written = cumulative(campaign.commits, start)
-    read = cumulative(seen, start)
+    read = cumulative(results.batches, start)
     axes.fill_between(*written, step="post", color=COMMITTED, alpha=0.15, linewidth=0)
     axes.step(*written, where="post", color=COMMITTED, linewidth=2, label="committed by the producer")
     axes.step(*read, where="post", color=SEEN, linewidth=2, label="read by Spark, read_committed")
+    axes.step(*cumulative(copied(copies, results), start), where="post", color=COPIED, linewidth=2, label="copied")
+    kills = [at - start for at, _ in copies.times]
+    axes.plot(kills, [0.0] * len(kills), "^", color=KILL, markersize=9, clip_on=False, label="driver killed")
     top = max(written[1][-1], read[1][-1], 0.001)
     for kill in campaign.kills:
         x = kill.at - start

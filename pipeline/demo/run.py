@@ -1,4 +1,4 @@
-"""Run producer, Spark job and broker kills in parallel threads until Spark has read everything.
+"""Run producer, Spark job, copies and broker kills in parallel threads until Spark has read everything.
 
 The calling thread only waits. An interrupt (SIGINT) is therefore never raised inside a call of Spark's.
 """
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from odradek.pipeline.demo.copies import Copier
     from odradek.pipeline.demo.screen import Screen
     from odradek.pipeline.faults.broker_kills import BrokerKiller
     from odradek.pipeline.producer.supervisor import Supervisor
@@ -56,12 +57,14 @@ class JobResults:
         seen: The rows that this query wrote, with the attempt that wrote each of them; None before the end.
         delays: The last values of each group of carrier and origin; None before the end.
         written: Rows in the log per attempt, including aborted attempts.
+        copies: The rows that the exactly-once sink wrote, with batch and run of each; None before the end.
     """
 
     batches: list[tuple[float, int]] = field(default_factory=list)
     seen: pd.DataFrame | None = None
     delays: pd.DataFrame | None = None
     written: dict[str, int] = field(default_factory=dict)
+    copies: pd.DataFrame | None = None
 
 
 Signal = tuple[str, BaseException | None]
@@ -94,76 +97,105 @@ class Listener(StreamingQueryListener):
             self._signals.put(("query", QueryFailed(event.exception)))
 
 
-def run(
-    supervisor: Supervisor,
-    broker_killer: BrokerKiller | None,
-    job: JobOptions,
-    topics: Topics,
-    master: str,
-    console: Path,
-    screen: Screen,
-) -> JobResults:
-    """Run the producer and the Spark job with all kills, and return the job's results.
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts of a run, each of which has a thread.
 
-    Args:
+    Attributes:
         supervisor: Supervisor of the producer.
         broker_killer: None if no brokers are to be killed.
+        copier: Copies of the flights.
         job: Options of the Spark job.
         topics: All topics of the run.
-        master: Spark master.
+        master: Spark master of the job.
         console: File for the output of Spark's JVM.
         screen: Progress display.
-
-    Raises:
-        ProducerFailed: The producer failed without a planned kill.
-        QueryFailed: A streaming query failed. Other errors of Spark and the Kafka client are raised unchanged.
     """
-    results = JobResults()
-    signals: queue.SimpleQueue[Signal] = queue.SimpleQueue()
-    started, produced = threading.Event(), threading.Event()
 
-    def produce() -> None:
-        started.wait()  # Spark has to read while the producer writes and is killed, even in a short run.
-        if not supervisor.run():
+    supervisor: Supervisor
+    broker_killer: BrokerKiller | None
+    copier: Copier
+    job: JobOptions
+    topics: Topics
+    master: str
+    console: Path
+    screen: Screen
+
+
+class DemoRun:
+    """One run of the producer, the Spark job and the copies with all kills. `run` may be called once."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._results = JobResults()
+        self._signals: queue.SimpleQueue[Signal] = queue.SimpleQueue()
+        self._started, self._produced, self._copied = threading.Event(), threading.Event(), threading.Event()
+
+    def run(self) -> JobResults:
+        """Run all parts, and return the results of the job.
+
+        Raises:
+            ProducerFailed: The producer failed without a planned kill.
+            DriverFailed: The driver of the copies failed without a planned kill.
+            QueryFailed: A streaming query failed. Other errors of Spark and the Kafka client are raised unchanged.
+        """
+        bodies = {"produce": self._produce, "read": self._read, "copy": self._copy, "kill brokers": self._kill_brokers}
+        threads = {name: start_thread(name, body, self._signals) for name, body in bodies.items()}
+        try:
+            await_signals(self._signals, set(bodies))
+        finally:
+            self._stop(threads)
+        return self._results
+
+    def _produce(self) -> None:
+        self._started.wait()  # Spark has to read while the producer writes and is killed, even in a short run.
+        if not self._parts.supervisor.run():
             return
         # The coordinator responds to EndTxn before it writes the markers. Readers see the rows only after the markers.
-        await_stable(job.bootstrap, topics)
-        produced.set()
+        await_stable(self._parts.job.bootstrap, self._parts.topics)
+        self._produced.set()
 
-    def read() -> None:
-        spark = start_session("flight delays", master, console=console)
-        spark.streams.addListener(Listener(results, screen, signals))
+    def _read(self) -> None:
+        job, results = self._parts.job, self._results
+        spark = start_session("flight delays", self._parts.master, console=self._parts.console)
+        spark.streams.addListener(Listener(results, self._parts.screen, self._signals))
         queries = start_job(spark, job)
-        started.set()
-        produced.wait()
+        self._started.set()
+        self._produced.wait()
         for query in queries:
             query.processAllAvailable()
         stop_queries(queries)
+        self._copied.wait()
         read_results(spark, job, results)
+        results.copies = transforms.copies(records(spark, job, self._parts.copier.topic)).toPandas()
         stop_session(spark)
 
-    def kill_brokers() -> None:
-        if broker_killer is not None:
-            broker_killer.run(supervisor.end_pause)
+    def _copy(self) -> None:
+        self._started.wait()
+        self._parts.copier.run(self._produced)
+        await_stable(self._parts.job.bootstrap, self._parts.topics)
+        self._copied.set()
 
-    producer_thread = start_thread("produce", produce, signals)
-    reader_thread = start_thread("read", read, signals)
-    killer_thread = start_thread("kill brokers", kill_brokers, signals)
-    try:
-        await_signals(signals, {"produce", "read", "kill brokers"})
-    finally:
-        supervisor.stop()
-        if broker_killer is not None:
-            broker_killer.stop()
-        for event in (started, produced):
+    def _kill_brokers(self) -> None:
+        if self._parts.broker_killer is not None:
+            self._parts.broker_killer.run(self._parts.supervisor.end_pause)
+
+    def _stop(self, threads: Mapping[str, threading.Thread]) -> None:
+        """Stop all parts, and wait for their threads."""
+        self._parts.supervisor.stop()
+        self._parts.copier.stop()
+        if self._parts.broker_killer is not None:
+            self._parts.broker_killer.stop()
+        for event in (self._started, self._produced, self._copied):
             event.set()
-        producer_thread.join(STOP_SECONDS_MAX)
-        killer_thread.join(STOP_SECONDS_MAX)
+        reader = threads["read"]
+        for thread in threads.values():
+            if thread is not reader:
+                thread.join(STOP_SECONDS_MAX)
         deadline = time.monotonic() + STOP_SECONDS_MAX
-        while reader_thread.is_alive() and time.monotonic() < deadline:
+        while reader.is_alive() and time.monotonic() < deadline:
             kill_session()  # repeated: a JVM that is starting has no gateway yet, and is not killed
-            reader_thread.join(KILL_INTERVAL_SECONDS)
-    return results
+            reader.join(KILL_INTERVAL_SECONDS)
 
 
 def start_thread(name: str, work: Any, signals: queue.SimpleQueue[Signal]) -> threading.Thread:

@@ -17,6 +17,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from odradek.pipeline.eos.plan import End
 from odradek.pipeline.faults.broker_kills import longest_gap
 from odradek.pipeline.flights.plan import KillKind, Target
 from odradek.pipeline.flights.source import ORIGINS
@@ -27,16 +28,19 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from odradek.pipeline.demo.verification import VerificationResult
+    from odradek.pipeline.demo.verification import CopiesResult, VerificationResult
+    from odradek.pipeline.eos.record import Record
     from odradek.pipeline.faults.broker_kills import BrokerOutage
     from odradek.pipeline.flights.plan import BrokerKill
     from odradek.pipeline.producer.supervisor import Campaign, ProducerKill
 
 
 class Screen:
-    """Progress bars of a run. `producer_event`, `broker_event` and `batch` may be called from any thread."""
+    """Progress bars of a run. The methods for events may be called from any thread."""
 
-    def __init__(self, console: Console, hours: int, rows: int, kills: int, broker_kills: int = 0) -> None:
+    def __init__(
+        self, console: Console, hours: int, rows: int, kills: int, driver_kills: int, broker_kills: int = 0
+    ) -> None:
         self._console = console
         self._progress = Progress(
             SpinnerColumn(),
@@ -53,6 +57,7 @@ class Screen:
         self._rows = self._bar("rows read by Spark (Parquet)", rows)
         self._groups = self._bar("rows read by Spark (delays)", rows)
         self._kills = self._bar("producer killed", kills)
+        self._driver_kills = self._bar("driver of the copies killed", driver_kills)
         self._broker_kills = self._bar("brokers killed and in sync again", broker_kills) if broker_kills else None
         self._aborts = 0
 
@@ -98,6 +103,11 @@ class Screen:
                 self._progress.advance(self._broker_kills)
                 seconds = outage.in_sync_at - outage.killed_at
                 self.print(f"  broker {outage.node_id} runs and is in sync {seconds:.1f} s after its kill")
+
+    def copier_event(self, line: str, kills: int) -> None:
+        """Show a line of the runs of the driver, and the number of its kills."""
+        self._progress.update(self._driver_kills, completed=kills)
+        self.print(f"  copies: {line}")
 
     def batch(self, query: str, rows: int) -> None:
         """Advance the bar of a query by the rows of one micro-batch."""
@@ -170,7 +180,30 @@ def kills_table(kills: list[ProducerKill], committed: Collection[str]) -> Table:
     return table
 
 
-def result_panel(result: VerificationResult, passed: bool, uncommitted: int, missing_faults: list[str]) -> Panel:
+def driver_kills_table(record: Record) -> Table:
+    """Return a table of the kills of the driver that copies the flights."""
+    table = Table(title="Kills of the driver of the exactly-once sink", header_style="bold", title_style="")
+    for head in ("kill", "time of the kill", "last batch", "outcome of the batch"):
+        table.add_column(head)
+    writers = {times.batch: times.run for times in record.batches if times.written}
+    for number, (_, run) in enumerate(record.times, 1):
+        step = run.end_at.step if run.end is End.STEP and run.end_at is not None else ""
+        batches = record.batches_of(run.number)
+        last = batches[-1].batch if batches else None
+        table.add_row(str(number), f"{run.end} {step}", *batch_outcome(last, run.number, writers))
+    return table
+
+
+def batch_outcome(batch: int | None, run: int, writers: Mapping[int, int]) -> tuple[str, str]:
+    """Return the last batch of a killed run, and its outcome. `writers` has the last run that wrote each batch."""
+    if batch is None:
+        return "", "no batch had begun"
+    return str(batch), "visible" if writers.get(batch) == run else "aborted, then written by the next run"
+
+
+def result_panel(
+    result: VerificationResult, copies: CopiesResult, passed: bool, uncommitted: int, missing_faults: list[str]
+) -> Panel:
     """Return a panel with the counts of the verification, its findings, and the missing faults."""
     table = Table.grid(padding=(0, 3))
     table.add_column(justify="right")
@@ -189,6 +222,12 @@ def result_panel(result: VerificationResult, passed: bool, uncommitted: int, mis
     line(result.wrong_groups, "carrier and origin groups that differ from the source")
     line(result.wrong_hours, "transactions not committed exactly once")
     line(result.lost_commits, "acknowledged commits lost")
+    line(copies.rows.seen, f"rows copied by the exactly-once sink, in {copies.batches} batches", must_be_zero=False)
+    line(copies.rows.lost, "copies lost")
+    line(copies.rows.duplicated, "copies duplicated")
+    line(copies.rows.aborted, "copies of aborted rows")
+    line(copies.rows.altered, "copies altered")
+    line(copies.mixed, "batches with copies of several runs of the driver")
     title = "[bold green]PASSED[/]" if passed else "[bold red]FAILED[/]"
-    findings = [f"[red]{text}[/]" for text in (*result.findings, *missing_faults)]
+    findings = [f"[red]{text}[/]" for text in (*result.findings, *copies.rows.findings, *missing_faults)]
     return Panel(Group(table, *findings), title=title, expand=False, padding=(1, 3))

@@ -58,6 +58,69 @@ class VerificationResult:
         return self.expected > 0 and not any((*rows, self.wrong_groups, self.wrong_hours, self.lost_commits))
 
 
+@dataclass(frozen=True, slots=True)
+class RowComparison:
+    """Counts of a comparison of rows with the source: see `VerificationResult`."""
+
+    expected: int
+    seen: int
+    lost: int
+    duplicated: int
+    aborted: int
+    altered: int
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesResult:
+    """Comparison of the copies with the source.
+
+    Attributes:
+        rows: Comparison of the rows.
+        batches: Batches with a visible copy.
+        mixed: Batches with copies of several runs of the driver.
+    """
+
+    rows: RowComparison
+    batches: int
+    mixed: int
+
+    @property
+    def passed(self) -> bool:
+        rows = self.rows
+        return rows.expected > 0 and not any((rows.lost, rows.duplicated, rows.aborted, rows.altered, self.mixed))
+
+
+def compare_rows(source: pd.DataFrame, seen: pd.DataFrame, committed: Collection[str]) -> RowComparison:
+    """Compare rows with the source. `committed` has the names of the attempts whose rows a reader may receive."""
+    uncommitted = ~seen["attempt"].isin(list(committed))
+    kept = seen[~uncommitted]
+    repeated = kept[ROW].duplicated()
+    unique = canonical(kept[~repeated])
+    missing = source.loc[~source[ROW].isin(unique[ROW]), ROW]
+    altered = altered_rows(source, unique)
+    return RowComparison(
+        expected=len(source),
+        seen=len(seen),
+        lost=len(missing),
+        duplicated=int(repeated.sum()),
+        aborted=int(uncommitted.sum()),
+        altered=len(altered),
+        findings=(
+            *first_findings("lost row", missing),
+            *first_findings("duplicated row", kept.loc[repeated, ROW]),
+            *first_findings("row of an aborted attempt", seen.loc[uncommitted, "attempt"]),
+            *first_findings("altered row", altered),
+        ),
+    )
+
+
+def verify_copies(source: pd.DataFrame, copies: pd.DataFrame, progress: Iterable[Progress]) -> CopiesResult:
+    """Compare the copies with the source. The columns `batch` and `run` have the batch and run that wrote a copy."""
+    runs = copies.groupby("batch")["run"].nunique()
+    return CopiesResult(compare_rows(source, copies, committed_attempts(progress)), len(runs), int((runs > 1).sum()))
+
+
 def verify(
     source: pd.DataFrame,
     seen: pd.DataFrame,
@@ -74,31 +137,22 @@ def verify(
         progress: The committed progress records.
         acknowledged: Names of the attempts whose commit a broker acknowledged.
     """
-    committed = committed_attempts(progress)
-    uncommitted = ~seen["attempt"].isin(list(committed))
-    kept = seen[~uncommitted]
-    repeated = kept[ROW].duplicated()
-    unique = canonical(kept[~repeated])
-    missing = source.loc[~source[ROW].isin(unique[ROW]), ROW]
-    altered = altered_rows(source, unique)
+    rows = compare_rows(source, seen, committed_attempts(progress))
     groups = wrong_groups(expected_delays(source), delays)
     wrong_hours = hours_not_once(progress, source["time_hour"].nunique())
     lost_commits = sorted(set(acknowledged) - {record.attempt for record in progress})
     return VerificationResult(
-        expected=len(source),
-        seen=len(seen),
-        lost=len(missing),
-        duplicated=int(repeated.sum()),
-        aborted=int(uncommitted.sum()),
-        altered=len(altered),
+        expected=rows.expected,
+        seen=rows.seen,
+        lost=rows.lost,
+        duplicated=rows.duplicated,
+        aborted=rows.aborted,
+        altered=rows.altered,
         wrong_groups=len(groups),
         wrong_hours=len(wrong_hours),
         lost_commits=len(lost_commits),
         findings=(
-            *first_findings("lost row", missing),
-            *first_findings("duplicated row", kept.loc[repeated, ROW]),
-            *first_findings("row of an aborted attempt", seen.loc[uncommitted, "attempt"]),
-            *first_findings("altered row", altered),
+            *rows.findings,
             *first_findings("wrong group", groups),
             *first_findings("hour not committed exactly once", wrong_hours),
             *first_findings("acknowledged commit without a progress record", lost_commits),

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from odradek.pipeline.eos.plan import Pause
 from odradek.pipeline.spark.session import start_session
 from odradek.spark import SinkError, write_batch
+from odradek.spark.columns import HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 MASTER: Final = "local[2,4]"
 """Two cores, and up to four attempts per task: the sink must detect the second attempt of a task."""
-TRIGGER: Final = "100 milliseconds"
-"""Minimum interval of the micro-batches. Without it, an idle query sends hundreds of requests per second."""
 BATCH_HEADER: Final = "batch"
 RUN_HEADER: Final = "run"
 STOCK_STEPS: Final = ("BEGUN", "WRITTEN")
@@ -50,6 +49,7 @@ class Task:
         source: Topic that the query reads.
         checkpoint: Directory of the query's checkpoint.
         offsets_per_batch: Maximum offsets per micro-batch.
+        trigger: Minimum interval of the micro-batches, for example "2 seconds".
         sink: Options of the sink.
         stock: Use Spark's own sink.
         available_now: End after the data that is available at the start.
@@ -61,6 +61,7 @@ class Task:
     source: str
     checkpoint: str
     offsets_per_batch: int
+    trigger: str
     sink: Mapping[str, str]
     stock: bool
     available_now: bool
@@ -109,12 +110,13 @@ class Steps:
 
 
 def rows_of(df: DataFrame, batch_id: int, run: int) -> DataFrame:
-    """Return the rows of a batch. Headers contain the batch and the run that writes them."""
-    headers = [
+    """Return the rows of a batch. Further headers contain the batch and the run that writes them."""
+    added = [
         F.struct(F.lit(name).alias("key"), F.lit(str(number)).cast("binary").alias("value"))
         for name, number in ((BATCH_HEADER, batch_id), (RUN_HEADER, run))
     ]
-    return df.select("key", "value", F.array(*headers).alias("headers"))
+    headers = F.concat(F.coalesce("headers", F.array().cast(HEADERS)), F.array(*added))
+    return df.select("key", "value", headers.alias("headers"))
 
 
 def start(session: SparkSession, task: Task, steps: Steps) -> StreamingQuery:
@@ -142,13 +144,14 @@ def start(session: SparkSession, task: Task, steps: Steps) -> StreamingQuery:
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", task.source)
         .option("startingOffsets", "earliest")
+        .option("includeHeaders", value=True)
         .option("maxOffsetsPerTrigger", task.offsets_per_batch)
         .load()
     )
     writer = stream.writeStream.foreachBatch(each_batch).option("checkpointLocation", task.checkpoint)
     if task.available_now:
         return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=TRIGGER).start()
+    return writer.trigger(processingTime=task.trigger).start()
 
 
 def write_stock(rows: DataFrame, task: Task, batch_id: int, steps: Steps) -> None:

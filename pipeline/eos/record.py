@@ -42,13 +42,22 @@ class BatchTimes:
 
 @dataclass(slots=True)
 class Record:
-    """Events of a campaign. `event` is called in the threads of all drivers."""
+    """Events of a campaign. `event` is called in the threads of all drivers.
+
+    Attributes:
+        batches: Times of all batches, in order of their first event.
+        faults: Number of faults that were carried out.
+        ends: Number of ends of runs that were carried out.
+        times: (seconds of time.monotonic, run) of each end.
+        step_kills: Number of kills after each step.
+        problems: Responses of the sink or the cluster that must not be.
+    """
 
     batches: list[BatchTimes] = field(default_factory=list)
     faults: Counter[Fault] = field(default_factory=Counter)
     ends: Counter[End] = field(default_factory=Counter)
+    times: list[tuple[float, Run]] = field(default_factory=list)
     step_kills: Counter[str] = field(default_factory=Counter)
-    late_errors: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _open: dict[int, BatchTimes] = field(default_factory=dict)
@@ -70,9 +79,10 @@ class Record:
             else:
                 times.ended_at = event.at
 
-    def ended(self, run: Run) -> None:
-        """Count the end of a run."""
+    def ended(self, run: Run, at: float) -> None:
+        """Count the end of a run, `at` in seconds of time.monotonic."""
         self.ends[run.end] += 1
+        self.times.append((at, run))
         if run.end is End.STEP:
             assert run.end_at is not None, "a kill after a step has a pause"
             self.step_kills[run.end_at.step] += 1

@@ -37,6 +37,7 @@ class Job:
         bootstrap: Brokers.
         source: Topic that the drivers read.
         offsets_per_batch: Maximum offsets per micro-batch.
+        trigger: Minimum interval of the micro-batches.
         sink: Options of the sink without `kafka.bootstrap.servers`.
         stock: Use Spark's own sink.
         out: Directory of checkpoint and logs.
@@ -45,6 +46,7 @@ class Job:
     bootstrap: str
     source: str
     offsets_per_batch: int
+    trigger: str
     sink: Mapping[str, str]
     stock: bool
     out: Path
@@ -58,7 +60,7 @@ class Runner:
         inject: Injects the fault of a run into a paused driver, lets it continue, and returns a description.
         record: Record of all events.
         show: Called with each progress line.
-        stopped: When it is set, waits before kills end.
+        stopped: When it is set, waits before kills end, and no driver starts.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class Runner:
 
     def _launched(self) -> DriverProcess:
         with self._lock:
-            if self._closed:
+            if self._closed or self._stopped.is_set():
                 raise DriverFailed("the runs were stopped")
             driver = DriverProcess(self._job.out / SPARK_LOG, {}, self._record.event)
             self._drivers.append(driver)
@@ -121,6 +123,7 @@ class Runner:
             source=job.source,
             checkpoint=str(job.out / checkpoint),
             offsets_per_batch=job.offsets_per_batch,
+            trigger=job.trigger,
             sink={**job.sink, "kafka.bootstrap.servers": self._relay_bootstrap if late else job.bootstrap},
             stock=job.stock,
             available_now=available_now,
@@ -169,7 +172,7 @@ class Runner:
             self._deleted_batch = delete_last_commit(self._job.out / CHECKPOINT)
             details = f", batch {self._deleted_batch}"
         if run.end is not End.LATE:
-            self._record.ended(run)
+            self._record.ended(run, time.monotonic())
         batches = len(self._record.batches_of(run.number))
         self._show(f"run {run.number}: {run.end}{details}; {batches} batches, {time.monotonic() - began:.0f} s")
         return successor
@@ -242,7 +245,7 @@ class Runner:
         if error is ErrorCode.NONE:
             self._record.problems.append("a late EndTxn request of a fenced driver was accepted")
         elif error in FENCED:
-            self._record.ended(run)
+            self._record.ended(run, time.monotonic())
         else:
             self._planned.append(run)
 

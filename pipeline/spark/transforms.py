@@ -43,6 +43,17 @@ def flights(records: DataFrame) -> DataFrame:
     return parsed.select("flight.*", "attempt", "log_partition", "log_offset")
 
 
+def copies(records: DataFrame) -> DataFrame:
+    """Convert records of the exactly-once sink to one row per flight, with `batch` and `run` that wrote it."""
+    parsed = records.select(
+        F.from_json(F.col("value").cast("string"), FLIGHT).alias("flight"),
+        header("attempt").alias("attempt"),
+        header("batch").cast("int").alias("batch"),
+        header("run").cast("int").alias("run"),
+    )
+    return parsed.select("flight.*", "attempt", "batch", "run")
+
+
 def delays(rows: DataFrame) -> DataFrame:
     """Return flights, mean and 95th percentile of the departure delay in minutes, per carrier and origin.
 

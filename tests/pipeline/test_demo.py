@@ -15,18 +15,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odradek.local.processes import has_ended
 from odradek.pipeline.cluster.demo_cluster import DemoCluster
 from odradek.pipeline.demo.__main__ import main, parse
-from odradek.pipeline.demo.main_job import LOGS, clear, missing_faults
+from odradek.pipeline.demo.copies import DRIVER_KILLS, STEPS, copy_runs
+from odradek.pipeline.demo.main_job import LOGS, clear
+from odradek.pipeline.demo.report import missing_faults
+from odradek.pipeline.demo.screen import batch_outcome
+from odradek.pipeline.eos.plan import End, Fault
+from odradek.pipeline.eos.record import Record
 from odradek.pipeline.faults.broker_kills import BrokerOutage, longest_gap
 from odradek.pipeline.faults.relay import HeldCommit
 from odradek.pipeline.flights.plan import BrokerKill, Kill, KillKind, Target
 from odradek.pipeline.producer.supervisor import Campaign, ProducerKill
 from odradek.protocol.messages.end_txn import EndTxnRequest
 
-SECONDS_MAX = 240.0
+SECONDS_MAX = 420.0
+"""Maximum seconds of a short demo. It starts five JVMs, which takes minutes on a machine under load."""
 END_SECONDS_MAX = 60.0
 """Maximum seconds for the end of a process: `OwnedProcess` kills after 20 s, Spark after 30 s."""
 KILLED = re.compile(r"killed\W.*(run|broker) \d")
@@ -90,6 +98,10 @@ def run_demo(out: Path, rows: int, seed: int, *options: str) -> tuple[dict[str, 
     for count in ("lost", "duplicated", "aborted", "altered", "wrong_groups", "wrong_hours", "lost_commits"):
         assert result[count] == 0, count
     assert len(result["kills"]) == 5
+    copies = result["copies"]
+    assert (copies["rows"]["expected"], copies["rows"]["seen"], copies["mixed"]) == (rows, rows, 0)
+    assert copies["driver_kills"] == 3
+    assert copies["faults"] == {"Python workers killed": 1}
     assert sum(kill["in_window"] for kill in result["kills"]) >= 1
     assert result["producer_runs"] == 6
     assert result["aborted_rows_in_log"] > 0
@@ -204,30 +216,53 @@ def test_clear_removes_only_files_of_the_demo(tmp_path: Path) -> None:
 
 
 def test_missing_faults_of_a_run_are_reported() -> None:
-    assert missing_faults(Campaign(), 0) == [
+    assert missing_faults(Campaign(), Record(), 0) == [
         "only 0 of 5 kills were carried out",
         "no kill is proven to lie between EndTxn and its response",
         "the log contains no row of an aborted transaction",
+        "only 0 of 3 drivers were killed",
+        "no Python worker was killed",
     ]
+    copies = Record()
+    copies.faults[Fault.WORKERS] = 1
+    for run in (*copy_runs(1), copy_runs(1)[-1]):
+        copies.ended(run, 1.0)
     kill = Kill(1, KillKind.WINDOW, 1, 0.001)
     held = HeldCommit(EndTxnRequest("id", 1, 0, committed=True), sent_at=1.0, killed_at=1.001)
     proven = ProducerKill(kill, 1, 1.001, "committing", "1.1.1.commit", held)
-    assert missing_faults(Campaign(kills=[proven] * 5), 1) == []
+    assert missing_faults(Campaign(kills=[proven] * 5), copies, 1) == []
     for unproven in (
         replace(proven, last_event="committed"),
         replace(proven, held_commit=None),
         replace(proven, held_commit=replace(held, killed_at=None)),
     ):
         assert not unproven.in_window
-        assert len(missing_faults(Campaign(kills=[unproven] * 5), 1)) == 1
+        assert len(missing_faults(Campaign(kills=[unproven] * 5), copies, 1)) == 1
     leader = BrokerOutage(BrokerKill(Target.LEADER, 20, 0.01, 3), 2, 5.0, 9.0)
     coordinator = BrokerOutage(BrokerKill(Target.COORDINATOR, 40, 0.01, 3), 1, 15.0, 19.0)
     campaign = Campaign(kills=[proven] * 5, commits=[(4.0, 1), (16.0, 1)], broker_outages=[leader])
-    assert missing_faults(campaign, 1) == ["only 1 of 2 brokers were killed"]
+    assert missing_faults(campaign, copies, 1) == ["only 1 of 2 brokers were killed"]
     campaign.broker_outages = [leader, coordinator]
-    assert missing_faults(campaign, 1) == []
+    assert missing_faults(campaign, copies, 1) == []
     campaign.commits = [(4.0, 1), (14.0, 1)]
-    assert missing_faults(campaign, 1) == ["the coordinator was killed when nothing was left to commit"]
+    assert missing_faults(campaign, copies, 1) == ["the coordinator was killed when nothing was left to commit"]
+
+
+def test_outcome_of_the_last_batch_of_a_killed_driver_is_shown() -> None:
+    assert batch_outcome(None, 1, {}) == ("", "no batch had begun")
+    assert batch_outcome(3, 1, {3: 1}) == ("3", "visible")
+    assert batch_outcome(3, 1, {3: 2}) == ("3", "aborted, then written by the next run")
+
+
+@given(seed=st.integers(0, 2**31 - 1))
+def test_driver_of_the_copies_is_killed_before_and_after_a_commit(seed: int) -> None:
+    runs = copy_runs(seed)
+    assert len(runs) == DRIVER_KILLS - 1
+    assert [run.end for run in runs] == [End.STEP, End.STEP]
+    assert [run.fault for run in runs] == [Fault.WORKERS, None]
+    before, after = (run.end_at.step for run in runs if run.end_at is not None)
+    assert before in STEPS[1:-1]
+    assert after == "COMMITTED"
 
 
 def test_gap_of_an_outage_is_the_longest_time_without_a_commit_until_in_sync() -> None:

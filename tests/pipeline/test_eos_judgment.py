@@ -102,7 +102,7 @@ def test_planned_faults_that_are_missing_are_named() -> None:
     planned = {*(str(run.end) for run in plan), *(str(run.fault) for run in plan if run.fault)}
     assert all(any(kind in line for line in record.missing(plan)) for kind in planned)
     for run in plan:
-        record.ended(run)
+        record.ended(run, 0.0)
         if run.fault is not None:
             record.faults[run.fault] += 1
     assert record.missing(plan) == []

@@ -76,7 +76,16 @@ def test_stock_sink_has_its_own_steps() -> None:
 
 def test_task_is_decoded_from_its_line() -> None:
     task = Task(
-        3, "a:1", "in", "/c", 60, {"topic": "out"}, stock=False, available_now=True, pauses=(Pause(1, "BEGUN"),)
+        3,
+        "a:1",
+        "in",
+        "/c",
+        60,
+        "1 second",
+        {"topic": "out"},
+        stock=False,
+        available_now=True,
+        pauses=(Pause(1, "BEGUN"),),
     )
     assert decode(task.encode()) == task
 

@@ -13,6 +13,7 @@ from odradek.pipeline.demo.verification import (
     hours_not_once,
     uncommitted_rows,
     verify,
+    verify_copies,
     wrong_groups,
 )
 from odradek.pipeline.flights.plan import Intent, attempt_name
@@ -50,6 +51,18 @@ def test_correct_rows_in_any_order_pass() -> None:
     result = verified(correct_rows())
     assert (result.expected, result.seen, result.findings) == (600, 600, ())
     assert result.passed
+
+
+def test_correct_copies_pass_and_each_wrong_copy_is_found() -> None:
+    copies = correct_rows().assign(run=1)
+    copies = copies.assign(batch=copies["row"] // 100)
+    result = verify_copies(SOURCE, copies, PROGRESS)
+    assert result.passed
+    assert (result.rows.seen, result.batches, result.mixed) == (600, 6, 0)
+    assert verify_copies(SOURCE, copies.query("row != 17"), PROGRESS).rows.lost == 1
+    assert verify_copies(SOURCE, pd.concat([copies, copies.query("row == 17")]), PROGRESS).rows.duplicated == 1
+    mixed = verify_copies(SOURCE, copies.assign(run=copies["row"].eq(17).astype(int)), PROGRESS)
+    assert (mixed.passed, mixed.mixed) == (False, 1)
 
 
 def test_missing_row_is_lost() -> None:

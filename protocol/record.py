@@ -69,7 +69,7 @@ def read_records(
         value, position = _content(body, position, following)
         headers: tuple[tuple[str, bytes | None], ...] = ()
         if with_headers:
-            headers, position = _headers(body, position, following)
+            headers, position = read_headers(body, position, following)
         else:
             position = following
         if position != following:
@@ -274,7 +274,11 @@ def _large_content(body: Buffer, position: int, end: int) -> tuple[Buffer | None
     return memoryview(body)[start : start + length], start + length
 
 
-def _headers(body: Buffer, position: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+def read_headers(body: Buffer, position: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    """Decode the headers of a record, which begin with their number. Return them and the position behind them.
+
+    Raise Malformed if a header does not end before `end`.
+    """
     if position < end and body[position] == 0:
         return (), position + 1
     count, position = read_varint(body, position)

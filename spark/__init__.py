@@ -1,4 +1,4 @@
-"""A sink for PySpark that writes each micro-batch to Kafka topics exactly once, by transactions.
+"""A sink and a source for PySpark. The sink writes each micro-batch to Kafka topics exactly once, by transactions.
 
 It needs pyspark 4.0 or later, and no jar. Mode txn works with every Kafka-compatible broker:
 
@@ -14,16 +14,17 @@ stream.writeStream.format("odradek").options(**options).option("checkpointLocati
 
 - `write_batch` writes with all tasks in parallel. Rows are shuffled, so that one task writes each target partition. In
   mode 2pc, each task has a transaction of its own instead.
-- `OdradekDataSource` sends the rows through the driver. It suits small batches.
+- `OdradekDataSource` sends the rows through the driver. It suits small batches. It also reads topics:
+  `spark.readStream.format("odradek").options(**{"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "delays"})`.
 """
 
 from odradek.spark.batch import write_batch
 from odradek.spark.datasource import OdradekDataSource
-from odradek.spark.errors import BatchFailed, CheckpointMismatch, InvalidInput, SinkError, SinkInUse
+from odradek.spark.errors import BatchFailed, CheckpointMismatch, DataLoss, InvalidInput, SinkError, SinkInUse
 from odradek.spark.exactly_once import STEPS, Step
 from odradek.spark.two_phase import resolve_sink
 
 __all__ = [
-    "STEPS", "BatchFailed", "CheckpointMismatch", "InvalidInput", "OdradekDataSource", "SinkError", "SinkInUse",
-    "Step", "resolve_sink", "write_batch",
+    "STEPS", "BatchFailed", "CheckpointMismatch", "DataLoss", "InvalidInput", "OdradekDataSource", "SinkError",
+    "SinkInUse", "Step", "resolve_sink", "write_batch",
 ]  # fmt: skip

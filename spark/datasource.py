@@ -1,4 +1,4 @@
-"""The data source `odradek` of PySpark: a sink for batch and streaming queries."""
+"""The data source `odradek` of PySpark: a source and a sink for batch and streaming queries."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from odradek.spark.exactly_once import Batch, write_exactly_once
 from odradek.spark.options import Mode, sink_options
 from odradek.spark.outcome import Failure, Outcome, ReadPartition, failure_of
 from odradek.spark.records import CHECKSUM_MODULUS, COLUMNS, SinkRow, checksum_of, target_of
+from odradek.spark.source_options import check_stream, source_options
+from odradek.spark.source_reader import SourceReader, SourceStreamReader, check_limits, check_schema, layout_of
 from odradek.spark.writer import Writer
 
 if TYPE_CHECKING:
@@ -46,12 +48,35 @@ class StagedRows(WriterCommitMessage):
 
 
 class OdradekDataSource(DataSource):
-    """A sink that writes each batch in one transaction. Register it with `spark.dataSource.register`."""
+    """A source of topics, and a sink that writes each batch in one transaction.
+
+    Register it with `spark.dataSource.register`.
+    """
 
     @classmethod
     def name(cls) -> str:
         """Return the name for `format`."""
         return "odradek"
+
+    def schema(self) -> str:
+        """Return the columns of the source. Raise InvalidInput if an option is invalid."""
+        fields = layout_of(source_options(dict(self.options))).fields
+        return ", ".join(f"{name} {kind}" for name, kind in fields.items())
+
+    def reader(self, schema: StructType) -> SourceReader:
+        """Return the reader of a batch query."""
+        options = source_options(dict(self.options))
+        check_schema(options, schema)
+        return SourceReader(options)
+
+    def streamReader(self, schema: StructType) -> SourceStreamReader:  # noqa: N802  Spark's name
+        """Return the reader of a streaming query."""
+        given = dict(self.options)
+        options = source_options(given)
+        check_schema(options, schema)
+        check_stream(given)
+        check_limits(given)
+        return SourceStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> StagedWriter:
         """Return the writer of a batch query. Raise InvalidInput if the mode is not `append`."""

@@ -1,4 +1,6 @@
-"""Exceptions of the sink. None of them leaves a visible part of a batch, except BatchFailed of a decided batch."""
+"""Exceptions of the sink and of the source. The sink leaves no visible part of a batch, except in a BatchFailed of a
+decided batch.
+"""
 
 
 class SinkError(Exception):
@@ -27,3 +29,7 @@ class BatchFailed(SinkError):
 
 class Doubtful(Exception):
     """An attempt to write a batch may be incomplete or duplicated. It must be aborted, and can be repeated."""
+
+
+class DataLoss(Exception):
+    """Records that the source must read were deleted, or their partition was. `failOnDataLoss` permits this."""

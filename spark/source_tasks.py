@@ -1,0 +1,176 @@
+"""Read ranges of offsets in the tasks of Spark. Each task has a fetch connection of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from odradek.client import (
+    LATEST,
+    IsolationLevel,
+    NotFound,
+    ProtocolError,
+    Refused,
+    checked_batches,
+    fetch_range,
+    offsets_of_partitions,
+)
+from odradek.protocol.errors import ErrorCode, Malformed
+from odradek.spark.source_columns import Layout, columns
+from odradek.spark.source_lookup import begins_of, connection, ends_of, report
+from odradek.spark.source_outcomes import Markers, marker_of, visible, with_outcome
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator
+
+    import pyarrow as pa
+
+    from odradek.client import Cluster, FetchedBatches, TopicPartition
+    from odradek.spark.source_columns import Batch
+    from odradek.spark.source_offsets import OffsetRange
+    from odradek.spark.source_options import SourceOptions
+    from odradek.spark.source_outcomes import Select
+
+ROWS_PER_BATCH: Final = 10_000
+"""Rows after which an Arrow batch ends: the default of spark.sql.execution.arrow.maxRecordsPerBatch."""
+BYTES_PER_BATCH: Final = 4 * 2**20
+"""Bytes of record batches, before decompression, after which an Arrow batch ends."""
+
+
+def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range.
+
+    Raises:
+        DataLoss: Records were deleted before they were read, or the log ends before the range does.
+        ClientError: The cluster does not respond, or a batch is damaged.
+    """
+    with asyncio.Runner() as runner:
+        rows = _rows(options, wanted)
+        while (batch := runner.run(_next(rows))) is not None:
+            yield batch
+
+
+async def _next(rows: AsyncGenerator[pa.RecordBatch, None]) -> pa.RecordBatch | None:
+    return await anext(rows, None)
+
+
+async def _rows(options: SourceOptions, wanted: OffsetRange) -> AsyncGenerator[pa.RecordBatch, None]:
+    async with connection(options) as cluster, aclosing(_selected(cluster, options, wanted)) as responses:
+        async for fetched, select in responses:
+            for rows in _converted(options, wanted, fetched, select):
+                yield rows
+
+
+async def _selected(
+    cluster: Cluster, options: SourceOptions, wanted: OffsetRange
+) -> AsyncGenerator[tuple[FetchedBatches, Select], None]:
+    """Yield responses with the function that selects their batches.
+
+    With `includeTransactions`, leaders list the aborted transactions before the last stable offset. After it, the
+    outcome of a batch is that of the next marker of its producer.
+    """
+    if not options.transactions:
+        async for fetched in _fetched(cluster, options, wanted, options.isolation):
+            yield fetched, visible
+        return
+    key = wanted.partition
+    stable = (await offsets_of_partitions(cluster, {key: LATEST}, IsolationLevel.READ_COMMITTED))[key]
+    decided = wanted._replace(end=min(wanted.end, max(stable, wanted.start)))
+    async for fetched in _fetched(cluster, options, decided, IsolationLevel.READ_COMMITTED):
+        yield fetched, with_outcome
+    undecided = wanted._replace(start=decided.end)
+    if undecided.size > 0:
+        markers = await _markers(cluster, options, undecided)
+        async for fetched in _fetched(cluster, options, undecided, IsolationLevel.READ_UNCOMMITTED):
+            yield fetched, markers.select
+
+
+async def _markers(cluster: Cluster, options: SourceOptions, undecided: OffsetRange) -> Markers:
+    """Return the markers from the begin of a range to the end of the log."""
+    end = (await ends_of(cluster, options, [undecided.partition]))[undecided.partition]
+    markers = Markers()
+    async for fetched in _fetched(cluster, options, undecided._replace(end=end), IsolationLevel.READ_UNCOMMITTED):
+        with _damage_named(undecided.partition):
+            for header, batch, _ in checked_batches(fetched.data):
+                marker = marker_of(header, batch)
+                if marker is not None:
+                    markers.add(header, marker)
+    return markers
+
+
+async def _fetched(
+    cluster: Cluster, options: SourceOptions, wanted: OffsetRange, isolation: IsolationLevel
+) -> AsyncGenerator[FetchedBatches, None]:
+    """Yield responses with batches until the end of a range. Skip offsets that were deleted if `failOnDataLoss` is
+    false.
+    """
+    loop = asyncio.get_running_loop()
+    position = wanted.start
+    while position < wanted.end:
+        deadline = loop.time() + options.settings.retry.deadline_s
+        responses = fetch_range(
+            cluster, wanted.partition, position, wanted.end, isolation, bytes_max=options.fetch_bytes_max
+        )
+        try:
+            async with aclosing(responses):
+                async for fetched in responses:
+                    position = fetched.following
+                    if position > fetched.first:
+                        deadline = loop.time() + options.settings.retry.deadline_s
+                        yield fetched
+                    elif loop.time() > deadline:
+                        break
+        except Refused as error:
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE and not isinstance(error, NotFound):
+                raise
+        if position < wanted.end:
+            position = await _after_loss(cluster, options, wanted, position)
+
+
+async def _after_loss(cluster: Cluster, options: SourceOptions, wanted: OffsetRange, position: int) -> int:
+    """Return the next offset of a range that exists. Raise DataLoss if `failOnDataLoss` is true."""
+    key = wanted.partition
+    earliest = (await begins_of(cluster, [key])).get(key)
+    if earliest is None:
+        report(options, [f"{key} does not exist any more"])
+        return wanted.end
+    latest = (await ends_of(cluster, options, [key]))[key]
+    report(
+        options, [f"offset {position} of {key} is not readable: the log has the offsets from {earliest} to {latest}"]
+    )
+    return wanted.end if position >= latest else min(max(position, earliest), wanted.end)
+
+
+def _converted(
+    options: SourceOptions, wanted: OffsetRange, fetched: FetchedBatches, select: Select
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a response, in Arrow batches of bounded size."""
+    layout = Layout(options.headers, options.transactions)
+    group: list[Batch] = []
+    rows = size = 0
+    with _damage_named(wanted.partition):
+        for header, data, aborted in checked_batches(fetched.data, fetched.aborted):
+            batch = select(header, data, aborted)
+            if batch is None:
+                continue
+            group.append(batch)
+            rows += header.record_count
+            size += header.size
+            if rows >= ROWS_PER_BATCH or size >= BYTES_PER_BATCH:
+                yield from _one(columns(group, wanted.partition, layout, fetched.first, wanted.end))
+                group, rows, size = [], 0, 0
+        if group:
+            yield from _one(columns(group, wanted.partition, layout, fetched.first, wanted.end))
+
+
+def _one(batch: pa.RecordBatch | None) -> tuple[pa.RecordBatch, ...]:
+    return () if batch is None else (batch,)
+
+
+@contextmanager
+def _damage_named(partition: TopicPartition) -> Iterator[None]:
+    try:
+        yield
+    except Malformed as error:
+        raise ProtocolError(f"{partition}: {error}") from error

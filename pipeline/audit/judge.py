@@ -260,9 +260,7 @@ class _Judge:
                 self._judge_open(chain, event)
             elif closing in chain.decided_by and not chain.log.may_lack_after(event.last_offset):
                 decision = chain.decided_by[closing]
-                # Data before a missing marker runs into the next transaction. The missing marker is the violation.
-                possible = [decision, *chain.missing]
-                if not any(_epoch_fits(event.producer_epoch, each) for each in possible):
+                if not _epoch_fits(event.producer_epoch, decision) and not chain.lacks_marker_of(event.producer_epoch):
                     detail = f"the decision in {_place(decision)} has epoch {decision.producer_epoch}"
                     self._data_violation(Kind.DATA_EPOCH, chain, event, detail, decision)
 
@@ -366,10 +364,15 @@ class _Chain:
         """Result of the last decision, or None if there is no decision."""
         return next((step.fit for step in reversed(self.steps) if step.decision is not None), None)
 
-    @property
-    def missing(self) -> list[Decision]:
-        """Decisions without a marker."""
-        return [step.decision for step in self.steps if step.fit is Fit.MISSING and step.decision is not None]
+    def lacks_marker_of(self, data_epoch: int) -> bool:
+        """Return True if the marker is missing of a decision to which data with `data_epoch` may belong.
+
+        Such data runs into the next transaction. The missing marker is the violation.
+        """
+        return any(
+            step.fit is Fit.MISSING and step.decision is not None and _epoch_fits(data_epoch, step.decision)
+            for step in self.steps
+        )
 
     def next_marker(self, index: int) -> int | None:
         """Return the index of the first marker after an event, or None."""

@@ -65,16 +65,17 @@ class AuditResult:
         yield f"{self.batches:,} batches, {self.partitions:,} partitions beside those of {TRANSACTION_STATE}"
         for status in Status:
             yield f"  {self.decisions.get(status, 0):>10,}  decisions {status.value}"
-        yield from _most_common(self.reasons, "              ")
+        for reason, count in Counter(dict(self.reasons)).most_common(SHOWN_MAX):
+            yield from _wrapped(f"{count:,}: {reason}", "-")
         for fit in (Fit.MATCH, Fit.REPEATED, Fit.BY_OPERATOR, Fit.EARLIER, Fit.NEWER):
             if self.markers.get(fit, 0):
                 yield f"  {self.markers[fit]:>10,}  markers {MARKERS[fit]}"
         for place in self.operator_aborts[:SHOWN_MAX]:
-            yield f"              {place}"
+            yield from _wrapped(place, "-")
         yield from _rest(self.markers.get(Fit.BY_OPERATOR, 0))
         yield f"  {self.violation_count:>10,}  violations"
         for violation in self.violations[:SHOWN_MAX]:
-            yield from _wrapped(str(violation))
+            yield from _wrapped(str(violation), "!")
         yield from _rest(self.violation_count)
         if not self.violations and not self.proven:
             yield "no decision is proven: the logs do not contain one with its markers"
@@ -91,15 +92,12 @@ MARKERS: Final = {
 }
 
 
-def _most_common(reasons: Mapping[str, int], indent: str) -> Iterator[str]:
-    for reason, count in Counter(dict(reasons)).most_common(SHOWN_MAX):
-        yield f"{indent}{count:,}: {reason}"
-
-
 def _rest(count: int) -> Iterator[str]:
     if count > SHOWN_MAX:
         yield f"              and {count - SHOWN_MAX:,} more (--out DIR writes all of them)"
 
 
-def _wrapped(text: str) -> Iterator[str]:
-    yield from textwrap.wrap(text, COLUMNS, initial_indent="    ! ", subsequent_indent="      ", break_on_hyphens=False)
+def _wrapped(text: str, mark: str) -> list[str]:
+    return textwrap.wrap(
+        text, COLUMNS, initial_indent=f"    {mark} ", subsequent_indent="      ", break_on_hyphens=False
+    )

@@ -13,21 +13,25 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from odradek import LocalCluster
-from odradek.pipeline.audit import AuditResult, LogDirectories, RunningCluster, audit, keep_transitions
+from odradek.pipeline.audit import LogDirectories, RunningCluster, audit, keep_transitions
 from odradek.pipeline.audit.__main__ import main
 from odradek.pipeline.audit.alignment import Fit
 from odradek.pipeline.audit.job import judged_logs
 from odradek.pipeline.audit.judge import Kind, Status
 from odradek.pipeline.audit.statistics import statistics_of
 from odradek.pipeline.spark.session import ROOT
+from tests.interop.drivers.base import ProducerOptions
+from tests.interop.drivers.java import JavaDriver
 from tests.support import planted_logs
 from tests.support.audited_cluster import (
     CLASSIC_IDS,
     DECISIONS,
+    HANGING_PRODUCER_ID,
     OWNER_ID,
     PARTITIONS,
     TOPIC,
     TRANSACTIONS,
+    abort_as_operator,
     leave_open,
     write_transactions,
 )
@@ -47,9 +51,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 SETTINGS = {
     "transaction.two.phase.commit.enable": "true",
+    "transaction.partition.verification.enable": "false",  # for data without a transaction
     "transaction.state.log.num.partitions": "4",
     "offsets.topic.num.partitions": "2",
 }
+
+
+JAVA_DECISIONS = 8
+"""Decisions of `write_as_java`."""
 
 
 class Audited(NamedTuple):
@@ -66,6 +75,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Audited:
     with LocalCluster(directory=directory, settings=SETTINGS) as cluster:
         keep_transitions(cluster.bootstrap)
         asyncio.run(write_transactions(cluster.bootstrap, two_phase_commit=True))
+        asyncio.run(abort_as_operator(cluster.bootstrap))
         asyncio.run(leave_open(cluster.bootstrap, "open-1"))
         asyncio.run(leave_open(cluster.bootstrap, OWNER_ID))
         return Audited(cluster.directory.data(1), judgments(RunningCluster(cluster.bootstrap)))
@@ -155,12 +165,14 @@ def test_audit_proves_all_decisions_of_a_stopped_cluster(spark: SparkSession, lo
     assert result.violations == []
     assert result.decisions == {Status.PROVEN: DECISIONS}
     # Each transaction has a marker in each partition; that with offsets has one there, and one in __consumer_offsets.
-    assert result.markers == {Fit.MATCH: (DECISIONS - 1) * PARTITIONS + 2}
+    assert result.markers == {Fit.MATCH: (DECISIONS - 1) * PARTITIONS + 2, Fit.BY_OPERATOR: 1}
+    [abort] = result.operator_aborts
+    assert f"unknown transactional id, producer {HANGING_PRODUCER_ID}/0" in abort
     assert result.ok
     assert all(len(line) <= 80 for line in result.lines() if not line.startswith("report: "))
     rows = {table.name: spark.read.parquet(str(table)).count() for table in tmp_path.iterdir() if table.is_dir()}
     assert rows["decisions"] == DECISIONS
-    assert rows["markers"] == result.markers[Fit.MATCH]
+    assert rows["markers"] == sum(result.markers.values())
     assert rows["violations"] == 0
     states = {
         row["transactional_id"]: row["state"] for row in spark.read.parquet(str(tmp_path / "open_data")).collect()
@@ -233,10 +245,32 @@ def test_damaged_batch_is_a_violation(spark: SparkSession, logs: Path, tmp_path:
 def test_audit_proves_the_decisions_of_apache_kafka(spark: SparkSession, tmp_path: Path) -> None:
     with KafkaBroker(tmp_path, overrides={"transaction.state.log.num.partitions": "4"}) as broker:
         asyncio.run(write_transactions(broker.bootstrap, two_phase_commit=False))
+        write_as_java(broker.bootstrap)
+        over_the_wire = audit(spark, RunningCluster(broker.bootstrap))
         broker.stop()
         result = audit(spark, LogDirectories([broker.data_directory]))
     assert result.violations == []
-    assert result.decisions == {Status.PROVEN: DECISIONS - len(CLASSIC_IDS) * 4}
+    assert result.decisions == {Status.PROVEN: DECISIONS - TRANSACTIONS + JAVA_DECISIONS}
+    assert over_the_wire.decisions == result.decisions
+    assert over_the_wire.markers == result.markers
+
+
+def write_as_java(bootstrap: str) -> None:
+    """Write transactions with TV2: commits, aborts, and one that the next incarnation of the producer aborts."""
+    driver = JavaDriver()
+    try:
+        for _ in range(2):
+            producer = driver.producer(bootstrap, ProducerOptions(transactional_id="java-1"))
+            producer.init()
+            for number in range(4):
+                producer.begin()
+                producer.send(TOPIC, b"java", partition=number % PARTITIONS)
+                producer.flush()
+                if number < 3:
+                    (producer.abort if number == 1 else producer.commit)()
+        producer.abort()
+    finally:
+        driver.close()
 
 
 def test_command_refuses_a_directory_without_partitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,9 +288,3 @@ def test_command_prints_counts_and_violations_and_sets_the_exit_code(logs: Path,
         assert finished.returncode == code, finished.stdout + finished.stderr
         assert f"{DECISIONS}  decisions proven" in finished.stdout
         assert ("marker without a decision" in finished.stdout) == (code == 1)
-
-
-def test_result_without_a_proven_decision_is_a_failure() -> None:
-    result = AuditResult({Status.UNDECIDABLE: 3}, {"compaction": 3}, {}, [], 0, [], 1, 1)
-    assert not result.ok
-    assert any("no decision is proven" in line for line in result.lines())

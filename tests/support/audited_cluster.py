@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from odradek.client import (
@@ -11,8 +12,11 @@ from odradek.client import (
     ProducerRecord,
     SharedTransaction,
     TopicPartition,
+    abort_hanging_transaction,
     create_topic,
 )
+from tests.support.hanging import leave_hanging
+from tests.support.raw_client import RawClient
 
 TOPIC: Final = "payments"
 PARTITIONS: Final = 3
@@ -22,6 +26,8 @@ TRANSACTIONS: Final = 8
 OFFSETS_ID: Final = "offsets-1"
 OWNER_ID: Final = "owner-1"
 """Transactional id of a two-phase commit, whose transactions end with TV2."""
+HANGING_PRODUCER_ID: Final = 7_000_000
+"""Producer id that no coordinator assigned."""
 DECISIONS: Final = (len(CLASSIC_IDS) + 1) * TRANSACTIONS + 1
 """Decisions of `write_transactions` with `two_phase_commit`."""
 
@@ -47,6 +53,16 @@ async def write_transactions(bootstrap: str, *, two_phase_commit: bool) -> None:
         await Producer(cluster, identity=identity).send(TOPIC, [ProducerRecord(b"1", b"with offsets")])
         await shared.send_offsets("group-1", {TopicPartition(TOPIC, 0): CommittedOffset(1, "")})
         await shared.commit()
+
+
+async def abort_as_operator(bootstrap: str) -> None:
+    """Write data without a transaction, and its ABORT marker. It requires a broker without verification."""
+    host, _, port = bootstrap.rpartition(":")
+    raw = await RawClient.connect(host, int(port))
+    await leave_hanging(raw, TOPIC, HANGING_PRODUCER_ID, written_ms=time.time_ns() // 1_000_000)
+    raw.close()
+    async with Cluster(bootstrap) as cluster:
+        await abort_hanging_transaction(cluster, TOPIC, 0, HANGING_PRODUCER_ID)
 
 
 async def leave_open(bootstrap: str, transactional_id: str) -> None:

@@ -97,7 +97,7 @@ def run_campaign(settings: Settings, brokers: Brokers) -> Result:
     """
     began = time.monotonic()
     bootstrap, stock = brokers.bootstrap, settings.mode is Mode.STOCK
-    options = {"topic": OUTPUT, "sink": OUTPUT}
+    options = {"topic": OUTPUT, "sink": OUTPUT, "mode": "2pc" if settings.mode is Mode.TWO_PHASE else "txn"}
     topics = {SOURCE: SOURCE_PARTITIONS, OUTPUT: OUTPUT_PARTITIONS}
     create_topics(bootstrap, topics)
     record, visibility, stopped = Record(), Visibility(two_phase=settings.mode is Mode.TWO_PHASE), threading.Event()

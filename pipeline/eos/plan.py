@@ -28,6 +28,8 @@ END_TXN_DELAY_SECONDS_MAX: Final = 0.02
 """Maximum seconds between an EndTxn request and a kill."""
 FIRST_STEP: Final = "BEGUN"
 """Step before the job. Kills at random times follow it."""
+LAST_STEPS: Final = frozenset({"ONE_COMPLETED", "COMMITTED"})
+"""Steps after which a batch may need no further request."""
 
 
 class Mode(StrEnum):
@@ -149,7 +151,9 @@ def more_runs(seed: int, mode: Mode, steps: Sequence[str], partitions: int) -> I
 
 def _step_before(rng: random.Random, end: End, steps: Sequence[str]) -> str:
     """Return the step after which an end begins. EndTxn and a later request of a fenced driver must follow it."""
-    return rng.choice(steps[steps.index(FIRST_STEP) : -1]) if end is End.REPLACED else FIRST_STEP
+    if end is not End.REPLACED:
+        return FIRST_STEP
+    return rng.choice([step for step in steps[steps.index(FIRST_STEP) :] if step not in LAST_STEPS])
 
 
 def _run(rng: random.Random, number: int, end: End, step: str, partitions: int) -> Run:

@@ -28,12 +28,18 @@ def campaign(mode: Mode, plan: list[Run], out: Path, *options: str) -> tuple[Set
         cluster.stop()
 
 
-def test_rows_are_visible_once_after_kills_of_the_driver(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "step", "options"),
+    [(Mode.TXN, "COMMITTED", []), (Mode.TWO_PHASE, "ONE_COMPLETED", ["--two-phase-commit"])],
+)
+def test_rows_are_visible_once_after_kills_of_the_driver(
+    tmp_path: Path, mode: Mode, step: str, options: list[str]
+) -> None:
     plan = [
         Run(1, None, None, End.LATE, Pause(1, "BEGUN"), 0.005),
-        Run(2, None, None, End.STEP, Pause(1, "COMMITTED"), 0.0),
+        Run(2, None, None, End.STEP, Pause(1, step), 0.0),
     ]
-    settings, result = campaign(Mode.TXN, plan, tmp_path)
+    settings, result = campaign(mode, plan, tmp_path, *options)
     assert result.missing == []
     assert result.judgment.exactly_once, result.judgment
     assert passed(settings, result)

@@ -55,13 +55,12 @@ def test_a_run_completes_a_batch_before_its_first_pause(seed: int, mode: Mode) -
         assert 0 <= run.partition < PARTITIONS
 
 
-@given(seed=SEEDS)
-def test_a_replaced_driver_has_a_request_left_that_is_fenced(seed: int) -> None:
-    steps = steps_of(Mode.TXN)
-    for run in generate(seed, Mode.TXN, steps, PARTITIONS):
+@given(seed=SEEDS, mode=st.sampled_from([Mode.TXN, Mode.TWO_PHASE]))
+def test_a_replaced_driver_has_a_request_left_that_is_fenced(seed: int, mode: Mode) -> None:
+    for run in generate(seed, mode, steps_of(mode), PARTITIONS):
         if run.end is End.REPLACED:
             assert run.end_at is not None
-            assert run.end_at.step not in {"OPENED", "COMMITTED"}
+            assert run.end_at.step not in {"OPENED", "ONE_COMPLETED", "COMMITTED"}
 
 
 def test_plan_depends_on_the_seed_alone() -> None:

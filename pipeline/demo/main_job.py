@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
+from odradek.pipeline.audit import AuditResult, RunningCluster, audit, keep_transitions
 from odradek.pipeline.cluster.demo_cluster import BROKERS, DemoCluster
 from odradek.pipeline.cluster.topics import create_topics, delete_topics
 from odradek.pipeline.demo.copies import DRIVER_KILLS, Copier, CopyOptions
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
     from rich.console import Console
 
     from odradek.pipeline.flights.plan import BrokerKill, Kill
@@ -47,7 +49,7 @@ FLIGHT_PARTITIONS = 6
 """Partitions of the flights topic."""
 COPY_PARTITIONS = 4
 """Partitions of the topic with the copies of the exactly-once sink."""
-WORK_FILES = ("rows", "checkpoints", "copies", "feed.jsonl", "feed.index.json", "cluster")
+WORK_FILES = ("rows", "checkpoints", "copies", "audit", "feed.jsonl", "feed.index.json", "cluster")
 LOGS = ("producer.log", "spark.log", "copies/spark.log", "cluster.log")
 RESULTS = ("result.json", "flights.png")
 
@@ -77,6 +79,7 @@ def demo(options: argparse.Namespace, console: Console) -> int:
                 cluster = DemoCluster(out / "cluster", out / "cluster.log")
             cleanup.callback(cluster.stop)
             bootstrap = cluster.bootstrap
+            keep_transitions(bootstrap)
         console.print(f"brokers {bootstrap}, Spark {options.master}, results in {out}", highlight=False)
         run_name = f"{options.seed}-{int(time.time())}"
         topics = {
@@ -101,13 +104,20 @@ def demo(options: argparse.Namespace, console: Console) -> int:
             if cluster is not None:
                 broker_killer = BrokerKiller(cluster, broker_kills, flights_topic, run_name, screen.broker_event)
             supervisor = make_supervisor(producer, kills, screen, broker_killer, broker_kills, len(hours))
+            audits: list[AuditResult] = []
+
+            def finish(spark: SparkSession) -> None:
+                if cluster is not None:
+                    audits.append(audit(spark, RunningCluster(cluster.bootstrap), out=out / "audit"))
+
             log = out / "spark.log"
-            results = DemoRun(Parts(supervisor, broker_killer, copier, job, topics, options.master, log, screen)).run()
+            parts = Parts(supervisor, broker_killer, copier, job, topics, options.master, log, screen, finish)
+            results = DemoRun(parts).run()
         campaign = supervisor.campaign
         campaign.broker_outages = broker_killer.outages if broker_killer is not None else None
         with console.status("verifying"):
             progress = read_progress(bootstrap, progress_topic)
-            evidence = Evidence(source, hours, campaign, copier.record, results, progress)
+            evidence = Evidence(source, hours, campaign, copier.record, results, progress, audits)
             passed = report(console, options, evidence, started)
     return 0 if passed else 1
 

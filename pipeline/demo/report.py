@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
+    from odradek.pipeline.audit import AuditResult
     from odradek.pipeline.demo.run import JobResults
     from odradek.pipeline.eos.record import Record
     from odradek.pipeline.flights.plan import Hour
@@ -48,6 +49,7 @@ class Evidence:
         copies: Record of the driver of the exactly-once sink.
         results: Results of the Spark job.
         progress: Committed progress records.
+        audits: Audit of the logs of the demo's own cluster, or nothing.
     """
 
     source: pd.DataFrame
@@ -56,6 +58,7 @@ class Evidence:
     copies: Record
     results: JobResults
     progress: Sequence[Progress]
+    audits: Sequence[AuditResult]
 
 
 def missing_faults(campaign: Campaign, copies: Record, uncommitted: int) -> list[str]:
@@ -96,7 +99,7 @@ def report(console: Console, options: argparse.Namespace, evidence: Evidence, st
     copies = verify_copies(evidence.source, results.copies, progress)
     uncommitted = uncommitted_rows(results.written, progress)
     missing = missing_faults(campaign, evidence.copies, uncommitted)
-    passed = verification.passed and copies.passed and not missing
+    passed = verification.passed and copies.passed and not missing and all(each.ok for each in evidence.audits)
     headline = (
         f"{verification.seen:,} of {verification.expected:,} flights in {len(evidence.hours):,} transactions: "
         f"{verification.lost:,} lost, {verification.duplicated:,} duplicated; "
@@ -113,6 +116,8 @@ def report(console: Console, options: argparse.Namespace, evidence: Evidence, st
     console.print(show.kills_table(campaign.kills, committed_attempts(progress)))
     console.print(show.driver_kills_table(evidence.copies))
     console.print(show.result_panel(verification, copies, passed, uncommitted, missing))
+    for each in evidence.audits:
+        console.print("Audit of the cluster's logs (docs/audit.md)", "\n".join(each.lines()), sep="\n", highlight=False)
     for line in show.gap_lines(campaign):
         console.print(line, highlight=False)
     console.print(f"plot {plot}\n{seconds:.0f} seconds; repeat with --seed {options.seed}", highlight=False)
@@ -155,5 +160,9 @@ def summary(
         "longest_gap_seconds": round(longest_gap(campaign.commits), 3),
         "transactions_aborted": len(campaign.aborts),
         "producer_runs": campaign.runs,
+        "audits": [
+            {"ok": each.ok, "proven": each.proven, "violations": list(map(str, each.violations))}
+            for each in evidence.audits
+        ],
         "copies": {**asdict(copies), "driver_kills": len(record.times), "faults": dict(record.faults)},
     }

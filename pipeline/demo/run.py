@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +110,7 @@ class Parts:
         master: Spark master of the job.
         console: File for the output of Spark's JVM.
         screen: Progress display.
+        finish: Called with the session at the end of the job, when all topics are complete.
     """
 
     supervisor: Supervisor
@@ -120,6 +121,7 @@ class Parts:
     master: str
     console: Path
     screen: Screen
+    finish: Callable[[SparkSession], None]
 
 
 class DemoRun:
@@ -168,6 +170,7 @@ class DemoRun:
         self._copied.wait()
         read_results(spark, job, results)
         results.copies = transforms.copies(records(spark, job, self._parts.copier.topic)).toPandas()
+        self._parts.finish(spark)
         stop_session(spark)
 
     def _copy(self) -> None:

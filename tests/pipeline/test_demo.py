@@ -116,6 +116,7 @@ def run_demo(out: Path, rows: int, seed: int, *options: str) -> tuple[dict[str, 
 def test_run_against_an_existing_cluster_passes(bootstrap: str, tmp_path: Path) -> None:
     result, _ = run_demo(tmp_path, 3000, 11, "--bootstrap", bootstrap)
     assert result["broker_kills"] == []
+    assert result["audits"] == []
 
 
 @pytest.mark.spark
@@ -124,6 +125,8 @@ def test_run_with_broker_kills_under_load_passes(tmp_path: Path) -> None:
     assert [kill["target"] for kill in result["broker_kills"]] == ["leader", "coordinator"]
     assert all(0 < kill["gap_seconds"] <= result["longest_gap_seconds"] for kill in result["broker_kills"])
     assert output.count("runs and is in sync") == 2
+    assert [(audit["ok"], audit["violations"]) for audit in result["audits"]] == [(True, [])]
+    assert result["audits"][0]["proven"] > 0
     assert "longest time without a commit in the run" in output
 
 

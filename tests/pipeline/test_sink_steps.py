@@ -203,7 +203,7 @@ def test_two_attempts_of_a_task_at_the_same_time_are_aborted(rig: SinkRig, repor
         async with Cluster(rig.bootstrap) as cluster:
             writers = [Writer(cluster, identity) for _ in range(2)]
             for writer in writers:  # each finds that no attempt has written
-                await writer._check_unwritten(key)
+                await writer._check_unwritten([key])
             for turn, first in enumerate(range(0, len(rows), size)):
                 orders = [rows[first : first + size], shifted[first : first + size]]
                 for number in (turn % 2, 1 - turn % 2):

@@ -131,7 +131,8 @@ class SinkRig:
         async def fetch() -> LedgerEntry:
             async with Cluster(self.bootstrap) as cluster:
                 options = self.options()
-                return decoded((await committed_offsets(cluster, options.transactional_id))[options.ledger])
+                offsets = await committed_offsets(cluster, options.transactional_id, require_stable=True)
+                return decoded(offsets[options.ledger])
 
         return asyncio.run(fetch())
 

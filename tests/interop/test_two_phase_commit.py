@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from odradek import client
 from tests.support.command_line import json_output, odradek
+from tests.support.jars import REFERENCE
 from tests.support.kafka_jars import run_class
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.support.kafka_tools import LOGGING
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 OWNER = "owner-1"
+JAVA_OWNER = Path(__file__).parent / "java" / "TwoPhaseCommit.java"
+JAVA_TIMEOUT_S = 120.0
 
 
 async def prepare_and_keep(bootstrap: str) -> client.PreparedTransaction:
@@ -80,3 +82,40 @@ def test_kafkas_tools_end_and_decode_a_kept_transaction(tmp_path: Path) -> None:
         (first + 2, None),
         (first + 3, None),
     ]
+
+
+def java_owner(bootstrap: str, *arguments: str) -> str:
+    """Run an owner that uses Kafka's Java producer. Return the identity of the prepared transaction."""
+    java = ["java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOGGING}"]
+    finished = subprocess.run(
+        [*java, "-cp", f"{REFERENCE}/*", str(JAVA_OWNER), bootstrap, OWNER, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=JAVA_TIMEOUT_S,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout.strip()
+
+
+@pytest.mark.full
+@pytest.mark.feature("two-phase commit: prepare, keep, commit and abort", client="Java 4.4")
+def test_java_producer_ends_the_transaction_of_its_killed_predecessor(tmp_path: Path) -> None:
+    started = odradek("up", "--brokers", "1", "--dir", str(tmp_path), "--port", "0", "--detach", "--two-phase-commit")
+    assert started.returncode == 0, started.stderr
+    try:
+        bootstrap = started.stdout.split()[1]
+        json_output("topics", "create", "t", "--bootstrap", bootstrap)
+        first = java_owner(bootstrap, "prepare", "t", "committed")
+        [row] = json_output("txns", "--bootstrap", bootstrap)
+        assert (row["condition"], row["times_out"], row["held_back"]) == ("in doubt", "never", 1)
+        assert f"{row['producer_id']}:{row['producer_epoch']}" == first
+        assert java_owner(bootstrap, "complete", first) == first
+        second = java_owner(bootstrap, "prepare", "t", "aborted")
+        assert second != first
+        assert java_owner(bootstrap, "complete", first) == second
+        assert json_output("txns", "--bootstrap", bootstrap) == []
+        [line] = odradek("consume", "t", "--json", "--bootstrap", bootstrap).stdout.splitlines()
+        assert json.loads(line)["value"] == "committed"
+    finally:
+        odradek("down", "--dir", str(tmp_path))

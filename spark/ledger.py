@@ -20,6 +20,8 @@ TASKS_MAX: Final = 256
 The metadata of a committed offset has at most 4,096 characters (offset.metadata.max.bytes). A decided transaction takes
 11 bytes, which are 15 characters.
 """
+NO_BATCH: Final = -1
+"""Batch id of an entry that was written before the first batch, and that has only the number of tasks."""
 _DECIDED: Final = struct.Struct(">Bqh")
 
 
@@ -74,13 +76,14 @@ def decoded(committed: CommittedOffset) -> LedgerEntry:
 def is_written(last: LedgerEntry | None, batch_id: int, query_id: str | None) -> bool:
     """Return True if the ledger shows that a batch is visible. It must not be written again.
 
-    A streaming query repeats its last batch alone. An earlier one has other rows: its checkpoint was restored.
+    A streaming query repeats its last batch alone. An earlier one has other rows: its checkpoint was restored. A sink
+    without a batch (batch id NO_BATCH) belongs to no query yet.
 
     Raises:
         CheckpointMismatch: The last batch belongs to another query, so that equal ids mean different batches, or the
             batch of a query is an earlier one.
     """
-    if last is None:
+    if last is None or last.batch_id == NO_BATCH:
         return False
     if query_id != last.query_id:
         writer, reader = (f"query {each}" if each else "no streaming query" for each in (last.query_id, query_id))

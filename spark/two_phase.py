@@ -10,7 +10,7 @@ from odradek.client import ClientError, Fenced, PreparedTransaction
 from odradek.spark import resolution, transaction
 from odradek.spark.errors import BatchFailed, Doubtful, InvalidInput
 from odradek.spark.exactly_once import Step, ignore, is_visible, partition_counts, raise_failure, repeated
-from odradek.spark.ledger import TASKS_MAX, LedgerEntry
+from odradek.spark.ledger import NO_BATCH, TASKS_MAX, LedgerEntry
 from odradek.spark.options import sink_options
 from odradek.spark.task_transactions import task_differences
 from odradek.spark.transaction import SessionState
@@ -106,7 +106,7 @@ async def _begun(
         if is_visible(sink, last, batch, is_first=is_first):
             return None
         if last is None:
-            last = LedgerEntry(-1, batch.query_id, batch.run_id, 0, 0)
+            last = LedgerEntry(NO_BATCH, batch.query_id, batch.run_id, 0, 0)
         wanted = max(session.wanted_tasks, last.tasks)
         await resolution.resolve(cluster, sink, session, set(range(wanted)) - session.tasks.keys(), last.decision)
         if wanted > last.tasks:

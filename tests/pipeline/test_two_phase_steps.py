@@ -36,6 +36,7 @@ from odradek.spark import (
     two_phase,
 )
 from odradek.spark.exactly_once import Batch
+from odradek.spark.ledger import NO_BATCH
 from odradek.spark.options import sink_options
 from odradek.spark.two_phase import write_two_phase
 from odradek.spark.writer import Writer
@@ -286,6 +287,16 @@ def test_batch_with_more_tasks_is_repeated_with_more_identities(rig: SinkRig) ->
     write(rig, rig.task_job(rows_of(40, 40, rig.topic), 2), batch_id=1)
     assert rig.ledger_entry().tasks == TASKS
     assert rig.visible() == numbered(0, 80)
+
+
+def test_sink_whose_first_batch_failed_can_be_used_by_another_query(rig: SinkRig) -> None:
+    with pytest.raises(Killed):
+        rig.write(0, rows_of(0, 40, rig.topic), "run-a", Step.CHECKED)
+    assert (rig.ledger_entry().batch_id, rig.ledger_entry().tasks) == (NO_BATCH, TASKS)
+    job = rig.task_job(rows_of(40, 40, rig.topic))
+    write_two_phase(job, rig.options(), Batch(0, "another query", "run-b"), TASKS)
+    assert rig.visible() == numbered(40, 40)
+    assert open_transactions(rig) == []
 
 
 def test_too_many_tasks_are_refused(rig: SinkRig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from odradek.client import CommittedOffset, PreparedTransaction
 from odradek.spark.errors import CheckpointMismatch, SinkError
-from odradek.spark.ledger import TASKS_MAX, LedgerEntry, decoded, encoded, is_written
+from odradek.spark.ledger import NO_BATCH, TASKS_MAX, LedgerEntry, decoded, encoded, is_written
 from odradek.spark.records import CHECKSUM_MODULUS
 
 ENTRY = LedgerEntry(6, "query-a", "run-1", 500, 2**62)
@@ -46,6 +46,10 @@ def test_last_batch_is_written(batch_id: int, written: bool) -> None:
 
 def test_first_batch_of_a_sink_is_not_written() -> None:
     assert not is_written(None, 0, "query-a")
+
+
+def test_sink_without_a_batch_belongs_to_no_query() -> None:
+    assert not is_written(replace(ENTRY, batch_id=NO_BATCH), 0, "query-b")
 
 
 def test_query_with_another_checkpoint_is_refused() -> None:

@@ -97,6 +97,10 @@ fuzz: setup ## Damaged inputs for decoders, files, recovery and logs; MINUTES=5,
 bench: setup ## Benchmark against Apache Kafka on this machine, in alternating rounds; prints ratios
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: spark-source
+spark-source: setup ## Throughput of the source for Spark against Spark's own Kafka source; ARGS=1000000 sets the rows
+	@$(BIN)/python -m benchmarks.spark_source $(ARGS)
+
 .PHONY: floods
 floods: setup ## Memory of a broker after floods of joins, producer ids, offsets and sessions
 	@$(BIN)/python -m benchmarks.floods $(ARGS)

@@ -53,9 +53,11 @@ def two_phase_bootstrap(bootstrap: str, request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from odradek.pipeline.spark.session import start_session, stop_session
+    from tests.support.pyspark_versions import connector_fits
 
     console = tmp_path_factory.mktemp("spark") / "spark.log"
-    session = start_session("tests", "local[2]", console=console)
+    settings = {} if connector_fits() else {"spark.jars": ""}
+    session = start_session("tests", "local[2]", console=console, settings=settings)
     yield session
     stop_session(session)
 

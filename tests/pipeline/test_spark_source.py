@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +27,8 @@ from odradek.client import (
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.spark import OdradekDataSource
+from odradek.spark.source_reader import LIMITS_MODULE
+from tests.support.pyspark_versions import connector_fits
 from tests.support.queries import ended
 from tests.support.topics import SECONDS_MAX
 
@@ -63,11 +66,16 @@ def values(table: DataFrame) -> list[str]:
 
 
 def both(spark: SparkSession, topics: Topics, **options: Any) -> list[Row]:
-    """Return the rows of both sources, which must be equal in all columns."""
-    found, expected = (source(spark, topics, kind, **options) for kind in SOURCES)
-    assert found.schema == expected.schema
+    """Return the rows of both sources, which must be equal in all columns.
+
+    Newer versions of pyspark have no stock source here (test_newest_pyspark.py), so the result is that of one source.
+    """
+    found = source(spark, topics, "odradek", **options)
     found_rows = rows(found)
-    assert found_rows == rows(expected)
+    if connector_fits():
+        expected = source(spark, topics, "kafka", **options)
+        assert found.schema == expected.schema
+        assert found_rows == rows(expected)
     return found_rows
 
 
@@ -138,13 +146,14 @@ def test_min_partitions_splits_as_the_stock_source(spark: SparkSession, topics: 
     topic = topics.new(2)
     for partition in range(2):
         topics.write(topic, numbered(500, f"{partition}-"), partition=partition)
-    tables = [source(spark, topics, kind, subscribe=topic, minPartitions=5) for kind in SOURCES]
+    kinds = SOURCES if connector_fits() else SOURCES[:1]
+    tables = [source(spark, topics, kind, subscribe=topic, minPartitions=5) for kind in kinds]
     spans = [
         sorted(map(tuple, table.groupBy(F.spark_partition_id()).agg(
             F.min("partition"), F.min("offset"), F.max("offset")).drop("SPARK_PARTITION_ID()").collect()))
         for table in tables
     ]  # fmt: skip
-    assert spans[0] == spans[1]
+    assert spans[0] == spans[-1]
     assert len(spans[0]) >= 5
 
 
@@ -268,6 +277,19 @@ def test_first_batch_from_latest_that_is_repeated_loses_no_record(
     for _ in range(2):  # in pyspark 4.0, the first of these runs repeats the batch and ends
         stream(spark, topics, tmp_path, subscribe=topic, startingOffsets="latest")
     assert written(spark, tmp_path) == numbered(10, "after")
+
+
+def test_limit_of_a_trigger_is_served_or_refused(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.new(2)
+    for partition in range(2):
+        topics.write(topic, numbered(50, f"{partition}-"), partition=partition)
+    if find_spec(LIMITS_MODULE) is None:
+        with pytest.raises(PySparkException, match=r"option maxOffsetsPerTrigger needs pyspark 4\.2 or later"):
+            stream(spark, topics, tmp_path, subscribe=topic, maxOffsetsPerTrigger=40)
+        return
+    query = stream(spark, topics, tmp_path, subscribe=topic, maxOffsetsPerTrigger=40)
+    assert [progress.numInputRows for progress in query.recentProgress] == [40, 40, 20]
+    assert written(spark, tmp_path) == sorted(numbered(50, "0-") + numbered(50, "1-"))
 
 
 def test_deleted_records_fail_a_stream_or_are_skipped(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:

@@ -28,8 +28,12 @@ OWNER_ID: Final = "owner-1"
 """Transactional id of a two-phase commit, whose transactions end with TV2."""
 HANGING_PRODUCER_ID: Final = 7_000_000
 """Producer id that no coordinator assigned."""
-DECISIONS: Final = (len(CLASSIC_IDS) + 1) * TRANSACTIONS + 1
+KEPT_ID: Final = "kept-1"
+"""Transactional id of a transaction that two incarnations of its owner keep."""
+DECISIONS: Final = (len(CLASSIC_IDS) + 1) * TRANSACTIONS + 2
 """Decisions of `write_transactions` with `two_phase_commit`."""
+CLASSIC_DECISIONS: Final = len(CLASSIC_IDS) * TRANSACTIONS + 1
+"""Decisions of `write_transactions` without `two_phase_commit`."""
 
 
 async def write_transactions(bootstrap: str, *, two_phase_commit: bool) -> None:
@@ -48,11 +52,23 @@ async def write_transactions(bootstrap: str, *, two_phase_commit: bool) -> None:
                 await producer.send(TOPIC, [ProducerRecord(b"%d" % key, b"%d" % number) for key in range(9)])
             for producer in producers:
                 await (producer.commit() if number % 4 else producer.abort())
+        if two_phase_commit:
+            await _commit_kept(cluster)
         shared = SharedTransaction(cluster, OFFSETS_ID)
         identity = await shared.begin()
         await Producer(cluster, identity=identity).send(TOPIC, [ProducerRecord(b"1", b"with offsets")])
         await shared.send_offsets("group-1", {TopicPartition(TOPIC, 0): CommittedOffset(1, "")})
         await shared.commit()
+
+
+async def _commit_kept(cluster: Cluster) -> None:
+    """Commit a transaction with its third owner, so that the identities of markers and client differ."""
+    first, second, third = (Producer(cluster, KEPT_ID, two_phase_commit=True) for _ in range(3))
+    await first.begin()
+    await first.send(TOPIC, [ProducerRecord(b"%d" % key, b"kept") for key in range(9)])
+    prepared = await first.prepare()
+    assert await second.recover() == await third.recover() == prepared
+    assert await third.complete(prepared)
 
 
 async def abort_as_operator(bootstrap: str) -> None:

@@ -23,6 +23,7 @@ import argparse
 import random
 import shutil
 import sys
+import textwrap
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -34,7 +35,7 @@ from odradek.pipeline.cluster.demo_cluster import BROKERS, DemoCluster
 from odradek.pipeline.eos.campaign import OUTPUT_PARTITIONS, Settings, run_campaign
 from odradek.pipeline.eos.driver import STOCK_STEPS
 from odradek.pipeline.eos.plan import Mode, generate
-from odradek.pipeline.eos.report import lines, passed
+from odradek.pipeline.eos.report import WIDTH, lines, passed
 from odradek.spark import STEPS
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ def steps_of(mode: Mode) -> tuple[str, ...]:
 
 
 def show(line: str) -> None:
-    """Print a progress line."""
-    print(line, flush=True)
+    """Print a line, in several lines if it is longer than the report."""
+    print(textwrap.fill(line, WIDTH, subsequent_indent="  ", break_long_words=False), flush=True)
 
 
 def main(

@@ -39,6 +39,12 @@ OFFSETS_PER_BATCH: Final = 60
 """Maximum offsets per micro-batch: few, so that a campaign has many batches."""
 TRIGGER: Final = "100 milliseconds"
 """Minimum interval of the micro-batches. Without it, an idle query sends hundreds of requests per second."""
+SPARK_SETTINGS: Final = {"spark.speculation": "true"}
+"""Spark properties of all drivers.
+
+Spark starts no speculative attempt on the host of the first one. The second attempts of tasks whose Python worker was
+killed stand for them: the sink must refuse both.
+"""
 DRAIN_SECONDS_MAX: Final = 180.0
 """Maximum seconds until all rows are visible at the end."""
 
@@ -105,7 +111,10 @@ def run_campaign(settings: Settings, brokers: Brokers) -> Result:
     injector = Injector(brokers, topics, OUTPUT, sink.transactional_id, stopped)
     sampler = Sampler(bootstrap, OUTPUT, None if stock else sink, visibility)
     feeder = Feeder(bootstrap, SOURCE, settings.seed, sampler)
-    plan, job = settings.plan, Job(bootstrap, SOURCE, OFFSETS_PER_BATCH, TRIGGER, options, stock, settings.out)
+    plan, job = (
+        settings.plan,
+        Job(bootstrap, SOURCE, OFFSETS_PER_BATCH, TRIGGER, options, stock, settings.out, SPARK_SETTINGS),
+    )
     more = more_runs(settings.seed, settings.mode, settings.steps, OUTPUT_PARTITIONS)
     with ExitStack() as cleanup:
         cleanup.callback(stopped.set)

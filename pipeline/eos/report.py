@@ -1,4 +1,4 @@
-"""Table at the end of a campaign, in 80 columns."""
+"""Table at the end of a campaign, for lines of 80 columns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lines(settings: Settings, result: Result) -> list[str]:
         "=" * WIDTH,
         f"mode {settings.mode}, seed {settings.seed}",
         *_table(table),
-        *_wrapped(f"kills after steps: {steps}"),
+        f"kills after steps: {steps}",
         "-" * WIDTH,
         *_table(_visible(result)),
         *([] if settings.mode is Mode.STOCK else _table(_samples(settings, result))),
@@ -99,15 +99,6 @@ def _costs(settings: Settings, result: Result) -> list[str]:
 
 def _table(rows: Mapping[str, object]) -> list[str]:
     return [f"{label:<{LABEL_WIDTH}} {count:>9}" for label, count in rows.items()]
-
-
-def _wrapped(text: str) -> list[str]:
-    found = [""]
-    for word in text.split(" "):
-        if len(found[-1]) + len(word) >= WIDTH:
-            found.append(" ")
-        found[-1] += f"{word} "
-    return [line.rstrip() for line in found]
 
 
 def _conclusion(settings: Settings, result: Result) -> str:

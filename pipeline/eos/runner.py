@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from odradek.pipeline.eos.checkpoint import delete_last_commit
@@ -41,6 +41,7 @@ class Job:
         sink: Options of the sink without `kafka.bootstrap.servers`.
         stock: Use Spark's own sink.
         out: Directory of checkpoint and logs.
+        settings: Spark properties of all drivers.
     """
 
     bootstrap: str
@@ -50,6 +51,7 @@ class Job:
     sink: Mapping[str, str]
     stock: bool
     out: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class Runner:
@@ -101,7 +103,7 @@ class Runner:
         with self._lock:
             if self._closed or self._stopped.is_set():
                 raise DriverFailed("the runs were stopped")
-            driver = DriverProcess(self._job.out / SPARK_LOG, {}, self._record.event)
+            driver = DriverProcess(self._job.out / SPARK_LOG, self._job.settings, self._record.event)
             self._drivers.append(driver)
         return driver
 

@@ -76,6 +76,7 @@ class Sampler:
                         await asyncio.to_thread(self._stopped.wait, INTERVAL_SECONDS)
             except ClientError:
                 self.failed_samples += 1  # a broker is down; the next sample has new connections
+                await asyncio.to_thread(self._stopped.wait, INTERVAL_SECONDS)
 
     async def _sample(self, cluster: Cluster) -> None:
         before = await self._last_batch(cluster, require_stable=False)
@@ -83,7 +84,8 @@ class Sampler:
         rows = [row_of(record) for record in await self._read(cluster)]
         highest = self._visibility.read(rows)
         after = await self._last_batch(cluster, require_stable=True) if highest > before else before
-        self._visibility.sampled(before, after, highest, complete=complete)
+        if self._sink is not None:
+            self._visibility.sampled(before, after, highest, complete=complete)
         with self._changed:
             self._values.update(row.value for row in rows)
             self._changed.notify_all()

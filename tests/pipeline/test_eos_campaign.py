@@ -9,7 +9,7 @@ import pytest
 from odradek.pipeline.cluster.demo_cluster import DemoCluster
 from odradek.pipeline.eos.campaign import Result, Settings, run_campaign
 from odradek.pipeline.eos.plan import End, Mode, Pause, Run
-from odradek.pipeline.eos.report import WIDTH, lines, passed
+from odradek.pipeline.eos.report import lines, passed
 from odradek.pipeline.eos_campaign import steps_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ def test_rows_are_visible_once_after_kills_of_the_driver(
     assert result.visibility.whole
     report = lines(settings, result)
     assert report[-1] == "PASSED: 0 lost, 0 duplicated, 0 split"
-    assert max(map(len, report)) <= WIDTH
 
 
 @pytest.mark.full
@@ -54,7 +53,7 @@ def test_stock_sink_duplicates_rows_under_the_same_kills(tmp_path: Path) -> None
     plan = [Run(1, None, None, End.STEP, Pause(1, "WRITTEN"), 0.0)]
     settings, result = campaign(Mode.STOCK, plan, tmp_path)
     assert result.judgment.duplicated > 0
-    assert result.judgment.lost == 0
+    assert (result.judgment.lost, result.judgment.undecided) == (0, 0)
     assert not result.judgment.exactly_once
     assert passed(settings, result)
     assert "duplicates are expected" in lines(settings, result)[-1]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from odradek.pipeline.eos.driver import STOCK_STEPS, Task, decode
 from odradek.pipeline.eos.plan import FAULTS, KILLS, End, Fault, Mode, Pause, Run, generate, more_runs
-from odradek.pipeline.eos_campaign import parse, steps_of
+from odradek.pipeline.eos_campaign import parse, show, steps_of
 
 SEEDS = st.integers(0, 2**31 - 1)
 MODES = st.sampled_from(list(Mode))
@@ -99,3 +99,12 @@ def test_pauses_of_a_run_are_in_order() -> None:
 def test_command_line_knows_each_mode(mode: Mode) -> None:
     assert parse(["--mode", mode]).mode == mode
     assert parse(["--mode", mode, "--seed", "0"]).seed == 0
+
+
+def test_lines_have_at_most_80_columns_and_keep_their_table(capsys: pytest.CaptureFixture[str]) -> None:
+    show(f"{'rows lost':<54} {0:>9}")
+    show("run 3: " + "killed and restarted " * 6)
+    table, *wrapped = capsys.readouterr().out.splitlines()
+    assert table == "rows lost" + " " * 54 + "0"
+    assert len(wrapped) == 2
+    assert max(map(len, wrapped)) <= 80

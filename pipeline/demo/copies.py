@@ -12,7 +12,6 @@ from odradek.pipeline.eos.injector import kill_workers
 from odradek.pipeline.eos.plan import FIRST_STEP, End, Fault, Pause, Run
 from odradek.pipeline.eos.record import Record
 from odradek.pipeline.eos.runner import Job, Runner
-from odradek.pipeline.spark.delays_job import TRIGGER
 from odradek.spark.exactly_once import STEPS as SINK_STEPS
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 BATCHES: Final = 24
 """Minimum micro-batches of the copies: enough for all kills of the driver."""
+TRIGGER: Final = "5 seconds"
+"""Minimum interval of the micro-batches. Each one costs seconds of CPU time, and the producer needs the same cores."""
 STEPS: Final = tuple(step.name for step in SINK_STEPS["txn"])
 """Names of the steps of a batch."""
 DELAY_SECONDS_MAX: Final = 1.0

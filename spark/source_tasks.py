@@ -57,33 +57,34 @@ async def _next(rows: AsyncGenerator[pa.RecordBatch, None]) -> pa.RecordBatch | 
 
 async def _rows(options: SourceOptions, wanted: OffsetRange) -> AsyncGenerator[pa.RecordBatch, None]:
     async with connection(options) as cluster, aclosing(_selected(cluster, options, wanted)) as responses:
-        async for fetched, select in responses:
-            for rows in _converted(options, wanted, fetched, select):
+        async for fetched, select, part in responses:
+            for rows in _converted(options, part, fetched, select):
                 yield rows
 
 
 async def _selected(
     cluster: Cluster, options: SourceOptions, wanted: OffsetRange
-) -> AsyncGenerator[tuple[FetchedBatches, Select], None]:
-    """Yield responses with the function that selects their batches.
+) -> AsyncGenerator[tuple[FetchedBatches, Select, OffsetRange], None]:
+    """Yield responses with the function that selects their batches, and the part of the range whose rows they have.
 
     With `includeTransactions`, leaders list the aborted transactions before the last stable offset. After it, the
-    outcome of a batch is that of the next marker of its producer.
+    outcome of a batch is that of the next marker of its producer. A response of the first part can have batches of the
+    second one, if the last stable offset advances before the Fetch request arrives.
     """
     if not options.transactions:
         async for fetched in _fetched(cluster, options, wanted, options.isolation):
-            yield fetched, visible
+            yield fetched, visible, wanted
         return
     key = wanted.partition
     stable = (await offsets_of_partitions(cluster, {key: LATEST}, IsolationLevel.READ_COMMITTED))[key]
     decided = wanted._replace(end=min(wanted.end, max(stable, wanted.start)))
     async for fetched in _fetched(cluster, options, decided, IsolationLevel.READ_COMMITTED):
-        yield fetched, with_outcome
+        yield fetched, with_outcome, decided
     undecided = wanted._replace(start=decided.end)
     if undecided.size > 0:
         markers = await _markers(cluster, options, undecided)
         async for fetched in _fetched(cluster, options, undecided, IsolationLevel.READ_UNCOMMITTED):
-            yield fetched, markers.select
+            yield fetched, markers.select, undecided
 
 
 async def _markers(cluster: Cluster, options: SourceOptions, undecided: OffsetRange) -> Markers:

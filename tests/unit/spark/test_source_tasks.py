@@ -1,0 +1,69 @@
+"""Rows of a task, out of responses of a fake leader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from odradek.client import FetchedBatches, IsolationLevel, TopicPartition
+from odradek.spark import source_tasks
+from odradek.spark.source_offsets import OffsetRange
+from odradek.spark.source_options import source_options
+from tests.support.batches import batch, marker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable
+
+    import pytest
+
+KEY = TopicPartition("t", 0)
+
+
+class Leader:
+    """Fake leader with a log of batches of one record each.
+
+    Attributes:
+        log: The batches, from offset 0 on.
+        stable: The last stable offset that ListOffsets requests receive. Fetch requests come later: they receive the
+            whole log.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, log: list[bytes]) -> None:
+        self.log = log
+        self.stable = len(log)
+        for name in ("fetch_range", "offsets_of_partitions", "ends_of"):
+            monkeypatch.setattr(source_tasks, name, getattr(self, name))
+        monkeypatch.setattr(source_tasks, "connection", lambda _: self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def fetch_range(
+        self, _: object, __: object, start: int, end: int, isolation: IsolationLevel, *, bytes_max: int
+    ) -> AsyncGenerator[FetchedBatches, None]:
+        yield FetchedBatches(start, len(self.log), b"".join(self.log[start:]), ())
+
+    async def offsets_of_partitions(self, *_: object) -> dict[TopicPartition, int]:
+        return {KEY: self.stable}
+
+    async def ends_of(self, *_: object) -> dict[TopicPartition, int]:
+        return {KEY: len(self.log)}
+
+
+def rows(end: int, **given: Any) -> list[dict[str, Any]]:
+    options = source_options({"kafka.bootstrap.servers": "x:1", "subscribe": "t", **given})
+    found: Iterable[Any] = source_tasks.read_range(options, OffsetRange(KEY, 0, end))
+    return [row for each in found for row in each.to_pylist()]
+
+
+def test_response_beyond_the_last_stable_offset_that_was_looked_up_has_no_row_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = [batch(0, b"a"), batch(1, b"b", producer_id=1), marker(2, 1, commit=True), batch(3, b"c")]
+    Leader(monkeypatch, log).stable = 1
+    found = rows(4, includeTransactions="true")
+    assert [(each["offset"], each["transactionOutcome"]) for each in found] == [
+        (0, "none"), (1, "committed"), (2, "committed"), (3, "none"),
+    ]  # fmt: skip

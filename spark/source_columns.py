@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from odradek.protocol.batch import NO_SEQUENCE, SEQUENCE_MAX, BatchHeader
+from odradek.protocol.batch import NO_SEQUENCE, SEQUENCE_MAX
 from odradek.protocol.errors import Malformed
 from odradek.protocol.record import read_headers
-from odradek.spark.source_records import body_of, find_records
+from odradek.spark.source_records import Body, find_records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from odradek.client import TopicPartition
-    from odradek.protocol.schema import Buffer
+    from odradek.protocol.batch import BatchHeader
     from odradek.spark.source_records import Records
 
 COLUMNS: Final = {
@@ -88,10 +88,14 @@ class Marker(NamedTuple):
 class Batch(NamedTuple):
     """A batch whose records become rows. `marker` is None for a batch with data."""
 
-    header: BatchHeader
-    data: Buffer
+    body: Body
     outcome: Outcome = Outcome.NONE
     marker: Marker | None = None
+
+    @property
+    def header(self) -> BatchHeader:
+        """Header of the batch."""
+        return self.body.header
 
 
 class Layout(NamedTuple):
@@ -113,7 +117,7 @@ def columns(
 
     Raise Malformed if a batch is damaged.
     """
-    records = find_records([body_of(each.header, each.data) for each in batches]).within(start, end)
+    records = find_records([each.body for each in batches]).within(start, end)
     count = len(records.offset)
     if not count:
         return None

@@ -8,28 +8,33 @@ from typing import Final
 
 from odradek.protocol.batch import BatchHeader, ControlType, control_type, iter_records, parse_end_txn_marker
 from odradek.spark.source_columns import Batch, Marker, Outcome
+from odradek.spark.source_records import body_of
 
 CONTROL_BYTES_MAX: Final = 2**20
 """Maximum size of a control batch after decompression, in bytes."""
 ENDS: Final = {ControlType.COMMIT: Outcome.COMMITTED, ControlType.ABORT: Outcome.ABORTED}
 
 Select = Callable[[BatchHeader, memoryview, bool], Batch | None]
-"""Function of a header, a batch, and whether its transaction is aborted. It returns None if the batch has no rows."""
+"""Function of a header, a batch, and whether its transaction is aborted. It returns None if the batch has no rows.
+
+It raises Malformed if the batch is damaged.
+"""
 
 
 def visible(header: BatchHeader, batch: memoryview, aborted: bool) -> Batch | None:
     """Select all data except that of aborted transactions."""
-    return None if header.is_control or aborted else Batch(header, batch)
+    return None if header.is_control or aborted else Batch(body_of(header, batch))
 
 
 def with_outcome(header: BatchHeader, batch: memoryview, aborted: bool) -> Batch:
     """Select a batch before the last stable offset."""
     marker = marker_of(header, batch)
+    body = body_of(header, batch)
     if marker is not None:
-        return Batch(header, batch, outcome_of(marker), marker)
+        return Batch(body, outcome_of(marker), marker)
     if not header.is_transactional:
-        return Batch(header, batch)
-    return Batch(header, batch, Outcome.ABORTED if aborted else Outcome.COMMITTED)
+        return Batch(body)
+    return Batch(body, Outcome.ABORTED if aborted else Outcome.COMMITTED)
 
 
 def marker_of(header: BatchHeader, batch: memoryview) -> Marker | None:
@@ -69,4 +74,4 @@ class Markers:
             return with_outcome(header, batch, aborted)
         index = bisect_right(self._offsets.get(header.producer_id, []), header.last_offset)
         outcomes = self._outcomes.get(header.producer_id, [])
-        return Batch(header, batch, outcomes[index] if index < len(outcomes) else Outcome.OPEN)
+        return Batch(body_of(header, batch), outcomes[index] if index < len(outcomes) else Outcome.OPEN)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 DECOMPRESSED_BYTES_MAX: Final = 256 * 2**20
 """Maximum size of one batch after decompression, in bytes. It bounds the memory of a task."""
+CONTENT_BYTES_MAX: Final = 2**31 - 1
+"""Maximum bytes of the records that become one Arrow batch: positions in an Arrow column have 32 bits."""
 VARINT_BYTES_MAX: Final = 5
 VARLONG_BYTES_MAX: Final = 10
 PADDING: Final = bytes(2 * VARLONG_BYTES_MAX)
@@ -93,7 +95,11 @@ class Records:
 
 
 def find_records(bodies: Sequence[Body]) -> Records:
-    """Find the records of batches. Raise Malformed if one is damaged."""
+    """Find the records of batches. Raise Malformed if one is damaged, or if they exceed CONTENT_BYTES_MAX."""
+    size = sum(len(body.records) for body in bodies) + len(PADDING)
+    if size > CONTENT_BYTES_MAX:
+        first = bodies[0].header.base_offset
+        raise Malformed(f"batch at offset {first}: the records have {size} bytes, more than {CONTENT_BYTES_MAX}")
     content = b"".join([*(body.records for body in bodies), PADDING])
     begins: list[int] = []
     ends: list[int] = []

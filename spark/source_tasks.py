@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ROWS_PER_BATCH: Final = 10_000
 """Rows after which an Arrow batch ends: the default of spark.sql.execution.arrow.maxRecordsPerBatch."""
 BYTES_PER_BATCH: Final = 4 * 2**20
-"""Bytes of record batches, before decompression, after which an Arrow batch ends."""
+"""Maximum bytes of records, after decompression, that become one Arrow batch, unless one record batch has more."""
 
 
 def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -155,12 +155,13 @@ def _converted(
             batch = select(header, data, aborted)
             if batch is None:
                 continue
-            group.append(batch)
-            rows += header.record_count
-            size += header.size
-            if rows >= ROWS_PER_BATCH or size >= BYTES_PER_BATCH:
+            added = len(batch.body.records)
+            if group and (rows >= ROWS_PER_BATCH or size + added > BYTES_PER_BATCH):
                 yield from _one(columns(group, wanted.partition, layout, fetched.first, wanted.end))
                 group, rows, size = [], 0, 0
+            group.append(batch)
+            rows += header.record_count
+            size += added
         if group:
             yield from _one(columns(group, wanted.partition, layout, fetched.first, wanted.end))
 

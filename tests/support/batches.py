@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from odradek.protocol.batch import build_batch, end_txn_marker
+from odradek.protocol.batch import Compression, build_batch, end_txn_marker
 
 
-def batch(offset: int, *values: bytes, producer_id: int = -1) -> bytes:
+def batch(offset: int, *values: bytes, producer_id: int = -1, compression: Compression = Compression.NONE) -> bytes:
     """Return a batch of values from `offset` on, transactional if it has a producer id."""
     transactional = producer_id >= 0
     return build_batch(
         [(None, value, 1_000, ()) for value in values],
         base_offset=offset,
+        compression=compression,
         producer_id=producer_id,
         producer_epoch=0 if transactional else -1,
         base_sequence=0 if transactional else -1,

@@ -25,6 +25,7 @@ from odradek.client import TopicPartition
 from odradek.protocol.batch import Compression, build_batch, end_txn_marker, iter_records, read_header
 from odradek.protocol.errors import Malformed
 from odradek.spark.source_columns import ARROW_TYPES, TIMESTAMP_MS_MAX, Batch, Layout, Marker, Outcome, columns
+from odradek.spark.source_records import CONTENT_BYTES_MAX, Body, body_of, find_records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +52,7 @@ SPARK_TYPES = {
 
 
 def batch_of(data: bytes, outcome: Outcome = Outcome.NONE, marker: Marker | None = None) -> Batch:
-    return Batch(read_header(data), data, outcome, marker)
+    return Batch(body_of(read_header(data), data), outcome, marker)
 
 
 def rows(batches: Sequence[Batch], layout: Layout, start: int = 0, end: int = EVERYTHING) -> list[dict[str, Any]]:
@@ -141,7 +142,7 @@ def test_batch_that_compaction_emptied_has_no_rows() -> None:
     data = bytearray(build_batch([(b"k", b"v", 5, ())], base_offset=4))
     header = read_header(data)
     header.record_count = 0
-    assert rows([Batch(header, data[:61])], Layout(headers=False, transactions=False)) == []
+    assert rows([Batch(body_of(header, data[:61]))], Layout(headers=False, transactions=False)) == []
 
 
 @pytest.mark.parametrize("at", range(61, 61 + 12))
@@ -155,6 +156,14 @@ def test_damaged_record_is_malformed_or_a_row(at: int, byte: int) -> None:
     except Malformed:
         return
     assert all(len(row["value"] or b"") <= len(data) for row in found)
+
+
+def test_records_that_exceed_the_positions_of_arrow_are_malformed() -> None:
+    header = read_header(build_batch([(b"k", b"v", 5, ())], base_offset=4))
+    pages = memoryview(bytes(2**28))  # never written, so the bytes take no memory
+    bodies = [Body(header, pages)] * (CONTENT_BYTES_MAX // 2**28 + 1)
+    with pytest.raises(Malformed, match="batch at offset 4: the records have 2147483668 bytes, more than 2147483647"):
+        find_records(bodies)
 
 
 def test_timestamp_beyond_the_range_of_spark_is_malformed() -> None:

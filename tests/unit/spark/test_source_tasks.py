@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from odradek.client import FetchedBatches, IsolationLevel, TopicPartition
+from odradek.protocol.batch import Compression
 from odradek.spark import source_tasks
 from odradek.spark.source_offsets import OffsetRange
 from odradek.spark.source_options import source_options
 from tests.support.batches import batch, marker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
+    from collections.abc import AsyncGenerator
 
     import pytest
 
@@ -52,10 +53,13 @@ class Leader:
         return {KEY: len(self.log)}
 
 
-def rows(end: int, **given: Any) -> list[dict[str, Any]]:
+def arrow_batches(end: int, **given: str) -> list[list[dict[str, Any]]]:
     options = source_options({"kafka.bootstrap.servers": "x:1", "subscribe": "t", **given})
-    found: Iterable[Any] = source_tasks.read_range(options, OffsetRange(KEY, 0, end))
-    return [row for each in found for row in each.to_pylist()]
+    return [each.to_pylist() for each in source_tasks.read_range(options, OffsetRange(KEY, 0, end))]
+
+
+def rows(end: int, **given: str) -> list[dict[str, Any]]:
+    return [row for each in arrow_batches(end, **given) for row in each]
 
 
 def test_response_beyond_the_last_stable_offset_that_was_looked_up_has_no_row_twice(
@@ -67,3 +71,10 @@ def test_response_beyond_the_last_stable_offset_that_was_looked_up_has_no_row_tw
     assert [(each["offset"], each["transactionOutcome"]) for each in found] == [
         (0, "none"), (1, "committed"), (2, "committed"), (3, "none"),
     ]  # fmt: skip
+
+
+def test_arrow_batches_are_bounded_by_the_bytes_after_decompression(monkeypatch: pytest.MonkeyPatch) -> None:
+    third = bytes(source_tasks.BYTES_PER_BATCH // 3)
+    values = [third, third, third, bytes(2 * source_tasks.BYTES_PER_BATCH), b"last"]
+    Leader(monkeypatch, [batch(at, each, compression=Compression.ZSTD) for at, each in enumerate(values)])
+    assert [[row["offset"] for row in each] for each in arrow_batches(len(values))] == [[0, 1], [2], [3], [4]]

@@ -17,7 +17,7 @@ from odradek.pipeline.eos.plan import Fault, Mode, more_runs
 from odradek.pipeline.eos.record import Record
 from odradek.pipeline.eos.runner import Job, Runner
 from odradek.pipeline.eos.sampler import Sampler, row_of, visible_records
-from odradek.pipeline.eos.visibility import Visibility
+from odradek.pipeline.eos.visibility import UNJUDGED_MAX, Visibility
 from odradek.pipeline.flights.progress_topic import await_stable
 from odradek.spark.options import sink_options
 
@@ -128,11 +128,17 @@ def run_campaign(settings: Settings, brokers: Brokers) -> Result:
         runner.begin(launch=False)
         if not sampler.wait_for(rows, DRAIN_SECONDS_MAX):
             settings.show(f"only {sampler.values} of {rows} rows are visible after {DRAIN_SECONDS_MAX:.0f} s")
+        elif not stock:
+            sampler.wait_until_judged(DRAIN_SECONDS_MAX)
         runner.close()
         sampler.stop()
         await_stable(bootstrap, injector.topics)
     source, output = read_all(bootstrap)
     missing = [*record.missing(plan), *unproven(source, output, rows, record)]
+    if not feeder.aborted_rows:
+        missing.append("the input has no row of an aborted transaction")
+    if not stock:
+        missing += unjudged(output, visibility)
     judgment = judge(source, output, visibility)
     return Result(record, judgment, visibility, runner.runs, feeder.aborted_rows, sampler.failed_samples, missing)
 
@@ -151,3 +157,9 @@ def unproven(source: Sequence[bytes], output: Sequence[Row], rows: int, record: 
     if record.faults[Fault.PARTITIONS] and all(row.partition < OUTPUT_PARTITIONS for row in output):
         found.append("no row is in a partition that was added")
     return found
+
+
+def unjudged(output: Sequence[Row], visibility: Visibility) -> list[str]:
+    """Return one line if the samples judged too few batches by the rule *whole*."""
+    count = len({row.batch for row in output} - visibility.whole.keys())
+    return [f"{count} visible batches were not judged in a sample"] if count > UNJUDGED_MAX else []

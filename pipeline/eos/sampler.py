@@ -17,7 +17,7 @@ from odradek.client import (
     describe_transaction,
 )
 from odradek.pipeline.eos.driver import BATCH_HEADER, RUN_HEADER
-from odradek.pipeline.eos.visibility import NO_BATCH, Row, Visibility
+from odradek.pipeline.eos.visibility import NO_BATCH, UNJUDGED_MAX, Row, Visibility
 
 if TYPE_CHECKING:
     from odradek.client import ConsumerRecord
@@ -64,6 +64,13 @@ class Sampler:
         with self._changed:
             return self._changed.wait_for(lambda: len(self._values) >= values or self._stopped.is_set(), seconds)
 
+    def wait_until_judged(self, seconds: float) -> bool:
+        """Wait until at most `UNJUDGED_MAX` batches are not judged, or until `stop`. Return False on a timeout."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._visibility.unjudged <= UNJUDGED_MAX or self._stopped.is_set(), seconds
+            )
+
     def _run(self) -> None:
         asyncio.run(self._sample_all())
 
@@ -82,12 +89,14 @@ class Sampler:
         before = await self._last_batch(cluster, require_stable=False)
         complete = await self._is_complete(cluster)
         rows = [row_of(record) for record in await self._read(cluster)]
-        highest = self._visibility.read(rows)
+        with self._changed:  # `_read` does not return these rows again if a later step fails
+            highest = self._visibility.read(rows)
+            self._values.update(row.value for row in rows)
+            self._changed.notify_all()
         after = await self._last_batch(cluster, require_stable=True) if highest > before else before
         if self._sink is not None:
-            self._visibility.sampled(before, after, highest, complete=complete)
+            self._visibility.sampled(before, after, complete=complete)
         with self._changed:
-            self._values.update(row.value for row in rows)
             self._changed.notify_all()
 
     async def _last_batch(self, cluster: Cluster, *, require_stable: bool) -> int:

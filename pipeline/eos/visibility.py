@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 NO_BATCH: Final = -1
 """Last batch of an empty ledger."""
+UNJUDGED_MAX: Final = 1
+"""Maximum visible batches of a campaign that the rule *whole* does not judge: the last one in mode 2pc."""
 
 
 class Row(NamedTuple):
@@ -62,24 +64,29 @@ class Visibility:
     undecided: list[str] = field(default_factory=list)
     _counts: Counter[int] = field(default_factory=Counter)
     _judged: int = NO_BATCH
+    _highest: int = NO_BATCH
 
     def read(self, rows: Iterable[Row]) -> int:
-        """Add the rows of step 3. Return the highest batch of which a row was read."""
+        """Add the rows of step 3. Return the highest batch of the rows that were read since the last sample.
+
+        The result includes the rows of samples that failed after step 3.
+        """
         added = set(rows) - self.rows
         self.rows |= added
         self._counts.update(row.batch for row in added)
-        return max((row.batch for row in added), default=NO_BATCH)
+        self._highest = max([self._highest, *(row.batch for row in added)])
+        return self._highest
 
-    def sampled(self, before: int, after: int, highest: int, *, complete: bool) -> None:
+    def sampled(self, before: int, after: int, *, complete: bool) -> None:
         """Add a sample.
 
         Args:
             before: Last batch of the ledger in step 1.
             after: Last batch of the ledger in step 4, or `before` without that step.
-            highest: Highest batch of the new rows.
             complete: The transaction was in no state Prepare in step 2.
         """
         self.samples += 1
+        highest, self._highest = self._highest, NO_BATCH
         if highest > after:
             self.undecided.append(f"a row of batch {highest} is visible, and the ledger ends with batch {after}")
         if before != NO_BATCH:
@@ -89,6 +96,11 @@ class Visibility:
             for batch in range(self._judged + 1, last + 1):
                 self.whole[batch] = self._counts[batch]
             self._judged = max(self._judged, last)
+
+    @property
+    def unjudged(self) -> int:
+        """Number of visible batches that the rule *whole* has not judged."""
+        return len(self._counts.keys() - self.whole.keys())
 
     def split(self, final: Mapping[int, int]) -> list[int]:
         """Return the batches that a sample showed in part when they had to be whole. `final` has the rows of each."""

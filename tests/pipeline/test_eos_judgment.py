@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from odradek.pipeline.eos.campaign import unjudged
 from odradek.pipeline.eos.checkpoint import delete_last_commit
 from odradek.pipeline.eos.driver_process import Event
 from odradek.pipeline.eos.judgment import judge
@@ -30,7 +31,8 @@ def sampled(*samples: tuple[int, int, list[Row]], complete: bool = True, two_pha
     """Add samples: last batch of the ledger before and after, and the new rows."""
     visibility = Visibility(two_phase=two_phase)
     for before, after, rows in samples:
-        visibility.sampled(before, after, visibility.read(rows), complete=complete)
+        visibility.read(rows)
+        visibility.sampled(before, after, complete=complete)
     return visibility
 
 
@@ -85,6 +87,23 @@ def test_batch_that_was_never_sampled_as_the_last_one_is_judged_with_the_next_on
 def test_visible_row_without_a_decision_is_found() -> None:
     assert judge(SOURCE, ROWS, sampled((0, 0, ROWS[:3]))).undecided == 1
     assert judge(SOURCE, ROWS, sampled((0, 1, ROWS[:3]))).undecided == 0
+
+
+def test_row_of_a_failed_sample_is_judged_in_the_next_one() -> None:
+    visibility = Visibility()
+    assert visibility.read(ROWS) == 1  # the second look-up of the ledger fails, so `sampled` is not called
+    assert visibility.read([]) == 1
+    visibility.sampled(0, 0, complete=True)
+    assert len(visibility.undecided) == 1
+    assert visibility.read([]) == NO_BATCH
+
+
+def test_campaign_whose_samples_judged_too_few_batches_proves_too_little() -> None:
+    rows = [*ROWS, row(4, 2)]
+    assert unjudged(rows, sampled((2, 2, rows))) == []
+    assert unjudged(rows, sampled((1, 2, rows))) == []
+    assert unjudged(rows, sampled((2, 2, rows), complete=False)) == ["3 visible batches were not judged in a sample"]
+    assert unjudged(rows, Visibility()) == ["3 visible batches were not judged in a sample"]
 
 
 def test_last_batch_of_a_two_phase_commit_may_be_visible_in_part() -> None:

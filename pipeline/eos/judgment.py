@@ -46,10 +46,14 @@ class Judgment:
     findings: tuple[str, ...]
 
     @property
+    def at_least_once(self) -> bool:
+        """Return True if each row is visible, and no visible row is wrong or vanished."""
+        return self.expected > 0 and not any((self.lost, self.foreign, self.vanished))
+
+    @property
     def exactly_once(self) -> bool:
         """Return True if each row is visible once, and no batch was visible in part."""
-        found = (self.lost, self.duplicated, self.foreign, self.split, self.mixed, self.undecided, self.vanished)
-        return self.expected > 0 and not any(found)
+        return self.at_least_once and not any((self.duplicated, self.split, self.mixed, self.undecided))
 
 
 def judge(source: Iterable[bytes], rows: Sequence[Row], visibility: Visibility) -> Judgment:

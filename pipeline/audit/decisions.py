@@ -80,31 +80,49 @@ class History:
         )
 
 
-def history_of(transitions: Sequence[Transition], *, is_whole: bool) -> History:
+def history_of(transitions: Sequence[Transition], *, is_whole: bool, last_gap: int = NO_OFFSET) -> History:
     """Return the decisions of one transactional id. `transitions` are in the order of their offsets.
 
-    `is_whole` is True if no record of the id was removed from the log.
+    `is_whole` is True if no record of the id was removed from the log. None was removed after the offset `last_gap`.
     """
     decisions: list[Decision] = []
     before: Transition | None = None
     for now in transitions:
+        if before is not None and _repeats(before, now):
+            continue
         open_decision = decisions[-1] if decisions and decisions[-1].complete_ms is None else None
         if now.state in PREPARED:
-            decisions.append(_prepared(now, before))
+            decisions.append(_prepared(now, before, is_whole=is_whole))
         elif now.state in COMPLETE and (open_decision is None or before is None or before.state not in PREPARED):
             decisions.append(_without_prepare(now, is_whole=is_whole))
         elif open_decision is not None:
             open_decision.complete_ms = now.update_ms if now.update_ms >= 0 else now.timestamp_ms
-            if now.state in COMPLETE:
+            if now.state in COMPLETE and before is not None:
                 _check_complete(open_decision, now, before)
         if now.state in PREPARED and open_decision is not None:
             open_decision.complete_ms = now.update_ms
+        if open_decision is not None and before is not None and now.state not in COMPLETE and before.offset > last_gap:
+            open_decision.problems.append(_followed(before, now))
         before = now
     first = transitions[0].offset if transitions else NO_OFFSET
     return History(decisions, transitions[-1] if transitions else None, first)
 
 
-def _prepared(now: Transition, before: Transition | None) -> Decision:
+def _repeats(before: Transition, now: Transition) -> bool:
+    """Return True if a coordinator may have written its last record again, after an append without a response."""
+    return (
+        now.state in (*PREPARED, *COMPLETE)
+        and (now.state, now.producer_id, now.producer_epoch)
+        == (before.state, before.producer_id, before.producer_epoch)
+        and now.partitions == before.partitions
+    )
+
+
+def _followed(before: Transition, now: Transition) -> str:
+    return f"{before.state.kafka_name} is followed by {now.state.kafka_name}"
+
+
+def _prepared(now: Transition, before: Transition | None, *, is_whole: bool) -> Decision:
     decision = Decision(
         now.transactional_id,
         now.state in COMMITS,
@@ -119,6 +137,8 @@ def _prepared(now: Transition, before: Transition | None) -> Decision:
         prepare_ms=now.update_ms,
     )
     if before is None or before.state is not State.ONGOING:
+        if is_whole and now.partitions:
+            decision.problems.append(f"{now.state.kafka_name} with partitions, but without an Ongoing record before it")
         return decision
     decision.partitions |= dict.fromkeys(before.partitions)
     decision.data_epoch = before.producer_epoch
@@ -164,15 +184,14 @@ def _without_prepare(now: Transition, *, is_whole: bool) -> Decision:
     return decision
 
 
-def _check_complete(decision: Decision, now: Transition, before: Transition | None) -> None:
+def _check_complete(decision: Decision, now: Transition, before: Transition) -> None:
     """Check that a Complete record continues the Prepare record before it."""
     if (now.state in COMMITS) != decision.commit:
-        kind = "PrepareCommit" if decision.commit else "PrepareAbort"
-        decision.problems.append(f"{kind} is followed by {now.state.kafka_name}")
-    after = (before.next_producer_id if before is not None else -1) if _rotates(before) else decision.producer_id
-    if now.producer_id != after:
-        decision.problems.append(f"completed with producer id {now.producer_id} instead of {after}")
-
-
-def _rotates(prepared: Transition | None) -> bool:
-    return prepared is not None and prepared.next_producer_id != -1
+        decision.problems.append(_followed(before, now))
+    after = before.producer_id, before.producer_epoch
+    if before.next_producer_id != -1:
+        after = before.next_producer_id, max(before.next_producer_epoch, 0)  # Kafka before KIP-939 leaves epoch 0 out
+    if (now.producer_id, now.producer_epoch) != after:
+        decision.problems.append(
+            f"completed as {now.producer_id}/{now.producer_epoch} instead of {after[0]}/{after[1]}"
+        )

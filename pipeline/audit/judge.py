@@ -153,12 +153,12 @@ class _Judge:
         self._context = context
         self._result = Judgment()
         self._lacks_history = not context.state_is_whole
-        no_record_removed = False
+        no_record_removed, last_gap = False, NO_OFFSET
         if transitions:
             log = context.state_logs[transitions[0].log_partition]
             self._lacks_history = log.may_lack_before(transitions[0].offset)
-            no_record_removed = log.is_whole
-        self._history = history_of(transitions, is_whole=no_record_removed)
+            no_record_removed, last_gap = log.is_whole, log.last_gap
+        self._history = history_of(transitions, is_whole=no_record_removed, last_gap=last_gap)
         self._events: dict[tuple[int, TopicPartition], list[Event]] = {}
         for event in sorted(events, key=lambda each: each.first_offset):
             key = event.producer_id, TopicPartition(event.topic, event.partition)

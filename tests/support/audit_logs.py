@@ -54,12 +54,15 @@ class AuditLogs:
         version: int = 2,
         timeout_ms: int = 60_000,
         producer_id: int = PRODUCER_ID,
+        next_identity: tuple[int, int] = (-1, -1),
     ) -> int:
-        """Append a record of a transactional id. Return its offset."""
+        """Append a record of a transactional id. Return its offset. `next_identity` is valid after the completion."""
         self.now_ms += STEP_MS
         value = TransactionLogValue(
             producer_id=producer_id,
             producer_epoch=epoch,
+            next_producer_id=next_identity[0],
+            next_producer_epoch=next_identity[1],
             transaction_timeout_ms=timeout_ms,
             transaction_status=state.value,
             transaction_partitions=[PartitionsSchema(topic="t", partition_ids=list(partitions))],

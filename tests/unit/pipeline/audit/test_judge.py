@@ -216,7 +216,7 @@ def test_markers_of_a_kept_transaction_have_its_identity() -> None:
     logs = AuditLogs()
     logs.state(State.ONGOING, 100, 0)
     logs.data(0, 100)
-    logs.state(State.PREPARE_COMMIT, 101, 0)
+    logs.state(State.PREPARE_COMMIT, 101, 0, next_identity=(PRODUCER_ID, 103))
     logs.marker(0, 101)
     logs.state(State.COMPLETE_COMMIT, 103)
     judgment = logs.judged()
@@ -324,6 +324,86 @@ def test_contradicting_records_are_named() -> None:
     judgment = logs.judged()
     assert [(kind, at) for kind, _, _, at in named(judgment)] == [(Kind.TRANSITIONS, offset)] * 3
     assert statuses(judgment) == [Status.VIOLATED]
+
+
+def test_decision_that_another_decision_follows_without_a_completion_is_named() -> None:
+    logs = AuditLogs()
+    logs.state(State.ONGOING, 0, 0)
+    logs.data(0, 0)
+    offset = logs.state(State.PREPARE_COMMIT, 1, 0)
+    logs.marker(0, 1)
+    second = logs.state(State.PREPARE_ABORT, 1, 0)
+    logs.marker(0, 1, commit=False)
+    logs.state(State.COMPLETE_ABORT, 1)
+    judgment = logs.judged()
+    assert [(kind, at) for kind, _, _, at in named(judgment)] == [(Kind.TRANSITIONS, at) for at in (offset, second)]
+    assert statuses(judgment) == [Status.VIOLATED] * 2
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_decision_that_a_transaction_follows_without_a_completion_is_named_unless_it_was_removed(
+    compacted: bool,
+) -> None:
+    logs = AuditLogs(state_compacted=compacted)
+    logs.state(State.ONGOING, 0, 0)
+    logs.data(0, 0)
+    offset = logs.state(State.PREPARE_COMMIT, 1, 0)
+    logs.marker(0, 1)
+    if compacted:
+        logs.gap()
+    logs.transaction(1, 0)
+    expected = [] if compacted else [(Kind.TRANSITIONS, 1, 0, offset)]
+    assert named(logs.judged()) == expected
+
+
+@pytest.mark.parametrize(
+    ("next_identity", "identity", "follows"),
+    [
+        ((-1, -1), (PRODUCER_ID, 1), True),
+        ((-1, -1), (PRODUCER_ID, 9), False),
+        ((PRODUCER_ID, 3), (PRODUCER_ID, 3), True),
+        ((PRODUCER_ID, 3), (PRODUCER_ID, 1), False),
+        ((8, -1), (8, 0), True),
+        ((8, -1), (8, 1), False),
+        ((8, -1), (PRODUCER_ID, 0), False),
+    ],
+)
+def test_completion_has_the_identity_of_the_decision_or_the_next_one(
+    next_identity: tuple[int, int], identity: tuple[int, int], follows: bool
+) -> None:
+    logs = AuditLogs()
+    logs.state(State.ONGOING, 0, 0)
+    logs.data(0, 0)
+    offset = logs.state(State.PREPARE_COMMIT, 1, 0, next_identity=next_identity)
+    logs.marker(0, 1)
+    logs.state(State.COMPLETE_COMMIT, identity[1], producer_id=identity[0])
+    assert named(logs.judged()) == ([] if follows else [(Kind.TRANSITIONS, 1, 0, offset)])
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_decision_with_partitions_has_an_ongoing_record_unless_it_was_removed(compacted: bool) -> None:
+    logs = AuditLogs(state_compacted=compacted)
+    logs.state(State.EMPTY, 0)
+    logs.data(0, 0)
+    if compacted:
+        logs.gap()
+    offset = logs.state(State.PREPARE_COMMIT, 1, 0)
+    logs.marker(0, 1)
+    logs.state(State.COMPLETE_COMMIT, 1)
+    assert named(logs.judged()) == ([] if compacted else [(Kind.TRANSITIONS, 1, 0, offset)])
+
+
+def test_records_that_the_coordinator_wrote_again_are_one_decision() -> None:
+    logs = AuditLogs()
+    logs.state(State.ONGOING, 0, 0)
+    logs.data(0, 0)
+    logs.state(State.PREPARE_COMMIT, 1, 0)
+    logs.state(State.PREPARE_COMMIT, 1, 0)
+    logs.marker(0, 1)
+    logs.state(State.COMPLETE_COMMIT, 1)
+    logs.state(State.COMPLETE_COMMIT, 1)
+    judgment = logs.judged()
+    assert (statuses(judgment), judgment.violations) == ([Status.PROVEN], [])
 
 
 @pytest.mark.parametrize("epoch", [11, 12])

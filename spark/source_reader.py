@@ -63,6 +63,19 @@ def layout_of(options: SourceOptions) -> Layout:
     return Layout(options.headers, options.transactions)
 
 
+def _first_start(initial: Resolved, end: Offsets, begins: Offsets) -> Offsets:
+    """Return the begin of the first batch. `begins` has the existing partitions that `end` lacks.
+
+    Such a partition was created after an earlier run stored `end`, and it belongs to a later batch. A partition that
+    does not exist stays in the begin, so that its deletion is a loss.
+    """
+    return {
+        key: min(offset, end.get(key, offset)) if key in initial.floating else offset
+        for key, offset in initial.offsets.items()
+        if key not in begins
+    }
+
+
 def check_schema(options: SourceOptions, schema: StructType) -> None:
     """Raise InvalidInput if the query gives a schema with other columns than those of the source."""
     expected = {name.lower(): kind for name, kind in layout_of(options).fields.items()}
@@ -103,10 +116,11 @@ class SourceStreamReader(DataSourceStreamReader):
     """Reader of a streaming query. Spark's checkpoint has all state; the attributes are valid for one run.
 
     Spark calls `initialOffset` again if the first batch of a query is repeated in a later run, since the checkpoint has
-    only the end of that batch. A start that depends on the time, such as `latest`, is then later than before. So the
-    first batch has no records of such a partition: it ends where it begins, and the next batch begins there.
+    only the end of that batch. The start `latest` is then later than before. So the first batch has no records of such
+    a partition: it ends where it begins, and the next batch begins there.
 
-    `latestOffset` is called before `initialOffset` in pyspark 4.0 and 4.1, after it in later versions.
+    `latestOffset` is called before `initialOffset` in pyspark 4.0 and 4.1, after it in later versions. With a start
+    timestamp, the first batch has records in 4.0 and 4.1 alone.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -215,10 +229,9 @@ class SourceStreamReader(DataSourceStreamReader):
         return asyncio.run(self._partitions(from_json(start), from_json(end)))
 
     async def _partitions(self, start: Offsets, end: Offsets) -> list[PlannedRange]:
-        if self._initial is not None and start == self._initial.offsets:
-            floating = self._initial.floating
-            start = {key: min(start[key], end[key]) if key in floating else start[key] for key in start if key in end}
         async with connection(self._options) as cluster:
+            if self._initial is not None and start == self._initial.offsets:
+                start = _first_start(self._initial, end, await begins_of(cluster, start.keys() - end.keys()))
             plan = stream_plan(start, end, await begins_of(cluster, end.keys() - start.keys()))
         report(self._options, plan.losses)
         self._known = end

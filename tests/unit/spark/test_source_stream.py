@@ -99,9 +99,21 @@ def test_first_batch_from_earliest_has_all_records(monkeypatch: pytest.MonkeyPat
 
 def test_first_batch_that_is_repeated_is_empty_and_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end is that of the earlier run. The start is later, and the topic has one more partition."""
-    FakeLog([{T0: 9, T1: 2}]).install(monkeypatch)
+    FakeLog([{T0: 9, T1: 2}], {T0: 0, T1: 0}).install(monkeypatch)
     stream = reader()
     assert stream.partitions(stream.initialOffset(), {"t": {"0": 5}}) == []
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_partition_that_is_deleted_before_the_first_batch_is_a_loss(
+    start: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = FakeLog([{T0: 5, T1: 2}], {T0: 0}).install(monkeypatch)
+    stream = reader(startingOffsets=start)
+    initial = stream.initialOffset()
+    log.ends = [{T0: 5}]
+    with pytest.raises(DataLoss, match="t-1 do not exist any more"):
+        stream.partitions(initial, stream.latestOffset())
 
 
 def test_end_that_went_back_later_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ Examples:
     python -m odradek.pipeline.eos_campaign --mode stock --seed 7
 
 The exit code is 0 if no row is lost or duplicated, no batch was visible in part, and all planned faults happened.
+With --runs, fewer faults are planned, and the last line begins with PARTIAL in place of PASSED.
 """
 
 from __future__ import annotations
@@ -81,9 +82,12 @@ def main(
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     steps = steps_of(mode)
-    plan = generate(options.seed, mode, steps, OUTPUT_PARTITIONS)[: options.runs]
-    settings = Settings(mode, options.seed, steps, plan, options.minutes * 60, out, show)
-    show(f"exactly-once campaign: mode {mode}, seed {options.seed}, {len(plan)} planned runs, logs in {out}")
+    whole = generate(options.seed, mode, steps, OUTPUT_PARTITIONS)
+    plan = whole[: options.runs]
+    is_partial = len(plan) < len(whole)
+    settings = Settings(mode, options.seed, steps, plan, options.minutes * 60, out, show, is_partial)
+    runs = f"{len(plan)} of {len(whole)} planned runs"
+    show(f"exactly-once campaign: mode {mode}, seed {options.seed}, {runs}, logs in {out}")
     try:
         with brokers(mode, out) as cluster:
             result = run_campaign(settings, cluster)

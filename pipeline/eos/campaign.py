@@ -61,6 +61,7 @@ class Settings:
         seconds: Duration of the runs. Further runs follow the plan until its end.
         out: Directory of checkpoints and logs.
         show: Called with each progress line.
+        is_partial: The plan is a part of the runs that a campaign of its mode must have.
     """
 
     mode: Mode
@@ -70,6 +71,7 @@ class Settings:
     seconds: float
     out: Path
     show: Callable[[str], None]
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,12 @@ def _conclusion(settings: Settings, result: Result) -> str:
     if result.missing:
         return "FAILED: the campaign did not carry out its plan"
     counts = f"{judgment.lost} lost, {judgment.duplicated} duplicated"
-    is_expected = _as_expected(settings, result)
-    if settings.mode is Mode.STOCK:
-        return f"{'RAN' if is_expected else 'FAILED'}: Spark's own sink, {counts}: duplicates are expected"
-    return f"{'PASSED' if is_expected else 'FAILED'}: {counts}, {judgment.split} split"
+    is_stock = settings.mode is Mode.STOCK
+    conclusion = "RAN" if is_stock else "PASSED"
+    if not _as_expected(settings, result):
+        conclusion = "FAILED"
+    elif settings.is_partial:
+        conclusion = f"PARTIAL, {len(settings.plan)} planned runs"
+    if is_stock:
+        return f"{conclusion}: Spark's own sink, {counts}: duplicates are expected"
+    return f"{conclusion}: {counts}, {judgment.split} split"

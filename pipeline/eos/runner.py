@@ -28,6 +28,9 @@ OTHER_CHECKPOINT: Final = "other-checkpoint"
 FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 """Errors of a late EndTxn request that show that the driver is fenced."""
 
+LATE_REPETITIONS_MAX: Final = 3
+"""Maximum runs per campaign that repeat one whose late EndTxn request had no response. Few coordinators move."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -86,6 +89,7 @@ class Runner:
         self._standby = self._launched()
         self._planned: deque[Run] = deque()
         self._late: Run | None = None
+        self._late_repetitions = 0
         self._deleted_batch: int | None = None
         self.runs = 0
 
@@ -141,9 +145,13 @@ class Runner:
         """Carry out the runs of the plan, and further ones while `has_time` returns True."""
         self._planned.extend(plan)
         successor: tuple[Run, DriverProcess] | None = None
-        while successor is not None or self._planned or self._late is not None or has_time():
+        while successor is not None or self._planned or self._is_unsettled() or has_time():
             run, driver = successor or self._next(more)
             successor = self._carried_out(run, driver, more)
+
+    def _is_unsettled(self) -> bool:
+        """Return True if the next run must settle a late commit, or must repeat a batch."""
+        return self._late is not None or self._deleted_batch is not None
 
     def _next(self, more: Iterator[Run]) -> tuple[Run, DriverProcess]:
         """Begin the next run."""
@@ -235,7 +243,8 @@ class Runner:
     def _settle_late_commit(self) -> None:
         """Forward the late commit of an earlier run. The cluster must refuse it.
 
-        The run is repeated if the coordinator has moved, so that the request did not reach it.
+        The run is repeated if the coordinator has moved, so that the request did not reach it, at most
+        `LATE_REPETITIONS_MAX` times per campaign.
         """
         run, self._late = self._late, None
         if run is None:
@@ -248,17 +257,22 @@ class Runner:
             self._record.problems.append("a late EndTxn request of a fenced driver was accepted")
         elif error in FENCED:
             self._record.ended(run, time.monotonic())
-        else:
+        elif self._late_repetitions < LATE_REPETITIONS_MAX:
+            self._late_repetitions += 1
             self._planned.append(run)
 
     def _check_repeated_batch(self, run: Run) -> None:
         """Check that the first batch of a run repeats the one whose entry in the commit log was deleted."""
         expected, self._deleted_batch = self._deleted_batch, None
-        first = self._record.batches_of(run.number)[0]
-        if expected is not None and first.batch != expected:
-            self._record.problems.append(f"batch {expected} was not repeated, but batch {first.batch}")
-        elif expected is not None and first.written != self._job.stock:
-            self._record.problems.append(f"the repeated batch {expected} was written: {first.written}")
+        if expected is None:
+            return
+        batches = self._record.batches_of(run.number)
+        if not batches:
+            self._record.problems.append(f"batch {expected} was not repeated: run {run.number} has no batch")
+        elif batches[0].batch != expected:
+            self._record.problems.append(f"batch {expected} was not repeated, but batch {batches[0].batch}")
+        elif batches[0].written != self._job.stock:
+            self._record.problems.append(f"the repeated batch {expected} was written: {batches[0].written}")
 
     def _expect_error(self, subject: str, actual: str, expected: str) -> None:
         if actual != expected:

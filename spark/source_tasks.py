@@ -12,6 +12,7 @@ from odradek.client import (
     NotFound,
     ProtocolError,
     Refused,
+    RequestTimedOut,
     checked_batches,
     fetch_range,
     offsets_of_partitions,
@@ -105,11 +106,14 @@ async def _fetched(
 ) -> AsyncGenerator[FetchedBatches, None]:
     """Yield responses with batches until the end of a range. Skip offsets that were deleted if `failOnDataLoss` is
     false.
+
+    Raise RequestTimedOut if the log has the next offset, but no batch arrives within `kafka.default.api.timeout.ms`.
     """
     loop = asyncio.get_running_loop()
+    limit_s = options.settings.retry.deadline_s
     position = wanted.start
+    deadline = loop.time() + limit_s
     while position < wanted.end:
-        deadline = loop.time() + options.settings.retry.deadline_s
         responses = fetch_range(
             cluster, wanted.partition, position, wanted.end, isolation, bytes_max=options.fetch_bytes_max
         )
@@ -118,25 +122,38 @@ async def _fetched(
                 async for fetched in responses:
                     position = fetched.following
                     if position > fetched.first:
-                        deadline = loop.time() + options.settings.retry.deadline_s
                         yield fetched
+                        deadline = loop.time() + limit_s  # the time in which Spark uses the rows does not count
                     elif loop.time() > deadline:
                         break
         except Refused as error:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE and not isinstance(error, NotFound):
                 raise
         if position < wanted.end:
-            position = await _after_loss(cluster, options, wanted, position)
+            following = await _after_loss(cluster, options, wanted, position, timed_out=loop.time() > deadline)
+            if following > position:
+                deadline = loop.time() + limit_s
+            position = following
 
 
-async def _after_loss(cluster: Cluster, options: SourceOptions, wanted: OffsetRange, position: int) -> int:
-    """Return the next offset of a range that exists. Raise DataLoss if `failOnDataLoss` is true."""
+async def _after_loss(
+    cluster: Cluster, options: SourceOptions, wanted: OffsetRange, position: int, *, timed_out: bool
+) -> int:
+    """Return the next offset of a range that exists. Raise DataLoss if `failOnDataLoss` is true.
+
+    Raise RequestTimedOut if `position` exists, and `timed_out` is true.
+    """
     key = wanted.partition
     earliest = (await begins_of(cluster, [key])).get(key)
     if earliest is None:
         report(options, [f"{key} does not exist any more"])
         return wanted.end
     latest = (await ends_of(cluster, options, [key]))[key]
+    if timed_out and earliest <= position < latest:
+        raise RequestTimedOut(
+            f"reading {key}: no batch at offset {position} arrived in {options.settings.retry.deadline_s} s",
+            f"check its leader: the log has the offsets from {earliest} to {latest}",
+        )
     report(
         options, [f"offset {position} of {key} is not readable: the log has the offsets from {earliest} to {latest}"]
     )

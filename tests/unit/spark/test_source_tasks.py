@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from odradek.client import FetchedBatches, IsolationLevel, TopicPartition
+import pytest
+
+from odradek.client import FetchedBatches, IsolationLevel, RequestTimedOut, TopicPartition
 from odradek.protocol.batch import Compression
 from odradek.spark import source_tasks
 from odradek.spark.source_offsets import OffsetRange
@@ -13,8 +15,6 @@ from tests.support.batches import batch, marker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-
-    import pytest
 
 KEY = TopicPartition("t", 0)
 
@@ -26,12 +26,14 @@ class Leader:
         log: The batches, from offset 0 on.
         stable: The last stable offset that ListOffsets requests receive. Fetch requests come later: they receive the
             whole log.
+        silent: True if responses have no batch.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, log: list[bytes]) -> None:
         self.log = log
         self.stable = len(log)
-        for name in ("fetch_range", "offsets_of_partitions", "ends_of"):
+        self.silent = False
+        for name in ("fetch_range", "offsets_of_partitions", "begins_of", "ends_of"):
             monkeypatch.setattr(source_tasks, name, getattr(self, name))
         monkeypatch.setattr(source_tasks, "connection", lambda _: self)
 
@@ -44,10 +46,15 @@ class Leader:
     async def fetch_range(
         self, _: object, __: object, start: int, end: int, isolation: IsolationLevel, *, bytes_max: int
     ) -> AsyncGenerator[FetchedBatches, None]:
+        while self.silent:
+            yield FetchedBatches(start, start, b"", ())
         yield FetchedBatches(start, len(self.log), b"".join(self.log[start:]), ())
 
     async def offsets_of_partitions(self, *_: object) -> dict[TopicPartition, int]:
         return {KEY: self.stable}
+
+    async def begins_of(self, *_: object) -> dict[TopicPartition, int]:
+        return {KEY: 0}
 
     async def ends_of(self, *_: object) -> dict[TopicPartition, int]:
         return {KEY: len(self.log)}
@@ -78,3 +85,12 @@ def test_arrow_batches_are_bounded_by_the_bytes_after_decompression(monkeypatch:
     values = [third, third, third, bytes(2 * source_tasks.BYTES_PER_BATCH), b"last"]
     Leader(monkeypatch, [batch(at, each, compression=Compression.ZSTD) for at, each in enumerate(values)])
     assert [[row["offset"] for row in each] for each in arrow_batches(len(values))] == [[0, 1], [2], [3], [4]]
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_leader_that_sends_no_batch_of_an_existing_offset_is_a_time_out(
+    fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Leader(monkeypatch, [batch(0, b"a")]).silent = True
+    with pytest.raises(RequestTimedOut, match=r"reading t-0: no batch at offset 0 arrived in 0\.001 s"):
+        rows(1, failOnDataLoss=fails, **{"kafka.default.api.timeout.ms": "1"})

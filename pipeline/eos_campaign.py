@@ -7,7 +7,7 @@ and data all the time.
 Modes:
 - txn: `odradek.spark` writes each micro-batch in one transaction, on three Odradek brokers.
 - 2pc: `odradek.spark` writes in a transaction per task, with a two-phase commit.
-- stock: Spark's own Kafka sink under the same kills. Duplicates are expected, so they do not fail the campaign.
+- stock: Spark's own Kafka sink under kills of driver and leaders. Duplicates are expected: they do not fail it.
 - kafka: mode txn on Apache Kafka. `make eos MODE=kafka` starts it from a source tree.
 
 Examples:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from odradek.pipeline.eos.injector import kill_workers
-from odradek.pipeline.eos.plan import FIRST_STEP, End, Fault, Pause, Run
+from odradek.pipeline.eos.plan import FIRST_STEP, WORKERS_BATCHES_MAX, End, Fault, Pause, Run
 from odradek.pipeline.eos.record import Record
 from odradek.pipeline.eos.runner import Job, Runner
 from odradek.spark.exactly_once import STEPS as SINK_STEPS
@@ -54,7 +54,7 @@ def copy_runs(seed: int) -> list[Run]:
     open_step = rng.choice(STEPS[STEPS.index(FIRST_STEP) : -1])
     delay = rng.uniform(0, DELAY_SECONDS_MAX)
     return [
-        Run(1, Fault.WORKERS, Pause(1, FIRST_STEP), End.STEP, Pause(2, open_step), delay),
+        Run(1, Fault.WORKERS, Pause(1, FIRST_STEP), End.STEP, Pause(1 + WORKERS_BATCHES_MAX, open_step), delay),
         Run(2, None, None, End.STEP, Pause(1, STEPS[-1]), 0.0),
     ]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.pipeline.cluster import lookup
 from odradek.pipeline.cluster.topics import add_partitions
-from odradek.pipeline.eos.plan import Fault
+from odradek.pipeline.eos.plan import FIRST_STEP, Fault
 from odradek.pipeline.faults.broker_kills import DOWN_SECONDS, retried
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ WORKERS_INTERVAL_SECONDS: Final = 0.05
 """Seconds between two searches for Python workers: a batch that begins may have none yet."""
 WORKERS_SECONDS_MAX: Final = 30.0
 """Maximum seconds until a batch has Python workers."""
+REPLACED_SECONDS_MAX: Final = 2.0
+"""Maximum seconds until Spark has started a worker in place of one that was killed: about the duration of a batch."""
 
 
 class Brokers(Protocol):
@@ -98,17 +100,51 @@ class Injector:
 
 
 def kill_workers(run: Run, driver: DriverProcess, stopped: threading.Event) -> str:
-    """Let a paused driver continue, and kill the Python workers of its batch. Return a description."""
+    """Let a paused driver continue, and kill its Python workers until the sink repeats a batch. Return a description.
+
+    Workers of an earlier batch may be idle, and no task fails when they are killed. So the workers that Spark starts in
+    their place are killed, too. If no task fails in the paused batch, workers are killed again in the next batches
+    before the end of the run.
+    """
+    assert run.fault_at is not None, "the driver is paused"
+    assert run.end_at is not None, "a run with this fault has a pause at its end"
     driver.proceed()
-    stopped.wait(run.delay_seconds)
-    attempts = int(WORKERS_SECONDS_MAX / WORKERS_INTERVAL_SECONDS)
-    for _ in range(attempts):
-        killed = []
-        for pid in driver.workers():
+    killed: set[int] = set()
+    for number in range(run.end_at.batches - run.fault_at.batches):
+        if number:
+            _await_begin(driver)
+        stopped.wait(run.delay_seconds)
+        killed |= _kill(driver, killed, WORKERS_SECONDS_MAX, stopped)
+        if not killed:
+            raise RuntimeError(f"no Python worker ran within {WORKERS_SECONDS_MAX:.0f} s")
+        killed |= _kill(driver, killed, REPLACED_SECONDS_MAX, stopped)
+        if _is_repeated(driver):
+            return f"killed {len(killed)} Python workers, and the batch was repeated"
+    return f"killed {len(killed)} Python workers, and no batch was repeated"
+
+
+def _kill(driver: DriverProcess, known: set[int], seconds: float, stopped: threading.Event) -> set[int]:
+    """Kill the Python workers that are not in `known`. Return their process ids, or none after `seconds`."""
+    for _ in range(int(seconds / WORKERS_INTERVAL_SECONDS)):
+        killed = set()
+        for pid in set(driver.workers()) - known:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-                killed.append(pid)
+                killed.add(pid)
         if killed:
-            return f"killed {len(killed)} Python workers {run.delay_seconds * 1e3:.0f} ms after the begin"
+            return killed
         stopped.wait(WORKERS_INTERVAL_SECONDS)
-    raise RuntimeError(f"no Python worker ran within {WORKERS_SECONDS_MAX:.0f} s")
+    return set()
+
+
+def _await_begin(driver: DriverProcess) -> None:
+    while driver.wait_for("step").details["step"] != FIRST_STEP:
+        pass
+
+
+def _is_repeated(driver: DriverProcess) -> bool:
+    """Return True if the current batch begins again, and False at its end."""
+    while (event := driver.wait_for("step", "batch")).name == "step":
+        if event.details["step"] == FIRST_STEP:
+            return True
+    return False

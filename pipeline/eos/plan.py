@@ -22,6 +22,8 @@ BATCHES_MAX: Final = 3
 """Maximum batches that a run completes before its first fault."""
 BATCHES_BETWEEN_FAULTS: Final = 2
 """Batches that a run completes between the fault that it survives and its end."""
+WORKERS_BATCHES_MAX: Final = 3
+"""Maximum batches of a run in which Python workers are killed. A kill has no effect if no task uses the worker."""
 DELAY_SECONDS_MAX: Final = 0.6
 """Maximum seconds between the first step of a batch and a kill at a random time: about the duration of a batch."""
 END_TXN_DELAY_SECONDS_MAX: Final = 0.02
@@ -74,8 +76,8 @@ FAULTS: Final = (
     Fault.OTHER_CHECKPOINT,
 )  # fmt: skip
 """Faults of each campaign. Each is in a run of its own."""
-TRANSACTIONAL_FAULTS: Final = frozenset({Fault.COORDINATOR, Fault.OTHER_CHECKPOINT})
-"""Faults that concern only a sink with transactions."""
+TRANSACTIONAL_FAULTS: Final = frozenset({Fault.WORKERS, Fault.COORDINATOR, Fault.OTHER_CHECKPOINT})
+"""Faults that concern only a sink with transactions. Spark's own sink uses no Python workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ def generate(seed: int, mode: Mode, steps: Sequence[str], partitions: int) -> li
 def more_runs(seed: int, mode: Mode, steps: Sequence[str], partitions: int) -> Iterator[Run]:
     """Yield further runs without end, for the rest of the time. They end by kills, and have faults at random."""
     rng = random.Random(f"eos more {mode} {seed}")
-    faults = [Fault.WORKERS, *([] if mode is Mode.STOCK else [Fault.COORDINATOR]), Fault.LEADER, None, None]
+    faults = [*([] if mode is Mode.STOCK else [Fault.WORKERS, Fault.COORDINATOR]), Fault.LEADER, None, None]
     for number in itertools.count(1):
         end = rng.choice([End.STEP, End.RANDOM])
         step = rng.choice(steps) if end is End.STEP else FIRST_STEP
@@ -168,5 +170,6 @@ def _with_fault(rng: random.Random, run: Run, fault: Fault, steps: Sequence[str]
     open_steps = steps[steps.index(FIRST_STEP) : -1] or (FIRST_STEP,)
     step = FIRST_STEP if fault in {Fault.WORKERS, Fault.PARTITIONS} else rng.choice(open_steps)
     batches = run.end_at.batches
-    end_at = Pause(batches + BATCHES_BETWEEN_FAULTS, run.end_at.step)
+    between = WORKERS_BATCHES_MAX if fault is Fault.WORKERS else BATCHES_BETWEEN_FAULTS
+    end_at = Pause(batches + between, run.end_at.step)
     return replace(run, fault=fault, fault_at=Pause(batches, step), end_at=end_at)

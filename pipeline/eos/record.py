@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from odradek.pipeline.eos.plan import End, Fault
+from odradek.pipeline.eos.plan import FIRST_STEP, End, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,12 +25,14 @@ PERCENTILES: Final = 20
 class BatchTimes:
     """Times of the steps of one batch in one run, in seconds of time.monotonic.
 
-    `paused` is true if the campaign stopped the driver in the batch. `ended_at` is None if the batch is not complete.
+    `steps` has the first time of each step. `begins` is the number of attempts that the sink began. `paused` is true if
+    the campaign stopped the driver in the batch. `ended_at` is None if the batch is not complete.
     """
 
     run: int
     batch: int
     steps: dict[str, float] = field(default_factory=dict)
+    begins: int = 0
     paused: bool = False
     ended_at: float | None = None
 
@@ -74,6 +76,7 @@ class Record:
                 self.batches.append(times)
             if event.name == "step":
                 times.steps.setdefault(event.details["step"], event.at)
+                times.begins += event.details["step"] == FIRST_STEP
             elif event.name == "paused":
                 times.paused = True
             else:
@@ -92,12 +95,17 @@ class Record:
         with self._lock:
             return [times for times in self.batches if times.run == run]
 
+    def has_repeated_attempt(self, run: int) -> bool:
+        """Return True if the sink began a second attempt of a batch in a run."""
+        return any(times.begins > 1 for times in self.batches_of(run))
+
     def undisturbed(self) -> list[BatchTimes]:
-        """Return the complete written batches without a pause, and without the first one of each run."""
+        """Return the complete batches with one attempt and without a pause, and without the first one of each run."""
         known: set[int] = set()
         found = []
         for times in self.batches:
-            if times.run in known and times.ended_at is not None and not times.paused and times.written:
+            is_disturbed = times.paused or times.begins > 1
+            if times.run in known and times.ended_at is not None and times.written and not is_disturbed:
                 found.append(times)
             known.add(times.run)
         return found

@@ -154,6 +154,19 @@ def test_durations_are_those_of_undisturbed_batches() -> None:
     assert durations(batches, "LEDGER_SENT", None) == (0.0, 0.0)
 
 
+def test_second_attempt_of_a_batch_is_counted_and_its_duration_left_out() -> None:
+    record = Record()
+    for batch, begins in enumerate((1, 2, 1)):
+        for _ in range(begins):
+            record.event(event("step", 1.0, batch=batch, step="BEGUN"))
+        record.event(event("step", 2.0, batch=batch, step="WRITTEN"))
+        record.event(event("batch", 3.0, batch=batch))
+    record.event(event("step", 1.0, run=2, batch=3, step="BEGUN"))
+    assert record.has_repeated_attempt(1)
+    assert not record.has_repeated_attempt(2)
+    assert [times.batch for times in record.undisturbed()] == [2]
+
+
 def test_last_commit_is_deleted_from_the_checkpoint(tmp_path: Path) -> None:
     for log, batches in (("commits", ("8", "9", "10")), ("offsets", ("9", "10"))):
         (tmp_path / log).mkdir()

@@ -35,10 +35,17 @@ def test_each_kind_of_fault_and_end_is_planned(seed: int, mode: Mode) -> None:
     ends = {run.end for run in plan}
     if mode is Mode.STOCK:
         assert ends == {End.STEP, End.RANDOM, End.COMMIT_LOG}
-        assert set(faults) == {Fault.WORKERS, Fault.LEADER, Fault.PARTITIONS}
+        assert set(faults) == {Fault.LEADER, Fault.PARTITIONS}
     else:
         assert ends == set(End)
         assert faults == Counter(FAULTS)
+
+
+@given(seed=SEEDS)
+def test_stock_sink_has_no_kill_of_python_workers_which_it_does_not_use(seed: int) -> None:
+    steps = steps_of(Mode.STOCK)
+    more = islice(more_runs(seed, Mode.STOCK, steps, PARTITIONS), 20)
+    assert all(run.fault is not Fault.WORKERS for run in (*generate(seed, Mode.STOCK, steps, PARTITIONS), *more))
 
 
 @given(seed=SEEDS, mode=MODES)

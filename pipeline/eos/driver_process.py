@@ -130,7 +130,7 @@ class DriverProcess:
         return [pid for pid, parent in parents.items() if parent in daemons]
 
     def kill(self) -> None:
-        """Send SIGKILL to the driver's Python process and its JVM. Python workers end when they miss the JVM."""
+        """Send SIGKILL to the driver's Python process and its JVM. Python workers end with the JVM."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 

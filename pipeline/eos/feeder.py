@@ -22,7 +22,7 @@ ROWS_MAX: Final = 40
 ABORT_ONE_IN: Final = 10
 """About one of this many transactions is aborted. Its rows must never be visible in the output."""
 METADATA_INTERVAL_MS: Final = 2_000
-"""Interval at which the producer learns of new partitions, in milliseconds."""
+"""Interval at which the producer refreshes its metadata, which has new partitions, in milliseconds."""
 
 
 class Feeder:

@@ -43,6 +43,7 @@ class Fit(Enum):
     - MISSING: the decision has no marker.
     - PENDING: the decision has no marker yet, and its completion is not in the log.
     - REMOVED: the decision's marker may have been below the first offset of the log.
+    - FORMER_TOPIC: the decision's marker may have been in a deleted topic with the same name.
     - UNEXPECTED: the marker has no decision.
     - REPEATED: the marker repeats the one before it.
     - BY_OPERATOR: the marker aborts an open transaction that has no decision.
@@ -56,6 +57,7 @@ class Fit(Enum):
     MISSING = "missing"
     PENDING = "pending"
     REMOVED = "removed"
+    FORMER_TOPIC = "former topic"
     UNEXPECTED = "unexpected"
     REPEATED = "repeated"
     BY_OPERATOR = "by operator"
@@ -73,12 +75,16 @@ class Expected(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A marker. `data_epoch` is the epoch of the data between it and the marker before it, or None without data."""
+    """A marker. `data_epoch` is the epoch of the data between it and the marker before it, or None without data.
+
+    `newer` is True if its decision may be after the last transition that was read.
+    """
 
     commit: bool
     epoch: int
     timestamp_ms: int
     data_epoch: int | None
+    newer: bool = False
 
 
 class Pair(NamedTuple):
@@ -242,6 +248,8 @@ def _extra(found: Sequence[Found], index: int, may_lack_expected: bool) -> tuple
     if _repeats(found, index):
         return Fit.REPEATED, EXCUSED
     marker = found[index]
+    if marker.newer:
+        return Fit.NEWER, EXCUSED
     if not marker.commit and marker.data_epoch == marker.epoch:
         return Fit.BY_OPERATOR, OPERATOR
     return Fit.UNEXPECTED, VIOLATION

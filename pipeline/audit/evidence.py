@@ -33,6 +33,7 @@ KEY_VERSION: Final = 0
 NO_OFFSET: Final = -1
 """Offset that stands for: there is none."""
 NO_GAP: Final = -1
+NO_TIME: Final = -1
 
 
 class State(IntEnum):
@@ -129,6 +130,7 @@ class LogRange(NamedTuple):
         judged_below: Offset from which on the batches may be newer than the transitions that were read.
         batches: Number of batches.
         latest_ms: Highest timestamp of a batch, or -1.
+        first_marker_ms: Timestamp of the first marker, which its leader has set; -1 if there is no marker.
         defect: Description of a damaged batch at `end`, where the audit stopped, or an empty string.
     """
 
@@ -142,6 +144,7 @@ class LogRange(NamedTuple):
     judged_below: int
     batches: int
     latest_ms: int
+    first_marker_ms: int
     defect: str
 
     @property
@@ -175,7 +178,7 @@ class PartitionScan:
         self._compacted_below = compacted_below
         self._first_gap = self._last_gap = NO_GAP
         self._batches = 0
-        self._latest_ms = -1
+        self._latest_ms = self._first_marker_ms = NO_TIME
         self._defect = ""
         self._open: dict[int, Event] = {}
         self.transitions: list[Transition] = []
@@ -219,6 +222,7 @@ class PartitionScan:
             self._end if judged_below is None else judged_below,
             self._batches,
             self._latest_ms,
+            self._first_marker_ms,
             self._defect,
         )
 
@@ -234,6 +238,8 @@ class PartitionScan:
                 self._add_marker(header, record.offset, commit, parse_end_txn_marker(record.value))
 
     def _add_marker(self, header: BatchHeader, offset: int, commit: bool, coordinator_epoch: int) -> None:
+        if self._first_marker_ms == NO_TIME:
+            self._first_marker_ms = header.max_timestamp
         before = self._open.pop(header.producer_id, None)
         if before is not None:
             self.events.append(before)

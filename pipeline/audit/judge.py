@@ -5,11 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.pipeline.audit.alignment import Expected, Fit, Found, align
-from odradek.pipeline.audit.decisions import epoch_follows, history_of
-from odradek.pipeline.audit.evidence import NO_OFFSET, Event, EventKind, TopicPartition
+from odradek.pipeline.audit.decisions import TV2, epoch_follows, history_of
+from odradek.pipeline.audit.evidence import NO_OFFSET, NO_TIME, Event, EventKind, TopicPartition
 from odradek.protocol.internal_topics import TRANSACTION_STATE
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ NEVER_TIMES_OUT_MS: Final = 2_147_483_647
 _OPEN_REASONS: Final = {
     Fit.PENDING: "its completion is not in the log",
     Fit.REMOVED: "the marker may be below the first offset of the log",
+    Fit.FORMER_TOPIC: "the topic may have been created again after the decision",
 }
 
 
@@ -333,7 +335,7 @@ class _Chain:
         self.decided_by: dict[int, Decision] = {}
         """Decision of each marker that matches one, by the index of the marker in `events`."""
         self._markers = [index for index, event in enumerate(events) if event.kind is not EventKind.DATA]
-        found = [_found(events, index) for index in self._markers]
+        found = [_found(events, index, log.judged_below) for index in self._markers]
         pairs = align(
             [Expected(each.commit, each.producer_epoch, each.prepare_ms, each.complete_ms) for each in decisions],
             found,
@@ -346,14 +348,10 @@ class _Chain:
             fit = matched
             decision = None if expected is None else decisions[expected]
             marker = None if position is None else events[self._markers[position]]
+            if fit is Fit.MISSING and decision is not None and self._may_precede_topic(decision, after):
+                fit = Fit.FORMER_TOPIC
             if fit is Fit.BY_OPERATOR and _precedes_commit(pairs, number, found):
                 fit = Fit.UNEXPECTED
-            if (
-                fit in {Fit.UNEXPECTED, Fit.BY_OPERATOR}
-                and marker is not None
-                and marker.first_offset >= log.judged_below
-            ):
-                fit = Fit.NEWER
             if fit is Fit.MATCH and decision is not None and position is not None:
                 self.decided_by[self._markers[position]] = decision
             self.steps.append(_Step(decision, marker, fit, after))
@@ -381,19 +379,35 @@ class _Chain:
 
     def last_data_after(self, offset: int) -> int:
         """Return the last offset of the data after `offset` and before the next marker, or NO_OFFSET."""
-        last = NO_OFFSET
-        for event in self.events:
-            if event.first_offset > offset:
-                if event.kind is not EventKind.DATA:
-                    break
-                last = event.last_offset
-        return last
+        data = self._data_after(offset)
+        return data[-1].last_offset if data else NO_OFFSET
+
+    def _data_after(self, offset: int) -> list[Event]:
+        """Return the data after `offset` and before the next marker."""
+        following = (event for event in self.events if event.first_offset > offset)
+        return list(takewhile(lambda event: event.kind is EventKind.DATA, following))
+
+    def _may_precede_topic(self, decision: Decision, after: int) -> bool:
+        """Return True if the marker of a decision may have been in a deleted topic with the same name.
+
+        Then all markers in the log are later than the decision, and no data after the offset `after` is a part of its
+        transaction. With TV1, only the time of the data shows this.
+        """
+        complete_ms = decision.complete_ms
+        if complete_ms is None or NO_TIME < self.log.first_marker_ms <= complete_ms:
+            return False
+        return not any(
+            _epoch_fits(data.producer_epoch, decision)
+            and (decision.client_version >= TV2 or data.first_ms <= complete_ms)
+            for data in self._data_after(after)
+        )
 
 
-def _found(events: Sequence[Event], index: int) -> Found:
+def _found(events: Sequence[Event], index: int, judged_below: int) -> Found:
     marker, before = events[index], events[index - 1] if index else None
     data_epoch = before.producer_epoch if before is not None and before.kind is EventKind.DATA else None
-    return Found(marker.kind is EventKind.COMMIT, marker.producer_epoch, marker.first_ms, data_epoch)
+    newer = marker.first_offset >= judged_below
+    return Found(marker.kind is EventKind.COMMIT, marker.producer_epoch, marker.first_ms, data_epoch, newer)
 
 
 def _precedes_commit(pairs: Sequence[Pair], number: int, found: Sequence[Found]) -> bool:

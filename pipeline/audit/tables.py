@@ -67,6 +67,7 @@ LOG: Final[Columns] = {
     "judged_below": "bigint",
     "batches": "bigint",
     "latest_ms": "bigint",
+    "first_marker_ms": "bigint",
     "defect": "string",
 }
 DECISION: Final[Columns] = {

@@ -41,13 +41,14 @@ def fewest_violations(expected: tuple[Expected, ...], found: tuple[Found, ...]) 
         return min(options)
 
     def excused(j: int) -> bool:
-        return j > 0 and found[j][:2] == found[j - 1][:2] and found[j].data_epoch is None
+        repeats = j > 0 and found[j][:2] == found[j - 1][:2] and found[j].data_epoch is None
+        return repeats or found[j].newer
 
     return cost(0, 0)
 
 
 found_markers = st.builds(
-    Found, st.booleans(), st.sampled_from([0, 1]), st.integers(0, 100), st.sampled_from([None, 7])
+    Found, st.booleans(), st.sampled_from([0, 1]), st.integers(0, 100), st.sampled_from([None, 7]), st.booleans()
 )
 """Markers after no data, or after data of another epoch: none of them can be an operator's."""
 

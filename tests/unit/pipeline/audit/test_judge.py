@@ -291,6 +291,57 @@ def test_partition_that_was_not_read_is_not_decidable() -> None:
     assert (decision.status, decision.reason) == (Status.UNDECIDABLE, "t-9 was not read")
 
 
+@pytest.mark.parametrize("version", [0, 2])
+def test_decisions_before_the_topic_was_created_again_are_not_decidable(version: int) -> None:
+    logs = AuditLogs()
+    for epoch in (0, 1):
+        end = epoch + 1 if version else 0
+        logs.state(State.ONGOING, end - 1 if version else 0, 0, version=version)
+        logs.state(State.PREPARE_COMMIT, end, 0, version=version)
+        logs.state(State.COMPLETE_COMMIT, end, version=version)
+    logs.transaction(2 if version else 0, 0, version=version)
+    judgment = logs.judged()
+    assert (statuses(judgment), judgment.violations) == ([Status.UNDECIDABLE] * 2 + [Status.PROVEN], [])
+    assert {each.reason for each in judgment.decisions[:2]} == {
+        "t-0: the topic may have been created again after the decision"
+    }
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_decision_is_not_decidable_if_the_log_has_no_marker_and_no_data_of_it(version: int) -> None:
+    logs = AuditLogs()
+    logs.state(State.ONGOING, 0, 0, version=version)
+    logs.state(State.PREPARE_COMMIT, 1 if version else 0, 0, version=version)
+    logs.state(State.COMPLETE_COMMIT, 1 if version else 0, version=version)
+    logs.data(0, 0, producer_id=8)
+    [decision] = logs.judged().decisions
+    assert decision.status is Status.UNDECIDABLE
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_missing_first_marker_of_a_log_is_named(version: int) -> None:
+    logs = AuditLogs()
+    logs.state(State.ONGOING, 0, 0, version=version)
+    offset = logs.data(0, 0)
+    end = 1 if version else 0
+    logs.state(State.PREPARE_COMMIT, end, 0, version=version)
+    logs.state(State.COMPLETE_COMMIT, end, version=version)
+    logs.marker(0, 0, producer_id=8)
+    judgment = logs.judged()
+    assert (Kind.MISSING_MARKER, PRODUCER_ID, end, offset) in [
+        (each.kind, each.producer_id, each.producer_epoch, each.offset) for each in judgment.violations
+    ]
+
+
+def test_hanging_data_after_the_topic_was_created_again_is_named() -> None:
+    logs = AuditLogs()
+    logs.state(State.ONGOING, 0, 0)
+    logs.state(State.PREPARE_COMMIT, 1, 0)
+    logs.state(State.COMPLETE_COMMIT, 1)
+    offset = logs.data(0, 1)
+    assert named(logs.judged()) == [(Kind.STRAY_DATA, 1, 0, offset)]
+
+
 def test_marker_of_an_unknown_producer_is_excused_if_transitions_were_removed() -> None:
     for state_compacted, expected in ((False, [Kind.NO_DECISION]), (True, [])):
         logs = AuditLogs(state_compacted=state_compacted)
@@ -310,6 +361,24 @@ def test_markers_newer_than_the_transitions_are_not_judged() -> None:
     judgment = logs.judged(judged_below={0: offset})
     assert judgment.violations == []
     assert [marker.fit for marker in judgment.markers] == [Fit.MATCH, Fit.NEWER]
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_marker_of_a_prepared_transaction_is_not_taken_for_a_newer_one(version: int) -> None:
+    logs = AuditLogs()
+    logs.state(State.ONGOING, 5, 0, version=version)
+    logs.data(0, 5)
+    end = 6 if version else 5
+    logs.state(State.PREPARE_COMMIT, end, 0, version=version)
+    own = logs.marker(0, end)
+    newer = logs.data(0, end)
+    logs.marker(0, end + 1 if version else end)
+    judgment = logs.judged(judged_below={0: newer})
+    assert judgment.violations == []
+    assert [(each.marker.first_offset, each.fit) for each in judgment.markers] == [
+        (own, Fit.MATCH),
+        (newer + 1, Fit.NEWER),
+    ]
 
 
 def test_contradicting_records_are_named() -> None:

@@ -25,7 +25,8 @@ EXCUSED: Final = TIME_COST_MAX + 1
 BAND: Final = 32
 """Maximum distance of the alignment from its diagonal, beside the difference of both lengths.
 
-It bounds the work to about 65 steps per decision. Each missing or additional marker moves the alignment by one.
+It bounds the work per decision to 65 steps and twice that difference. Each missing or additional marker moves the
+alignment by one.
 """
 BAND_MAX: Final = 2_048
 """Maximum difference of both lengths for which the best match is computed. Above it, many markers are missing."""

@@ -33,7 +33,7 @@ class LogDirectoryUnusable(ValueError):
 
 
 class LogDirectories:
-    """The log directories of one or several brokers of a cluster, which are stopped or copied.
+    """The log directories of all brokers of a cluster, or copies of them that were made while the brokers were stopped.
 
     Each partition is read once, from its most recent replica: that of the highest leader epoch, then of the highest
     offset.

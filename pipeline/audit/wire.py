@@ -67,7 +67,8 @@ async def _partitions(bootstrap: str) -> list[Listed]:
         judged_below |= ends
         ends |= await offsets_of_partitions(cluster, dict.fromkeys(data, LATEST))
         starts = await offsets_of_partitions(cluster, dict.fromkeys(keys, EARLIEST))
-        compacted = {name: await _is_compacted(cluster, name) for name in metadata.topics}
+        # Kafka compacts __transaction_state by default, so it may have run before an operator changed the policy.
+        compacted = {name: name == TRANSACTION_STATE or await _is_compacted(cluster, name) for name in metadata.topics}
         return [
             {
                 **key._asdict(),

@@ -141,7 +141,7 @@ def test_abort_of_an_operator_before_the_coordinator_aborts_is_listed_as_that_of
     assert [marker.fit for marker in judgment.markers] == [Fit.BY_OPERATOR, Fit.MATCH]
 
 
-def test_abort_marker_within_a_committed_transaction_is_no_operators() -> None:
+def test_abort_marker_within_a_committed_transaction_is_a_violation() -> None:
     logs = AuditLogs()
     logs.state(State.ONGOING, 0, 0, version=0)
     logs.data(0, 0)

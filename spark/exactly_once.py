@@ -114,6 +114,8 @@ def _repeated(
         session = asyncio.run(_opened(sink, batch))
         if keep_session:
             _sessions[key] = session
+    if batch.query_id is not None and batch.batch_id is not None and session.last_batch == batch.batch_id:
+        raise repeated_batch(sink, batch)  # the ledger has the run that wrote it, and not the one that skipped it
     on_step(Step.OPENED)
     attempts = 1 if batch.batch_id is None else ATTEMPTS_MAX
     problems: list[str] = []
@@ -123,6 +125,7 @@ def _repeated(
         except Doubtful as doubt:
             problems.append(str(doubt))
         else:
+            session.last_batch = batch.batch_id
             return
     raise BatchFailed(f"batch {batch.batch_id}: {attempts} attempts failed: {'; '.join(dict.fromkeys(problems))}")
 
@@ -184,11 +187,16 @@ def is_visible(sink: SinkOptions, last: LedgerEntry | None, batch: Batch, *, is_
     if batch.batch_id is None or not ledger.is_written(last, batch.batch_id, batch.query_id):
         return False
     if is_first and batch.query_id is not None and last is not None and last.run_id == batch.run_id:
-        raise SinkInUse(
-            f"the sink {sink.sink} has batch {batch.batch_id} of this run already; a function of foreachBatch "
-            "that writes several DataFrames needs a sink name for each"
-        )
+        raise repeated_batch(sink, batch)
     return True
+
+
+def repeated_batch(sink: SinkOptions, batch: Batch) -> SinkInUse:
+    """Return the exception for a batch that this run has written or skipped already."""
+    return SinkInUse(
+        f"the sink {sink.sink} has batch {batch.batch_id} of this run already; a function of foreachBatch "
+        "that writes several DataFrames needs a sink name for each"
+    )
 
 
 async def partition_counts(cluster: Cluster, sink: SinkOptions) -> Mapping[str, int]:
@@ -217,7 +225,8 @@ async def _finished(sink: SinkOptions, session: Session, outcome: Outcome, batch
         await transaction.check(cluster, sink, identity, outcome)
         on_step(Step.CHECKED)
         if batch.batch_id is not None:
-            entry = LedgerEntry(batch.batch_id, batch.query_id, batch.run_id, outcome.rows, outcome.checksum)
+            tasks = len(session.tasks)  # an entry of mode 2pc had them; the sink may return to it
+            entry = LedgerEntry(batch.batch_id, batch.query_id, batch.run_id, outcome.rows, outcome.checksum, tasks)
             await transaction.send_ledger(cluster, sink, identity, entry)
         on_step(Step.LEDGER_SENT)
         if batch.batch_id is not None or outcome.rows:

@@ -73,9 +73,14 @@ class SinkOptions:
         """Transactional id of all transactions of the sink, and name of the group of its ledger."""
         return f"spark.{self.sink}"
 
+    @property
+    def task_prefix(self) -> str:
+        """Prefix of the transactional ids of tasks. No sink name contains a slash, so no other sink has it."""
+        return f"{self.transactional_id}/"
+
     def task_id(self, task: int) -> str:
-        """Return the transactional id of a task in mode 2pc. No sink name contains a slash, so no other sink has it."""
-        return f"{self.transactional_id}/{task}"
+        """Return the transactional id of a task in mode 2pc."""
+        return f"{self.task_prefix}{task}"
 
     @property
     def ledger(self) -> TopicPartition:

@@ -11,10 +11,12 @@ from odradek.client import (
     Producer,
     UnsupportedRequest,
     describe_transaction,
+    list_transactions,
     producers_by_partition,
 )
 from odradek.client.network.fan_out import gathered
 from odradek.client.network.retry import recovery_of
+from odradek.protocol.errors import ErrorCode
 from odradek.spark import transaction
 from odradek.spark.errors import BatchFailed, InvalidInput
 from odradek.spark.outcome import Kept
@@ -57,25 +59,85 @@ async def resolve(
 ) -> None:
     """Commit the open transactions of tasks that are in the decision, and abort all others.
 
-    A driver that was interrupted for long must not abort a transaction that its successor has decided to commit:
-    1. This driver reads the ledger. 2. Its successor fences it, and decides to commit a transaction. 3. This driver
-    recovers the transaction, which its decision does not have. So it renews its own epoch between recovery and abort.
-    A successor that fences it later also fences the abort.
+    Raises:
+        Fenced: Another query has fenced this one.
+        ClientError: A coordinator refused, or stale drivers disturbed each round until the transaction time-out.
     """
+    deadline = _deadline(options)
+    while (disturbance := await _round(cluster, options, session, tasks, decision)) is not None:
+        if _is_over(deadline):
+            raise ClientError(f"the transactions of tasks were not ended: {disturbance}")
+
+
+def _deadline(options: SinkOptions) -> float:
+    return asyncio.get_running_loop().time() + options.transaction_timeout_ms / MILLISECONDS
+
+
+def _is_over(deadline: float) -> bool:
+    return asyncio.get_running_loop().time() > deadline
+
+
+async def _round(
+    cluster: Cluster,
+    options: SinkOptions,
+    session: Session,
+    tasks: Collection[int],
+    decision: Mapping[int, PreparedTransaction],
+) -> Fenced | None:
+    """Recover and end the transactions of tasks. Return the exception of a fenced EndTxn: the round must be repeated.
+
+    A driver that was interrupted for long must not use a transactional id of a task any more:
+    1. This driver reads the ledger. 2. Its successor fences it, and writes batches. 3. This driver recovers the ids.
+    It could then abort a transaction that its successor has decided to commit, or begin one that no later ledger entry
+    has. So it renews its own epoch between recovery and use. A successor that fences it later also fences the use.
+
+    A stale driver can recover the ids between the recovery and an EndTxn of this driver, which then is fenced.
+    """
+    if not tasks:
+        return None
     recovered = await recover(cluster, options, tasks)
-    if any(found is not None and found != decision.get(task) for task, (_, found) in recovered.items()):
-        await transaction.renew(cluster, options, session)
-    await gathered(*(_end(producer, found, decision.get(task)) for task, (producer, found) in recovered.items()))
+    await transaction.renew(cluster, options, session)
+    try:
+        await gathered(
+            *(_end(session, producer, found, decision.get(task)) for task, (producer, found) in recovered.items())
+        )
+    except Fenced as error:
+        return error
     session.tasks |= {task: producer.identity for task, (producer, _) in recovered.items()}
+    return None
 
 
-async def _end(producer: Producer, found: PreparedTransaction | None, decided: PreparedTransaction | None) -> None:
+async def _end(
+    session: Session, producer: Producer, found: PreparedTransaction | None, decided: PreparedTransaction | None
+) -> None:
     if found is None:
         return
     if found == decided:
         await producer.commit()
+        session.committed += 1
     else:
         await producer.abort()
+        session.aborted += 1
+
+
+async def require_none_open(cluster: Cluster, options: SinkOptions) -> None:
+    """Require that no transaction of a task is ongoing, for a sink whose ledger names none.
+
+    Raises:
+        InvalidInput: Such transactions are ongoing. The ledger expired, or was deleted.
+        ClientError: A broker did not list its transactions.
+    """
+    attempts = cluster.attempts()
+    while (listed := await list_transactions(cluster, ["Ongoing"])).unreachable:  # it may load its transactions
+        if await attempts.prepare(ErrorCode.COORDINATOR_NOT_AVAILABLE) is None:
+            brokers = ", ".join(f"{node_id} ({problem})" for node_id, problem in listed.unreachable.items())
+            raise ClientError(f"brokers did not list their transactions: {brokers}", "try again")
+    ids = (row.transactional_id for row in listed.rows)
+    if found := sorted(each for each in ids if each.startswith(options.task_prefix)):
+        raise InvalidInput(
+            f"the ledger of the sink {options.sink} is lost, and transactions of its tasks are open; "
+            f"end each with odradek txns abort ID: {', '.join(found)}"
+        )
 
 
 async def recover(cluster: Cluster, options: SinkOptions, tasks: Collection[int]) -> Recovered:
@@ -87,7 +149,7 @@ async def recover(cluster: Cluster, options: SinkOptions, tasks: Collection[int]
         raise InvalidInput(
             "option mode: the brokers do not permit mode 2pc; start them with "
             "transaction.two.phase.commit.enable=true (odradek up --two-phase-commit). Mode txn works without it, "
-            "unless the last batch of the sink was written in mode 2pc."
+            "unless a batch of the sink was written in mode 2pc."
         ) from error
     return dict(zip(producers, zip(producers.values(), found, strict=True), strict=True))
 
@@ -129,7 +191,7 @@ async def complete(
             the transactions.
     """
     missing = dict.fromkeys(decision)
-    failure: ClientError | None = None
+    failure: ClientError | InvalidInput | None = None
     for committed in asyncio.as_completed([_committed(task, recovered[task][0]) for task in decision]):
         task, error = await committed
         if error is not None:
@@ -139,26 +201,27 @@ async def complete(
         if len(missing) == len(decision):
             on_first()
         del missing[task]
-    deadline = asyncio.get_running_loop().time() + options.transaction_timeout_ms / MILLISECONDS
+    deadline = _deadline(options)
     while missing:
         try:
-            await transaction.renew(cluster, options, session)  # only its own epoch shows whether a query is fenced
+            failure = await _round(cluster, options, session, missing, decision)
         except Fenced:
             raise
-        except ClientError as error:
+        except (ClientError, InvalidInput) as error:
             failure = error
-        else:
-            try:
-                await resolve(cluster, options, session, missing, decision)
-                return
-            except ClientError as error:
-                failure = error
-        is_permanent = not isinstance(failure, Fenced) and recovery_of(failure.code or failure) is None
-        if is_permanent or asyncio.get_running_loop().time() > deadline:
+        if failure is None:
+            return
+        if _is_permanent(failure) or _is_over(deadline):
             raise BatchFailed(
                 f"the batch is decided, and {len(missing)} of its {len(decision)} transactions are not committed yet: "
                 f"{failure}; the next run of the query commits them"
             ) from failure
+
+
+def _is_permanent(failure: ClientError | InvalidInput) -> bool:
+    if isinstance(failure, InvalidInput):
+        return True
+    return not isinstance(failure, Fenced) and recovery_of(failure.code or failure) is None
 
 
 async def _committed(task: int, producer: Producer) -> tuple[int, ClientError | None]:

@@ -45,12 +45,18 @@ class Session:
         state: State of its epoch.
         tasks: Identities of tasks in mode 2pc that have no open transaction.
         wanted_tasks: Number of tasks that need an identity.
+        committed: Number of transactions of tasks that were open, and that the ledger committed.
+        aborted: Number of transactions of tasks that were open, and that the ledger aborted.
+        last_batch: Id of the last batch that this run wrote, or skipped because it was visible.
     """
 
     identity: ProducerIdentity
     state: SessionState = SessionState.UNUSED
     tasks: dict[int, ProducerIdentity] = field(default_factory=dict)
     wanted_tasks: int = 0
+    committed: int = 0
+    aborted: int = 0
+    last_batch: int | None = None
 
 
 def connection(options: SinkOptions) -> Cluster:

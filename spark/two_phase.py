@@ -43,21 +43,29 @@ def write_two_phase(job: TaskJob, sink: SinkOptions, batch: Batch, tasks: int, o
     repeated(attempt, sink, batch, on_step)
 
 
-def resolve_sink(options: Mapping[str, str]) -> None:
+def resolve_sink(options: Mapping[str, str]) -> tuple[int, int]:
     """End the open transactions of a sink as its ledger decides, for a query that is not started again.
 
-    It fences a query that runs. `options` are those of `write_batch`; `ledgerTopic` must be that of the query.
+    It fences a query that runs. `options` are those of `write_batch`; `ledgerTopic` must be that of the query. Return
+    the numbers of transactions of tasks that were committed and aborted.
 
     Raises:
-        InvalidInput: An option is invalid, or the ledger is in another topic.
+        InvalidInput: An option is invalid, the sink has no ledger, the ledger is in another topic, or a transaction
+            of a task is still open because the ledger does not have the task.
         ClientError: The cluster is not reachable, or a coordinator refused.
     """
 
-    async def resolve(sink: SinkOptions) -> None:
+    async def resolve(sink: SinkOptions) -> tuple[int, int]:
         async with transaction.connection(sink) as cluster:
-            await resolution.settle(cluster, sink, await transaction.open_session(cluster, sink))
+            if await transaction.read_ledger(cluster, sink, require_stable=False) is None:
+                await resolution.require_none_open(cluster, sink)
+                raise InvalidInput(f"the sink {sink.sink} has no ledger; check the option sink")
+            session = await transaction.open_session(cluster, sink)
+            await resolution.settle(cluster, sink, session)
+            await resolution.require_none_open(cluster, sink)
+            return session.committed, session.aborted
 
-    asyncio.run(resolve(sink_options(options)))
+    return asyncio.run(resolve(sink_options(options)))
 
 
 def _attempt(
@@ -75,10 +83,10 @@ def _attempt(
     try:
         reports = job(identities, counts)
         raise_failure(reports.failures)
-        session.wanted_tasks = max(session.wanted_tasks, reports.needed)
-        if session.wanted_tasks > TASKS_MAX:
+        if reports.needed > TASKS_MAX:
             problem = f"the batch has {reports.needed} tasks, and mode 2pc supports {TASKS_MAX}"
             raise InvalidInput(f"{problem}; reduce them by df.coalesce({TASKS_MAX}), or use mode txn")
+        session.wanted_tasks = max(session.wanted_tasks, reports.needed)
         if reports.needed > len(identities):
             asyncio.run(_aborted(sink, session))
             return False
@@ -106,6 +114,7 @@ async def _begun(
         if is_visible(sink, last, batch, is_first=is_first):
             return None
         if last is None:
+            await resolution.require_none_open(cluster, sink)
             last = LedgerEntry(NO_BATCH, batch.query_id, batch.run_id, 0, 0)
         wanted = max(session.wanted_tasks, last.tasks)
         await resolution.resolve(cluster, sink, session, set(range(wanted)) - session.tasks.keys(), last.decision)

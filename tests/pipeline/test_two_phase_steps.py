@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from odradek.client import (
     Refused,
     TopicPartition,
     committed_offsets,
-    list_transactions,
 )
 from odradek.pipeline.cluster.demo_cluster import DemoCluster
 from odradek.protocol.errors import ErrorCode
@@ -41,10 +39,19 @@ from odradek.spark.options import sink_options
 from odradek.spark.two_phase import write_two_phase
 from odradek.spark.writer import Writer
 from tests.support.running_node import running
-from tests.support.sink_rig import PARTITIONS, TASKS, Killed, SinkRig, rows_of
+from tests.support.sink_rig import (
+    PARTITIONS,
+    TASKS,
+    Killed,
+    SinkRig,
+    numbered,
+    open_transactions,
+    rows_of,
+    thread,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from odradek.client import ProducerIdentity
@@ -55,22 +62,6 @@ if TYPE_CHECKING:
 def rig(two_phase_bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> SinkRig:
     monkeypatch.setattr(exactly_once, "_sessions", {})
     return SinkRig(two_phase_bootstrap, monkeypatch, "2pc")
-
-
-def numbered(first: int, count: int) -> list[bytes]:
-    return [b"%06d" % number for number in range(first, first + count)]
-
-
-def open_transactions(rig: SinkRig) -> list[str]:
-    """Return the transactional ids of the sink whose transaction is ongoing."""
-
-    async def fetch() -> list[str]:
-        async with Cluster(rig.bootstrap) as cluster:
-            listed = (await list_transactions(cluster, ["Ongoing"])).rows
-            prefix = rig.options().transactional_id
-            return [row.transactional_id for row in listed if row.transactional_id.startswith(prefix)]
-
-    return asyncio.run(fetch())
 
 
 def write(rig: SinkRig, job: Any, batch_id: int = 0, run: str = "run", tasks: int = TASKS) -> None:
@@ -144,12 +135,6 @@ def test_driver_that_another_one_fences_in_a_batch_does_not_repeat_rows(rig: Sin
         write_two_phase(rig.task_job(rows), rig.options(), Batch(0, "query", "run-a"), TASKS, on_step)
     rig.write(1, rows_of(40, 40, rig.topic), "run-b")
     assert rig.visible() == numbered(0, 80)
-
-
-def thread(function: Callable[[], None]) -> None:
-    """Run a function in another thread, because this one runs an event loop. Raise its exception."""
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(function).result()
 
 
 def test_interrupted_driver_does_not_abort_a_transaction_that_its_successor_decided(
@@ -332,7 +317,7 @@ def test_mode_can_change_while_a_decided_batch_is_incomplete(rig: SinkRig) -> No
     rig.mode = "txn"
     rig.write(0, rows, "run-b")
     rig.write(1, rows_of(40, 40, rig.topic), "run-b")
-    assert (rig.ledger_entry().tasks, open_transactions(rig)) == (0, [])
+    assert (rig.ledger_entry().tasks, open_transactions(rig)) == (TASKS, [])
     rig.mode = "2pc"
     rig.write(2, rows_of(80, 40, rig.topic), "run-c")
     assert rig.visible() == numbered(0, 120)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from odradek.client import Cluster, committed_offsets, create_topic
+from odradek.client import Cluster, committed_offsets, create_topic, list_transactions
 from odradek.spark import Step, task_writes, tasks
 from odradek.spark.exactly_once import Batch, write_exactly_once
 from odradek.spark.ledger import LedgerEntry, decoded
@@ -148,3 +149,25 @@ def rows_of(first: int, count: int, topic: str) -> list[SinkRow]:
         SinkRow(topic, None, b"%d" % number if number % 3 else None, b"%06d" % number, [], None)
         for number in range(first, first + count)
     ]
+
+
+def numbered(first: int, count: int) -> list[bytes]:
+    return [b"%06d" % number for number in range(first, first + count)]
+
+
+def open_transactions(rig: SinkRig) -> list[str]:
+    """Return the transactional ids of the sink whose transaction is ongoing."""
+
+    async def fetch() -> list[str]:
+        async with Cluster(rig.bootstrap) as cluster:
+            listed = (await list_transactions(cluster, ["Ongoing"])).rows
+            prefix = rig.options().transactional_id
+            return [row.transactional_id for row in listed if row.transactional_id.startswith(prefix)]
+
+    return asyncio.run(fetch())
+
+
+def thread(function: Callable[[], None]) -> None:
+    """Run a function in another thread, because this one runs an event loop. Raise its exception."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(function).result()

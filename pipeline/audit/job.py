@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
@@ -94,13 +95,13 @@ def _reader(scan: Callable[[Listed], tuple[PartitionScan, LogRange]]) -> Callabl
         for batch in batches:
             for text in batch.column(0).to_pylist():
                 found, log = scan(json.loads(text))
-                rows = [
-                    *map(tables.transition_row, found.transitions),
-                    *map(tables.event_row, found.events),
-                    tables.log_row(log),
-                ]
-                for first in range(0, len(rows), ROWS_PER_BATCH):
-                    yield tables.record_batch(tables.READ, rows[first : first + ROWS_PER_BATCH])
+                rows = chain(
+                    map(tables.transition_row, found.transitions),
+                    map(tables.event_row, found.events),
+                    [tables.log_row(log)],
+                )
+                while part := list(islice(rows, ROWS_PER_BATCH)):
+                    yield tables.record_batch(tables.READ, part)
 
     return read
 

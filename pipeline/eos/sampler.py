@@ -13,14 +13,16 @@ from odradek.client import (
     NotFound,
     RetryPolicy,
     Settings,
-    committed_offsets,
     describe_transaction,
 )
+from odradek.client.network.fan_out import gathered
 from odradek.pipeline.eos.driver import BATCH_HEADER, RUN_HEADER
 from odradek.pipeline.eos.visibility import NO_BATCH, UNJUDGED_MAX, Row, Visibility
+from odradek.spark.transaction import read_ledger
 
 if TYPE_CHECKING:
     from odradek.client import ConsumerRecord
+    from odradek.spark.ledger import LedgerEntry
     from odradek.spark.options import SinkOptions
 
 INTERVAL_SECONDS: Final = 0.15
@@ -86,33 +88,34 @@ class Sampler:
                 await asyncio.to_thread(self._stopped.wait, INTERVAL_SECONDS)
 
     async def _sample(self, cluster: Cluster) -> None:
-        before = await self._last_batch(cluster, require_stable=False)
-        complete = await self._is_complete(cluster)
+        entry = await self._ledger(cluster, require_stable=False)
+        before = NO_BATCH if entry is None else entry.batch_id
+        complete = await self._is_complete(cluster, 0 if entry is None else entry.tasks)
         rows = [row_of(record) for record in await self._read(cluster)]
         with self._changed:  # `_read` does not return these rows again if a later step fails
             highest = self._visibility.read(rows)
             self._values.update(row.value for row in rows)
             self._changed.notify_all()
-        after = await self._last_batch(cluster, require_stable=True) if highest > before else before
+        after = before
+        if highest > before:
+            entry = await self._ledger(cluster, require_stable=True)
+            after = NO_BATCH if entry is None else entry.batch_id
         if self._sink is not None:
             self._visibility.sampled(before, after, complete=complete)
         with self._changed:
             self._changed.notify_all()
 
-    async def _last_batch(self, cluster: Cluster, *, require_stable: bool) -> int:
+    async def _ledger(self, cluster: Cluster, *, require_stable: bool) -> LedgerEntry | None:
         if self._sink is None:
-            return NO_BATCH
-        offsets = await committed_offsets(cluster, self._sink.transactional_id, require_stable=require_stable)
-        committed = offsets.get(self._sink.ledger)
-        return NO_BATCH if committed is None else committed.offset - 1
+            return None
+        return await read_ledger(cluster, self._sink, require_stable=require_stable)
 
-    async def _is_complete(self, cluster: Cluster) -> bool:
+    async def _is_complete(self, cluster: Cluster, tasks: int) -> bool:
+        """Return True if no transaction of the sink, or of its first `tasks` tasks, is in a state Prepare."""
         if self._sink is None:
             return False
-        try:
-            return not (await describe_transaction(cluster, self._sink.transactional_id)).state.startswith("Prepare")
-        except NotFound:
-            return True
+        ids = [self._sink.transactional_id, *(self._sink.task_id(task) for task in range(tasks))]
+        return not any(await gathered(*(_is_prepared(cluster, transactional_id) for transactional_id in ids)))
 
     async def _read(self, cluster: Cluster) -> list[ConsumerRecord]:
         """Return the visible records after those of the sample before."""
@@ -121,6 +124,13 @@ class Sampler:
         for record in records:
             self._starts[record.partition] = record.offset + 1
         return records
+
+
+async def _is_prepared(cluster: Cluster, transactional_id: str) -> bool:
+    try:
+        return (await describe_transaction(cluster, transactional_id)).state.startswith("Prepare")
+    except NotFound:
+        return False
 
 
 def row_of(record: ConsumerRecord) -> Row:

@@ -3,7 +3,7 @@
 A sample has four steps, in this order:
 
 1. The reader reads the ledger: its last batch is N.
-2. The reader describes the transaction of the sink.
+2. The reader describes the transaction of the sink, and in mode 2pc also those of all tasks.
 3. The reader reads all visible records of the output topic (read_committed).
 4. If a record of a batch above N was read, the reader reads the ledger again with `require_stable`.
 
@@ -15,7 +15,8 @@ Markers arrive partition by partition, so each partition shows a batch at anothe
   each batch of which step 3 read a row.
 
 In mode 2pc the ledger entry is the decision, and the transactions of the tasks end after it. Batch N may be visible in
-part, until the decision on batch N + 1. There the rule *whole* is for the batches before N.
+part. All EndTxn requests of earlier batches had a response before the decision on batch N, so their transactions were
+at least in state PrepareCommit. There the rule *whole* is for the batches before N.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Visibility:
         Args:
             before: Last batch of the ledger in step 1.
             after: Last batch of the ledger in step 4, or `before` without that step.
-            complete: The transaction was in no state Prepare in step 2.
+            complete: No transaction was in a state Prepare in step 2.
         """
         self.samples += 1
         highest, self._highest = self._highest, NO_BATCH
@@ -92,7 +93,7 @@ class Visibility:
         if before != NO_BATCH:
             self.newest.append((before, self._counts[before]))
         last = before - 1 if self.two_phase else before
-        if complete or self.two_phase:
+        if complete:
             for batch in range(self._judged + 1, last + 1):
                 self.whole[batch] = self._counts[batch]
             self._judged = max(self._judged, last)

@@ -15,8 +15,7 @@ also contain its planned faults:
 - all kills were carried out, and those of brokers while the producer had transactions left to commit;
 - one kill of the producer is proven to lie between EndTxn and its response;
 - the log contains rows of aborted transactions;
-- the driver of the copies was killed before and after a commit;
-- the sink repeated a batch because Python workers were killed.
+- the driver of the copies was killed before and after a commit, and its Python workers were killed.
 Without --bootstrap, the audit of the logs must also prove a decision, and find no violation.
 """
 

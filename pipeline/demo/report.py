@@ -85,7 +85,7 @@ def missing_faults(campaign: Campaign, copies: Record, uncommitted: int) -> list
     if len(copies.times) != DRIVER_KILLS:
         missing.append(f"only {len(copies.times)} of {DRIVER_KILLS} drivers were killed")
     if not copies.faults[Fault.WORKERS]:
-        missing.append("no batch was repeated because its Python workers were killed")
+        missing.append("no Python worker was killed")
     return missing
 
 

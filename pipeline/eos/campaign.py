@@ -43,7 +43,7 @@ SPARK_SETTINGS: Final = {"spark.speculation": "true"}
 """Spark properties of all drivers.
 
 Spark starts no speculative attempt on the host of the first one. The second attempts of tasks whose Python worker was
-killed replace them: the sink must refuse both. The campaign counts a kill of workers only if a batch was repeated.
+killed can replace them: the sink must refuse both. A kill of a worker before the shuffle has no such effect.
 """
 DRAIN_SECONDS_MAX: Final = 180.0
 """Maximum seconds until all rows are visible at the end."""

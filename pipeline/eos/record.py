@@ -95,9 +95,10 @@ class Record:
         with self._lock:
             return [times for times in self.batches if times.run == run]
 
-    def has_repeated_attempt(self, run: int) -> bool:
-        """Return True if the sink began a second attempt of a batch in a run."""
-        return any(times.begins > 1 for times in self.batches_of(run))
+    @property
+    def repeated_attempts(self) -> int:
+        """Number of batches of which the sink began a second attempt in one run."""
+        return sum(times.begins > 1 for times in self.batches)
 
     def undisturbed(self) -> list[BatchTimes]:
         """Return the complete batches with one attempt and without a pause, and without the first one of each run."""

@@ -62,6 +62,7 @@ def _visible(result: Result) -> Mapping[str, object]:
         "rows of aborted transactions in the input": result.aborted_rows,
         "batches": judgment.batches,
         "batches that a run repeated": _repeated(result),
+        "batches with a second attempt in one run": result.record.repeated_attempts,
         "rows visible in the output": judgment.visible,
         "rows lost": judgment.lost,
         "rows duplicated": judgment.duplicated,

@@ -164,8 +164,7 @@ class Runner:
         if run.fault is not None:
             self._await_pause(driver)
             self._show(f"run {run.number}: {self._injected(run, driver)}")
-            if run.fault is not Fault.WORKERS or self._record.has_repeated_attempt(run.number):
-                self._record.faults[run.fault] += 1
+            self._record.faults[run.fault] += 1
         successor, details = None, ""
         match run.end:
             case End.COMMIT_LOG:

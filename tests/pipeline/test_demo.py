@@ -224,7 +224,7 @@ def test_missing_faults_of_a_run_are_reported() -> None:
         "no kill is proven to lie between EndTxn and its response",
         "the log contains no row of an aborted transaction",
         "only 0 of 3 drivers were killed",
-        "no batch was repeated because its Python workers were killed",
+        "no Python worker was killed",
     ]
     copies = Record()
     copies.faults[Fault.WORKERS] = 1

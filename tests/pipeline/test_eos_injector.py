@@ -72,7 +72,7 @@ def test_workers_are_killed_in_the_next_batch_if_no_task_failed(killed: list[int
 
 def test_kills_end_before_the_last_pause_of_the_run(killed: list[int]) -> None:
     driver = FakeDriver([[7], [7], [8], [9], [10], [11], [12]], [*[BEGUN, WRITTEN, BATCH] * 3, BEGUN][1:])
-    assert injected(driver) == "killed 6 Python workers, and no batch was repeated"
+    assert injected(driver) == "killed 4 Python workers, and no batch was repeated"
     assert driver.events == [BEGUN]
 
 

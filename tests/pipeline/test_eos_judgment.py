@@ -111,6 +111,10 @@ def test_last_batch_of_a_two_phase_commit_may_be_visible_in_part() -> None:
     assert sampled((1, 1, ROWS[:1]), two_phase=True).split({0: 2, 1: 2}) == [0]
 
 
+def test_batch_of_a_two_phase_commit_is_not_judged_while_markers_are_missing() -> None:
+    assert sampled((1, 1, ROWS[:1]), two_phase=True, complete=False).split({0: 2, 1: 2}) == []
+
+
 def event(name: str, at: float, run: int = 1, batch: int = 0, **details: object) -> Event:
     return Event(run, name, at, {"batch": batch, **details})
 
@@ -162,8 +166,7 @@ def test_second_attempt_of_a_batch_is_counted_and_its_duration_left_out() -> Non
         record.event(event("step", 2.0, batch=batch, step="WRITTEN"))
         record.event(event("batch", 3.0, batch=batch))
     record.event(event("step", 1.0, run=2, batch=3, step="BEGUN"))
-    assert record.has_repeated_attempt(1)
-    assert not record.has_repeated_attempt(2)
+    assert record.repeated_attempts == 1
     assert [times.batch for times in record.undisturbed()] == [2]
 
 

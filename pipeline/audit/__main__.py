@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _reason(error: Exception) -> str:
     """Return the message of an error. Of an exception in a task, it is the last line before the frames of Spark."""
     text = str(error).split("\n\nJVM stacktrace:")[0].split("\n\tat ")[0].strip()
-    return text.splitlines()[-1] if text else type(error).__name__
+    return text.splitlines()[-1].removeprefix(": ") if text else type(error).__name__
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

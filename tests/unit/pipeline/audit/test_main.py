@@ -35,6 +35,10 @@ org.apache.spark.api.python.PythonException: Traceback (most recent call last):
         (ClientError("t-0 has no leader"), "t-0 has no leader"),
         (OSError("No space left on device"), "No space left on device"),
         (PySparkException(TRACEBACK), "odradek.client.errors.Refused: t-0: UNKNOWN_TOPIC_OR_PARTITION"),
+        (
+            Py4JError("An error occurred while calling o1.parquet.\n: java.io.IOException: x\n\tat y"),
+            "java.io.IOException: x",
+        ),
         (Py4JError(TRACEBACK), "odradek.client.errors.Refused: t-0: UNKNOWN_TOPIC_OR_PARTITION"),
     ],
 )

@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.spark.columns import ROW_SCHEMA, normalized
-from odradek.spark.errors import Doubtful, InvalidInput
+from odradek.spark.errors import Doubtful, InvalidInput, SinkError
 from odradek.spark.exactly_once import Batch, ignore, write_exactly_once
 from odradek.spark.options import Mode, sink_options
 from odradek.spark.task_writes import reports_of, write_own
@@ -87,7 +87,7 @@ def query_of(df: DataFrame) -> tuple[str | None, str]:
 
 
 def _run_id(df: DataFrame, query_id: str) -> str:
-    """Return the run id of an active query.
+    """Return the run id of an active query. Raise SinkError if Spark does not list it.
 
     Spark's job group is the run id, too, until a function of `foreachBatch` sets another one. The session that Spark
     gives to such a function does not list the query among its own, so it is found among those of all sessions.
@@ -95,7 +95,10 @@ def _run_id(df: DataFrame, query_id: str) -> str:
     session: Any = df.sparkSession
     key = session._jvm.java.util.UUID.fromString(query_id)
     query = session._jsparkSession.sharedState().activeStreamingQueries().get(key)
-    return PROCESS_RUN_ID if query is None else str(query.runId().toString())
+    if query is None:
+        problem = f"Spark does not list the streaming query {query_id} as active, so the run of the batch is unknown"
+        raise SinkError(f"{problem}; start the query again")
+    return str(query.runId().toString())
 
 
 def run_job(rows: DataFrame, sink: SinkOptions, identity: ProducerIdentity, counts: Mapping[str, int]) -> Outcome:

@@ -1,10 +1,12 @@
-"""Exceptions of the sink and of the source. The sink leaves no visible part of a batch, except in a BatchFailed of a
-decided batch.
+"""Exceptions of the sink and of the source. The sink leaves no visible part of a batch, unless the batch is decided in
+mode 2pc: then a BatchFailed or SinkInUse leaves a part, until the next run or the other driver commits the rest.
 """
 
 
 class SinkError(Exception):
-    """A batch was not written. The next run of the query writes it again, as a whole."""
+    """The sink cannot confirm that a batch is written. The next run of the query reads the ledger, and then skips the
+    batch or writes it as a whole.
+    """
 
 
 class InvalidInput(SinkError, ValueError):

@@ -31,10 +31,15 @@ if TYPE_CHECKING:
 ATTEMPTS_MAX: Final = 3
 """Maximum attempts to write a batch. Each has a new producer epoch, and the attempts before it are aborted."""
 
-_busy: set[tuple[str, str, str]] = set()
+_busy: dict[tuple[str, str, str], object] = {}
 """Bootstrap servers, sink and run of the batches that threads of this process write now. An epoch fences other runs."""
+SESSIONS_MAX: Final = 256
+"""Maximum sessions that a process keeps. One with 256 tasks takes about 50 kB. A process runs few queries at a time."""
 _sessions: dict[tuple[str, str, str], Session] = {}
-"""Sessions of this process by bootstrap servers, sink and run. Fenced queries stay, so that they remain fenced."""
+"""Sessions of this process by bootstrap servers, sink and run, the last used at the end.
+
+Fenced queries stay, so that they remain fenced.
+"""
 
 
 class Step(Enum):
@@ -92,9 +97,9 @@ def repeated(
         BatchFailed: Each attempt raised Doubtful.
     """
     key = sink.bootstrap, sink.sink, batch.run_id
-    if key in _busy:
+    claim = object()
+    if _busy.setdefault(key, claim) is not claim:  # one step, so that only one of several threads has the claim
         raise SinkInUse(f"another thread of this process writes to the sink {sink.sink}; each needs a name of its own")
-    _busy.add(key)
     try:
         _repeated(attempt, sink, batch, on_step, keep_session=keep_session)
     except Fenced as error:
@@ -102,7 +107,7 @@ def repeated(
             _sessions.pop(key, None)  # a later call is a new run; a fenced query must not fence its successor
         raise transaction.in_use(sink) from error
     finally:
-        _busy.remove(key)
+        del _busy[key]
 
 
 def _repeated(
@@ -112,8 +117,11 @@ def _repeated(
     session = _sessions.get(key) if keep_session else None
     if session is None:
         session = asyncio.run(_opened(sink, batch))
-        if keep_session:
-            _sessions[key] = session
+    if keep_session:
+        _sessions.pop(key, None)
+        _sessions[key] = session
+        for oldest in list(_sessions)[:-SESSIONS_MAX]:
+            _sessions.pop(oldest, None)
     if batch.query_id is not None and batch.batch_id is not None and session.last_batch == batch.batch_id:
         raise repeated_batch(sink, batch)  # the ledger has the run that wrote it, and not the one that skipped it
     on_step(Step.OPENED)

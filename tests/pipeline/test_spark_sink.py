@@ -129,7 +129,7 @@ def test_killed_python_worker_leads_to_a_new_attempt_of_the_batch(
     rows = table(spark).coalesce(2)  # not more tasks than the estimate of mode 2pc
     write_batch(rows.mapInArrow(kill_once, rows.schema), 0, options, on_step=begun.append)
     assert killed.exists()
-    assert begun.count(Step.BEGUN) == 2
+    assert begun.count(Step.BEGUN) >= 2  # a third attempt if a task of the second one ran twice, too
     assert values(visible(topics, options["topic"])) == numbered(0, ROWS)
 
 

@@ -114,7 +114,7 @@ def test_batch_is_refused_by_its_size_before_its_records_are_read(compression: C
 
 
 def test_headers_of_records_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "_headers", None)
+    monkeypatch.setattr(record, "read_headers", None)
     batch = build_batch([(OFFSET.key, None, NOW_MS, [("", None)] * 1_000)])
     check_client_append(CONSUMER_OFFSETS, partition_for("g", PARTITIONS), PARTITIONS, batch)
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from odradek.pipeline.audit.evidence import COMMITS, COMPLETE, NO_OFFSET, PREPARED, State, TopicPartition, Transition
+from odradek.pipeline.audit.evidence import COMMITS, COMPLETE, NO_OFFSET, PREPARED, State, Transition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from odradek.client import TopicPartition
 
 EPOCH_MAX: Final = 32_767
 TV2: Final = 2

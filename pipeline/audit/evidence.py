@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from odradek.client import TopicPartition
 from odradek.protocol.batch import (
     ControlType,
     control_type,
@@ -58,16 +59,6 @@ class State(IntEnum):
 PREPARED: Final = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 COMPLETE: Final = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 COMMITS: Final = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class Transition(NamedTuple):

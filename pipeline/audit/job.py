@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from odradek.client import TopicPartition
 from odradek.pipeline.audit import tables
 from odradek.pipeline.audit.alignment import Fit
-from odradek.pipeline.audit.evidence import LogRange, TopicPartition
+from odradek.pipeline.audit.evidence import LogRange
 from odradek.pipeline.audit.judge import Context, Kind, Status, Violation, judge
 from odradek.pipeline.audit.result import VIOLATIONS_MAX, AuditResult
 from odradek.pipeline.audit.statistics import statistics_of

@@ -8,9 +8,10 @@ from enum import Enum
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from odradek.client import TopicPartition
 from odradek.pipeline.audit.alignment import Expected, Fit, Found, align
 from odradek.pipeline.audit.decisions import TV2, epoch_follows, history_of
-from odradek.pipeline.audit.evidence import NO_OFFSET, NO_TIME, Event, EventKind, TopicPartition
+from odradek.pipeline.audit.evidence import NO_OFFSET, NO_TIME, Event, EventKind
 from odradek.protocol.internal_topics import TRANSACTION_STATE
 
 if TYPE_CHECKING:

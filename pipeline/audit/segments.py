@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from odradek.pipeline.audit.evidence import PartitionScan, TopicPartition
+from odradek.client import TopicPartition
+from odradek.pipeline.audit.evidence import PartitionScan
 from odradek.protocol.batch import HEADER_BYTES, read_header
 from odradek.protocol.errors import Malformed
 

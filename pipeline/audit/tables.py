@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from odradek.pipeline.audit.evidence import Event, EventKind, LogRange, State, TopicPartition, Transition
+from odradek.client import TopicPartition
+from odradek.pipeline.audit.evidence import Event, EventKind, LogRange, State, Transition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

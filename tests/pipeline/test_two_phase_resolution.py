@@ -193,7 +193,7 @@ def test_lost_ledger_is_an_error_while_transactions_of_tasks_are_open(rig: SinkR
         async with Cluster(rig.bootstrap) as cluster:
             await delete_topic(cluster, topic)
             while await committed_offsets(cluster, options.transactional_id):
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # brokers do not notify clients of removed offsets
 
     with pytest.raises(Killed):
         write_two_phase(rig.task_job(rows), options, Batch(0, "query", "run-a"), TASKS, kill)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.pipeline.audit.evidence import TopicPartition
+from odradek.client import TopicPartition
 from odradek.pipeline.audit.judge import Context, Judgment, judge
 from odradek.protocol.internal_topics import CLUSTER_METADATA, TRANSACTION_STATE
 

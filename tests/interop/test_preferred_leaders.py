@@ -35,7 +35,11 @@ SETTINGS = {"leader.imbalance.per.broker.percentage": 0}
 
 
 def leaders(admin: AdminClient) -> dict[tuple[str, int], int]:
-    topics = admin.list_topics(timeout=TIMEOUT_S).topics
+    """Return the leaders of all partitions, from the first response of a broker that knows the topics."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not ASSIGNMENTS.keys() <= (topics := admin.list_topics(timeout=TIMEOUT_S).topics).keys():
+        assert time.monotonic() < deadline, topics
+        time.sleep(PAUSE_S)  # a broker that did not create the topics applies their records later
     return {(name, index): row.leader for name in ASSIGNMENTS for index, row in topics[name].partitions.items()}
 
 

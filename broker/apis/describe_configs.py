@@ -156,11 +156,14 @@ def _entry(
 ) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=name,
-        value=value,
+        value=None if prop.is_secret else value,
+        is_sensitive=prop.is_secret,
         read_only=name == prop.name and prop.scope is Scope.STATIC,
         config_source=source_of(synonyms),
         synonyms=[
-            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            DescribeConfigsSynonym(
+                name=synonym.name, value=None if prop.is_secret else synonym.value, source=synonym.source
+            )
             for synonym in (synonyms if request.include_synonyms else ())
         ],
         config_type=prop.kind,

@@ -10,13 +10,15 @@ from odradek.broker.config.properties import Config
 from odradek.broker.config.property import INT_MAX, ConfigError
 from odradek.broker.requests.listener import BROKER, CLIENT, CONTROLLER
 from odradek.broker_interface import PORT_MAX
+from odradek.protocol.security_protocol import SecurityProtocol
 
 _ADDRESS: Final = re.compile(
     r"(?P<name>[A-Za-z][A-Za-z0-9_.-]*)://(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]*):(?P<port>\d{1,5})"
 )
 _HOST_PORT: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]*):(?P<port>\d{1,5})")
 _VOTER: Final = re.compile(r"(?P<id>\d{1,10})@(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]+):(?P<port>\d{1,5})")
-_UNSUPPORTED: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_SUPPORTED: Final = (SecurityProtocol.PLAINTEXT,)
+_PROTOCOL_MAP: Final = "listener.security.protocol.map"
 _ALL_INTERFACES: Final = ("", "0.0.0.0", "::")  # noqa: S104  recognized, so that it is never advertised
 
 
@@ -35,6 +37,7 @@ class ListenerAddress:
     advertised_port: int
     roles: tuple[str, ...] = (CLIENT, BROKER, CONTROLLER)
     protected: bool = False
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ def parse_listeners(config: Config) -> tuple[ListenerAddress, ...]:
     if len(ports) != len(dict.fromkeys(ports)):
         raise ConfigError("listeners: two listeners have the same port")
     roles = _roles(config, tuple(bound))
+    protocols = _protocols(config)
     has_client_only = any(BROKER not in listener_roles for listener_roles in roles.values() if CLIENT in listener_roles)
     return tuple(
         ListenerAddress(
@@ -80,6 +84,7 @@ def parse_listeners(config: Config) -> tuple[ListenerAddress, ...]:
             *advertised.get(name, (host, port)),
             roles[name],
             protected=CLIENT not in roles[name] or (BROKER in roles[name] and has_client_only),
+            security_protocol=_protocol_of(config, protocols, name),
         )
         for name, (host, port) in bound.items()
     )
@@ -160,6 +165,31 @@ def parse_voters(config: Config) -> tuple[Voter, ...]:
     return tuple(voters[node_id] for node_id in sorted(voters))
 
 
+def _protocols(config: Config) -> dict[str, SecurityProtocol]:
+    """Return the security protocols of `listener.security.protocol.map` by the name of their listener."""
+    protocols: dict[str, SecurityProtocol] = {}
+    for entry in config.listener_security_protocol_map:
+        name, separator, protocol = (part.strip().upper() for part in entry.partition(":"))
+        if not name or not separator or protocol not in SecurityProtocol.__members__:
+            choices = ", ".join(SecurityProtocol.__members__)
+            raise ConfigError(f"{_PROTOCOL_MAP}: {entry!r} is not of the form NAME:PROTOCOL with one of {choices}")
+        if name in protocols:
+            raise ConfigError(f"{_PROTOCOL_MAP}: {name} is listed twice")
+        protocols[name] = SecurityProtocol[protocol]
+    return protocols
+
+
+def _protocol_of(config: Config, protocols: dict[str, SecurityProtocol], name: str) -> SecurityProtocol:
+    default = None if _PROTOCOL_MAP in config.given else SecurityProtocol.PLAINTEXT
+    protocol = protocols.get(name, default)
+    if protocol is None:
+        raise ConfigError(f"{_PROTOCOL_MAP}: no entry for the listener {name}; add {name}:PLAINTEXT, for example")
+    if protocol not in _SUPPORTED:
+        names = ", ".join(supported.name for supported in _SUPPORTED)
+        raise ConfigError(f"listeners: {name} has the security protocol {protocol.name}; supported: {names}")
+    return protocol
+
+
 def _parse(label: str, entries: tuple[str, ...]) -> dict[str, tuple[str, int]]:
     addresses: dict[str, tuple[str, int]] = {}
     for entry in entries:
@@ -167,8 +197,6 @@ def _parse(label: str, entries: tuple[str, ...]) -> dict[str, tuple[str, int]]:
         if match is None or int(match["port"]) > PORT_MAX:
             raise ConfigError(f"{label}: {entry!r} is not of the form NAME://host:port")
         name = match["name"].upper()
-        if name in _UNSUPPORTED:
-            raise ConfigError(f"{label}: {name} is not supported; only PLAINTEXT listeners are")
         if name in addresses:
             raise ConfigError(f"{label}: {name} is listed twice")
         host = match["host"].strip("[]")

@@ -31,6 +31,10 @@ file, by an environment variable (`{example}` for `log.segment.bytes`, `{own}` f
 `--set name=value`. If several set the same property, the last one in this order takes precedence. A name that is not in
 this table is an error.
 
+A property that says *also per listener* can have another value for one listener, named in lower case:
+`listener.name.internal.sasl.server.max.receive.size=1024`. It is set in a file or by `--set`, and not by an environment
+variable.
+
 The column *topic property* has the name of the configuration of topics whose default the property is.
 
 The column *change* says when a change takes effect: *restart* (when the broker starts), *dynamic* (immediately, with
@@ -67,8 +71,12 @@ def _row(prop: Property) -> str:
     if isinstance(prop.default, int) and not isinstance(prop.default, bool):
         default = _LIMITS.get(prop.default, default)
     topic = f"`{prop.topic_name}`" if prop.topic_name else "-"
-    cells = (f"`{prop.name}`", topic, prop.kind.name.lower(), default, _values(prop), _change(prop), prop.doc)
+    cells = (f"`{prop.name}`", topic, prop.kind.name.lower(), default, _values(prop), _change(prop), _description(prop))
     return f"| {' | '.join(cells)} |\n"
+
+
+def _description(prop: Property) -> str:
+    return f"{prop.doc} Also per listener." if prop.per_listener else prop.doc
 
 
 def _limits() -> str:

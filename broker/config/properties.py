@@ -5,8 +5,9 @@
 configurations of topics. A property has a row only if code of this repository uses it.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from odradek.broker.config.property import DOUBLE_MAX, INT_MAX, Kind, Property, Scope, properties_of, row
 from odradek.protocol.primitives import INT64_MAX
@@ -45,6 +46,7 @@ class Config:
     log_dirs: str = row("log.dirs", STR, "", "The data directory. Exactly one directory is supported.")
     listeners: tuple[str, ...] = row("listeners", LIST, ("PLAINTEXT://:9092",), "Addresses on which the node listens: NAME://host:port, comma-separated. An empty host means all interfaces, port 0 any free port.")
     advertised_listeners: tuple[str, ...] = row("advertised.listeners", LIST, (), "Addresses that the node publishes to clients and other nodes: NAME://host:port, for names in listeners. Set it if clients reach the node under another address, for example behind NAT or in containers. If unset, the address in listeners.")
+    listener_security_protocol_map: tuple[str, ...] = row("listener.security.protocol.map", LIST, ("SASL_SSL:SASL_SSL", "PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT"), "The security protocol of each listener: NAME:PROTOCOL, comma-separated. Without this property, a listener whose name is no protocol has PLAINTEXT. With it, each listener needs an entry.")
     inter_broker_listener_name: str | None = row("inter.broker.listener.name", STR, None, "The listener for requests of other brokers. Only this listener serves them. `odradek broker` needs it. The name of the only listener is allowed: it then serves clients and brokers, and a warning is logged.")
     controller_listener_names: tuple[str, ...] = row("controller.listener.names", LIST, (), "Listeners for controllers only, comma-separated. Clients do not see them. If unset, the listeners for brokers also serve controllers.")
     controller_quorum_voters: tuple[str, ...] = row("controller.quorum.voters", LIST, (), "The voters of the metadata log: id@host:port, comma-separated, the same on every node. If unset, this node is the only voter. A node that is not in the list is an observer.", may_be_empty=True)
@@ -55,7 +57,7 @@ class Config:
     socket_listen_backlog_size: int = row("socket.listen.backlog.size", INT, 50, "Maximum connections per listener that wait to be accepted. The kernel's net.core.somaxconn limits it, too.", low=1)
     socket_request_max_bytes: int = row("socket.request.max.bytes", INT, 104857600, "Maximum size of a request in bytes. A larger request closes its connection.", low=1)
     odradek_request_max_bytes: int = row("odradek.request.max.bytes", INT, 8388608, "Maximum size in bytes of a request that contains no records and is not for other brokers. A larger request closes its connection. The limit of Produce and of requests between brokers is socket.request.max.bytes.", low=1)
-    sasl_server_max_receive_size: int = row("sasl.server.max.receive.size", INT, 524288, "Maximum size in bytes of a request for authentication, and of each request that its listener does not serve. With a cluster secret, a listener for brokers or controllers serves no other request before authentication. A larger request closes its connection.", low=1)
+    sasl_server_max_receive_size: int = row("sasl.server.max.receive.size", INT, 524288, "Maximum size in bytes of a request for authentication, and of each request that its listener does not serve. With a cluster secret, a listener for brokers or controllers serves no other request before authentication. A larger request closes its connection.", low=1, per_listener=True)
     max_connections: int = row("max.connections", INT, INT_MAX, "Maximum open connections of the broker. Further ones are closed immediately. Connections to a listener for brokers or controllers count, but are accepted beyond the limit if clients have another listener.", low=0, scope=Scope.DYNAMIC)
     max_connections_per_ip: int = row("max.connections.per.ip", INT, INT_MAX, "Maximum open connections from one IP address, over all listeners. Further ones are closed immediately.", low=0, scope=Scope.DYNAMIC)
     max_connection_creation_rate: int = row("max.connection.creation.rate", INT, INT_MAX, "Maximum new connections per second. The broker reads further ones only in the next second. Connections to a listener for brokers or controllers are exempt if clients have another listener.", low=1, scope=Scope.DYNAMIC)
@@ -228,11 +230,18 @@ class Config:
 
     given: frozenset[str] = frozenset()
     """Names of the properties that were set; all others have their defaults."""
+    overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Values of single listeners: name of the listener -> attribute -> value."""
 
     @property
     def byte_budget(self) -> int:
         """Maximum bytes of requests and responses in memory (`odradek.broker.quota.byte_budget`)."""
         return self.queued_max_request_bytes if self.queued_max_request_bytes > 0 else DEFAULT_BYTE_BUDGET
+
+    def on_listener(self, name: str) -> "Config":
+        """Return the configuration with the values that `listener.name.<name>` properties give to one listener."""
+        own = self.overrides.get(name)
+        return replace(self, **own) if own else self
 
 
 PROPERTIES: Final[dict[str, Property]] = properties_of(Config)

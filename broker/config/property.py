@@ -13,6 +13,8 @@ from odradek.protocol.java_text import trimmed
 
 INT_MAX: Final = 2**31 - 1
 DOUBLE_MAX: Final = sys.float_info.max
+HIDDEN: Final = "[hidden]"
+"""Text that stands for a secret, as in Apache Kafka."""
 ALL: Final = "*"
 """The item that stands for all items. It is the only one in its list."""
 _SPACES: Final = " \t\n\x0b\f\r"
@@ -60,6 +62,25 @@ class Kind(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
+
+
+class Password:
+    """A secret value of a configuration. Log events, tracebacks and responses show it as HIDDEN."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: str) -> None:
+        self.value: Final = value
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Password) and other.value == self.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
 
 class Scope(Enum):
@@ -107,6 +128,13 @@ class Property:
     """True if a list may be empty."""
     may_be_nan: bool = True
     """True if NaN is valid although the property has bounds: in Java, NaN is neither below nor above a bound."""
+    per_listener: bool = False
+    """True if a listener can have its own value: `listener.name.<name in lower case>.<property>`."""
+
+    @property
+    def is_secret(self) -> bool:
+        """True if no response contains the value."""
+        return self.kind is Kind.PASSWORD
 
     @property
     def is_dynamic(self) -> bool:
@@ -284,6 +312,7 @@ _PARSERS: Final[dict[Kind, Callable[[str], Any]]] = {
     Kind.LONG: _integer(64),
     Kind.DOUBLE: _double,
     Kind.LIST: _list,
+    Kind.PASSWORD: Password,
 }
 _DESCRIPTIONS: Final[dict[Kind, str]] = {
     Kind.BOOLEAN: "true or false",
@@ -293,6 +322,7 @@ _DESCRIPTIONS: Final[dict[Kind, str]] = {
     Kind.LONG: "an integer of 64 bits",
     Kind.DOUBLE: "a number",
     Kind.LIST: "a comma-separated list",
+    Kind.PASSWORD: "text",
 }
 
 _REASONS: Final[dict[Kind, str]] = {Kind.BOOLEAN: "Expected value to be either true or false"}
@@ -315,6 +345,7 @@ def row(
     items: tuple[str, str] | None = None,
     may_be_empty: bool = False,
     may_be_nan: bool = True,
+    per_listener: bool = False,
 ) -> Any:
     """Return a dataclass field for a property. The field's name is the property's name with `_` for `.`."""
     scope = Scope.TOPIC if topic and scope is Scope.STATIC else scope
@@ -322,6 +353,7 @@ def row(
         *(name, kind, default, doc, scope, low, high, choices, topic, or_equal, fixed, set_low, items),
         may_be_empty=may_be_empty,
         may_be_nan=may_be_nan,
+        per_listener=per_listener,
     )
     return dataclasses.field(default=default, metadata={"property": prop})
 

@@ -19,6 +19,8 @@ from odradek.broker_interface import ENVIRONMENT_PREFIX
 _CLUSTER_ID: Final = re.compile("[A-Za-z0-9_-]{22}")
 SIMILARITY_MIN: Final = 0.85
 """Minimum similarity (difflib ratio) of an unknown name to a known one that the error message suggests."""
+LISTENER_PREFIX: Final = "listener.name."
+"""Begin of the properties that one listener has alone."""
 COMMAND_LINE_VARIABLES: Final = ("ODRADEK_BOOTSTRAP",)
 """Environment variables of the `odradek` command. They are no properties."""
 
@@ -32,7 +34,11 @@ def load(
     environment variables. `assignments`: the values of `--set`. Later sources take precedence.
     """
     values: dict[str, Any] = {}
+    of_listeners: list[tuple[str, str, str]] = []
     for name, text, source in _all_settings(properties, properties_name, environment, assignments):
+        if name.startswith(LISTENER_PREFIX):
+            of_listeners.append((name, text, source))
+            continue
         prop = PROPERTIES.get(name)
         if prop is None:
             raise ConfigError(f"{name}: no such property ({source}){_suggestion(name, PROPERTIES)}")
@@ -41,8 +47,27 @@ def load(
         except ConfigError as error:
             raise ConfigError(f"{error} ({source})") from None
     config = Config(**{PROPERTIES[name].attribute: value for name, value in values.items()}, given=frozenset(values))
+    config = dataclasses.replace(config, overrides=_overrides(config, of_listeners))
     check(config)
     return config
+
+
+def _overrides(config: Config, settings: Iterable[tuple[str, str, str]]) -> dict[str, dict[str, Any]]:
+    """Return the values of single listeners: name of the listener -> attribute -> value. Raise ConfigError."""
+    overrides: dict[str, dict[str, Any]] = {}
+    prefixes = {f"{LISTENER_PREFIX}{listener.name.lower()}.": listener.name for listener in parse_listeners(config)}
+    for name, text, source in settings:
+        prefix = max((prefix for prefix in prefixes if name.startswith(prefix)), key=len, default="")
+        if not prefix:
+            raise ConfigError(f"{name}: no listener of that name is in listeners ({source})")
+        prop = PROPERTIES.get(name.removeprefix(prefix))
+        if prop is None or not prop.per_listener:
+            raise ConfigError(f"{name}: no such property of a listener ({source})")
+        try:
+            overrides.setdefault(prefixes[prefix], {})[prop.attribute] = prop.parse_static(text)
+        except ConfigError as error:
+            raise ConfigError(f"{LISTENER_PREFIX}{prefixes[prefix].lower()}.{error} ({source})") from None
+    return overrides
 
 
 def check(config: Config) -> None:

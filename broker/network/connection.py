@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
+from odradek.broker.config.properties import Config
 from odradek.broker.dispatch.dispatcher import Call, Dispatcher
 from odradek.broker.dispatch.request_limits import frame_bytes_max
 from odradek.broker.network.connection_states import INTAKE, READING, Intake, IntakeEvent, Reading, ReadingEvent
@@ -76,8 +77,9 @@ class Connection(BufferedProtocol):
     Stages two of requests overlap; see `odradek.broker.requests.api`.
     """
 
-    def __init__(self, server: "ServerState[Connection]", listener_of: Callable[[], Listener]) -> None:
-        config = server.config
+    def __init__(self, server: "ServerState[Connection]", listener_of: Callable[[], Listener], config: Config) -> None:
+        """`config`: the configuration with the values of the listener."""
+        self._config = config
         self._server = server
         self._listener_of = listener_of
         self._in_flight_max = config.odradek_max_in_flight_requests
@@ -461,7 +463,7 @@ class Connection(BufferedProtocol):
         """Return the maximum size of a request with this API key. It is small until a node has authenticated."""
         session = self._session
         roles = self._listener_of().open_roles if session is None else session.roles
-        return frame_bytes_max(self._server.config, roles, api_key)
+        return frame_bytes_max(self._config, roles, api_key)
 
     def _update_reading(self) -> None:
         """Pause or resume reading of the transport, according to the limits."""

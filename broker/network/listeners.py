@@ -62,8 +62,10 @@ class Acceptor:
             await self._bind_one(address, position, state)
 
     async def _bind_one(self, address: ListenerAddress, position: int, state: ServerState[Connection]) -> None:
+        config = state.config.on_listener(address.name)
+
         def accept() -> Connection:
-            return Connection(state, lambda: self.listeners[position])
+            return Connection(state, lambda: self.listeners[position], config)
 
         # Port 0 on all interfaces would bind different ports for IPv4 and IPv6, so it binds IPv4 alone.
         host = address.host or (None if address.port else "0.0.0.0")  # noqa: S104  an empty host means all interfaces
@@ -84,6 +86,7 @@ class Acceptor:
                 address.protected,
                 self._authenticates and (BROKER in address.roles or CONTROLLER in address.roles),
                 self._serves_all_nodes,
+                address.security_protocol,
             )
         )
 

@@ -7,7 +7,6 @@ from odradek.broker.config.addresses import Voter
 from odradek.broker.requests.listener import CONTROLLER, Listener
 from odradek.cluster.controller.messages.brokers import ControllerRegistration
 from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
-from odradek.cluster.metadata.image import Endpoint
 
 
 def controller_registration(
@@ -16,9 +15,5 @@ def controller_registration(
     """Return the registration of this node as a controller; None if it is not a voter."""
     if voters and node_id not in [voter.node_id for voter in voters]:
         return None
-    endpoints = tuple(
-        Endpoint(listener.name, listener.advertised_host, listener.advertised_port)
-        for listener in listeners
-        if CONTROLLER in listener.roles
-    )
+    endpoints = tuple(listener.advertised for listener in listeners if CONTROLLER in listener.roles)
     return ControllerRegistration(node_id, incarnation_id, endpoints, SUPPORTED_FEATURES)

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
+from odradek.cluster.metadata.image import Endpoint
+from odradek.protocol.security_protocol import SecurityProtocol
+
 CLIENT: Final = "client"
 """Role of a listener that serves clients."""
 BROKER: Final = "broker"
@@ -31,6 +34,12 @@ class Listener:
 
     serves_all_nodes: bool = False
     """True if it also serves nodes that have not authenticated, in a phase of a rolling change."""
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+
+    @property
+    def advertised(self) -> Endpoint:
+        """Return the endpoint that the node registers for this listener."""
+        return Endpoint(self.name, self.advertised_host, self.advertised_port, self.security_protocol)
 
     @property
     def open_roles(self) -> tuple[str, ...]:

@@ -26,7 +26,6 @@ from odradek.broker.server.quorum_server import QuorumServer
 from odradek.cluster.controller.messages.brokers import BrokerRegistration
 from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
 from odradek.cluster.lifecycle.driver import BrokerLifecycle
-from odradek.cluster.metadata.image import Endpoint
 from odradek.runtime.shard import FailureHandler
 from odradek.runtime.tasks import Tasks
 from odradek.storage.data_directory.log_manager import LogManager
@@ -65,11 +64,7 @@ class Registration:
             config.node_id,
             logs.directory.cluster_id,
             incarnation_id,
-            tuple(
-                Endpoint(listener.name, listener.advertised_host, listener.advertised_port)
-                for listener in listeners
-                if CLIENT in listener.roles
-            ),
+            tuple(listener.advertised for listener in listeners if CLIENT in listener.roles),
             SUPPORTED_FEATURES,
             (logs.directory.directory_id,),
             rack=config.broker_rack,

@@ -24,6 +24,7 @@ OWN_DEFAULTS = {
     "controller.listener.names": "Kafka has a separate one for controllers",
     "controller.quorum.voters": "each broker has its own port",
     "inter.broker.listener.name": "a local cluster has a separate listener for brokers",
+    "listener.security.protocol.map": "the two brokers have listeners of other names",
     "listeners": "each broker has its own port",
     "log.dirs": "each broker has its own directory",
     "node.id": "each broker has its own id",
@@ -31,7 +32,7 @@ OWN_DEFAULTS = {
     "transaction.state.log.min.isr": "depends on the number of brokers",
     "transaction.state.log.replication.factor": "depends on the number of brokers",
 }
-ONLY_AT_START = ("listeners",)
+ONLY_AT_START = ("listener.security.protocol.map", "listeners")
 """Properties that only Kafka can change dynamically."""
 NOT_HERE = {
     "alter.log.dirs.": "a node has one data directory",
@@ -60,7 +61,6 @@ NOT_HERE = {
     "group.streams.": "no streams groups",
     "initial.broker.registration.timeout.ms": "a node waits without a limit until it is registered, and logs it",
     "kafka.metrics.": "Prometheus alone",
-    "listener.security.protocol.map": "plaintext alone",
     "log.cleaner.threads": "compaction runs on the event loop",
     "log.dir": "log.dirs",
     "max.connections.per.ip.overrides": "quotas of addresses (KIP-612) are set dynamically",

@@ -7,8 +7,9 @@ import pytest
 from odradek.broker.config import doc as config_doc
 from odradek.broker.config.addresses import parse_listeners
 from odradek.broker.config.properties import PROPERTIES, Config
-from odradek.broker.config.property import ConfigError
+from odradek.broker.config.property import ConfigError, Kind, Password, Property
 from odradek.broker.config.sources import load, parse_properties, variable_name, with_host_name
+from odradek.protocol.security_protocol import SecurityProtocol
 
 REQUIRED = "log.dirs=/data"
 
@@ -25,7 +26,7 @@ def test_default_of_each_property_is_valid() -> None:
 
 
 def test_each_property_is_an_attribute_of_config() -> None:
-    fields = {field.name for field in dataclasses.fields(Config)} - {"given"}
+    fields = {field.name for field in dataclasses.fields(Config)} - {"given", "overrides"}
     assert fields == {prop.attribute for prop in PROPERTIES.values()}
 
 
@@ -71,7 +72,20 @@ def test_names_of_environment_variables_are_unique() -> None:
         ("log.cleaner.min.cleanable.ratio=1_0", "log.cleaner.min.cleanable.ratio: '1_0' is not a number"),
         ("listeners=PLAINTEXT:9092", "listeners: 'PLAINTEXT:9092' is not of the form NAME://host:port"),
         ("listeners=PLAINTEXT://h:65536", "listeners: 'PLAINTEXT://h:65536' is not of the form"),
-        ("listeners=SSL://h:1", "listeners: SSL is not supported"),
+        ("listeners=SSL://h:1", "listeners: SSL has the security protocol SSL; supported: PLAINTEXT"),
+        ("listener.security.protocol.map=A", "listener.security.protocol.map: 'A' is not of the form NAME:PROTOCOL"),
+        ("listener.security.protocol.map=A:TLS", "listener.security.protocol.map: 'A:TLS' is not of the form"),
+        ("listener.security.protocol.map=A:SSL,a:SSL", "listener.security.protocol.map: A is listed twice"),
+        ("listener.security.protocol.map=A:SSL", "listener.security.protocol.map: no entry for the listener PLAINTEXT"),
+        (
+            "listener.name.other.sasl.server.max.receive.size=1",
+            "listener.name.other.sasl.server.max.receive.size: no listener of that name is in listeners (--set)",
+        ),
+        ("listener.name.plaintext.num.partitions=1", "listener.name.plaintext.num.partitions: no such property of a"),
+        (
+            "listener.name.plaintext.sasl.server.max.receive.size=0",
+            "listener.name.plaintext.sasl.server.max.receive.size: 0 is below the smallest allowed value, 1 (--set)",
+        ),
         ("listeners=A://h:1,B://h:1", "listeners: two listeners have the same port"),
         ("listeners=A://h:1,a://h:2", "listeners: A is listed twice"),
         ("advertised.listeners=OTHER://h:1", "advertised.listeners: OTHER is not in listeners"),
@@ -143,3 +157,32 @@ def test_listener_on_all_interfaces_advertises_the_host_name() -> None:
 
 def test_generated_documentation_is_current() -> None:
     assert config_doc.PATH.read_text() == config_doc.render(), "python -m odradek.broker.config.doc --write"
+
+
+def test_listener_without_an_entry_has_plaintext_only_without_the_map() -> None:
+    config = loaded("listeners=INTERNAL://h:1,PLAINTEXT://h:2")
+    assert [each.security_protocol for each in parse_listeners(config)] == [SecurityProtocol.PLAINTEXT] * 2
+
+
+def test_map_gives_each_listener_its_protocol() -> None:
+    config = loaded("listeners=SSL://h:1", "listener.security.protocol.map=ssl:plaintext")
+    assert parse_listeners(config)[0].security_protocol is SecurityProtocol.PLAINTEXT
+
+
+def test_property_of_one_listener_overrides_that_of_the_node() -> None:
+    config = loaded(
+        "listeners=IN://h:1,IN.B://h:2,C://h:3",
+        "sasl.server.max.receive.size=10",
+        "listener.name.in.sasl.server.max.receive.size=20",
+        "listener.name.in.b.sasl.server.max.receive.size=30",
+    )
+    sizes = [config.on_listener(name).sasl_server_max_receive_size for name in ("IN", "IN.B", "C")]
+    assert sizes == [20, 30, 10]
+    assert config.sasl_server_max_receive_size == 10
+
+
+def test_password_is_hidden_in_text_and_compared_by_its_value() -> None:
+    password = Property("x.password", Kind.PASSWORD, None, "").parse_static(" secret ")
+    assert password == Password("secret") != Password("other")
+    assert len({password, Password("secret")}) == 1
+    assert f"{password} {password!r} {[password]}" == "[hidden] [hidden] [[hidden]]"

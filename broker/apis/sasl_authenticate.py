@@ -21,8 +21,8 @@ from odradek.broker.requests.listener import UNAUTHENTICATED
 from odradek.cluster.authorizer import Principal
 from odradek.protocol.errors import ERRORS, ErrorCode
 from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from odradek.protocol.sasl.cluster_secret import USER, failed_response
-from odradek.protocol.sasl.scram import AuthenticationFailed
+from odradek.protocol.sasl.cluster_secret import FAILED_MESSAGE
+from odradek.protocol.sasl.mechanism import AuthenticationFailed
 
 
 def handle(context: QuorumRequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
@@ -31,16 +31,16 @@ def handle(context: QuorumRequestContext, request: SaslAuthenticateRequest) -> S
     if exchange is None:
         return refuse(context, request, ErrorCode.ILLEGAL_SASL_STATE, None)
     try:
-        response, authenticated = exchange.received(bytes(request.auth_bytes))
+        reply = exchange.next(bytes(request.auth_bytes))
     except AuthenticationFailed as error:
         session.login_failed(error)
-        return failed_response(error)
-    if authenticated:
-        session.authenticated = True
-        session.principal = Principal("User", USER)
-    else:
+        return SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, error.public or FAILED_MESSAGE)
+    if reply.identity is None:
         session.exchange = exchange
-    return response
+    else:
+        session.authenticated = True
+        session.principal = Principal("User", reply.identity.user)
+    return SaslAuthenticateResponse(error_message=None, auth_bytes=reply.message)
 
 
 def refuse(

@@ -21,15 +21,15 @@ from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import UNAUTHENTICATED
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from odradek.protocol.sasl.scram import MECHANISM
+from odradek.protocol.sasl.cluster_secret import MECHANISM
 
 
 def handle(context: QuorumRequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     secret = context.node.secret
-    if request.mechanism != MECHANISM or secret is None:
-        return SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, [MECHANISM])
-    context.session.exchange = secret.exchange(context.node.node_id)
-    return SaslHandshakeResponse(ErrorCode.NONE, [MECHANISM])
+    if request.mechanism != MECHANISM.name or secret is None:
+        return SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, [MECHANISM.name])
+    context.session.exchange = secret.server(context.node.node_id)
+    return SaslHandshakeResponse(ErrorCode.NONE, [MECHANISM.name])
 
 
 def refuse(

@@ -42,7 +42,7 @@ from odradek.broker.requests.session import Session
 from odradek.protocol.connection import RequestFrame, ServerConnection
 from odradek.protocol.errors import Malformed
 from odradek.protocol.sasl.cluster_secret import AnotherNode
-from odradek.protocol.sasl.scram import AuthenticationFailed
+from odradek.protocol.sasl.mechanism import AuthenticationFailed
 
 if TYPE_CHECKING:
     from odradek.broker.network.server_state import ServerState

@@ -27,8 +27,9 @@ from odradek.broker.requests.listener import BROKER
 from odradek.broker.requests.session import Session
 from odradek.protocol.client import ClientConnection
 from odradek.protocol.errors import Malformed, Unencodable
-from odradek.protocol.sasl.cluster_secret import AUTHENTICATE_VERSION, HANDSHAKE_VERSION, ClusterSecret, Login
-from odradek.protocol.sasl.scram import AuthenticationFailed
+from odradek.protocol.sasl.cluster_secret import ClusterSecret
+from odradek.protocol.sasl.login import AUTHENTICATE_VERSION, HANDSHAKE_VERSION, Login
+from odradek.protocol.sasl.mechanism import AuthenticationFailed
 from odradek.protocol.schema import Message
 from odradek.runtime.clock import NEVER_MS, Clock
 from odradek.runtime.tasks import Tasks

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.requests.listener import Listener
 from odradek.cluster.authorizer import ANONYMOUS, Principal
-from odradek.protocol.sasl.cluster_secret import Exchange
-from odradek.protocol.sasl.scram import AuthenticationFailed
+from odradek.protocol.sasl.mechanism import AuthenticationFailed, SaslServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -35,7 +34,7 @@ class Session:
     """Client id in the connection's last request."""
     authenticated: bool = False
     """True if the client has authenticated as a node of the cluster."""
-    exchange: Exchange | None = None
+    exchange: SaslServer | None = None
     """The authentication that is under way."""
     closed: bool = False
     on_close: Callable[[str], None] | None = None

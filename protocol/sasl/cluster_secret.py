@@ -12,33 +12,29 @@ import hmac
 from collections.abc import Callable
 from typing import Final
 
-from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from odradek.protocol.sasl.scram import (
-    ITERATIONS_MIN,
-    MECHANISM,
-    AuthenticationFailed,
-    Credential,
-    ScramClient,
-    ScramServer,
-)
+from odradek.protocol.sasl.login import Login
+from odradek.protocol.sasl.mechanism import AuthenticationFailed, Identity
+from odradek.protocol.sasl.scram import ITERATIONS_MIN, NONCE_BITS, SCRAM_SHA_256, Credential, Decoys
+from odradek.protocol.sasl.scram_client import ScramClient
+from odradek.protocol.sasl.scram_server import Account, ClientFirst, ScramServer
 
+MECHANISM: Final = SCRAM_SHA_256
 USER: Final = "cluster"
-"""User name of all nodes."""
+"""User name of all nodes. No client can have it."""
 SECRET_BYTES_MIN: Final = 32
 """Minimum bytes of a cluster secret. `openssl rand -base64 32` writes 44."""
-HANDSHAKE_VERSION: Final = 1
-AUTHENTICATE_VERSION: Final = 2
-NONCE_BITS: Final = 144
-"""Random bits of a nonce."""
+FAILED_MESSAGE: Final = "the cluster secrets (cluster.secret.file) of the two nodes differ"
 _SALT_BYTES: Final = 16
 _NAMED_MAX: Final = 40
 """Maximum characters of a client's attributes in an error message. The attribute with a node id has at most 13."""
+_TARGET: Final = "t="
 
 
 class AnotherNode(AuthenticationFailed):
     """The login does not name the node that received it. The message is for both sides."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, public=message)
 
 
 class ClusterSecret:
@@ -49,25 +45,52 @@ class ClusterSecret:
         self._random_bits = random_bits
         self.datagram_key: Final = hmac.digest(secret, b"odradek failure detector datagrams", "sha256")
         """Key of the datagrams of the failure detector."""
+        self.decoys: Final = Decoys(hmac.digest(secret, b"odradek scram decoys", "sha256"))
+        """Credentials of unknown users."""
         self._password = hmac.digest(secret, b"odradek scram-sha-256 password", "sha256").hex().encode()
         salt = hmac.digest(secret, b"odradek scram-sha-256 salt", "sha256")[:_SALT_BYTES]
-        self._credential = Credential.of_password(self._password, salt, ITERATIONS_MIN)
+        self._credential = Credential.of_password(MECHANISM, self._password, salt, ITERATIONS_MIN)
 
-    def login(self, node_id: int) -> "Login":
+    def login(self, node_id: int) -> Login:
         """Return the client side of a new exchange with node `node_id`. No other node accepts it."""
-        return Login(ScramClient(USER, self._password, self._nonce(), (_target(node_id),)))
+        return Login(ScramClient(MECHANISM, USER, self._salted_password, self._nonce(), (_target(node_id),)))
 
-    def exchange(self, node_id: int) -> "Exchange":
+    def server(self, node_id: int) -> ScramServer:
         """Return the server side of a new exchange on node `node_id`."""
-        scram = ScramServer(lambda user: self._credential if user == USER else None, self._nonce())
-        return Exchange(scram, node_id)
+
+        def account_of(first: ClientFirst) -> Account | None:
+            _check_target(first, node_id)
+            return Account(self._credential, Identity(USER)) if first.user == USER else None
+
+        return ScramServer(MECHANISM, account_of, self.decoys, self._nonce())
 
     def _nonce(self) -> str:
         return f"{self._random_bits(NONCE_BITS):x}"
 
+    def _salted_password(self, salt: bytes, iterations: int) -> bytes:
+        """Return the salted password. All nodes have one salt, so it is computed once, at the start of the process."""
+        if iterations != ITERATIONS_MIN:
+            raise AuthenticationFailed(f"the node requires {iterations} iterations, not {ITERATIONS_MIN}")
+        return MECHANISM.salted(self._password, salt, iterations)
+
+
+def is_node_login(first: ClientFirst) -> bool:
+    """Return True if a first message names a target node: it is the login of a node, not of a client."""
+    return any(extension.startswith(_TARGET) for extension in first.extensions)
+
 
 def _target(node_id: int) -> str:
-    return f"t={node_id}"
+    return f"{_TARGET}{node_id}"
+
+
+def _check_target(first: ClientFirst, node_id: int) -> None:
+    """Require the name of this node, and no other attribute, so that no attribute can be read in two ways."""
+    if first.extensions != (_target(node_id),):
+        named = ",".join(first.extensions)[:_NAMED_MAX]
+        raise AnotherNode(
+            f"the login is for another node: this is node {node_id}, the login has {named!r}; check the "
+            "address of each node in controller.quorum.voters and advertised.listeners"
+        )
 
 
 def parse_secret(content: bytes, name: str, random_bits: Callable[[int], int]) -> ClusterSecret:
@@ -79,72 +102,3 @@ def parse_secret(content: bytes, name: str, random_bits: Callable[[int], int]) -
             "make one with: openssl rand -base64 32"
         )
     return ClusterSecret(secret, random_bits)
-
-
-class Login:
-    """Client side: the requests that authenticate a new connection to another node."""
-
-    def __init__(self, scram: ScramClient) -> None:
-        self._scram = scram
-        self._steps: list[Callable[[bytes], bytes | None]] = [scram.final, self._verify]
-
-    @property
-    def request(self) -> SaslHandshakeRequest:
-        """Return the first request, of version HANDSHAKE_VERSION."""
-        return SaslHandshakeRequest(MECHANISM)
-
-    def received(self, response: object) -> SaslAuthenticateRequest | None:
-        """Return the request after `response`, of version AUTHENTICATE_VERSION. None: the node is authenticated.
-
-        Raise AuthenticationFailed if either node does not know the secret.
-        """
-        if isinstance(response, SaslHandshakeResponse):
-            if response.error_code:
-                raise AuthenticationFailed(f"the node supports the mechanisms {response.mechanisms}, not {MECHANISM}")
-            return SaslAuthenticateRequest(self._scram.first())
-        if not isinstance(response, SaslAuthenticateResponse):
-            raise AuthenticationFailed("the node sent another response")
-        if response.error_code:
-            raise AuthenticationFailed(response.error_message or f"error {response.error_code}")
-        message = self._steps.pop(0)(bytes(response.auth_bytes))
-        return None if message is None else SaslAuthenticateRequest(message)
-
-    def _verify(self, message: bytes) -> None:
-        self._scram.verify(message)
-
-
-class Exchange:
-    """Server side of one connection's authentication."""
-
-    def __init__(self, scram: ScramServer, node_id: int) -> None:
-        self._scram = scram
-        self._node_id = node_id
-        self._has_first = False
-
-    def received(self, message: bytes) -> tuple[SaslAuthenticateResponse, bool]:
-        """Return the response to a message, and True if the client is authenticated.
-
-        Raise AnotherNode if the login does not name this node, AuthenticationFailed if the message is not valid.
-        """
-        is_final, self._has_first = self._has_first, True
-        reply = self._scram.final(message) if is_final else self._scram.first(message)
-        self._check_target()
-        return SaslAuthenticateResponse(error_message=None, auth_bytes=reply), is_final
-
-    def _check_target(self) -> None:
-        """Require the name of this node, and no other attribute, so that no attribute can be read in two ways."""
-        if self._scram.extensions != (_target(self._node_id),):
-            named = ",".join(self._scram.extensions)[:_NAMED_MAX]
-            raise AnotherNode(
-                f"the login is for another node: this is node {self._node_id}, the login has {named!r}; check the "
-                "address of each node in controller.quorum.voters and advertised.listeners"
-            )
-
-
-FAILED_MESSAGE: Final = "the cluster secrets (cluster.secret.file) of the two nodes differ"
-
-
-def failed_response(error: AuthenticationFailed) -> SaslAuthenticateResponse:
-    """Return the response to a failed login. It does not reveal which check of the credential failed."""
-    message = str(error) if isinstance(error, AnotherNode) else FAILED_MESSAGE
-    return SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, message)

@@ -36,7 +36,7 @@ from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from odradek.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
 from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from odradek.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from odradek.protocol.sasl.scram import MECHANISM
+from odradek.protocol.sasl.cluster_secret import MECHANISM
 from tests.support.crafted import KEYLESS, crafted, tiny_records
 from tests.support.hostile_attack import (
     CLIENT_ID,
@@ -220,11 +220,11 @@ class Repertoire:
             b"c=biws,r=abc,p=AAAA",
             rng.randbytes(rng.randrange(200)),
         ]
-        data = encode_request(SaslHandshakeRequest(rng.choice((MECHANISM, "PLAIN", ""))), 1, 1, CLIENT_ID)
+        data = encode_request(SaslHandshakeRequest(rng.choice((MECHANISM.name, "PLAIN", ""))), 1, 1, CLIENT_ID)
         for number in range(2, 4):
             data += encode_request(SaslAuthenticateRequest(rng.choice(messages)), 2, number, CLIENT_ID)
         data += encode_request(FindCoordinatorRequest(key_type=1, coordinator_keys=["hostile"]), 4, 4, CLIENT_ID)
-        return Attack(LOGIN, MECHANISM, data, requests=4, closed=True, internal=True)
+        return Attack(LOGIN, MECHANISM.name, data, requests=4, closed=True, internal=True)
 
     def _broker_name(self) -> str:
         """Return a client id that brokers have."""

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from odradek.protocol.sasl.scram import ITERATIONS_MIN, AuthenticationFailed, Credential, ScramClient, ScramServer
+from odradek.protocol.sasl.mechanism import AuthenticationFailed, Identity
+from odradek.protocol.sasl.scram import ITERATIONS_MIN, SCRAM_SHA_256, Credential, Decoys
+from odradek.protocol.sasl.scram_client import ScramClient
+from odradek.protocol.sasl.scram_server import Account, ScramServer
 from tests.fuzz.parts import joined, mutate, split
 from tests.fuzz.target import Target
 
-USER, PASSWORD, SALT = "broker", b"secret of the cluster", b"0123456789abcdef"
+USER, PASSWORD, SALT = "broker", "secret of the cluster", b"0123456789abcdef"
 CLIENT_NONCE, SERVER_NONCE = "client-nonce", "server-nonce"
-CREDENTIAL = Credential.of_password(PASSWORD, SALT, ITERATIONS_MIN)
+CREDENTIAL = Credential.of_password(SCRAM_SHA_256, PASSWORD.encode(), SALT, ITERATIONS_MIN)
 MESSAGES = 4
 
 
 def server() -> ScramServer:
-    return ScramServer(lambda user: CREDENTIAL if user == USER else None, SERVER_NONCE)
+    account = Account(CREDENTIAL, Identity(USER))
+    decoys = Decoys(b"key of the decoys")
+    return ScramServer(SCRAM_SHA_256, lambda first: account if first.user == USER else None, decoys, SERVER_NONCE)
+
+
+def client() -> ScramClient:
+    return ScramClient.of_password(SCRAM_SHA_256, USER, PASSWORD, CLIENT_NONCE)
 
 
 def run(data: bytes) -> int:
@@ -21,28 +30,29 @@ def run(data: bytes) -> int:
     first, final, server_first, server_final = [*split(data)[:MESSAGES], b"", b"", b"", b""][:MESSAGES]
     exchange = server()
     try:
-        exchange.first(first)
-        exchange.final(final)
+        exchange.next(first)
+        reply = exchange.next(final)
     except AuthenticationFailed:
         pass
     else:
-        assert exchange.user == USER
-    client = ScramClient(USER, PASSWORD, CLIENT_NONCE)
-    client.first()
+        assert reply.identity == Identity(USER)
+    one = client()
+    one.first()
     try:
-        client.final(server_first)
-        client.verify(server_final)
+        one.next(server_first)
+        one.next(server_final)
     except AuthenticationFailed:
         pass
     return 0
 
 
 def seeds() -> list[bytes]:
-    client, exchange = ScramClient(USER, PASSWORD, CLIENT_NONCE), server()
-    first = client.first()
-    challenge = exchange.first(first)
-    final = client.final(challenge)
-    return [joined((first, final, challenge, exchange.final(final)))]
+    one, exchange = client(), server()
+    first = one.first()
+    challenge = exchange.next(first).message
+    final = one.next(challenge)
+    assert final is not None
+    return [joined((first, final, challenge, exchange.next(final).message))]
 
 
 SCRAM = Target("scram", run, seeds, mutate=mutate)

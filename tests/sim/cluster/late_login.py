@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from odradek.protocol.sasl.cluster_secret import AUTHENTICATE_VERSION, HANDSHAKE_VERSION
+from odradek.protocol.sasl.login import AUTHENTICATE_VERSION, HANDSHAKE_VERSION
 from tests.sim.cluster.node_config import cluster_secret
 from tests.sim.world import INTERNAL_PORT, number_of
 from tests.support.raw_client import RawClient

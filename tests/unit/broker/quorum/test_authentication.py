@@ -25,8 +25,8 @@ from odradek.protocol.messages.produce import ProduceRequest
 from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from odradek.protocol.messages.vote import VoteRequest, VoteResponse
-from odradek.protocol.sasl.cluster_secret import USER, ClusterSecret, parse_secret
-from odradek.protocol.sasl.scram import MECHANISM, AuthenticationFailed
+from odradek.protocol.sasl.cluster_secret import MECHANISM, USER, ClusterSecret, parse_secret
+from odradek.protocol.sasl.mechanism import AuthenticationFailed
 from odradek.protocol.schema import Message
 from odradek.runtime.tasks import Tasks
 from tests.support.node_cluster import CLUSTER_ID, NodeCluster
@@ -110,7 +110,7 @@ async def test_listener_for_brokers_serves_only_authenticated_connections(tmp_pa
         await log_in(client, secret())
         assert (await client.call(vote(), 2)).topics[0].partitions
         with pytest.raises(ConnectionLost):
-            await client.call(SaslHandshakeRequest(MECHANISM), 1)
+            await client.call(SaslHandshakeRequest(MECHANISM.name), 1)
         assert (await nodes.call(1, MetadataRequest(topics=[]), 12)).brokers
     finally:
         await nodes.stop()
@@ -173,7 +173,7 @@ async def test_client_with_another_secret_or_an_illegal_request_is_refused(tmp_p
         response = await client.call(SaslAuthenticateRequest(b"n,,n=cluster,r=x"), 2)
         assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
         response = await client.call(SaslHandshakeRequest("PLAIN"), 1)
-        assert (response.error_code, response.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, [MECHANISM])
+        assert (response.error_code, response.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, [MECHANISM.name])
         with pytest.raises(AuthenticationFailed, match=r"cluster.secret.file"):
             await log_in(client, secret(OTHER_SECRET))
         response = await client.call(SaslAuthenticateRequest(b"n,,n=cluster,r=x"), 2)

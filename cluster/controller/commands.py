@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from uuid import UUID
 
     from odradek.cluster.controller.cursor import Cursor
     from odradek.cluster.controller.election import Election
     from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, BrokerRegistration, ControllerRegistration
     from odradek.cluster.controller.messages.partitions import NewReplicas, PartitionIsr
-    from odradek.cluster.controller.messages.settings import ConfigChange, FeatureUpdate, QuotaChange
+    from odradek.cluster.controller.messages.settings import ConfigChange, FeatureUpdate, NewAcl, QuotaChange
     from odradek.cluster.controller.messages.topics import NewPartitions, NewTopic, TopicName
     from odradek.cluster.controller.removal import Removal
 
@@ -109,6 +110,18 @@ class AlterConfigs:
 class AlterClientQuotas:
     entities: tuple[QuotaChange, ...]
     validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAcls:
+    acls: tuple[NewAcl, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAcls:
+    """Remove the ACLs with these ids. Ids without an ACL are ignored."""
+
+    ids: tuple[UUID, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +229,8 @@ Command: TypeAlias = (
     | ListReassignments
     | AlterConfigs
     | AlterClientQuotas
+    | CreateAcls
+    | RemoveAcls
     | ElectLeaders
     | BalanceLeaders
     | ElectPreferred

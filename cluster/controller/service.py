@@ -19,6 +19,7 @@ from odradek.runtime.shard import EngineLimits, EngineState, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from uuid import UUID
 
     from odradek.cluster.controller.messages.brokers import (
         BrokerHeartbeat,
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
         PartitionResult,
     )
     from odradek.cluster.controller.messages.settings import (
+        AclResult,
         ConfigChange,
         ConfigResult,
         FeatureResult,
         FeatureUpdate,
+        NewAcl,
         QuotaChange,
         QuotaResult,
     )
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from odradek.cluster.raft.driver import RaftDriver
     from odradek.cluster.raft.messages import Leadership
     from odradek.cluster.randomness import Randomness
+    from odradek.protocol.acls import Acl
     from odradek.runtime.clock import Clock
     from odradek.runtime.shard import Effect, FailureHandler
     from odradek.runtime.tasks import Tasks
@@ -327,6 +331,18 @@ class ControllerService:
     ) -> Awaitable[tuple[QuotaResult, ...]]:
         """Return one result per entity, in order of the request."""
         return self._submit_in_slices(commands.AlterClientQuotas(tuple(entities), validate_only))
+
+    def create_acls(self, acls: Sequence[NewAcl]) -> Awaitable[tuple[AclResult, ...]]:
+        """Return one result per ACL, in order of the request."""
+        return self._submit_in_slices(commands.CreateAcls(tuple(acls)))
+
+    def acl_id(self, acl: Acl) -> UUID | None:
+        """Return the id of `acl`; None if it does not exist, or if this controller is not active."""
+        return self._controller.state.acl_ids.get(acl) if self._controller is not None and self.is_active else None
+
+    def remove_acls(self, ids: Sequence[UUID]) -> Awaitable[tuple[UUID, ...]]:
+        """Return those of the different `ids` whose ACLs this call has removed, in order."""
+        return self._submit_in_slices(commands.RemoveAcls(tuple(ids)))
 
     def unregister_broker(self, broker_id: int) -> Awaitable[None]:
         """Remove the registration of a broker. Raise Refusal(BROKER_ID_NOT_REGISTERED) if it has none."""

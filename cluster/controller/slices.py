@@ -165,6 +165,15 @@ def _alter_client_quotas(state: ControllerState, command: commands.AlterClientQu
     return _divided(command, "entities", command.entities, keys, records)
 
 
+def _create_acls(state: ControllerState, command: commands.CreateAcls) -> list[Slice]:
+    _check_records(len(command.acls))
+    return _divided(command, "acls", command.acls, command.acls, lambda _: 1)
+
+
+def _remove_acls(state: ControllerState, command: commands.RemoveAcls) -> list[Slice]:
+    return _divided(command, "ids", command.ids, command.ids, lambda _: 1)
+
+
 def _alter_reassignments(state: ControllerState, command: commands.AlterReassignments) -> list[Slice]:
     _check_records(len(command.partitions))
     keys = [(item.topic, item.index) for item in command.partitions]
@@ -209,6 +218,8 @@ _DIVIDE: Final[dict[type[commands.Command], Callable[[ControllerState, Any], lis
     commands.DeleteTopics: _delete_topics,
     commands.AlterConfigs: _alter_configs,
     commands.AlterClientQuotas: _alter_client_quotas,
+    commands.CreateAcls: _create_acls,
+    commands.RemoveAcls: _remove_acls,
     commands.AlterReassignments: _alter_reassignments,
     commands.ElectLeaders: _elect_leaders,
     commands.ListReassignments: _list_reassignments,

@@ -19,7 +19,12 @@ from odradek.cluster.metadata.image import (
     RESERVED_IDS_MAX,
     MetadataImage,
 )
-from odradek.cluster.metadata.records import RemoveTopicRecord, TopicRecord
+from odradek.cluster.metadata.records import (
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from odradek.cluster.metadata.topic_names import collision_key
 
 if TYPE_CHECKING:
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from odradek.cluster.controller.ports import TopicConfigs
     from odradek.cluster.metadata.records import MetadataRecord
     from odradek.cluster.randomness import Randomness
+    from odradek.protocol.acls import Acl
     from odradek.runtime.shard import SoftChange, Timer
 
 R_co = TypeVar("R_co", covariant=True)
@@ -109,12 +115,15 @@ class ControllerState:
     shutdown_offsets: dict[int, int] = field(default_factory=dict)
     collision_keys: dict[str, str] = field(default_factory=dict)
     """Name of the topic with each collision key. It follows from the image, and saves a pass over all topics."""
+    acl_ids: dict[Acl, UUID] = field(default_factory=dict)
+    """Id of each ACL. It follows from the image, and saves a pass over all ACLs."""
     _delta: MetadataDelta = field(default_factory=lambda: MetadataDelta(EMPTY_IMAGE))
 
     def start_from(self, image: MetadataImage) -> None:
         """Start from `image`, which contains committed records only. The caller replays the records after it."""
         self._delta = MetadataDelta(image)
         self.collision_keys = {collision_key(name): name for name in image.topics}
+        self.acl_ids = {acl: acl_id for acl_id, acl in image.acls.items()}
         self.shutdown_offsets = {
             broker_id: image.offset for broker_id, broker in image.brokers.items() if broker.in_controlled_shutdown
         }
@@ -131,12 +140,20 @@ class ControllerState:
         return self._delta.in_transaction
 
     def replay(self, offset: int, epoch: int, record: MetadataRecord) -> None:
-        removed = self._delta.changes.topics.get(record.topic_id) if isinstance(record, RemoveTopicRecord) else None
+        changes = self._delta.changes
+        removed = changes.topics.get(record.topic_id) if isinstance(record, RemoveTopicRecord) else None
+        removed_acl = changes.acls.get(record.id) if isinstance(record, RemoveAccessControlEntryRecord) else None
         self._delta.replay(offset, epoch, record)
         if isinstance(record, TopicRecord):
             self.collision_keys[collision_key(record.name)] = record.name
         elif removed is not None and self.collision_keys.get(collision_key(removed.name)) == removed.name:
             del self.collision_keys[collision_key(removed.name)]
+        elif isinstance(record, AccessControlEntryRecord):
+            acl = self._delta.changes.acls.get(record.id)
+            assert acl is not None
+            self.acl_ids[acl] = record.id
+        elif removed_acl is not None:
+            self.acl_ids.pop(removed_acl, None)
 
     def new_uuid(self) -> UUID:
         """Return a random id (version 4) that is not reserved and whose text does not begin with a dash."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         QuotaEntity,
         TopicImage,
     )
+    from odradek.protocol.acls import Acl
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -74,6 +75,7 @@ class Changes:
     features: Overlay[str, int]
     next_producer_id: int
     client_quotas: dict[QuotaEntity, Overlay[str, float]]
+    acls: Overlay[UUID, Acl]
 
     @classmethod
     def above(cls, base: MetadataImage) -> Changes:
@@ -89,6 +91,7 @@ class Changes:
             features=Overlay(base.features),
             next_producer_id=base.next_producer_id,
             client_quotas={},
+            acls=Overlay(base.acls),
         )
 
     def copy(self) -> Changes:
@@ -103,6 +106,7 @@ class Changes:
             features=self.features.copy(),
             next_producer_id=self.next_producer_id,
             client_quotas={entity: overlay.copy() for entity, overlay in self.client_quotas.items()},
+            acls=self.acls.copy(),
         )
 
     def partitions_of(self, topic_id: UUID) -> Overlay[int, PartitionImage]:

@@ -13,10 +13,10 @@ from odradek.cluster.metadata import records as r
 from odradek.cluster.metadata.changes import Changes, Overlay
 from odradek.cluster.metadata.errors import InconsistentMetadata, UnsupportedMetadata
 from odradek.cluster.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
-from odradek.cluster.metadata.replay import brokers, settings, topics
+from odradek.cluster.metadata.replay import acls, brokers, settings, topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from uuid import UUID
 
     from odradek.cluster.metadata.image import ConfigResource, QuotaEntity
@@ -41,6 +41,8 @@ REPLAY: Final[Mapping[type[r.MetadataRecord], Callable[[Changes, Any], None]]] =
     r.UnregisterBrokerRecord: brokers.replay_unregister_broker,
     r.RegisterControllerRecord: brokers.replay_register_controller,
     r.UnregisterControllerRecord: brokers.replay_unregister_controller,
+    r.AccessControlEntryRecord: acls.replay_acl,
+    r.RemoveAccessControlEntryRecord: acls.replay_remove_acl,
 }
 """The function for each record type that changes the image.
 
@@ -82,6 +84,7 @@ class MetadataDelta:
             changes.configs[resource] = Overlay({}, dict(values))
         for entity, quotas in image.client_quotas.items():
             changes.client_quotas[entity] = Overlay({}, dict(quotas))
+        changes.acls.changes.update(image.acls)
         return delta
 
     @property
@@ -161,6 +164,7 @@ class MetadataDelta:
             features=changes.features.build(),
             next_producer_id=changes.next_producer_id,
             client_quotas=_merged(self.base.client_quotas, changes.client_quotas),
+            acls=changes.acls.build(),
         )
 
     # ---- differences, for subscribers -------------------------------------------------------------------------------
@@ -193,6 +197,10 @@ class MetadataDelta:
 
     def changed_client_quotas(self) -> Iterable[QuotaEntity]:
         return list(self.changes.client_quotas)
+
+    def changed_acls(self) -> Collection[UUID]:
+        """Return the ids of new and removed ACLs."""
+        return self.changes.acls.changes
 
     def changed_features(self) -> Iterable[str]:
         return list(self.changes.features.changes)

@@ -15,6 +15,8 @@ from odradek.protocol.special_values import NO_LEADER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from odradek.protocol.acls import Acl
+
 RECOVERED = 0
 RECOVERING = 1
 
@@ -185,6 +187,7 @@ class MetadataImage:
     features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
+    acls: Mapping[UUID, Acl] = field(default_factory=dict)
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)

@@ -16,6 +16,7 @@ from odradek.protocol.errors import Malformed
 from odradek.protocol.primitives import INT32_MAX, VARINT_BYTES_MAX
 from odradek.protocol.records.metadata import (
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
@@ -30,6 +31,7 @@ from odradek.protocol.records.metadata import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnfenceBrokerRecord,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AbortTransactionRecord",
+    "AccessControlEntryRecord",
     "BeginTransactionRecord",
     "BrokerEndpoint",
     "BrokerFeature",
@@ -67,6 +70,7 @@ __all__ = [
     "ProducerIdsRecord",
     "RegisterBrokerRecord",
     "RegisterControllerRecord",
+    "RemoveAccessControlEntryRecord",
     "RemoveTopicRecord",
     "TopicRecord",
     "UnfenceBrokerRecord",
@@ -84,6 +88,7 @@ _all_but_partition_id: Final = attrgetter(*(name for name in PartitionRecord.__s
 
 MetadataRecord: TypeAlias = (
     AbortTransactionRecord
+    | AccessControlEntryRecord
     | BeginTransactionRecord
     | BrokerRegistrationChangeRecord
     | ClearElrRecord
@@ -98,6 +103,7 @@ MetadataRecord: TypeAlias = (
     | ProducerIdsRecord
     | RegisterBrokerRecord
     | RegisterControllerRecord
+    | RemoveAccessControlEntryRecord
     | RemoveTopicRecord
     | TopicRecord
     | UnfenceBrokerRecord
@@ -126,6 +132,8 @@ WRITTEN_VERSIONS: Final[Mapping[type[MetadataRecord], int]] = {
     ClearElrRecord: 0,
     ClientQuotaRecord: 0,
     UnregisterControllerRecord: 0,
+    AccessControlEntryRecord: 0,
+    RemoveAccessControlEntryRecord: 0,
 }
 """The versions that Kafka writes with each metadata.version from 30 (4.3-IV0) to 33 (4.4-IV2).
 

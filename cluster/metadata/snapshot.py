@@ -1,7 +1,7 @@
 """The metadata image as the records of a snapshot (KIP-630, KIP-631), and the difference between two images.
 
 The order is Kafka's: feature levels first, because they determine the versions of the other records; then brokers,
-controllers, topics with their partitions, configurations, client quotas, and the next producer id.
+controllers, topics with their partitions, configurations, client quotas, the next producer id, and ACLs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from odradek.cluster.metadata import records as r
 from odradek.cluster.metadata.changes import Overlay
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import METADATA_VERSION
+from odradek.cluster.metadata.replay.acls import acl_record
 from odradek.cluster.raft.batches import encode_records, encode_snapshot_footer, encode_snapshot_header
 from odradek.protocol.schema import replace_fields
 
@@ -78,6 +79,7 @@ def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
         yield from (r.ClientQuotaRecord(named, key, value) for key, value in quotas.items())
     if image.next_producer_id > 0:
         yield r.ProducerIdsRecord(UNKNOWN_BROKER, UNKNOWN_BROKER, image.next_producer_id)
+    yield from (acl_record(acl_id, acl) for acl_id, acl in image.acls.items())
 
 
 def _broker_records(broker: BrokerImage) -> Iterator[r.RegisterBrokerRecord]:
@@ -153,6 +155,7 @@ def delta_between(base: MetadataImage, image: MetadataImage) -> MetadataDelta:
         held = base.client_quotas.get(entity, {})
         if changed := _differences(held, image.client_quotas.get(entity, {})):
             changes.client_quotas[entity] = Overlay(held, changed)
+    changes.acls.changes = _differences(base.acls, image.acls)
     return delta
 
 

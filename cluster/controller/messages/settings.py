@@ -1,4 +1,4 @@
-"""Requests and results for settings: configurations, client quotas, feature levels."""
+"""Requests and results for settings: configurations, client quotas, feature levels, ACLs."""
 
 from __future__ import annotations
 
@@ -81,5 +81,26 @@ class FeatureResult:
     """The result for one feature."""
 
     name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewAcl:
+    """An ACL that CreateAcls requests, with the codes of the request. The controller validates them."""
+
+    resource: int
+    name: str
+    pattern: int
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+
+@dataclass(frozen=True, slots=True)
+class AclResult:
+    """The result for one ACL of CreateAcls."""
+
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None

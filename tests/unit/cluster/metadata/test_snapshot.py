@@ -83,6 +83,7 @@ def rich_image() -> MetadataImage:
         r.ClientQuotaRecord(
             [r.ClientQuotaEntity("user", "u"), r.ClientQuotaEntity("client-id", None)], "producer_byte_rate", 7.5
         ),
+        r.AccessControlEntryRecord(UUID(int=900), 2, "t", 4, "User:u", "*", 3, 2),
     ]
     for offset, record in enumerate(records):
         delta.replay(offset, 3, record)

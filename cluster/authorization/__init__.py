@@ -1,0 +1,1 @@
+"""Authorization by the ACLs of the metadata image, with the semantics of Apache Kafka's StandardAuthorizer."""

@@ -42,7 +42,7 @@ from odradek.broker.quorum.peer_addresses import PeerAddresses
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.quota.client_quotas import ClientQuotas
 from odradek.broker.requests.listener import Listener
-from odradek.broker.security.authorizer import AllowAll
+from odradek.broker.server.authorization import authorizer_of
 from odradek.broker.server.broker_server import BrokerServer
 from odradek.broker.server.quorum_server import QuorumServer
 from odradek.broker.server.registration import Registration
@@ -110,6 +110,7 @@ class Node:
         self.metadata.subscribe(self.topic_settings.on_metadata)
         self.quotas = ClientQuotas(config, env.clock)
         self.metadata.subscribe(self.quotas.on_metadata)
+        self._authorizer = authorizer_of(config, self.metadata)
         self._voters = parse_voters(config)
         self._inter_broker_listener = inter_broker_listener(config)
         self._address_of = PeerAddresses(self.metadata, self._voters, self._inter_broker_listener).address_of
@@ -208,7 +209,7 @@ class Node:
             topic_settings=self.topic_settings,
             clock=self.env.clock,
             metadata=self.metadata,
-            authorizer=AllowAll(),
+            authorizer=self._authorizer,
             quotas=self.quotas,
             secret=self._secret,
         )

@@ -1,10 +1,13 @@
-"""CreateAcls: create access control lists (KIP-140, KIP-290). This broker has no authorizer and refuses it.
+"""CreateAcls: create access control lists (KIP-140, KIP-290).
 
 Behavior:
-* Each creation has the result SECURITY_DISABLED, as in Apache Kafka without `authorizer.class.name`.
+* The controller writes one record per new ACL. An ACL that exists already is created without an effect.
+* Each creation has its own result. Invalid ones do not affect the valid ones.
+* Each broker applies an ACL when the record reaches its metadata image.
 
 Errors:
-* CLUSTER_AUTHORIZATION_FAILED, or SECURITY_DISABLED.
+* CLUSTER_AUTHORIZATION_FAILED; SECURITY_DISABLED without `authorizer.class.name`. POLICY_VIOLATION for more than 10,000
+  ACLs. INVALID_REQUEST per ACL; UNSUPPORTED_VERSION for a network as the host if the metadata.version is below 4.4-IV1.
 
 Version notes:
 * v2 is flexible. v3 has the resource type USER (KIP-373).
@@ -12,21 +15,37 @@ Version notes:
 
 from typing import Final
 
-from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, Routing, split_by
 from odradek.cluster.authorizer import AclOperation
+from odradek.cluster.controller.messages.settings import NewAcl
 from odradek.protocol.errors import ErrorCode, Refusal
-from odradek.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from odradek.protocol.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 
-def handle(context: BrokerRequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+async def handle(context: QuorumRequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     if not context.allowed_on_cluster(AclOperation.ALTER):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    raise Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+    if not context.authorizer.enabled:
+        raise Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+    results = await context.quorum.controller.create_acls([_new(creation) for creation in request.creations])
+    return CreateAclsResponse(results=[AclCreationResult(result.error, result.message) for result in results])
+
+
+def _new(creation: AclCreation) -> NewAcl:
+    return NewAcl(
+        creation.resource_type,
+        creation.resource_name,
+        creation.resource_pattern_type,
+        creation.principal,
+        creation.host,
+        creation.operation,
+        creation.permission_type,
+    )
 
 
 def refuse(
-    context: BrokerRequestContext, request: CreateAclsRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: CreateAclsRequest, error: ErrorCode, message: str | None
 ) -> CreateAclsResponse:
     return CreateAclsResponse(results=[AclCreationResult(error, message) for _ in request.creations])
 
@@ -39,5 +58,8 @@ API: Final = Api(
     response=CreateAclsResponse,
     handle=handle,
     refuse=refuse,
+    routing=Routing.CONTROLLER,
+    splitting=split_by(("creations",), ("results",)),
+    elements=lambda request: len(request.creations),
     acl="ALTER on the cluster",
 )

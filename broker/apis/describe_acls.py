@@ -1,29 +1,89 @@
-"""DescribeAcls: list access control lists (KIP-140, KIP-290). This broker has no authorizer and refuses it.
+"""DescribeAcls: list the access control lists that match a filter (KIP-140, KIP-290).
 
 Behavior:
-* The error is SECURITY_DISABLED, as in Apache Kafka without `authorizer.class.name`. The API is served because
-  MirrorMaker reads this error as "no ACLs", but fails if the API is missing.
+* The ACLs are those of the broker's metadata image, grouped by resource pattern. A pattern with many ACLs can have
+  several entries.
+* The pattern type MATCH finds each pattern that applies to the resource name of the filter.
 
 Errors:
-* CLUSTER_AUTHORIZATION_FAILED, or SECURITY_DISABLED.
+* CLUSTER_AUTHORIZATION_FAILED; SECURITY_DISABLED without `authorizer.class.name`, which MirrorMaker reads as "no ACLs".
+  INVALID_REQUEST for a filter with an unknown code.
 
 Version notes:
 * v2 is flexible. v3 has the resource type USER (KIP-373).
 """
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
-from odradek.broker.requests.api import Api
+from odradek.broker.requests.api import Api, Ordered
+from odradek.broker.requests.slices import collect, completed, visit_slices
+from odradek.broker.security.acl_filters import ACLS_PER_SLICE, filter_of
 from odradek.cluster.authorizer import AclOperation
+from odradek.protocol.acls import Acl, PatternType, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
-from odradek.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from odradek.protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+
+MATCH_BYTES: Final = 300
+"""Maximum bytes per ACL that matches: a list and an entry of a dictionary by pattern. The ACL is in the image."""
+
+Found = dict[tuple[ResourceType, str, PatternType], list[Acl]]
+"""ACLs by the pattern of their resources."""
 
 
-def handle(context: BrokerRequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+def handle(
+    context: BrokerRequestContext, request: DescribeAclsRequest
+) -> DescribeAclsResponse | Ordered[DescribeAclsResponse]:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    raise Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
+    if not context.authorizer.enabled:
+        raise Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
+    matches = filter_of(request).matches
+    acls = context.node.metadata.image.acls
+    if len(acls) > ACLS_PER_SLICE:
+        return Ordered(_in_slices(context, matches, list(acls.values())))
+    found: Found = {}
+    _add(found, filter(matches, acls.values()))
+    return _response([resource for resource, _ in _resources(found)])
+
+
+async def _in_slices(
+    context: BrokerRequestContext, matches: Callable[[Acl], bool], acls: Sequence[Acl]
+) -> DescribeAclsResponse:
+    found: Found = {}
+
+    def visit(start: int) -> None:
+        some = list(filter(matches, acls[start : start + ACLS_PER_SLICE]))
+        context.reserve(MATCH_BYTES * len(some))
+        _add(found, some)
+
+    await visit_slices(context, range(0, len(acls), ACLS_PER_SLICE), visit)
+    total = sum(map(len, found.values()))
+    return await completed(collect(context, DescribeAclsResponse, _resources(found), total, _response))
+
+
+def _add(found: Found, acls: Iterable[Acl]) -> None:
+    for acl in acls:
+        found.setdefault((acl.resource, acl.name, acl.pattern), []).append(acl)
+
+
+def _resources(found: Found) -> Iterator[tuple[DescribeAclsResource, Sequence[Acl]]]:
+    """Yield the entry of each pattern, with its ACLs. One entry has at most ACLS_PER_SLICE of them."""
+    for (resource, name, pattern), acls in found.items():
+        for start in range(0, len(acls), ACLS_PER_SLICE):
+            some = acls[start : start + ACLS_PER_SLICE]
+            described = [AclDescription(acl.principal, acl.host, acl.operation, acl.permission) for acl in some]
+            yield DescribeAclsResource(resource, name, pattern, described), some
+
+
+def _response(resources: list[DescribeAclsResource]) -> DescribeAclsResponse:
+    return DescribeAclsResponse(error_message=None, resources=resources)
 
 
 def refuse(

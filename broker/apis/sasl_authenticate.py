@@ -18,7 +18,7 @@ from typing import Final
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import UNAUTHENTICATED
-from odradek.cluster.authorizer import Principal
+from odradek.cluster.authorizer import CLUSTER_NODE
 from odradek.protocol.errors import ERRORS, ErrorCode
 from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from odradek.protocol.sasl.cluster_secret import FAILED_MESSAGE
@@ -39,7 +39,7 @@ def handle(context: QuorumRequestContext, request: SaslAuthenticateRequest) -> S
         session.exchange = exchange
     else:
         session.authenticated = True
-        session.principal = Principal("User", reply.identity.user)
+        session.principal = CLUSTER_NODE
     return SaslAuthenticateResponse(error_message=None, auth_bytes=reply.message)
 
 

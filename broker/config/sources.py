@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from odradek.broker.config.addresses import parse_listeners, parse_metrics_listener, parse_voters
+from odradek.broker.config.authorization import super_users
 from odradek.broker.config.groups import contradictions
 from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.property import ConfigError
@@ -91,6 +92,7 @@ def check(config: Config) -> None:
         )
     if config.broker_heartbeat_interval_ms >= config.broker_session_timeout_ms:
         raise ConfigError("broker.heartbeat.interval.ms: must be less than broker.session.timeout.ms")
+    super_users(config)
     for contradiction in contradictions(config):
         raise ConfigError(contradiction)
 

@@ -151,6 +151,8 @@ QUORUM_APIS: Final[tuple[Api[QuorumRequestContext, Any, Any], ...]] = (
     sasl_authenticate.API,
     create_topics.API,
     delete_topics.API,
+    create_acls.API,
+    delete_acls.API,
     alter_configs.API,
     create_partitions.API,
     elect_leaders.API,

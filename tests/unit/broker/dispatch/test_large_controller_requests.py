@@ -59,6 +59,8 @@ COUNTED = {
     "AlterPartitionReassignments": ("topics", "partitions"),
     "ListPartitionReassignments": ("topics", "partition_indexes"),
     "AlterClientQuotas": ("entries",),
+    "CreateAcls": ("creations",),
+    "DeleteAcls": ("filters",),
 }
 """Arrays whose innermost elements a request for the controller is limited by. DeleteTopics: see the test."""
 UNCOUNTED = {"DescribeQuorum", "UpdateFeatures", "UnregisterBroker", "UnregisterController"}

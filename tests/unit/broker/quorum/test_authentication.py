@@ -16,7 +16,7 @@ from odradek.broker.network.limits import LOG_LINES_PER_SECOND
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.quorum.peers import Channel, Peers
 from odradek.broker.requests.listener import CONTROLLER
-from odradek.cluster.authorizer import Principal
+from odradek.cluster.authorizer import CLUSTER_NODE
 from odradek.cluster.membership.messages import Codec, Ping, Rejected
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
@@ -25,7 +25,7 @@ from odradek.protocol.messages.produce import ProduceRequest
 from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from odradek.protocol.messages.vote import VoteRequest, VoteResponse
-from odradek.protocol.sasl.cluster_secret import MECHANISM, USER, ClusterSecret, parse_secret
+from odradek.protocol.sasl.cluster_secret import MECHANISM, ClusterSecret, parse_secret
 from odradek.protocol.sasl.mechanism import AuthenticationFailed
 from odradek.protocol.schema import Message
 from odradek.runtime.tasks import Tasks
@@ -83,7 +83,7 @@ async def test_nodes_with_the_same_secret_form_a_cluster(tmp_path: Path) -> None
         sessions = [connection._session for connection in nodes.nodes[1].acceptor.connections]
         from_brokers = [one for one in sessions if one is not None and one.listener.name == "INTERNAL"]
         assert from_brokers
-        assert {one.principal for one in from_brokers} == {Principal("User", USER)}
+        assert {one.principal for one in from_brokers} == {CLUSTER_NODE}
         traffic = nodes.nodes[1].failure_detector.traffic
         async with asyncio.timeout(30):
             while not traffic.received:

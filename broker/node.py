@@ -23,6 +23,7 @@ from odradek.broker.config.addresses import (
 )
 from odradek.broker.config.authentication import serves_all_nodes
 from odradek.broker.config.properties import Config
+from odradek.broker.config.property import ConfigError
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.contexts import BrokerRequestContext, NodeContext, QuorumRequestContext
 from odradek.broker.dispatch.dispatcher import Dispatcher
@@ -46,6 +47,7 @@ from odradek.broker.server.authorization import authorizer_of
 from odradek.broker.server.broker_server import BrokerServer
 from odradek.broker.server.quorum_server import QuorumServer
 from odradek.broker.server.registration import Registration
+from odradek.broker.tls.node_tls import NodeTls
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.raft.quorum_state import BadQuorumState
 from odradek.protocol.internal_topics import CLUSTER_METADATA
@@ -115,8 +117,9 @@ class Node:
         self._inter_broker_listener = inter_broker_listener(config)
         self._address_of = PeerAddresses(self.metadata, self._voters, self._inter_broker_listener).address_of
         self._incarnation_id = env.new_uuid()
-        self.acceptor = Acceptor(config.socket_listen_backlog_size)
+        self.acceptor = Acceptor(config.socket_listen_backlog_size, env.clock.monotonic_us)
         self._request_metrics = api_metrics(API_TABLE)
+        self._tls: NodeTls | None = None
         self._metrics: MetricsEndpoint | None = None
         self._budget = ByteBudget(config.byte_budget, config.socket_request_max_bytes)
         self._large_requests = LargeRequests(self._budget, self._request_metrics)
@@ -153,6 +156,8 @@ class Node:
                 raise
             self._starting.uncancel()  # `fail` cancelled the start to end its waits
             raise CannotStartError(self._fatal) from None
+        except ConfigError as error:
+            raise CannotStartError(str(error)) from error
         except (CannotListenError, CannotBindError) as error:
             raise CannotStartError(str(error.args[-1])) from error
         except BadQuorumState as error:
@@ -183,6 +188,7 @@ class Node:
     async def _open_directory(self) -> LogManager:
         """Lock the data directory, read its cluster id and node id, and open the metadata log."""
         config, env = self.config, self.env
+        self._tls = NodeTls(config, parse_listeners(config), env.disk.read_file)
         logs = LogManager(env.disk, config.log_dirs, self.topic_settings.log_config({}))
         logs.directory.claim(
             node_id=config.node_id,
@@ -227,6 +233,7 @@ class Node:
         await self.acceptor.bind(
             parse_listeners(config),
             shared,
+            tls=self._tls,
             authenticates=self._secret is not None,
             serves_all_nodes=serves_all_nodes(config),
         )

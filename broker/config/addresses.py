@@ -17,8 +17,9 @@ _ADDRESS: Final = re.compile(
 )
 _HOST_PORT: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]*):(?P<port>\d{1,5})")
 _VOTER: Final = re.compile(r"(?P<id>\d{1,10})@(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]+):(?P<port>\d{1,5})")
-_SUPPORTED: Final = (SecurityProtocol.PLAINTEXT,)
+_SUPPORTED: Final = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL)
 _PROTOCOL_MAP: Final = "listener.security.protocol.map"
+_INTER_BROKER_NAME: Final = "inter.broker.listener.name"
 _ALL_INTERFACES: Final = ("", "0.0.0.0", "::")  # noqa: S104  recognized, so that it is never advertised
 
 
@@ -96,7 +97,7 @@ def require_inter_broker_listener(config: Config) -> None:
     Clients have no credentials. A listener that serves clients and brokers lets each client act as a broker, so an
     operator must choose it.
     """
-    if config.inter_broker_listener_name is None:
+    if _inter_broker_name(config) is None:
         raise ConfigError(
             "inter.broker.listener.name: not set; name a listener that clients cannot reach, or the only listener to "
             "serve clients and brokers on it"
@@ -105,9 +106,18 @@ def require_inter_broker_listener(config: Config) -> None:
 
 def inter_broker_listener(config: Config) -> str:
     """Return the name of the listener at which this node reaches the other brokers. Raise ConfigError."""
-    if config.inter_broker_listener_name is not None:
-        return config.inter_broker_listener_name.upper()
+    name = _inter_broker_name(config)
+    if name is not None:
+        return name
     return next(listener.name for listener in parse_listeners(config) if BROKER in listener.roles)
+
+
+def _inter_broker_name(config: Config) -> str | None:
+    """Return the name of the listener for brokers; None if no property names it. Raise ConfigError."""
+    name, protocol = config.inter_broker_listener_name, config.security_inter_broker_protocol
+    if name is not None and protocol is not None:
+        raise ConfigError(f"security.inter.broker.protocol: remove it, or remove {_INTER_BROKER_NAME}")
+    return protocol if name is None else name.upper()
 
 
 def has_other_voters(config: Config) -> bool:
@@ -124,10 +134,11 @@ def shared_listener(listeners: Sequence[ListenerAddress]) -> str | None:
 
 def _roles(config: Config, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Return the roles of each listener. Without properties about roles, each listener has all roles."""
-    inter_broker = None if config.inter_broker_listener_name is None else config.inter_broker_listener_name.upper()
+    inter_broker = _inter_broker_name(config)
     controllers = tuple(name.upper() for name in config.controller_listener_names)
     if inter_broker is not None and inter_broker not in names:
-        raise ConfigError(f"inter.broker.listener.name: {inter_broker} is not in listeners")
+        label = "security.inter.broker.protocol" if config.inter_broker_listener_name is None else _INTER_BROKER_NAME
+        raise ConfigError(f"{label}: {inter_broker} is not in listeners")
     for name in controllers:
         if name not in names:
             raise ConfigError(f"controller.listener.names: {name} is not in listeners")

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from odradek.broker.config.property import DOUBLE_MAX, INT_MAX, Kind, Property, Scope, properties_of, row
+from odradek.broker.config.property import DOUBLE_MAX, INT_MAX, Kind, Password, Property, Scope, properties_of, row
 from odradek.protocol.primitives import INT64_MAX
+from odradek.protocol.security_protocol import SecurityProtocol
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 
 BOOL, STR, INT, SHORT, LONG, LIST = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.SHORT, Kind.LONG, Kind.LIST
 DOUBLE: Final = Kind.DOUBLE
+PASSWORD: Final = Kind.PASSWORD
 CLUSTER: Final = Scope.CLUSTER
 
 DEFAULT_BYTE_BUDGET: Final = 512 * 1024 * 1024
@@ -33,6 +35,7 @@ NO_SHARE_GROUPS: Final = "Share groups are not supported. No group can use the t
 NO_RECORD_LIMIT: Final = "A limit on the size of decompressed records is not supported."
 RECORD_BYTES_MAX: Final = 2_147_483_639
 """Default of max.decompressed.message.bytes in Kafka: no limit except the largest array of Java."""
+STORE_TYPES: Final = ("JKS", "PKCS12", "PEM")
 NO_PREALLOCATION: Final = "Preallocation of segments is not supported: the size of a file is the end of its log."
 
 
@@ -61,6 +64,23 @@ class Config:
     socket_request_max_bytes: int = row("socket.request.max.bytes", INT, 104857600, "Maximum size of a request in bytes. A larger request closes its connection.", low=1)
     odradek_request_max_bytes: int = row("odradek.request.max.bytes", INT, 8388608, "Maximum size in bytes of a request that contains no records and is not for other brokers. A larger request closes its connection. The limit of Produce and of requests between brokers is socket.request.max.bytes.", low=1)
     sasl_server_max_receive_size: int = row("sasl.server.max.receive.size", INT, 524288, "Maximum size in bytes of a request for authentication, and of each request that its listener does not serve. With a cluster secret, a listener for brokers or controllers serves no other request before authentication. A larger request closes its connection.", low=1, per_listener=True)
+    security_inter_broker_protocol: str | None = row("security.inter.broker.protocol", STR, None, "Security protocol of the listener for brokers, which then has the name of the protocol. An alternative to inter.broker.listener.name.", choices=tuple(SecurityProtocol.__members__))
+    ssl_keystore_type: str = row("ssl.keystore.type", STR, "JKS", "Format of the certificate and its private key. JKS is the default for compatibility and reads PKCS12 files alone, as Java does with both names.", choices=STORE_TYPES, per_listener=True)
+    ssl_keystore_location: str | None = row("ssl.keystore.location", STR, None, "File with the certificate, its chain and its private key, for listeners with TLS and for connections to other nodes.", per_listener=True)
+    ssl_keystore_password: Password | None = row("ssl.keystore.password", PASSWORD, None, "Password of the file in ssl.keystore.location, if it is PKCS12.", per_listener=True)
+    ssl_keystore_key: Password | None = row("ssl.keystore.key", PASSWORD, None, "The private key in PEM (PKCS#8), instead of a file.", per_listener=True)
+    ssl_keystore_certificate_chain: Password | None = row("ssl.keystore.certificate.chain", PASSWORD, None, "The certificate and its chain in PEM, instead of a file. The certificate of the node comes first.", per_listener=True)
+    ssl_key_password: Password | None = row("ssl.key.password", PASSWORD, None, "Password of the private key, if it is encrypted.", per_listener=True)
+    ssl_truststore_type: str = row("ssl.truststore.type", STR, "JKS", "Format of the trusted certificates. JKS is the default for compatibility and reads PKCS12 files alone.", choices=STORE_TYPES, per_listener=True)
+    ssl_truststore_location: str | None = row("ssl.truststore.location", STR, None, "File with the trusted certificates. The certificates of clients and of other nodes are verified with them.", per_listener=True)
+    ssl_truststore_password: Password | None = row("ssl.truststore.password", PASSWORD, None, "Password of the file in ssl.truststore.location, if it is PKCS12.", per_listener=True)
+    ssl_truststore_certificates: Password | None = row("ssl.truststore.certificates", PASSWORD, None, "The trusted certificates in PEM, instead of a file.", per_listener=True)
+    ssl_client_auth: str = row("ssl.client.auth", STR, "none", "Whether clients of a listener with TLS present a certificate: required, requested (a client may have none) or none. For a listener with SASL_SSL, only a value for that listener applies.", choices=("required", "requested", "none"), per_listener=True)
+    ssl_protocol: str = row("ssl.protocol", STR, "TLSv1.3", "Highest version of TLS. With TLSv1.2, the node does not use TLS 1.3 even if ssl.enabled.protocols has it.", choices=("TLSv1.3", "TLSv1.2"), per_listener=True)
+    ssl_enabled_protocols: tuple[str, ...] = row("ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), "Versions of TLS that the node accepts.", choices=("TLSv1.2", "TLSv1.3"), per_listener=True)
+    ssl_cipher_suites: tuple[str, ...] = row("ssl.cipher.suites", LIST, (), "Cipher suites by their IANA names, such as TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384. If empty, the secure ones of the TLS library. Of TLS 1.3, name all three suites or none.", may_be_empty=True, per_listener=True)
+    ssl_endpoint_identification_algorithm: str = row("ssl.endpoint.identification.algorithm", STR, "https", "With https, a node verifies that the certificate of another node has the host name that it connects to. If empty, it does not.", choices=("https", ""), per_listener=True)
+    ssl_principal_mapping_rules: str = row("ssl.principal.mapping.rules", STR, "DEFAULT", "Rules that make the name of the principal from the subject of a client certificate: DEFAULT, or RULE:pattern/replacement/ with an optional L or U, comma-separated. The first rule that matches applies.", per_listener=True)
     max_connections: int = row("max.connections", INT, INT_MAX, "Maximum open connections of the broker. Further ones are closed immediately. Connections to a listener for brokers or controllers count, but are accepted beyond the limit if clients have another listener.", low=0, scope=Scope.DYNAMIC)
     max_connections_per_ip: int = row("max.connections.per.ip", INT, INT_MAX, "Maximum open connections from one IP address, over all listeners. Further ones are closed immediately.", low=0, scope=Scope.DYNAMIC)
     max_connection_creation_rate: int = row("max.connection.creation.rate", INT, INT_MAX, "Maximum new connections per second. The broker reads further ones only in the next second. Connections to a listener for brokers or controllers are exempt if clients have another listener.", low=1, scope=Scope.DYNAMIC)

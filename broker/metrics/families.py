@@ -49,6 +49,7 @@ _ROWS: Final = (
     Family("kafka_network_requestmetrics_requestbytes_total", _C, _REQUEST, "Bytes of received requests.", f"{_REQUESTS}RequestBytes,request="),
     Family("kafka_network_requestmetrics_responsebytes_total", _C, _REQUEST, "Bytes of sent responses.", f"{_REQUESTS}ResponseBytes,request="),
     Family("kafka_server_socketservermetrics_connection_count", _G, (), "Open connections of clients and brokers.", "kafka.server:type=socket-server-metrics,name=connection-count"),
+    Family("kafka_server_socketservermetrics_failed_authentication_total", _C, (), "Failed TLS handshakes and failed logins.", "kafka.server:type=socket-server-metrics,name=failed-authentication-total"),
     Family("odradek_byte_budget_used_bytes", _G, (), "Bytes of requests and responses in memory. queued.max.request.bytes bounds them."),
     Family("odradek_event_loop_lag_seconds", _H, (), "Delay of the event loop, measured ten times a second. It replaces Kafka's RequestHandlerAvgIdlePercent and RequestQueueTimeMs."),
     Family("odradek_event_loop_lag_max_seconds", _G, (), "Maximum delay of the event loop since the last scrape."),

@@ -126,6 +126,7 @@ async def server_samples(
     for sample in _requests(metrics):
         yield sample
     yield "kafka_server_socketservermetrics_connection_count", (), len(shared.connections)
+    yield "kafka_server_socketservermetrics_failed_authentication_total", (), shared.failed_authentications
     yield "odradek_byte_budget_used_bytes", (), shared.budget.used_bytes
     yield "odradek_event_loop_lag_seconds", (), lag.times
     yield "odradek_event_loop_lag_max_seconds", (), lag.take_max() / US_PER_S

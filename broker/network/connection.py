@@ -39,10 +39,12 @@ from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.futures import close_unstarted_response, future_of
 from odradek.broker.requests.listener import Listener
 from odradek.broker.requests.session import Session
+from odradek.broker.tls.node_tls import ListenerTls, NoPrincipal
 from odradek.protocol.connection import RequestFrame, ServerConnection
 from odradek.protocol.errors import Malformed
 from odradek.protocol.sasl.cluster_secret import AnotherNode
 from odradek.protocol.sasl.mechanism import AuthenticationFailed
+from odradek.protocol.security_protocol import SecurityProtocol
 
 if TYPE_CHECKING:
     from odradek.broker.network.server_state import ServerState
@@ -77,8 +79,15 @@ class Connection(BufferedProtocol):
     Stages two of requests overlap; see `odradek.broker.requests.api`.
     """
 
-    def __init__(self, server: "ServerState[Connection]", listener_of: Callable[[], Listener], config: Config) -> None:
-        """`config`: the configuration with the values of the listener."""
+    def __init__(
+        self,
+        server: "ServerState[Connection]",
+        listener_of: Callable[[], Listener],
+        config: Config,
+        tls: ListenerTls | None = None,
+    ) -> None:
+        """`config`: the configuration with the values of the listener. `tls`: the TLS of the listener."""
+        self._tls = tls
         self._config = config
         self._server = server
         self._listener_of = listener_of
@@ -121,6 +130,23 @@ class Connection(BufferedProtocol):
             self._pause_soon()
         else:
             self._transport.abort()
+
+    def handshake_done(self, certificate: bytes | None) -> None:
+        """Set the principal of a listener with the security protocol SSL from the client's certificate in DER."""
+        session, tls = self._session, self._tls
+        if session is None or tls is None or session.listener.security_protocol is not SecurityProtocol.SSL:
+            return
+        try:
+            session.principal = tls.principal(certificate)
+        except NoPrincipal as error:
+            self._server.failed_authentications += 1
+            self._close_logged("connection closed: client certificate without principal", str(error))
+
+    def handshake_failed(self, reason: str) -> None:
+        """Log a failure of TLS. The transport is closed."""
+        self._server.failed_authentications += 1
+        if self._session is not None:
+            self._server.log_refused("TLS handshake failed", self._session, reason, self._loop.time())
 
     def begin(self) -> None:
         """Admit the connection and take its requests. The caller calls it once, when the node serves requests."""

@@ -1,14 +1,17 @@
 """The listeners of a node: bind their ports, serve their connections, close them when the node stops."""
 
-from asyncio import AbstractServer, get_running_loop
+from asyncio import AbstractServer, BufferedProtocol, get_running_loop
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from odradek.broker.config.addresses import ListenerAddress
 from odradek.broker.dispatch.dispatcher import Dispatcher
 from odradek.broker.network.connection import TURN_US_MAX, Connection
+from odradek.broker.network.handshakes import Handshakes
 from odradek.broker.network.server_state import ServerState
 from odradek.broker.requests.listener import BROKER, CONTROLLER, Listener
+from odradek.broker.tls.node_tls import NodeTls
+from odradek.broker.tls.transport import TlsTransport
 
 CONNECTIONS_AT_A_TIME: Final = 8
 """Maximum connections that waited for the start and are served in a row before the event loop runs other callbacks."""
@@ -35,8 +38,13 @@ class Acceptor:
     3. `ready` serves all requests.
     """
 
-    def __init__(self, backlog: int) -> None:
-        """`backlog` is the maximum length of each queue of connections in the kernel (socket.listen.backlog.size)."""
+    def __init__(self, backlog: int, now_us: Callable[[], int]) -> None:
+        """`backlog` is the maximum length of each queue of connections in the kernel (socket.listen.backlog.size).
+
+        `now_us` returns the monotonic time in microseconds.
+        """
+        self._tls: NodeTls | None = None
+        self._handshakes = Handshakes(now_us)
         self._authenticates = self._serves_all_nodes = False
         self._backlog = backlog
         self._servers: list[AbstractServer] = []
@@ -48,15 +56,17 @@ class Acceptor:
         addresses: Sequence[ListenerAddress],
         state: ServerState[Connection],
         *,
+        tls: NodeTls | None = None,
         authenticates: bool = False,
         serves_all_nodes: bool = False,
     ) -> None:
-        """Bind all `addresses`. Raise CannotListenError.
+        """Bind all `addresses`. Raise CannotListenError. `tls` is needed for listeners with TLS.
 
         With `authenticates`, nodes of the cluster must authenticate on the listeners for brokers and controllers, or
         can do so with `serves_all_nodes`.
         """
         self._authenticates, self._serves_all_nodes = authenticates, serves_all_nodes
+        self._tls = tls
         self._state = state
         for position, address in enumerate(addresses):
             await self._bind_one(address, position, state)
@@ -64,8 +74,19 @@ class Acceptor:
     async def _bind_one(self, address: ListenerAddress, position: int, state: ServerState[Connection]) -> None:
         config = state.config.on_listener(address.name)
 
-        def accept() -> Connection:
-            return Connection(state, lambda: self.listeners[position], config)
+        tls = None if self._tls is None else self._tls.listener(address.name)
+
+        def accept() -> BufferedProtocol:
+            connection = Connection(state, lambda: self.listeners[position], config, tls)
+            if tls is None:
+                return connection
+            return TlsTransport(
+                connection,
+                lambda: tls.server,
+                turns=self._handshakes,
+                on_done=connection.handshake_done,
+                on_failed=connection.handshake_failed,
+            )
 
         # Port 0 on all interfaces would bind different ports for IPv4 and IPv6, so it binds IPv4 alone.
         host = address.host or (None if address.port else "0.0.0.0")  # noqa: S104  an empty host means all interfaces

@@ -4,7 +4,6 @@ from asyncio import AbstractEventLoop, get_running_loop
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from ipaddress import IPv6Network
 from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
@@ -12,7 +11,7 @@ import structlog
 from odradek.broker.config.properties import Config
 from odradek.broker.dispatch.dispatcher import Call, Dispatcher
 from odradek.broker.network.held_requests import HeldRequests
-from odradek.broker.network.limits import ConnectionLimits, LogLimit
+from odradek.broker.network.limits import ConnectionLimits, LogLimit, origin_of
 from odradek.broker.network.waiting_requests import WaitingRequests
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.requests.listener import Listener
@@ -26,8 +25,6 @@ EVICTION_IDLE_S: Final = 10.0
 
 Clients send requests more often while they work: heartbeats of consumers each 3 s, fetches each 0.5 s.
 """
-IPV6_PREFIX_BITS: Final = 64
-"""Bits of an IPv6 address that identify the network of a client (RFC 4291, section 2.5.4)."""
 EXAMINED_MAX: Final = 16
 """Connections that are examined per new connection at that limit. The next one examines the following ones."""
 ITERATION_US_MAX: Final = 20_000
@@ -75,8 +72,10 @@ class ServerState(Generic[C]):
     held_requests: HeldRequests = field(init=False)
     """The large requests whose wait is intended (`Api.long_poll`)."""
     _by_address: dict[str, dict[int, C]] = field(default_factory=dict)
-    """The same connections by the address of their client (`_origin`)."""
+    """The same connections by the address of their client (`origin_of`)."""
     _next_connection_id: int = 1
+    failed_authentications: int = 0
+    """Number of failed TLS handshakes and failed logins, for the metrics."""
     is_busy: bool = False
     """True if the requests of this iteration of the event loop have taken ITERATION_US_MAX, or if connections wait for
     the next one. Connections then take requests in the order of `defer`."""
@@ -119,7 +118,7 @@ class ServerState(Generic[C]):
         session = Session(self._next_connection_id, listener, host, port)
         self._next_connection_id += 1
         self.connections[session.connection_id] = connection
-        self._by_address.setdefault(_origin(host), {})[session.connection_id] = connection
+        self._by_address.setdefault(origin_of(host), {})[session.connection_id] = connection
         return session
 
     def _evict(self, host: str) -> bool:
@@ -131,7 +130,7 @@ class ServerState(Generic[C]):
         if _evict_from(self.connections, EVICTION_IDLE_S):
             return True
         largest = max(self._by_address.values(), key=len, default={})
-        own = self._by_address.get(_origin(host), {})
+        own = self._by_address.get(origin_of(host), {})
         if len(largest) <= len(own) + 1:
             return False
         return _evict_from(largest, 0.0) or _evict_from(largest, 0.0, in_flight=True)
@@ -174,7 +173,7 @@ class ServerState(Generic[C]):
     def leave(self, session: Session) -> None:
         """Remove the connection of `session` from the counts."""
         self.connections.pop(session.connection_id, None)
-        origin = _origin(session.client_host)
+        origin = origin_of(session.client_host)
         same_address = self._by_address[origin]
         del same_address[session.connection_id]
         if not same_address:
@@ -202,13 +201,3 @@ def _evict_from(connections: dict[int, C], idle_s: float, *, in_flight: bool = F
         if connection.close_if_idle(idle_s, in_flight=in_flight):
             return True
     return False
-
-
-def _origin(host: str) -> str:
-    """Return the IPv4 address of a client, or the network of its IPv6 address: one client can have all its addresses.
-
-    Return `host` if it is no address, as in simulations.
-    """
-    if ":" not in host:
-        return host
-    return str(IPv6Network((host.partition("%")[0], IPV6_PREFIX_BITS), strict=False))

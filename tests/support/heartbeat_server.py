@@ -16,6 +16,7 @@ from odradek.broker.dispatch.request_metrics import api_metrics
 from odradek.broker.network.limits import ConnectionLimits
 from odradek.broker.network.listeners import Acceptor
 from odradek.broker.network.server_state import ServerState
+from odradek.broker.process.clock import SystemClock
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.requests.api import Api
 from odradek.broker.requests.context import RequestContext
@@ -97,7 +98,7 @@ class Server:
         self.shared: ServerState[Connection] = ServerState(
             self.config, budget, ConnectionLimits(TopicSettings(self.config), Unlimited()), self.tasks
         )
-        self.acceptor = Acceptor(self.config.socket_listen_backlog_size)
+        self.acceptor = Acceptor(self.config.socket_listen_backlog_size, SystemClock().monotonic_us)
 
     async def start(self) -> None:
         await self.acceptor.bind(parse_listeners(self.config), self.shared)

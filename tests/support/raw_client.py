@@ -5,6 +5,7 @@ Several requests can be in flight. Responses are matched by correlation id; one 
 """
 
 import asyncio
+import ssl
 import struct
 from collections import deque
 from typing import Any, Final, TypeVar, cast
@@ -44,9 +45,12 @@ class RawClient(asyncio.Protocol):
         self._waiting: deque[tuple[int, int, int, asyncio.Future[Message]]] = deque()
 
     @classmethod
-    async def connect(cls, host: str, port: int, *, client_id: str = "raw") -> "RawClient":
+    async def connect(
+        cls, host: str, port: int, *, client_id: str = "raw", tls: ssl.SSLContext | None = None
+    ) -> "RawClient":
         """Connect. Raise OSError if the connection is refused."""
-        _, protocol = await asyncio.get_running_loop().create_connection(lambda: cls(client_id), host, port)
+        loop = asyncio.get_running_loop()
+        _, protocol = await loop.create_connection(lambda: cls(client_id), host, port, ssl=tls)
         return protocol
 
     @property

@@ -2,8 +2,15 @@
 
 import pytest
 
-from odradek.broker.config.addresses import Voter, parse_listeners, parse_metrics_listener, parse_voters
+from odradek.broker.config.addresses import (
+    Voter,
+    inter_broker_listener,
+    parse_listeners,
+    parse_metrics_listener,
+    parse_voters,
+)
 from odradek.broker.config.property import ConfigError
+from odradek.broker.requests.listener import BROKER
 from tests.support.broker_context import config
 
 ALL_ROLES = ("client", "broker", "controller")
@@ -87,3 +94,26 @@ def test_voters_are_sorted_by_node_id() -> None:
 )
 def test_metrics_listener_without_host_is_on_the_loopback_address(text: str, address: tuple[str, int]) -> None:
     assert parse_metrics_listener(text) == address
+
+
+def test_security_protocol_between_brokers_names_the_listener() -> None:
+    chosen = config("listeners=PLAINTEXT://a:1,SSL://a:2", "security.inter.broker.protocol=SSL")
+    assert inter_broker_listener(chosen) == "SSL"
+    assert [BROKER in listener.roles for listener in parse_listeners(chosen)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("security.inter.broker.protocol=SSL", "security.inter.broker.protocol: SSL is not in listeners"),
+        ("security.inter.broker.protocol=TLS", "security.inter.broker.protocol: 'TLS' is not one of PLAINTEXT, SSL"),
+    ],
+)
+def test_invalid_security_protocol_between_brokers_is_refused(setting: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config("listeners=PLAINTEXT://a:1", setting)
+
+
+def test_name_and_protocol_of_the_listener_for_brokers_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match=r"security\.inter\.broker\.protocol: remove it, or remove inter\.broker"):
+        config("security.inter.broker.protocol=PLAINTEXT", "inter.broker.listener.name=PLAINTEXT")

@@ -72,7 +72,10 @@ def test_names_of_environment_variables_are_unique() -> None:
         ("log.cleaner.min.cleanable.ratio=1_0", "log.cleaner.min.cleanable.ratio: '1_0' is not a number"),
         ("listeners=PLAINTEXT:9092", "listeners: 'PLAINTEXT:9092' is not of the form NAME://host:port"),
         ("listeners=PLAINTEXT://h:65536", "listeners: 'PLAINTEXT://h:65536' is not of the form"),
-        ("listeners=SSL://h:1", "listeners: SSL has the security protocol SSL; supported: PLAINTEXT"),
+        (
+            "listeners=SASL_SSL://h:1",
+            "listeners: SASL_SSL has the security protocol SASL_SSL; supported: PLAIN",
+        ),
         ("listener.security.protocol.map=A", "listener.security.protocol.map: 'A' is not of the form NAME:PROTOCOL"),
         ("listener.security.protocol.map=A:TLS", "listener.security.protocol.map: 'A:TLS' is not of the form"),
         ("listener.security.protocol.map=A:SSL,a:SSL", "listener.security.protocol.map: A is listed twice"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.network import server_state
+from odradek.broker.network.limits import origin_of
 from odradek.broker.node import Node
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
@@ -119,4 +120,4 @@ async def test_address_with_most_connections_gives_one_to_another_address(tmp_pa
     ],
 )
 def test_addresses_of_one_ipv6_network_count_as_one_client(first: str, second: str, *, same: bool) -> None:
-    assert (server_state._origin(first) == server_state._origin(second)) is same
+    assert (origin_of(first) == origin_of(second)) is same

@@ -1,0 +1,1 @@
+"""TLS of listeners and of connections to other nodes."""

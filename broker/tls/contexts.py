@@ -1,0 +1,177 @@
+"""Contexts of TLS for the listeners of a node, and for its connections to other nodes, from Kafka's properties.
+
+Private keys are not written to a disk: the TLS library reads them from a file in memory.
+"""
+
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from odradek.broker.config.properties import PROPERTIES, Config
+from odradek.broker.config.property import ConfigError, Password
+from odradek.memory_files import memory_file
+from odradek.protocol.tls_stores import KeyStore, StoreUnusable, key_store, trust_store
+
+ReadFile = Callable[[str], bytes]
+"""Return the content of a file. Raise OSError."""
+STORE_PROPERTIES: Final = tuple(
+    name
+    for name, prop in PROPERTIES.items()
+    if name.startswith(("ssl.keystore.", "ssl.truststore.")) or name == "ssl.key.password"
+)
+"""The properties that a running node can change."""
+
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_SUITES_1_3: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
+_CLIENT_AUTHENTICATION: Final = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+
+
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
+"""Errors of the TLS library for a first message that is not TLS."""
+HANDSHAKE_STEPS_MAX: Final = 10
+"""Maximum steps of each side in a handshake in memory. TLS 1.2 and 1.3 need at most three."""
+
+
+def server_context(config: Config, client_authentication: str, read_file: ReadFile) -> ssl.SSLContext:
+    """Return the context of a listener. Raise ConfigError.
+
+    `config` has the values of the listener. `client_authentication` is one of the values of ssl.client.auth.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _set_versions(context, config)
+    context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
+    keys, trusted = _stores(config, read_file)
+    if keys is None:
+        raise ConfigError("ssl.keystore.location: not set; a listener with TLS needs a certificate and a private key")
+    _load(context, keys)
+    if trusted is not None:
+        _trust(context, trusted)
+    elif client_authentication != "none":
+        raise ConfigError(f"ssl.truststore.location: not set; ssl.client.auth={client_authentication} needs it")
+    context.verify_mode = _CLIENT_AUTHENTICATION[client_authentication]
+    return context
+
+
+def client_context(config: Config, read_file: ReadFile) -> ssl.SSLContext:
+    """Return the context for connections to other nodes. Raise ConfigError.
+
+    Without a truststore, the certificate authorities of the system are trusted, as in Kafka.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _set_versions(context, config)
+    context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"
+    keys, trusted = _stores(config, read_file)
+    if keys is not None:
+        _load(context, keys)
+    if trusted is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    else:
+        _trust(context, trusted)
+    return context
+
+
+def verify_handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str = "localhost") -> None:
+    """Perform a handshake in memory. Raise ConfigError if one context refuses the other's certificate.
+
+    The host name is not verified.
+    """
+    checks, client.check_hostname = client.check_hostname, False
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    client.check_hostname = checks
+    for _ in range(HANDSHAKE_STEPS_MAX):
+        waiting = False
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                waiting = True
+            except ssl.SSLError as error:
+                raise ConfigError(f"ssl.keystore: the node refuses its own certificate: {reason_of(error)}") from None
+        if not waiting:
+            return
+    raise ConfigError("ssl.keystore: a handshake of the node with itself does not end")
+
+
+def reason_of(error: ssl.SSLError) -> str:
+    """Return the reason of a failure of TLS as one line, without the position in the source of the TLS library."""
+    if error.reason in _NO_TLS:
+        return "the other side does not use TLS; set security.protocol=SSL there"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verification failed: {error.verify_message}"
+    return (error.reason or error.strerror or str(error)).replace("_", " ").lower()
+
+
+def _set_versions(context: ssl.SSLContext, config: Config) -> None:
+    """Set the versions of TLS and the cipher suites."""
+    highest = _VERSIONS[config.ssl_protocol]
+    versions = [_VERSIONS[name] for name in config.ssl_enabled_protocols if _VERSIONS[name] <= highest]
+    if config.ssl_cipher_suites:
+        versions = _set_suites(context, config.ssl_cipher_suites, versions)
+    if not versions:
+        raise ConfigError("ssl.enabled.protocols: no version is left; check ssl.protocol and ssl.cipher.suites")
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # each certificate in a truststore is trusted, as in Java
+
+
+def _set_suites(
+    context: ssl.SSLContext, suites: tuple[str, ...], versions: list[ssl.TLSVersion]
+) -> list[ssl.TLSVersion]:
+    """Set the cipher suites, and return the versions for which there is one. Raise ConfigError."""
+    known = {cipher["name"] for cipher in context.get_ciphers()}
+    names = [name for suite in suites if suite not in _SUITES_1_3 for name in (_library_name(suite),)]
+    for suite, name in zip((suite for suite in suites if suite not in _SUITES_1_3), names, strict=True):
+        if name not in known:
+            raise ConfigError(f"ssl.cipher.suites: {suite} is unknown or insecure; write its IANA name")
+    of_1_3 = [suite for suite in _SUITES_1_3 if suite in suites]
+    if ssl.TLSVersion.TLSv1_3 in versions and of_1_3 and len(of_1_3) < len(_SUITES_1_3):
+        missing = ", ".join(suite for suite in _SUITES_1_3 if suite not in suites)
+        raise ConfigError(f"ssl.cipher.suites: add {missing}; the suites of TLS 1.3 can only be enabled together")
+    if names:
+        context.set_ciphers(":".join(names))
+    usable = {ssl.TLSVersion.TLSv1_2: bool(names), ssl.TLSVersion.TLSv1_3: bool(of_1_3)}
+    return [version for version in versions if usable[version]]
+
+
+def _library_name(suite: str) -> str:
+    """Return OpenSSL's name of a cipher suite of TLS 1.2, given its IANA name."""
+    name = suite.removeprefix("TLS_").replace("_WITH_", "_").removeprefix("RSA_").replace("AES_", "AES")
+    name = name.replace("_CBC_", "_").replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
+    return name.replace("_", "-")
+
+
+def _stores(config: Config, read_file: ReadFile) -> tuple[KeyStore | None, bytes | None]:
+    """Return the private key with its certificates, and the trusted certificates. Raise ConfigError."""
+    values = {}
+    for name in STORE_PROPERTIES:
+        value = getattr(config, PROPERTIES[name].attribute)
+        if value is not None:
+            values[name] = value.value if isinstance(value, Password) else value
+    try:
+        return key_store(values, read_file), trust_store(values, read_file)
+    except StoreUnusable as error:
+        raise ConfigError(str(error)) from None
+
+
+def _load(context: ssl.SSLContext, keys: KeyStore) -> None:
+    """Load a private key and its certificates. Raise ConfigError."""
+    with memory_file(keys.key + keys.chain) as path:
+        try:
+            context.load_cert_chain(path)
+        except ssl.SSLError as error:
+            raise ConfigError(f"ssl.keystore: the TLS library refuses the certificate: {reason_of(error)}") from None
+
+
+def _trust(context: ssl.SSLContext, certificates: bytes) -> None:
+    try:
+        context.load_verify_locations(cadata=certificates.decode())
+    except ssl.SSLError as error:
+        raise ConfigError(f"ssl.truststore: the TLS library refuses the certificates: {reason_of(error)}") from None

@@ -1,0 +1,146 @@
+"""A node whose clients use TLS."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import structlog
+
+from odradek.broker.config.properties import Config
+from odradek.broker.node import CannotStartError, Node
+from odradek.broker.process.clock import SystemClock
+from odradek.broker.process.env import Env
+from odradek.cluster.authorizer import ANONYMOUS, Principal
+from odradek.protocol.messages.describe_cluster import DescribeClusterRequest
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.security_protocol import SecurityProtocol
+from odradek.storage.disk.os_disk import OsDisk
+from tests.support.broker_context import config
+from tests.support.certificates import issue
+from tests.support.raw_client import RawClient
+from tests.support.tls_rig import AUTHORITY, NODE, client_side
+
+ALICE = issue("alice", AUTHORITY)
+
+
+def node_config(folder: Path, *assignments: str) -> Config:
+    """Return a configuration with the listener SSL for clients, and PLAINTEXT for brokers."""
+    key, authority = folder / "node.pem", folder / "authority.pem"
+    key.write_text(NODE.chain_pem + NODE.key_pem())
+    authority.write_text(AUTHORITY.pem)
+    return config(
+        f"log.dirs={folder}/data",
+        "listeners=SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "inter.broker.listener.name=PLAINTEXT",
+        "ssl.keystore.type=PEM",
+        f"ssl.keystore.location={key}",
+        "ssl.truststore.type=PEM",
+        f"ssl.truststore.location={authority}",
+        *assignments,
+    )
+
+
+@asynccontextmanager
+async def running(folder: Path, *assignments: str) -> AsyncIterator[Node]:
+    node = Node(node_config(folder, *assignments), Env(OsDisk(), SystemClock(), random.Random(7), "boot"))
+    try:
+        async with asyncio.timeout(60):
+            await node.start()
+            yield node
+    finally:
+        await node.stop()
+
+
+def ports(node: Node) -> dict[str, int]:
+    return {listener.name: listener.port for listener in node.listeners}
+
+
+def principals(node: Node) -> dict[str, Principal]:
+    """Return the principal of each connection by the name of its listener."""
+    sessions = (connection._session for connection in node.acceptor.connections)
+    return {session.listener.name: session.principal for session in sessions if session is not None}
+
+
+@pytest.mark.parametrize(
+    ("client", "rules", "principal"),
+    [
+        (ALICE, "DEFAULT", Principal("User", "CN=alice")),
+        (ALICE, "RULE:CN=(.*?)/$1/U", Principal("User", "ALICE")),
+        (None, "RULE:CN=(.*?)/$1/U", ANONYMOUS),
+    ],
+)
+async def test_client_certificate_decides_the_principal(
+    tmp_path: Path, client: object, rules: str, principal: Principal
+) -> None:
+    settings = ("ssl.client.auth=requested", f"ssl.principal.mapping.rules={rules}")
+    async with running(tmp_path, *settings) as node:
+        connection = await RawClient.connect(
+            "127.0.0.1", ports(node)["SSL"], tls=client_side(ALICE if client else None)
+        )
+        await connection.call(MetadataRequest(topics=[]), 12)
+        assert principals(node)["SSL"] == principal
+        connection.close()
+
+
+async def test_metadata_has_the_addresses_of_the_listener_of_the_connection(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        registered = node.metadata.image.brokers[node.config.node_id].endpoints
+        assert {endpoint.name: endpoint.security_protocol for endpoint in registered} == {
+            "SSL": SecurityProtocol.SSL,
+            "PLAINTEXT": SecurityProtocol.PLAINTEXT,
+        }
+        for name, tls in (("SSL", client_side()), ("PLAINTEXT", None)):
+            connection = await RawClient.connect("127.0.0.1", ports(node)[name], tls=tls)
+            metadata = await connection.call(MetadataRequest(topics=[]), 12)
+            cluster = await connection.call(DescribeClusterRequest(), 0)
+            assert [broker.port for broker in (*metadata.brokers, *cluster.brokers)] == [ports(node)[name]] * 2
+            connection.close()
+
+
+async def test_certificate_that_no_rule_matches_is_refused(tmp_path: Path) -> None:
+    settings = ("ssl.client.auth=required", "ssl.principal.mapping.rules=RULE:CN=bob/bob/")
+    with structlog.testing.capture_logs() as logs:
+        async with running(tmp_path, *settings) as node:
+            connection = await RawClient.connect("127.0.0.1", ports(node)["SSL"], tls=client_side(ALICE))
+            with pytest.raises(ConnectionError):
+                await connection.call(MetadataRequest(topics=[]), 12)
+            assert not principals(node)
+            state = node.acceptor._state
+            assert state is not None
+            assert state.failed_authentications == 1
+    reasons = [entry["reason"] for entry in logs if entry["event"].startswith("connection closed: client certificate")]
+    assert reasons == ["no rule of ssl.principal.mapping.rules matches the subject 'CN=alice'"]
+
+
+async def test_limits_of_connections_apply_before_the_handshake(tmp_path: Path) -> None:
+    async with running(tmp_path, "max.connections.per.ip=1") as node:
+        connection = await RawClient.connect("127.0.0.1", ports(node)["SSL"], tls=client_side())
+        with pytest.raises(OSError):
+            await RawClient.connect("127.0.0.1", ports(node)["SSL"], tls=client_side())
+        state = node.acceptor._state
+        assert state is not None
+        assert state.failed_authentications == 0
+        assert await connection.call(MetadataRequest(topics=[]), 12)
+        connection.close()
+
+
+async def test_failed_handshakes_are_logged_with_their_reason_and_counted(tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with running(tmp_path, "ssl.client.auth=required") as node:
+            connection = await RawClient.connect("127.0.0.1", ports(node)["SSL"], tls=client_side())
+            with pytest.raises(ConnectionError):
+                await connection.call(MetadataRequest(topics=[]), 12)
+            state = node.acceptor._state
+            assert state is not None
+            assert state.failed_authentications == 1
+    failed = [entry for entry in logs if entry["event"] == "TLS handshake failed"]
+    assert [(entry["reason"], entry["listener"]) for entry in failed] == [("peer did not return a certificate", "SSL")]
+
+
+async def test_missing_file_fails_the_start_with_property_problem_and_listener(tmp_path: Path) -> None:
+    with pytest.raises(CannotStartError, match=r"^ssl\.keystore\.location: /absent cannot be read .*\(listener SSL\)$"):
+        async with running(tmp_path, "ssl.keystore.location=/absent"):
+            pass

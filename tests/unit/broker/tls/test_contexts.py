@@ -1,0 +1,144 @@
+"""Contexts of TLS from Kafka's properties."""
+
+import ssl
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from odradek.broker.config.addresses import parse_listeners
+from odradek.broker.config.properties import Config
+from odradek.broker.config.property import ConfigError, Password
+from odradek.broker.tls.contexts import client_context, server_context, verify_handshake
+from odradek.broker.tls.node_tls import ListenerTls, NodeTls, NoPrincipal
+from odradek.cluster.authorizer import ANONYMOUS
+from odradek.protocol.security_protocol import SecurityProtocol
+from tests.support.certificates import Issued, issue
+from tests.support.tls_rig import AUTHORITY, NODE, node_config
+
+
+def der(issued: Issued) -> bytes:
+    return issued.certificate.public_bytes(Encoding.DER)
+
+
+def read_file(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def server(config: Config) -> ssl.SSLContext:
+    return server_context(config, config.ssl_client_auth, read_file)
+
+
+def names(context: ssl.SSLContext) -> set[str]:
+    return {cipher["name"] for cipher in context.get_ciphers() if cipher["protocol"] == "TLSv1.2"}
+
+
+def test_only_versions_1_2_and_1_3_are_enabled_by_default() -> None:
+    context = server(node_config())
+    assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+    assert context.options & ssl.OP_NO_COMPRESSION
+
+
+@pytest.mark.parametrize(
+    ("more", "lowest", "highest"),
+    [
+        ({"ssl_protocol": "TLSv1.2"}, ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2),
+        ({"ssl_enabled_protocols": ("TLSv1.3",)}, ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_3),
+        (
+            {"ssl_cipher_suites": ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",)},
+            ssl.TLSVersion.TLSv1_2,
+            ssl.TLSVersion.TLSv1_2,
+        ),
+    ],
+)
+def test_properties_restrict_the_versions(
+    more: dict[str, Any], lowest: ssl.TLSVersion, highest: ssl.TLSVersion
+) -> None:
+    context = server(node_config(**more))
+    assert (context.minimum_version, context.maximum_version) == (lowest, highest)
+
+
+@pytest.mark.parametrize(
+    ("suite", "name"),
+    [
+        ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "ECDHE-RSA-AES256-GCM-SHA384"),
+        ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"),
+        ("TLS_DHE_RSA_WITH_AES_128_GCM_SHA256", "DHE-RSA-AES128-GCM-SHA256"),
+        ("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256", "ECDHE-RSA-AES128-SHA256"),
+    ],
+)
+def test_suites_have_their_iana_names(suite: str, name: str) -> None:
+    assert names(server(node_config(ssl_cipher_suites=(suite,)))) == {name}
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"ssl_cipher_suites": ("TLS_RSA_WITH_RC4_128_MD5",)}, r"ssl\.cipher\.suites: TLS_RSA_WITH_RC4_128_MD5 is"),
+        ({"ssl_cipher_suites": ("TLS_AES_256_GCM_SHA384",)}, r"ssl\.cipher\.suites: add TLS_CHACHA20"),
+        ({"ssl_enabled_protocols": ("TLSv1.3",), "ssl_protocol": "TLSv1.2"}, r"ssl\.enabled\.protocols: no version"),
+        ({"ssl_keystore_key": None, "ssl_keystore_certificate_chain": None}, r"ssl\.keystore\.location: not set"),
+        ({"ssl_truststore_certificates": None, "ssl_client_auth": "required"}, r"ssl\.truststore\.location: not set"),
+        ({"ssl_keystore_key": Password("x")}, r"ssl\.keystore\.key"),
+    ],
+)
+def test_contradictions_are_refused(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        server(node_config(**more))
+
+
+def test_error_names_the_listener() -> None:
+    config = node_config(ssl_keystore_key=None, ssl_keystore_certificate_chain=None)
+    with pytest.raises(ConfigError, match=r"\(listener SSL\)$"):
+        NodeTls(config, parse_listeners(config), read_file)
+
+
+def test_node_with_a_certificate_that_its_truststore_refuses_does_not_start() -> None:
+    config = node_config(
+        trusted=issue("other", ca=True), node_id=1, controller_quorum_voters=("1@localhost:1", "2@localhost:2")
+    )
+    with pytest.raises(ConfigError, match="refuses its own certificate: certificate verification failed"):
+        NodeTls(config, parse_listeners(config), read_file)
+
+
+def test_handshake_in_memory_verifies_both_certificates() -> None:
+    config = node_config(ssl_client_auth="required")
+    verify_handshake(server(config), client_context(config, read_file))
+    without = node_config(ssl_keystore_key=None, ssl_keystore_certificate_chain=None)
+    with pytest.raises(ConfigError, match="peer did not return a certificate"):
+        verify_handshake(server(config), client_context(without, read_file))
+
+
+@pytest.mark.parametrize(("of_listener", "mode"), [(None, ssl.CERT_NONE), ("required", ssl.CERT_REQUIRED)])
+def test_sasl_ssl_uses_only_the_client_authentication_of_its_listener(
+    of_listener: str | None, mode: ssl.VerifyMode
+) -> None:
+    config = node_config(
+        ssl_client_auth="required",
+        overrides={} if of_listener is None else {"SSL": {"ssl_client_auth": of_listener}},
+    )
+    address = replace(parse_listeners(config)[0], security_protocol=SecurityProtocol.SASL_SSL)
+    assert ListenerTls(config, address, read_file).server.verify_mode is mode
+
+
+def test_principal_is_the_mapped_subject() -> None:
+    config = node_config(ssl_principal_mapping_rules="RULE:CN=(n.*)/$1/U")
+    tls = ListenerTls(config, parse_listeners(config)[0], read_file)
+    assert tls.principal(None) == ANONYMOUS
+    assert tls.principal(der(NODE)).name == "NODE"
+    with pytest.raises(NoPrincipal, match="no rule"):
+        tls.principal(der(AUTHORITY))
+
+
+def test_failed_replacement_keeps_the_contexts() -> None:
+    config = node_config()
+    tls = ListenerTls(config, parse_listeners(config)[0], read_file)
+    before = tls.server
+    with pytest.raises(ConfigError):
+        tls.replace(replace(config, ssl_keystore_key=Password("x")), read_file)
+    assert tls.server is before
+    tls.replace(config, read_file)
+    assert tls.server is not before

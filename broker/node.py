@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from odradek.broker.config.addresses import (
+    controller_listener,
     inter_broker_listener,
     parse_listeners,
     parse_metrics_listener,
@@ -40,6 +41,7 @@ from odradek.broker.process.expiry_clock import ExpiryClock
 from odradek.broker.process.unexpected import Unexpected, UnexpectedExceptions, log_unexpected
 from odradek.broker.quorum.failure_detector import CannotBindError, FailureDetector
 from odradek.broker.quorum.peer_addresses import PeerAddresses
+from odradek.broker.quorum.peers import Channel
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.quota.client_quotas import ClientQuotas
 from odradek.broker.requests.listener import Listener
@@ -47,7 +49,7 @@ from odradek.broker.server.authorization import authorizer_of
 from odradek.broker.server.broker_server import BrokerServer
 from odradek.broker.server.quorum_server import QuorumServer
 from odradek.broker.server.registration import Registration
-from odradek.broker.tls.node_tls import NodeTls
+from odradek.broker.tls.node_tls import ListenerTls, NodeTls
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.raft.quorum_state import BadQuorumState
 from odradek.protocol.internal_topics import CLUSTER_METADATA
@@ -115,7 +117,9 @@ class Node:
         self._authorizer = authorizer_of(config, self.metadata)
         self._voters = parse_voters(config)
         self._inter_broker_listener = inter_broker_listener(config)
-        self._address_of = PeerAddresses(self.metadata, self._voters, self._inter_broker_listener).address_of
+        self._addresses = PeerAddresses(
+            self.metadata, self._voters, self._inter_broker_listener, controller_listener(config)
+        )
         self._incarnation_id = env.new_uuid()
         self.acceptor = Acceptor(config.socket_listen_backlog_size, env.clock.monotonic_us)
         self._request_metrics = api_metrics(API_TABLE)
@@ -257,7 +261,8 @@ class Node:
             self.env,
             self.logs,
             voters=self._voters,
-            address_of=self._address_of,
+            address_of=self._addresses.address_of,
+            tls_of=self._tls_to,
             tasks=self.tasks,
             on_failure=self.fail,
             on_bug=self._on_unexpected,
@@ -277,6 +282,10 @@ class Node:
         await quorum.start()
         return quorum
 
+    def _tls_to(self, node_id: int, channel: Channel) -> ListenerTls | None:
+        """Return the TLS of connections to another node for a purpose; None if they are not encrypted."""
+        return None if self._tls is None else self._tls.listener(self._addresses.listener_of(node_id, channel))
+
     async def _detect_failures(self, node: NodeContext) -> FailureDetector:
         """Start the failure detector."""
         quorum = self.quorum
@@ -286,7 +295,7 @@ class Node:
             node.cluster_id,
             self._incarnation_id,
             voters=self._voters,
-            address_of=self._address_of,
+            address_of=self._addresses.address_of,
             metadata=self.metadata,
             peers=quorum.peers,
             raft=quorum.raft,

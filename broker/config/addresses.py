@@ -112,6 +112,12 @@ def inter_broker_listener(config: Config) -> str:
     return next(listener.name for listener in parse_listeners(config) if BROKER in listener.roles)
 
 
+def controller_listener(config: Config) -> str:
+    """Return the name of the listener at which this node reaches controllers. Raise ConfigError."""
+    names = config.controller_listener_names
+    return names[0].upper() if names else inter_broker_listener(config)
+
+
 def _inter_broker_name(config: Config) -> str | None:
     """Return the name of the listener for brokers; None if no property names it. Raise ConfigError."""
     name, protocol = config.inter_broker_listener_name, config.security_inter_broker_protocol

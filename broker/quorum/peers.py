@@ -25,6 +25,8 @@ import structlog
 
 from odradek.broker.requests.listener import BROKER
 from odradek.broker.requests.session import Session
+from odradek.broker.tls.node_tls import ListenerTls
+from odradek.broker.tls.transport import TlsTransport
 from odradek.protocol.client import ClientConnection
 from odradek.protocol.errors import Malformed, Unencodable
 from odradek.protocol.sasl.cluster_secret import ClusterSecret
@@ -66,6 +68,8 @@ TO_CONTROLLERS: Final = (Channel.RAFT, Channel.RAFT_FETCH, Channel.HEARTBEAT, Ch
 Address = tuple[str, int]
 AddressOf = Callable[[int, Channel], Address | None]
 """Return the address of a node for a purpose; None if it is unknown."""
+TlsOf = Callable[[int, Channel], ListenerTls | None]
+"""Return the TLS of connections to a node for a purpose; None if they are not encrypted."""
 LostListener = Callable[[int, bool], None]
 """Receives (node id, refused) when a connection is lost; see `Peers.on_lost`."""
 
@@ -74,10 +78,17 @@ class Peers:
     """The connections of this node to the other nodes. All calls belong on the event loop."""
 
     def __init__(
-        self, node_id: int, address_of: AddressOf, clock: Clock, tasks: Tasks, secret: ClusterSecret | None = None
+        self,
+        node_id: int,
+        address_of: AddressOf,
+        clock: Clock,
+        tasks: Tasks,
+        secret: ClusterSecret | None = None,
+        tls_of: TlsOf = lambda *_: None,
     ) -> None:
         """`secret`: the secret with which this node logs in to the other nodes; None if it does not."""
         self.secret = secret
+        self.tls_of = tls_of
         self._unauthenticated: dict[int, None] = {}
         self._address_of = address_of
         self._clock = clock
@@ -230,9 +241,16 @@ class _Connection(BufferedProtocol):
 
     async def connect(self) -> None:
         host, port = self._address
+        tls = self._peers.tls_of(self._node_id, self._channel)
+
+        def protocol() -> BufferedProtocol:
+            if tls is None:
+                return self
+            return TlsTransport(self, lambda: tls.client, server_hostname=host, on_failed=self._tls_failed)
+
         try:
             async with timeout(CONNECT_TIMEOUT_S):
-                await self._loop.create_connection(lambda: self, host, port)
+                await self._loop.create_connection(protocol, host, port)
         except OSError as error:  # includes TimeoutError
             refused = isinstance(error, ConnectionRefusedError)
             reason = ConnectionError(f"node {self._node_id} at {host}:{port} cannot be reached: {error}")
@@ -306,6 +324,13 @@ class _Connection(BufferedProtocol):
                 "secret, set cluster.secret.file here, and odradek.inter.broker.authentication to login or required",
             )
         self._lost(ConnectionError(f"the connection to node {self._node_id} was lost: {exc or 'closed by that node'}"))
+
+    def _tls_failed(self, reason: str) -> None:
+        """Close the connection, without a report that the other node has failed: it runs."""
+        host, port = self._address
+        remedy = "check the certificates and the security protocol of the listeners on both nodes"
+        self._peers.not_authenticated(self._node_id, f"TLS with {host}:{port} failed: {reason}; {remedy}")
+        self.end(ConnectionError(f"TLS with node {self._node_id} failed: {reason}"), flush=True)
 
     # ---- requests and end -------------------------------------------------------------------------------------------
 

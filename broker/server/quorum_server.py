@@ -11,7 +11,7 @@ from odradek.broker.quorum.controller_client import ControllerClient
 from odradek.broker.quorum.forwarding import Forwarding
 from odradek.broker.quorum.metadata_log import follow_metadata
 from odradek.broker.quorum.network import make_raft
-from odradek.broker.quorum.peers import AddressOf, Peers
+from odradek.broker.quorum.peers import AddressOf, Peers, TlsOf
 from odradek.broker.quorum.suspected_leaders import SuspectedLeaders
 from odradek.cluster.controller.service import ControllerService
 from odradek.cluster.metadata.image import TRANSACTION_VERSION
@@ -31,6 +31,7 @@ class QuorumServer:
         *,
         voters: Sequence[Voter],
         address_of: AddressOf,
+        tls_of: TlsOf,
         tasks: Tasks,
         on_failure: FailureHandler,
         on_bug: FailureHandler,
@@ -41,7 +42,7 @@ class QuorumServer:
         """
         config = node.config
         secret = node.secret if logs_in(config) else None
-        self.peers = Peers(config.node_id, address_of, env.clock, tasks, secret)
+        self.peers = Peers(config.node_id, address_of, env.clock, tasks, secret, tls_of)
         voter_ids = [voter.node_id for voter in voters] or [config.node_id]
         network, self.raft = make_raft(config, env, logs, voter_ids, self.peers, tasks=tasks, on_failure=on_failure)
         follow_metadata(self.raft, node.metadata, config, env, tasks, on_failure)

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek.broker.node import Node
 from odradek.broker.process.clock import SystemClock
@@ -27,6 +27,9 @@ from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.log.reads import ColdRead
 from tests.support.broker_context import config
 from tests.support.raw_client import RawClient
+
+if TYPE_CHECKING:
+    import ssl
 
 UNTIL_S = 30
 READ_BYTES = 1_000_000
@@ -54,6 +57,8 @@ class NodeCluster:
         self.ids = list(range(1, count + 1))
         self.voters = ",".join(f"{node_id}@127.0.0.1:{self.port(node_id)}" for node_id in self.ids[: voters or count])
         self.settings = {name.replace("_", "."): value for name, value in settings.items()}
+        self.tls: ssl.SSLContext | None = None
+        """Context of clients, if the listeners of the nodes use TLS."""
         self.boot_id = "one boot of one machine"
         self.nodes: dict[int, Node] = {}
         self.unexpected: list[tuple[str, BaseException]] = []
@@ -114,7 +119,7 @@ class NodeCluster:
         assert not self.unexpected, self.unexpected
 
     async def client(self, node_id: int) -> RawClient:
-        return await RawClient.connect("127.0.0.1", self.port(node_id))
+        return await RawClient.connect("127.0.0.1", self.port(node_id), tls=self.tls)
 
     async def call(self, node_id: int, request: Any, version: int) -> Any:
         """Send one request on a new connection."""

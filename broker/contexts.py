@@ -25,6 +25,7 @@ from odradek.broker.quota.client_quotas import ClientQuotas
 from odradek.broker.replication.leader_fetch import ReplicaFetches
 from odradek.broker.requests.api import AnyApi
 from odradek.broker.requests.context import RequestContext
+from odradek.broker.security.authentication import Authentication
 from odradek.broker.topics.auto_create import AutoTopicCreation
 from odradek.cluster.authorizer import Authorizer
 from odradek.cluster.controller.service import ControllerService
@@ -48,6 +49,7 @@ class NodeContext:
     metadata: MetadataCache
     authorizer: Authorizer
     quotas: ClientQuotas
+    authentication: Authentication
     secret: ClusterSecret | None = None
     """Secret by which the nodes authenticate to each other; None if they do not."""
 

@@ -25,6 +25,7 @@ from odradek.broker.config.addresses import (
 from odradek.broker.config.authentication import serves_all_nodes
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
+from odradek.broker.config.sasl import parse_sasl
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.contexts import BrokerRequestContext, NodeContext, QuorumRequestContext
 from odradek.broker.dispatch.dispatcher import Dispatcher
@@ -45,6 +46,8 @@ from odradek.broker.quorum.peers import Channel
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.quota.client_quotas import ClientQuotas
 from odradek.broker.requests.listener import Listener
+from odradek.broker.security.authentication import Authentication
+from odradek.broker.security.mechanisms import Mechanisms
 from odradek.broker.server.authorization import authorizer_of
 from odradek.broker.server.broker_server import BrokerServer
 from odradek.broker.server.quorum_server import QuorumServer
@@ -128,6 +131,7 @@ class Node:
         self._budget = ByteBudget(config.byte_budget, config.socket_request_max_bytes)
         self._large_requests = LargeRequests(self._budget, self._request_metrics)
         self._registration: Registration | None = None
+        self._authentication = self._make_authentication()
 
     @property
     def listeners(self) -> list[Listener]:
@@ -221,7 +225,21 @@ class Node:
             metadata=self.metadata,
             authorizer=self._authorizer,
             quotas=self.quotas,
+            authentication=self._authentication,
             secret=self._secret,
+        )
+
+    def _make_authentication(self) -> Authentication:
+        config = self.config
+        mechanisms = Mechanisms(
+            node_id=config.node_id,
+            random_bits=self.env.rng.getrandbits,
+            account_of=lambda _mechanism, _first: None,
+            settings=parse_sasl(config),
+            secret=self._secret,
+        )
+        return Authentication(
+            mechanisms, self.env.clock, failure_delay_ms=config.connection_failed_authentication_delay_ms
         )
 
     async def _bind(self) -> None:
@@ -247,10 +265,11 @@ class Node:
     async def _bind_metrics(self, shared: ServerState[Connection], host: str, port: int) -> None:
         # Imported here: a node without a metrics listener runs without the library prometheus_client.
         from odradek.broker.metrics.endpoint import Endpoint as MetricsEndpoint
-        from odradek.broker.metrics.scrape import loading_samples, server_samples
+        from odradek.broker.metrics.scrape import loading_samples, login_samples, server_samples
 
         metrics = self._metrics = MetricsEndpoint(self.tasks)
         metrics.sources.append(partial(server_samples, shared, self._request_metrics, metrics.lag, self._on_unexpected))
+        metrics.sources.append(partial(login_samples, shared, self._authentication))
         metrics.sources.append(partial(loading_samples, self.logs))
         await metrics.open(host, port)
 

@@ -2,8 +2,8 @@
 KIP-584).
 
 Behavior:
-* The response lists the APIs that the connection's listener serves. APIs for controllers are listed only on a listener
-  that serves controllers alone.
+* The response lists the APIs that the connection's listener serves, on a listener with SASL also before the login.
+  APIs for controllers are listed only on a listener that serves controllers alone.
 * The response to a request with an unknown version has the format of v0. It contains UNSUPPORTED_VERSION and the
   versions of ApiVersions, so that the client can retry with one of them (KIP-511). The response header never has tagged
   fields.
@@ -29,7 +29,7 @@ from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api
-from odradek.broker.requests.listener import CLIENT, CONTROLLER
+from odradek.broker.requests.listener import CLIENT, CONTROLLER, LOGIN
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import (
@@ -48,6 +48,7 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(context: BrokerRequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    session = context.session
     if context.api_version >= CLIENT_SOFTWARE_MIN_VERSION:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
@@ -56,9 +57,8 @@ def handle(context: BrokerRequestContext, request: ApiVersionsRequest) -> ApiVer
             request.node_id == NO_NODE
         ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        context.session.client_software_name = name
-        context.session.client_software_version = version
-    roles = context.session.roles
+        session.client_software_name, session.client_software_version = name, version
+    roles = session.listener.user_roles if LOGIN in session.roles else session.roles
     if roles != (CONTROLLER,) and context.api_version >= NODE_CHECK_MIN_VERSION and _is_for_another(context, request):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     image = context.node.metadata.image
@@ -114,5 +114,5 @@ API: Final = Api(
     response=ApiVersionsResponse,
     handle=handle,
     refuse=refuse,
-    listeners=(CLIENT, CONTROLLER),
+    listeners=(CLIENT, CONTROLLER, LOGIN),
 )

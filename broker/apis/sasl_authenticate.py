@@ -1,52 +1,47 @@
-"""SaslAuthenticate: authenticate a connection by the messages of its SASL mechanism (KIP-152).
+"""SaslAuthenticate: authenticate a connection by the messages of its SASL mechanism (KIP-152, KIP-368).
 
 Behavior:
-* Two requests authenticate a node of the cluster (see SaslHandshake). After them the connection is served like a
-  connection of a broker.
+* PLAIN takes one request, SCRAM two, and OAUTHBEARER one, or two if the token is not valid (see SaslHandshake).
+* The session of a client ends at the expiry of its token, and `connections.max.reauth.ms` after the login. Then the
+  next request closes the connection, unless the client authenticates again, with the same principal.
+* After many failed logins of an address, its further logins wait, or are refused.
 
 Errors:
 * ILLEGAL_SASL_STATE without a SaslHandshake before it.
-* SASL_AUTHENTICATION_FAILED if the client does not know the cluster secret, or if its login names another node. A new
-  attempt begins with SaslHandshake.
+* SASL_AUTHENTICATION_FAILED if the client does not prove its identity. An unknown user of SCRAM receives the same
+  responses as a known one.
+* After an error, the connection closes with the response, which is delayed by
+  `connection.failed.authentication.delay.ms`.
 
 Version notes:
-* v1 has the lifetime of the session (KIP-368); it is 0, without a limit. v2 is flexible.
+* v1 has the lifetime of the session (KIP-368). 0: it does not expire. v2 is flexible.
 """
 
 from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
-from odradek.broker.requests.api import Api, always
-from odradek.broker.requests.listener import UNAUTHENTICATED
-from odradek.cluster.authorizer import CLUSTER_NODE
+from odradek.broker.requests.api import Api, Ordered
+from odradek.broker.requests.listener import LOGIN, UNAUTHENTICATED
 from odradek.protocol.errors import ERRORS, ErrorCode
 from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from odradek.protocol.sasl.cluster_secret import FAILED_MESSAGE
-from odradek.protocol.sasl.mechanism import AuthenticationFailed
+from odradek.protocol.sasl.cluster_secret import may_be_of_node
 
 
-def handle(context: QuorumRequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    session = context.session
-    exchange, session.exchange = session.exchange, None
-    if exchange is None:
-        return refuse(context, request, ErrorCode.ILLEGAL_SASL_STATE, None)
-    try:
-        reply = exchange.next(bytes(request.auth_bytes))
-    except AuthenticationFailed as error:
-        session.login_failed(error)
-        return SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, error.public or FAILED_MESSAGE)
-    if reply.identity is None:
-        session.exchange = exchange
-    else:
-        session.authenticated = True
-        session.principal = CLUSTER_NODE
-    return SaslAuthenticateResponse(error_message=None, auth_bytes=reply.message)
+def handle(
+    context: QuorumRequestContext, request: SaslAuthenticateRequest
+) -> SaslAuthenticateResponse | Ordered[SaslAuthenticateResponse]:
+    return context.node.authentication.authenticate(context, bytes(request.auth_bytes))
 
 
 def refuse(
     context: QuorumRequestContext, request: SaslAuthenticateRequest, error: ErrorCode, message: str | None
 ) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(error, message or ERRORS[error].message)
+
+
+def early(request: SaslAuthenticateRequest) -> bool:
+    """Return True for messages of nodes. The login of a client waits until this node has the users of the cluster."""
+    return may_be_of_node(bytes(request.auth_bytes))
 
 
 API: Final = Api(
@@ -57,6 +52,6 @@ API: Final = Api(
     response=SaslAuthenticateResponse,
     handle=handle,
     refuse=refuse,
-    listeners=(UNAUTHENTICATED,),
-    early=always,
+    listeners=(UNAUTHENTICATED, LOGIN),
+    early=early,
 )

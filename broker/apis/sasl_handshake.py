@@ -1,14 +1,20 @@
-"""SaslHandshake: begin the authentication of a connection (KIP-43, KIP-152).
+"""SaslHandshake: begin the authentication of a connection (KIP-43, KIP-152, KIP-368).
 
 Behavior:
+* On a listener with SASL_PLAINTEXT or SASL_SSL, clients authenticate by a mechanism of `sasl.enabled.mechanisms`. Until
+  then, such a listener serves only ApiVersions, SaslHandshake and SaslAuthenticate.
+* A client that is authenticated can authenticate again, with the same mechanism, at most once per second.
 * Nodes of the cluster authenticate to each other by SCRAM-SHA-256, with a credential derived from the cluster secret
   (`cluster.secret.file`). Listeners for brokers and controllers serve it if the node has a secret.
-* The client's first message has the extension attribute `t` with the id of the node that it has dialed (RFC 5802,
+* A node's first message has the extension attribute `t` with the id of the node that it has dialed (RFC 5802,
   section 5.1). The proof covers it. A node refuses a login with another id, so that no process can pass a login on to a
   third node.
 
 Errors:
-* UNSUPPORTED_SASL_MECHANISM for another mechanism; the response lists the supported one.
+* UNSUPPORTED_SASL_MECHANISM for another mechanism; the response lists the supported ones.
+* ILLEGAL_SASL_STATE during a login, or if the client repeats its login twice in a second.
+* After an error, the connection closes with the response, which is delayed by
+  `connection.failed.authentication.delay.ms`.
 
 Version notes:
 * v0 has authentication messages without a Kafka header, and is not served.
@@ -17,19 +23,16 @@ Version notes:
 from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
-from odradek.broker.requests.api import Api, always
-from odradek.broker.requests.listener import UNAUTHENTICATED
+from odradek.broker.requests.api import Api, Ordered, always
+from odradek.broker.requests.listener import LOGIN, UNAUTHENTICATED
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from odradek.protocol.sasl.cluster_secret import MECHANISM
 
 
-def handle(context: QuorumRequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    secret = context.node.secret
-    if request.mechanism != MECHANISM.name or secret is None:
-        return SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, [MECHANISM.name])
-    context.session.exchange = secret.server(context.node.node_id)
-    return SaslHandshakeResponse(ErrorCode.NONE, [MECHANISM.name])
+def handle(
+    context: QuorumRequestContext, request: SaslHandshakeRequest
+) -> SaslHandshakeResponse | Ordered[SaslHandshakeResponse]:
+    return context.node.authentication.handshake(context, request.mechanism)
 
 
 def refuse(
@@ -46,6 +49,6 @@ API: Final = Api(
     response=SaslHandshakeResponse,
     handle=handle,
     refuse=refuse,
-    listeners=(UNAUTHENTICATED,),
+    listeners=(UNAUTHENTICATED, LOGIN),
     early=always,
 )

@@ -17,7 +17,6 @@ _ADDRESS: Final = re.compile(
 )
 _HOST_PORT: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]*):(?P<port>\d{1,5})")
 _VOTER: Final = re.compile(r"(?P<id>\d{1,10})@(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]+):(?P<port>\d{1,5})")
-_SUPPORTED: Final = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL)
 _PROTOCOL_MAP: Final = "listener.security.protocol.map"
 _INTER_BROKER_NAME: Final = "inter.broker.listener.name"
 _ALL_INTERFACES: Final = ("", "0.0.0.0", "::")  # noqa: S104  recognized, so that it is never advertised
@@ -201,9 +200,6 @@ def _protocol_of(config: Config, protocols: dict[str, SecurityProtocol], name: s
     protocol = protocols.get(name, default)
     if protocol is None:
         raise ConfigError(f"{_PROTOCOL_MAP}: no entry for the listener {name}; add {name}:PLAINTEXT, for example")
-    if protocol not in _SUPPORTED:
-        names = ", ".join(supported.name for supported in _SUPPORTED)
-        raise ConfigError(f"listeners: {name} has the security protocol {protocol.name}; supported: {names}")
     return protocol
 
 

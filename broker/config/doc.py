@@ -32,8 +32,9 @@ file, by an environment variable (`{example}` for `log.segment.bytes`, `{own}` f
 this table is an error.
 
 A property that says *also per listener* can have another value for one listener, named in lower case:
-`listener.name.internal.sasl.server.max.receive.size=1024`. It is set in a file or by `--set`, and not by an environment
-variable.
+`listener.name.internal.sasl.server.max.receive.size=1024`. One that says *also per mechanism* can have another value
+for one SASL mechanism of a listener: `listener.name.clients.plain.connections.max.reauth.ms=3600000`. Such values are
+set in a file or by `--set`, and not by an environment variable.
 
 The column *topic property* has the name of the configuration of topics whose default the property is.
 
@@ -76,7 +77,8 @@ def _row(prop: Property) -> str:
 
 
 def _description(prop: Property) -> str:
-    return f"{prop.doc} Also per listener." if prop.per_listener else prop.doc
+    also = [word for word, is_so in (("listener", prop.per_listener), ("mechanism", prop.per_mechanism)) if is_so]
+    return f"{prop.doc} Also per {' and per '.join(also)}." if also else prop.doc
 
 
 def _limits() -> str:

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from odradek.broker.config.property import DOUBLE_MAX, INT_MAX, Kind, Password, Property, Scope, properties_of, row
 from odradek.protocol.primitives import INT64_MAX
+from odradek.protocol.sasl.mechanism import OAUTHBEARER, PLAIN
+from odradek.protocol.sasl.scram import SCRAM_MECHANISMS
 from odradek.protocol.security_protocol import SecurityProtocol
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 
@@ -22,6 +24,8 @@ CLUSTER: Final = Scope.CLUSTER
 DEFAULT_BYTE_BUDGET: Final = 512 * 1024 * 1024
 """Maximum bytes of requests and responses in memory per node, if queued.max.request.bytes is -1."""
 
+MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
+"""The SASL mechanisms by which clients can authenticate."""
 NO_TIERED_STORAGE: Final = (
     "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
 )
@@ -81,6 +85,19 @@ class Config:
     ssl_cipher_suites: tuple[str, ...] = row("ssl.cipher.suites", LIST, (), "Cipher suites by their IANA names, such as TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384. If empty, the secure ones of the TLS library. Of TLS 1.3, name all three suites or none.", may_be_empty=True, per_listener=True)
     ssl_endpoint_identification_algorithm: str = row("ssl.endpoint.identification.algorithm", STR, "https", "With https, a node verifies that the certificate of another node has the host name that it connects to. If empty, it does not.", choices=("https", ""), per_listener=True)
     ssl_principal_mapping_rules: str = row("ssl.principal.mapping.rules", STR, "DEFAULT", "Rules that make the name of the principal from the subject of a client certificate: DEFAULT, or RULE:pattern/replacement/ with an optional L or U, comma-separated. The first rule that matches applies.", per_listener=True)
+    sasl_enabled_mechanisms: tuple[str, ...] = row("sasl.enabled.mechanisms", LIST, (), "SASL mechanisms by which clients can authenticate, comma-separated. A listener with SASL_PLAINTEXT or SASL_SSL needs one.", choices=MECHANISMS, may_be_empty=True, per_listener=True)
+    sasl_jaas_config: Password | None = row("sasl.jaas.config", PASSWORD, None, "The login module of one SASL mechanism on one listener, as in Kafka. It must be set as listener.name.NAME.MECHANISM.sasl.jaas.config. The options user_NAME of PlainLoginModule are the users of PLAIN and their passwords. Nothing is loaded: a login module is a name.", per_mechanism=True)
+    connections_max_reauth_ms: int = row("connections.max.reauth.ms", LONG, 0, "Milliseconds after a SASL login after which the broker closes the connection, unless the client authenticates again. 0: no limit, except the expiry of a token.", low=0, per_listener=True, per_mechanism=True)
+    connection_failed_authentication_delay_ms: int = row("connection.failed.authentication.delay.ms", INT, 100, "Milliseconds from a failed SASL login to its response and the end of the connection.", low=0)
+    sasl_oauthbearer_jwks_endpoint_url: str | None = row("sasl.oauthbearer.jwks.endpoint.url", STR, None, "URL of the JWKS document with the keys of the OAuth provider: https, http or file. OAUTHBEARER needs it.", per_listener=True, per_mechanism=True)
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = row("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3600000, "Milliseconds between two reads of the JWKS document. The broker also reads it if a token has an unknown key.", low=1000, per_listener=True, per_mechanism=True)
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = row("sasl.oauthbearer.expected.audience", LIST, (), "Audiences of accepted tokens, comma-separated. A token needs one of them. OAUTHBEARER needs it, or sasl.oauthbearer.allow.unverified.audience.", may_be_empty=True, per_listener=True, per_mechanism=True)
+    sasl_oauthbearer_expected_issuer: str | None = row("sasl.oauthbearer.expected.issuer", STR, None, "Issuer of accepted tokens. OAUTHBEARER needs it, or sasl.oauthbearer.allow.unverified.issuer.", per_listener=True, per_mechanism=True)
+    sasl_oauthbearer_allow_unverified_audience: bool = row("sasl.oauthbearer.allow.unverified.audience", BOOL, False, "True to accept tokens for any audience if sasl.oauthbearer.expected.audience is not set.", per_listener=True, per_mechanism=True)
+    sasl_oauthbearer_allow_unverified_issuer: bool = row("sasl.oauthbearer.allow.unverified.issuer", BOOL, False, "True to accept tokens of any issuer if sasl.oauthbearer.expected.issuer is not set.", per_listener=True, per_mechanism=True)
+    sasl_oauthbearer_scope_claim_name: str = row("sasl.oauthbearer.scope.claim.name", STR, "scope", "Name of the claim with the scope of a token.", per_listener=True, per_mechanism=True)
+    sasl_oauthbearer_sub_claim_name: str = row("sasl.oauthbearer.sub.claim.name", STR, "sub", "Name of the claim with the principal of a token.", per_listener=True, per_mechanism=True)
+    sasl_oauthbearer_clock_skew_seconds: int = row("sasl.oauthbearer.clock.skew.seconds", INT, 30, "Maximum difference in seconds between the clocks of the OAuth provider and of the broker.", low=0, high=86400, per_listener=True, per_mechanism=True)
     max_connections: int = row("max.connections", INT, INT_MAX, "Maximum open connections of the broker. Further ones are closed immediately. Connections to a listener for brokers or controllers count, but are accepted beyond the limit if clients have another listener.", low=0, scope=Scope.DYNAMIC)
     max_connections_per_ip: int = row("max.connections.per.ip", INT, INT_MAX, "Maximum open connections from one IP address, over all listeners. Further ones are closed immediately.", low=0, scope=Scope.DYNAMIC)
     max_connection_creation_rate: int = row("max.connection.creation.rate", INT, INT_MAX, "Maximum new connections per second. The broker reads further ones only in the next second. Connections to a listener for brokers or controllers are exempt if clients have another listener.", low=1, scope=Scope.DYNAMIC)
@@ -254,17 +271,27 @@ class Config:
     given: frozenset[str] = frozenset()
     """Names of the properties that were set; all others have their defaults."""
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Values of single listeners: name of the listener -> attribute -> value."""
+    """Values of single listeners and mechanisms: `override_key` -> attribute -> value."""
 
     @property
     def byte_budget(self) -> int:
         """Maximum bytes of requests and responses in memory (`odradek.broker.quota.byte_budget`)."""
         return self.queued_max_request_bytes if self.queued_max_request_bytes > 0 else DEFAULT_BYTE_BUDGET
 
-    def on_listener(self, name: str) -> "Config":
-        """Return the configuration with the values that `listener.name.<name>` properties give to one listener."""
-        own = self.overrides.get(name)
+    def on_listener(self, name: str, mechanism: str | None = None) -> "Config":
+        """Return the configuration with the values that `listener.name.<name>` properties give to one listener.
+
+        With `mechanism`, it also has the values of that SASL mechanism on the listener.
+        """
+        own = dict(self.overrides.get(name, {}))
+        if mechanism is not None:
+            own |= self.overrides.get(override_key(name, mechanism), {})
         return replace(self, **own) if own else self
+
+
+def override_key(listener: str, mechanism: str) -> str:
+    """Return the key of the values of a mechanism in `Config.overrides`. Names of listeners have no lower case."""
+    return f"{listener}.{mechanism.lower()}"
 
 
 PROPERTIES: Final[dict[str, Property]] = properties_of(Config)

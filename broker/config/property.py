@@ -130,6 +130,8 @@ class Property:
     """True if NaN is valid although the property has bounds: in Java, NaN is neither below nor above a bound."""
     per_listener: bool = False
     """True if a listener can have its own value: `listener.name.<name in lower case>.<property>`."""
+    per_mechanism: bool = False
+    """True if a SASL mechanism of a listener can have its own value: `listener.name.<name>.<mechanism>.<property>`."""
 
     @property
     def is_secret(self) -> bool:
@@ -346,6 +348,7 @@ def row(
     may_be_empty: bool = False,
     may_be_nan: bool = True,
     per_listener: bool = False,
+    per_mechanism: bool = False,
 ) -> Any:
     """Return a dataclass field for a property. The field's name is the property's name with `_` for `.`."""
     scope = Scope.TOPIC if topic and scope is Scope.STATIC else scope
@@ -354,6 +357,7 @@ def row(
         may_be_empty=may_be_empty,
         may_be_nan=may_be_nan,
         per_listener=per_listener,
+        per_mechanism=per_mechanism,
     )
     return dataclasses.field(default=default, metadata={"property": prop})
 

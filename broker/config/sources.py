@@ -13,8 +13,9 @@ from typing import Any, Final
 from odradek.broker.config.addresses import parse_listeners, parse_metrics_listener, parse_voters
 from odradek.broker.config.authorization import super_users
 from odradek.broker.config.groups import contradictions
-from odradek.broker.config.properties import PROPERTIES, Config
+from odradek.broker.config.properties import MECHANISMS, PROPERTIES, Config, override_key
 from odradek.broker.config.property import ConfigError
+from odradek.broker.config.sasl import parse_sasl
 from odradek.broker_interface import ENVIRONMENT_PREFIX
 
 _CLUSTER_ID: Final = re.compile("[A-Za-z0-9_-]{22}")
@@ -54,20 +55,24 @@ def load(
 
 
 def _overrides(config: Config, settings: Iterable[tuple[str, str, str]]) -> dict[str, dict[str, Any]]:
-    """Return the values of single listeners: name of the listener -> attribute -> value. Raise ConfigError."""
+    """Return the values of single listeners and mechanisms, as in `Config.overrides`. Raise ConfigError."""
     overrides: dict[str, dict[str, Any]] = {}
     prefixes = {f"{LISTENER_PREFIX}{listener.name.lower()}.": listener.name for listener in parse_listeners(config)}
     for name, text, source in settings:
         prefix = max((prefix for prefix in prefixes if name.startswith(prefix)), key=len, default="")
         if not prefix:
             raise ConfigError(f"{name}: no listener of that name is in listeners ({source})")
-        prop = PROPERTIES.get(name.removeprefix(prefix))
-        if prop is None or not prop.per_listener:
-            raise ConfigError(f"{name}: no such property of a listener ({source})")
+        rest = name.removeprefix(prefix)
+        mechanism = next((known.lower() for known in MECHANISMS if rest.startswith(f"{known.lower()}.")), "")
+        prop = PROPERTIES.get(rest.removeprefix(f"{mechanism}.") if mechanism else rest)
+        if prop is None or not (prop.per_mechanism if mechanism else prop.per_listener):
+            raise ConfigError(f"{name}: no such property of a {'mechanism' if mechanism else 'listener'} ({source})")
+        listener = prefixes[prefix]
+        key = override_key(listener, mechanism) if mechanism else listener
         try:
-            overrides.setdefault(prefixes[prefix], {})[prop.attribute] = prop.parse_static(text)
+            overrides.setdefault(key, {})[prop.attribute] = prop.parse_static(text)
         except ConfigError as error:
-            raise ConfigError(f"{LISTENER_PREFIX}{prefixes[prefix].lower()}.{error} ({source})") from None
+            raise ConfigError(f"{name.removesuffix(prop.name)}{error} ({source})") from None
     return overrides
 
 
@@ -79,6 +84,7 @@ def check(config: Config) -> None:
         raise ConfigError(f"log.dirs: {config.log_dirs!r} names more than one directory; exactly one is supported")
     parse_listeners(config)
     parse_voters(config)
+    parse_sasl(config)
     if config.odradek_metrics_listener is not None:
         parse_metrics_listener(config.odradek_metrics_listener)
     if config.odradek_cluster_id is not None and not _CLUSTER_ID.fullmatch(config.odradek_cluster_id):

@@ -13,7 +13,7 @@ import structlog
 
 from odradek.broker.contexts import BrokerContext, NodeContext, QuorumContext, QuorumRequestContext
 from odradek.broker.dispatch.large_requests import IMMEDIATE_CHARGE_BYTES_MAX, LargeRequests
-from odradek.broker.dispatch.request_limits import charge_bytes_max
+from odradek.broker.dispatch.request_limits import SASL_APIS, charge_bytes_max
 from odradek.broker.dispatch.request_metrics import ApiMetrics
 from odradek.broker.process.unexpected import Unexpected
 from odradek.broker.quorum.forwarding import Forwarding
@@ -25,6 +25,7 @@ from odradek.broker.requests.joining import JoinedResponse
 from odradek.broker.requests.large_work import LargeWork, RequestDropped
 from odradek.broker.requests.listener import UNAUTHENTICATED
 from odradek.broker.requests.session import Session
+from odradek.broker.requests.session_login import SessionExpired
 from odradek.broker.requests.splitting import Splitting
 from odradek.client_shares import CLIENT_ID_CHARACTERS_MAX
 from odradek.cluster.controller.slices import RECORDS_PER_REQUEST_MAX, too_large
@@ -107,6 +108,11 @@ class Dispatcher:
         api = self._rows.get(frame.api_key)
         if api is None:
             raise Malformed(f"API key {frame.api_key} is not served")
+        clock = self._clock
+        expires_ms = session.login.expires_ms
+        if expires_ms is not None and frame.api_key not in SASL_APIS and clock.monotonic_ms() >= expires_ms:
+            self._contexts[0].authentication.expired(session)
+            raise SessionExpired("the client did not authenticate again")
         roles = session.roles
         for role in api.listeners:
             if role in roles:
@@ -114,9 +120,11 @@ class Dispatcher:
         else:
             text = f"{api.name} is not served on listener {session.listener.name}, which is for {roles[0]}s"
             remedy = ""
-            if UNAUTHENTICATED in roles:
+            if session.awaits_login:
+                text = f"{api.name} is not served on listener {session.listener.name} before a SASL login"
+            elif UNAUTHENTICATED in roles:
                 remedy = "; a node of the cluster needs cluster.secret.file"
-            elif api.listeners == (UNAUTHENTICATED,) and not session.authenticated:
+            elif api.key in SASL_APIS and not session.authenticated:
                 remedy = "; to authenticate nodes of the cluster, set cluster.secret.file on this node"
             raise Malformed(text + remedy)
         version = frame.api_version
@@ -137,7 +145,6 @@ class Dispatcher:
         if client_id is not None and len(client_id) > CLIENT_ID_CHARACTERS_MAX:
             client_id = client_id[:CLIENT_ID_CHARACTERS_MAX]  # the session and metrics keep it
         session.client_id = client_id
-        clock = self._clock
         context = self._context_class(
             frame.api_key,
             version,

@@ -5,7 +5,7 @@ from typing import Final
 
 from odradek.broker.config.properties import Config
 from odradek.broker.dispatch.table import EARLY_TABLE
-from odradek.broker.requests.listener import BROKER
+from odradek.broker.requests.listener import BROKER, LOGIN
 from odradek.protocol.messages.alter_configs import AlterConfigsRequest
 from odradek.protocol.messages.alter_partition import AlterPartitionRequest
 from odradek.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -88,7 +88,8 @@ def charge_bytes_max(api_key: int, frame_bytes: int) -> int:
 def frame_bytes_max(config: Config, roles: Sequence[str], api_key: int) -> int:
     """Return the maximum size of a request with this API key, in bytes. `roles`: those of its connection now."""
     is_served = any(role in roles for role in _ROLES.get(api_key, ()))
-    if api_key in SASL_APIS or not is_served:  # the connection closes when a frame that is not served has arrived
+    awaits_login = tuple(roles) == (LOGIN,)
+    if api_key in SASL_APIS or awaits_login or not is_served:  # a frame that is not served closes the connection
         return min(config.sasl_server_max_receive_size, config.socket_request_max_bytes)
     if api_key == WriteTxnMarkersRequest.API_KEY and BROKER not in roles:
         return min(OPERATOR_MARKERS_BYTES_MAX, config.socket_request_max_bytes)

@@ -32,6 +32,7 @@ class Family:
 _REQUEST: Final = ("request",)
 _PARTITION: Final = ("topic", "partition")
 _TOPIC: Final = ("topic",)
+_LISTENER: Final = ("listener",)
 _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
 _CONTROLLER: Final = "kafka.controller:type=KafkaController,name="
 _REQUESTS: Final = "kafka.network:type=RequestMetrics,name="
@@ -49,7 +50,11 @@ _ROWS: Final = (
     Family("kafka_network_requestmetrics_requestbytes_total", _C, _REQUEST, "Bytes of received requests.", f"{_REQUESTS}RequestBytes,request="),
     Family("kafka_network_requestmetrics_responsebytes_total", _C, _REQUEST, "Bytes of sent responses.", f"{_REQUESTS}ResponseBytes,request="),
     Family("kafka_server_socketservermetrics_connection_count", _G, (), "Open connections of clients and brokers.", "kafka.server:type=socket-server-metrics,name=connection-count"),
-    Family("kafka_server_socketservermetrics_failed_authentication_total", _C, (), "Failed TLS handshakes and failed logins.", "kafka.server:type=socket-server-metrics,name=failed-authentication-total"),
+    Family("kafka_server_socketservermetrics_successful_authentication_total", _C, _LISTENER, "SASL logins that succeeded.", "kafka.server:type=socket-server-metrics,listener=,networkProcessor=,name=successful-authentication-total"),
+    Family("kafka_server_socketservermetrics_failed_authentication_total", _C, _LISTENER, "Failed TLS handshakes and failed SASL logins.", "kafka.server:type=socket-server-metrics,listener=,networkProcessor=,name=failed-authentication-total"),
+    Family("kafka_server_socketservermetrics_successful_reauthentication_total", _C, _LISTENER, "Repeated SASL logins of a connection that succeeded (KIP-368).", "kafka.server:type=socket-server-metrics,listener=,networkProcessor=,name=successful-reauthentication-total"),
+    Family("kafka_server_socketservermetrics_failed_reauthentication_total", _C, _LISTENER, "Repeated SASL logins of a connection that failed (KIP-368).", "kafka.server:type=socket-server-metrics,listener=,networkProcessor=,name=failed-reauthentication-total"),
+    Family("kafka_server_socketservermetrics_expired_connections_killed_count", _G, _LISTENER, "Connections that were closed because their SASL session had expired (KIP-368).", "kafka.server:type=socket-server-metrics,listener=,networkProcessor=,name=expired-connections-killed-count"),
     Family("odradek_byte_budget_used_bytes", _G, (), "Bytes of requests and responses in memory. queued.max.request.bytes bounds them."),
     Family("odradek_event_loop_lag_seconds", _H, (), "Delay of the event loop, measured ten times a second. It replaces Kafka's RequestHandlerAvgIdlePercent and RequestQueueTimeMs."),
     Family("odradek_event_loop_lag_max_seconds", _G, (), "Maximum delay of the event loop since the last scrape."),

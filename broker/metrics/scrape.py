@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from odradek.broker.dispatch.request_metrics import BOUNDS_US, Histogram
 from odradek.broker.metrics.families import FAMILIES, Family, Kind
 from odradek.broker.metrics.loop_lag import US_PER_S
+from odradek.broker.security.authentication import LoginCounts
 from odradek.cluster.membership.messages import Rejected
 from odradek.cluster.metadata.topic_names import is_internal
 from odradek.coordinator.group.offset_store import unpack
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from odradek.broker.partition.registry import Partitions
     from odradek.broker.process.unexpected import UnexpectedExceptions
     from odradek.broker.quorum.failure_detector import FailureDetector
+    from odradek.broker.security.authentication import Authentication
     from odradek.coordinator.group.core import GroupShard
     from odradek.coordinator.group.service import GroupCoordinator
     from odradek.coordinator.txn.core import TransactionShard
@@ -126,11 +128,22 @@ async def server_samples(
     for sample in _requests(metrics):
         yield sample
     yield "kafka_server_socketservermetrics_connection_count", (), len(shared.connections)
-    yield "kafka_server_socketservermetrics_failed_authentication_total", (), shared.failed_authentications
     yield "odradek_byte_budget_used_bytes", (), shared.budget.used_bytes
     yield "odradek_event_loop_lag_seconds", (), lag.times
     yield "odradek_event_loop_lag_max_seconds", (), lag.take_max() / US_PER_S
     yield "odradek_unexpected_exceptions_total", (), unexpected.count
+
+
+async def login_samples(shared: "ServerState[Connection]", authentication: "Authentication") -> AsyncIterator[Sample]:
+    """Yield the counts of SASL logins and of failed TLS handshakes."""
+    prefix, handshakes = "kafka_server_socketservermetrics_", shared.failed_handshakes
+    for listener in {**handshakes, **authentication.counts}:
+        counts, labels = authentication.counts.get(listener, LoginCounts()), (listener,)
+        yield f"{prefix}successful_authentication_total", labels, counts.successful
+        yield f"{prefix}failed_authentication_total", labels, counts.failed + handshakes[listener]
+        yield f"{prefix}successful_reauthentication_total", labels, counts.successful_repeated
+        yield f"{prefix}failed_reauthentication_total", labels, counts.failed_repeated
+        yield f"{prefix}expired_connections_killed_count", labels, counts.expired
 
 
 async def loading_samples(logs: "LogManager") -> AsyncIterator[Sample]:

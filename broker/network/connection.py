@@ -39,6 +39,7 @@ from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.futures import close_unstarted_response, future_of
 from odradek.broker.requests.listener import Listener
 from odradek.broker.requests.session import Session
+from odradek.broker.requests.session_login import SessionExpired
 from odradek.broker.tls.node_tls import ListenerTls, NoPrincipal
 from odradek.protocol.connection import RequestFrame, ServerConnection
 from odradek.protocol.errors import Malformed
@@ -139,13 +140,13 @@ class Connection(BufferedProtocol):
         try:
             session.principal = tls.principal(certificate)
         except NoPrincipal as error:
-            self._server.failed_authentications += 1
+            self._server.failed_handshakes[session.listener.name] += 1
             self._close_logged("connection closed: client certificate without principal", str(error))
 
     def handshake_failed(self, reason: str) -> None:
         """Log a failure of TLS. The transport is closed."""
-        self._server.failed_authentications += 1
         if self._session is not None:
+            self._server.failed_handshakes[self._session.listener.name] += 1
             self._server.log_refused("TLS handshake failed", self._session, reason, self._loop.time())
 
     def begin(self) -> None:
@@ -455,6 +456,8 @@ class Connection(BufferedProtocol):
         self._request_bytes -= released
         server.budget.request_completed(self)
         server.budget.release(released)
+        if call.context.ends_connection:
+            self.close()
 
     def _run_planned_flush(self) -> None:
         self._planned_flush = None
@@ -532,7 +535,8 @@ class Connection(BufferedProtocol):
         remaining_s = self._deadlines.remaining_s(
             self._loop.time(),
             # Also while the byte budget is exhausted: incomplete requests must not fill it permanently.
-            awaits_frame=self._core.frame_started and self._reading is not Reading.SELF_LIMITED,
+            awaits_frame=(self._core.frame_started or session.awaits_login)
+            and self._reading is not Reading.SELF_LIMITED,
             has_unsent=has_unsent,
             is_exhausted=self._server.budget.stops_reading,
             is_idle=(not self._in_flight or has_unsent) and not is_broker(session, session.client_id),
@@ -552,19 +556,23 @@ class Connection(BufferedProtocol):
             self._transport.abort()
 
     def _close_malformed(self, error: Malformed) -> None:
-        self._close_logged("connection closed: malformed request", str(error))
+        cause = "session expired" if isinstance(error, SessionExpired) else "malformed request"
+        self._close_logged(f"connection closed: {cause}", str(error))
 
     def _close_for(self, reason: str) -> None:
         """Close the connection: the protocol has no response that reports `reason` (a failed Produce with acks=0)."""
         self._close_logged("connection closed: failed request has no response", reason)
 
     def _log_failed_login(self, error: AuthenticationFailed) -> None:
-        if self._session is not None:
-            remedy = (
-                "" if isinstance(error, AnotherNode) else "; set cluster.secret.file to the same secret on both nodes"
-            )
+        session = self._session
+        if session is None:
+            return
+        event, remedy = "authentication failed", ""
+        if not session.listener.security_protocol.uses_sasl:
             event = "authentication of a node failed"
-            self._server.log_refused(event, self._session, f"{error}{remedy}", self._loop.time())
+            if not isinstance(error, AnotherNode):
+                remedy = "; set cluster.secret.file to the same secret on both nodes"
+        self._server.log_refused(event, session, f"{error}{remedy}", self._loop.time())
 
     def _close_logged(self, event: str, reason: str) -> None:
         session = self._session

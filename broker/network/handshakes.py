@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 
-from odradek.broker.network.limits import origin_of
+from odradek.broker.requests.session import origin_of
 from odradek.broker.tls.transport import TlsTransport
 
 TURN_US_MAX: Final = 5_000

@@ -1,7 +1,6 @@
 """Limits of the number of connections, of their creation rate, and of log lines about them."""
 
 from collections.abc import Callable
-from ipaddress import IPv6Network
 from typing import Final
 
 from odradek.broker.config.properties import PROPERTIES
@@ -26,8 +25,6 @@ OPEN_FILES: Final = "open files (ulimit -n)"
 """Name of the limit of `odradek.broker.process.open_files` in log lines."""
 PROTECTED_EXTRA: Final = 32
 """Connections that a listener for brokers alone accepts beyond the limit of open files. Each broker opens five."""
-IPV6_PREFIX_BITS: Final = 64
-"""Bits of an IPv6 address that identify the network of a client (RFC 4291, section 2.5.4)."""
 CREATION_RATE: Final = PROPERTIES["max.connection.creation.rate"]
 
 
@@ -121,13 +118,3 @@ class LogLimit:
         self._logged += 1
         suppressed, self._suppressed = self._suppressed, 0
         return suppressed
-
-
-def origin_of(host: str) -> str:
-    """Return the IPv4 address of a client, or the network of its IPv6 address: one client can have all its addresses.
-
-    Return `host` if it is no address, as in simulations.
-    """
-    if ":" not in host:
-        return host
-    return str(IPv6Network((host.partition("%")[0], IPV6_PREFIX_BITS), strict=False))

@@ -1,7 +1,7 @@
 """State that all connections of a node share, and the admission of new connections."""
 
 from asyncio import AbstractEventLoop, get_running_loop
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
@@ -11,11 +11,11 @@ import structlog
 from odradek.broker.config.properties import Config
 from odradek.broker.dispatch.dispatcher import Call, Dispatcher
 from odradek.broker.network.held_requests import HeldRequests
-from odradek.broker.network.limits import ConnectionLimits, LogLimit, origin_of
+from odradek.broker.network.limits import ConnectionLimits, LogLimit
 from odradek.broker.network.waiting_requests import WaitingRequests
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.requests.listener import Listener
-from odradek.broker.requests.session import Session
+from odradek.broker.requests.session import Session, origin_of
 from odradek.protocol.framing import ReceiveBuffer
 from odradek.runtime.tasks import Tasks
 
@@ -74,8 +74,8 @@ class ServerState(Generic[C]):
     _by_address: dict[str, dict[int, C]] = field(default_factory=dict)
     """The same connections by the address of their client (`origin_of`)."""
     _next_connection_id: int = 1
-    failed_authentications: int = 0
-    """Number of failed TLS handshakes and failed logins, for the metrics."""
+    failed_handshakes: Counter[str] = field(default_factory=Counter)
+    """Number of failed TLS handshakes by listener, for the metrics."""
     is_busy: bool = False
     """True if the requests of this iteration of the event loop have taken ITERATION_US_MAX, or if connections wait for
     the next one. Connections then take requests in the order of `defer`."""

@@ -35,6 +35,8 @@ class RequestContext:
     """Bytes that the byte budget holds until the response is sent: for decoded elements, records and results."""
     large: LargeWork | None = field(default=None, init=False)
     """Work on this request, if it is large and has begun."""
+    ends_connection: bool = field(default=False, init=False)
+    """True if the connection closes when the response is sent."""
     encode_in_slices: bool = field(default=False, init=False)
     """True if the response is large: it is encoded in slices, between other work of the event loop."""
 

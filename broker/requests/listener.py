@@ -14,6 +14,8 @@ CONTROLLER: Final = "controller"
 """Role of a listener that serves requests to the controller and to quorum voters."""
 UNAUTHENTICATED: Final = "unauthenticated connection"
 """Role of a listener for a connection that has not authenticated yet, if the listener requires it for brokers."""
+LOGIN: Final = "login"
+"""Role of a listener with SASL for every connection of a client, before and after its login."""
 ALL_ROLES: Final = (CLIENT, BROKER, CONTROLLER)
 
 
@@ -44,8 +46,15 @@ class Listener:
     @property
     def open_roles(self) -> tuple[str, ...]:
         """Roles for a connection that has not authenticated."""
+        if self.security_protocol.uses_sasl:
+            return (LOGIN,)
         if not self.authenticates:
             return self.roles
         if self.serves_all_nodes:
             return (*self.roles, UNAUTHENTICATED)
         return (UNAUTHENTICATED,) if self.protected else (CLIENT, UNAUTHENTICATED)
+
+    @property
+    def user_roles(self) -> tuple[str, ...]:
+        """Roles for a client that has authenticated by SASL. Only nodes of the cluster have the further roles."""
+        return (CLIENT, LOGIN) if CLIENT in self.roles else (LOGIN,)

@@ -3,11 +3,13 @@
 from asyncio import sleep
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from ipaddress import IPv6Network
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.requests.listener import Listener
+from odradek.broker.requests.listener import LOGIN, Listener
+from odradek.broker.requests.session_login import SessionLogin
 from odradek.cluster.authorizer import ANONYMOUS, Principal
-from odradek.protocol.sasl.mechanism import AuthenticationFailed, SaslServer
+from odradek.protocol.sasl.mechanism import AuthenticationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
     from odradek.broker.requests.large_work import LargeWork
 
+IPV6_PREFIX_BITS: Final = 64
+"""Bits of an IPv6 address that identify the network of a client (RFC 4291, section 2.5.4)."""
 NO_CONNECTION: Final = -1
 """Connection id of a session whose client is connected to another broker."""
 
@@ -34,8 +38,10 @@ class Session:
     """Client id in the connection's last request."""
     authenticated: bool = False
     """True if the client has authenticated as a node of the cluster."""
-    exchange: SaslServer | None = None
-    """The authentication that is under way."""
+    login: SessionLogin = field(default_factory=SessionLogin)
+    """The SASL login of the client."""
+    roles: tuple[str, ...] = field(init=False)
+    """Roles in which the listener serves this connection now."""
     closed: bool = False
     on_close: Callable[[str], None] | None = None
     """Function that closes the connection, given the reason. The connection sets it."""
@@ -52,10 +58,18 @@ class Session:
     _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
     _on_end: dict[Callable[[], object], None] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.roles = self.listener.roles if self.authenticated else self.listener.open_roles
+
+    def log_in(self, principal: Principal, *, is_node: bool) -> None:
+        """Serve the connection as `principal`. `is_node`: the client is a node of the cluster."""
+        self.principal, self.authenticated = principal, is_node
+        self.roles = self.listener.roles if is_node else self.listener.user_roles
+
     @property
-    def roles(self) -> tuple[str, ...]:
-        """Return the roles in which the listener serves this connection now."""
-        return self.listener.roles if self.authenticated else self.listener.open_roles
+    def awaits_login(self) -> bool:
+        """True if the connection serves nothing but a login until the client has authenticated."""
+        return self.roles == (LOGIN,) and self.login.identity is None
 
     @property
     def is_forwarded(self) -> bool:
@@ -132,3 +146,13 @@ class Session:
         callbacks, self._on_end = self._on_end, {}
         for callback in callbacks:
             callback()
+
+
+def origin_of(host: str) -> str:
+    """Return the IPv4 address of a client, or the network of its IPv6 address: one client can have all its addresses.
+
+    Return `host` if it is no address, as in simulations.
+    """
+    if ":" not in host:
+        return host
+    return str(IPv6Network((host.partition("%")[0], IPV6_PREFIX_BITS), strict=False))

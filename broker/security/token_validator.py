@@ -12,6 +12,7 @@ from typing import Any, Final
 import jwt
 from jwt.algorithms import get_default_algorithms
 
+from odradek.broker.security.sasl_settings import TokenRules
 from odradek.protocol.sasl.mechanism import Identity
 from odradek.protocol.sasl.oauthbearer import InvalidToken
 
@@ -24,19 +25,6 @@ RSA_BITS_MIN: Final = 2_048
 _KEY_TYPES: Final = {"RSA": ("RS", "PS"), "EC": ("ES",)}
 """Prefixes of the algorithms by the type of a key."""
 _CURVES: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRules:
-    """Settings of the validation (`sasl.oauthbearer.*`)."""
-
-    audiences: tuple[str, ...]
-    """Accepted audiences; a token needs one of them. Empty: any."""
-    issuer: str | None
-    """Accepted issuer; None: any."""
-    clock_skew_s: int
-    sub_claim: str = "sub"
-    scope_claim: str = "scope"
 
 
 @dataclass(frozen=True, slots=True)

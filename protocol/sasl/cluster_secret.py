@@ -20,7 +20,7 @@ from odradek.protocol.sasl.scram_server import Account, ClientFirst, ScramServer
 
 MECHANISM: Final = SCRAM_SHA_256
 USER: Final = "cluster"
-"""User name of all nodes. No client can have it."""
+"""User name of all nodes. The login of a client with this name is no login of a node (`is_node_login`)."""
 SECRET_BYTES_MIN: Final = 32
 """Minimum bytes of a cluster secret. `openssl rand -base64 32` writes 44."""
 FAILED_MESSAGE: Final = "the cluster secrets (cluster.secret.file) of the two nodes differ"
@@ -28,6 +28,8 @@ _SALT_BYTES: Final = 16
 _NAMED_MAX: Final = 40
 """Maximum characters of a client's attributes in an error message. The attribute with a node id has at most 13."""
 _TARGET: Final = "t="
+_NODE_MESSAGES: Final = (f"n,,n={USER},".encode(), b"c=")
+"""Begins of the first and of the second message of a node."""
 
 
 class AnotherNode(AuthenticationFailed):
@@ -60,7 +62,7 @@ class ClusterSecret:
 
         def account_of(first: ClientFirst) -> Account | None:
             _check_target(first, node_id)
-            return Account(self._credential, Identity(USER)) if first.user == USER else None
+            return Account(self._credential, Identity(USER, is_node=True)) if first.user == USER else None
 
         return ScramServer(MECHANISM, account_of, self.decoys, self._nonce())
 
@@ -77,6 +79,11 @@ class ClusterSecret:
 def is_node_login(first: ClientFirst) -> bool:
     """Return True if a first message names a target node: it is the login of a node, not of a client."""
     return any(extension.startswith(_TARGET) for extension in first.extensions)
+
+
+def may_be_of_node(message: bytes) -> bool:
+    """Return False for a message that begins the login of a client."""
+    return message.startswith(_NODE_MESSAGES)
 
 
 def _target(node_id: int) -> str:

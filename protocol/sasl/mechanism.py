@@ -29,6 +29,8 @@ class Identity:
     """Wall-clock time at which the credential expires, in milliseconds; None if it does not expire."""
     by_token: bool = False
     """True if the client authenticated with a delegation token of `user`."""
+    is_node: bool = False
+    """True if the client is a node of the cluster, which authenticated with the cluster secret."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ async def test_certificate_that_no_rule_matches_is_refused(tmp_path: Path) -> No
             assert not principals(node)
             state = node.acceptor._state
             assert state is not None
-            assert state.failed_authentications == 1
+            assert state.failed_handshakes.total() == 1
     reasons = [entry["reason"] for entry in logs if entry["event"].startswith("connection closed: client certificate")]
     assert reasons == ["no rule of ssl.principal.mapping.rules matches the subject 'CN=alice'"]
 
@@ -122,7 +122,7 @@ async def test_limits_of_connections_apply_before_the_handshake(tmp_path: Path) 
             await RawClient.connect("127.0.0.1", ports(node)["SSL"], tls=client_side())
         state = node.acceptor._state
         assert state is not None
-        assert state.failed_authentications == 0
+        assert state.failed_handshakes.total() == 0
         assert await connection.call(MetadataRequest(topics=[]), 12)
         connection.close()
 
@@ -135,7 +135,7 @@ async def test_failed_handshakes_are_logged_with_their_reason_and_counted(tmp_pa
                 await connection.call(MetadataRequest(topics=[]), 12)
             state = node.acceptor._state
             assert state is not None
-            assert state.failed_authentications == 1
+            assert state.failed_handshakes.total() == 1
     failed = [entry for entry in logs if entry["event"] == "TLS handshake failed"]
     assert [(entry["reason"], entry["listener"]) for entry in failed] == [("peer did not return a certificate", "SSL")]
 

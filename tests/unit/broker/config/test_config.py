@@ -74,7 +74,7 @@ def test_names_of_environment_variables_are_unique() -> None:
         ("listeners=PLAINTEXT://h:65536", "listeners: 'PLAINTEXT://h:65536' is not of the form"),
         (
             "listeners=SASL_SSL://h:1",
-            "listeners: SASL_SSL has the security protocol SASL_SSL; supported: PLAIN",
+            "sasl.enabled.mechanisms: not set, but the listener SASL_SSL uses SASL",
         ),
         ("listener.security.protocol.map=A", "listener.security.protocol.map: 'A' is not of the form NAME:PROTOCOL"),
         ("listener.security.protocol.map=A:TLS", "listener.security.protocol.map: 'A:TLS' is not of the form"),

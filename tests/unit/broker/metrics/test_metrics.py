@@ -188,7 +188,7 @@ async def test_scrape_returns_the_requests_records_and_roles_of_a_node(tmp_path:
         names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
         for family in FAMILIES.values():
             if family.labels and family.name not in names:
-                assert "error" in family.labels or "group" in family.labels or "protocol" in family.labels, family.name
+                assert {"error", "group", "protocol", "listener"} & set(family.labels), family.name
     finally:
         await nodes.stop()
 

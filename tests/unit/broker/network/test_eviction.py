@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.network import server_state
-from odradek.broker.network.limits import origin_of
 from odradek.broker.node import Node
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
+from odradek.broker.requests.session import origin_of
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -11,7 +11,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from odradek.broker.security.token_validator import KEYS_MAX, TokenRules, TokenValidator, parse_jwks
+from odradek.broker.security.sasl_settings import TokenRules
+from odradek.broker.security.token_validator import KEYS_MAX, TokenValidator, parse_jwks
 from odradek.protocol.sasl.mechanism import Identity
 from odradek.protocol.sasl.oauthbearer import InvalidToken
 

@@ -1,0 +1,177 @@
+"""Rules for all SASL logins of a node: the end of sessions, and the delay, the rate and the log of failed logins."""
+
+from asyncio import sleep
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from odradek.broker.requests.api import Ordered
+from odradek.broker.requests.context import RequestContext
+from odradek.broker.requests.session import Session, origin_of
+from odradek.broker.requests.session_login import IllegalState
+from odradek.broker.security.failed_logins import FailedLogins
+from odradek.broker.security.mechanisms import Mechanisms
+from odradek.cluster.authorizer import CLUSTER_NODE, Principal
+from odradek.protocol.errors import ERRORS, ErrorCode
+from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from odradek.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from odradek.protocol.sasl.cluster_secret import FAILED_MESSAGE
+from odradek.protocol.sasl.mechanism import AuthenticationFailed, Identity
+from odradek.protocol.schema import Message
+from odradek.runtime.clock import Clock
+
+TOO_MANY: Final = "too many logins of this address have failed; repeat the login later"
+R = TypeVar("R", bound=Message)
+
+
+@dataclass(slots=True)
+class LoginCounts:
+    """Counts of logins on one listener."""
+
+    successful: int = 0
+    successful_repeated: int = 0
+    failed: int = 0
+    failed_repeated: int = 0
+    expired: int = 0
+    """Connections that were closed because their session had expired."""
+
+
+class Authentication:
+    """The logins on all listeners of a node."""
+
+    def __init__(self, mechanisms: Mechanisms, clock: Clock, *, failure_delay_ms: int) -> None:
+        """`failure_delay_ms`: time from a failed login to its response and the end of the connection."""
+        self._mechanisms = mechanisms
+        self._clock = clock
+        self._failure_delay_ms = failure_delay_ms
+        self._failures = FailedLogins()
+        self._counts: dict[str, LoginCounts] = {}
+
+    @property
+    def counts(self) -> dict[str, LoginCounts]:
+        """Return the counts of logins by the name of the listener."""
+        return self._counts
+
+    def handshake(
+        self, context: RequestContext, mechanism: str
+    ) -> SaslHandshakeResponse | Ordered[SaslHandshakeResponse]:
+        """Begin a login."""
+        session = context.session
+        names = self._mechanisms.names(session.listener)
+        server = self._mechanisms.server(session.listener, mechanism)
+        try:
+            if server is None:
+                raise AuthenticationFailed(f"the client requires a mechanism that is not one of {', '.join(names)}")
+            session.login.begin(mechanism, server, self._clock.monotonic_ms())
+        except AuthenticationFailed as error:
+            illegal = isinstance(error, IllegalState)
+            code = ErrorCode.ILLEGAL_SASL_STATE if illegal else ErrorCode.UNSUPPORTED_SASL_MECHANISM
+            return self._failed(context, error, SaslHandshakeResponse(code, names))
+        return SaslHandshakeResponse(ErrorCode.NONE, names)
+
+    def authenticate(
+        self, context: RequestContext, message: bytes
+    ) -> SaslAuthenticateResponse | Ordered[SaslAuthenticateResponse]:
+        """Pass a message of the client to the server of its exchange."""
+        session = context.session
+        if not session.listener.security_protocol.uses_sasl:
+            return self._advance(context, message)  # a node: no process can find a cluster secret by trying
+        wait_s = self._failures.wait_s(origin_of(session.client_host), self._now_s())
+        if wait_s is None:
+            return self._failed(context, AuthenticationFailed(TOO_MANY, public=TOO_MANY), _too_many(), waited=True)
+        if wait_s:
+            return Ordered(self._advance_later(context, message, wait_s))
+        return self._advance(context, message)
+
+    def expired(self, session: Session) -> None:
+        """Count a connection that is closed because its session has expired."""
+        self._counts_of(session).expired += 1
+
+    async def _advance_later(self, context: RequestContext, message: bytes, wait_s: float) -> Any:
+        await sleep(wait_s)
+        result = self._advance(context, message, waited=True)
+        return await result.awaitable if isinstance(result, Ordered) else result
+
+    def _advance(
+        self, context: RequestContext, message: bytes, *, waited: bool = False
+    ) -> SaslAuthenticateResponse | Ordered[SaslAuthenticateResponse]:
+        session = context.session
+        try:
+            reply = session.login.next(message)
+            lifetime_ms = 0 if reply.identity is None else self._succeed(session, reply.identity)
+        except AuthenticationFailed as error:
+            return self._failed(context, error, _refusal(session, error), waited=waited)
+        self._failures.succeeded(origin_of(session.client_host), self._now_s(), waited=waited)
+        return SaslAuthenticateResponse(error_message=None, auth_bytes=reply.message, session_lifetime_ms=lifetime_ms)
+
+    def _succeed(self, session: Session, identity: Identity) -> int:
+        """Complete the login, and return the lifetime of the session in milliseconds; 0 if it does not expire."""
+        login, repeated = session.login, session.login.is_repeated
+        lifetimes_ms = [] if identity.is_node else self._lifetimes_ms(session, identity)
+        lifetime_ms = min(lifetimes_ms, default=None)
+        login.succeed(identity, None if lifetime_ms is None else self._clock.monotonic_ms() + lifetime_ms)
+        principal = CLUSTER_NODE if identity.is_node else Principal("User", identity.user)
+        session.log_in(principal, is_node=identity.is_node)
+        counts = self._counts_of(session)
+        if repeated:
+            counts.successful_repeated += 1
+        else:
+            counts.successful += 1
+        return lifetime_ms or 0
+
+    def _lifetimes_ms(self, session: Session, identity: Identity) -> list[int]:
+        limit_ms = self._mechanisms.max_session_ms(session.listener, session.login.mechanism)
+        lifetimes_ms = [limit_ms] if limit_ms else []
+        if identity.expires_ms is not None:
+            lifetimes_ms.append(max(0, identity.expires_ms - self._clock.wall_ms()))
+        return lifetimes_ms
+
+    def _failed(
+        self, context: RequestContext, error: AuthenticationFailed, response: R, *, waited: bool = False
+    ) -> R | Ordered[R]:
+        """Note a failed login, and return its response, with which the connection ends."""
+        session = context.session
+        counts = self._counts_of(session)
+        if session.login.is_repeated:
+            counts.failed_repeated += 1
+        else:
+            counts.failed += 1
+        session.login_failed(error)
+        session.login.fail()
+        if session.listener.security_protocol.uses_sasl:
+            self._failures.failed(origin_of(session.client_host), self._now_s(), waited=waited)
+        context.ends_connection = True
+        if not self._failure_delay_ms:
+            return response
+        return Ordered(_delayed(response, self._failure_delay_ms))
+
+    def _counts_of(self, session: Session) -> LoginCounts:
+        return self._counts.setdefault(session.listener.name, LoginCounts())
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_ms() / 1_000
+
+
+async def _delayed(response: R, delay_ms: int) -> R | Awaitable[R | None] | None:
+    await sleep(delay_ms / 1_000)
+    return response
+
+
+def _refusal(session: Session, error: AuthenticationFailed) -> SaslAuthenticateResponse:
+    """Return the response to a failed login. It does not reveal which check of the credential failed."""
+    if isinstance(error, IllegalState):
+        return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, ERRORS[ErrorCode.ILLEGAL_SASL_STATE].message)
+    message = error.public
+    if message is None and not session.listener.security_protocol.uses_sasl:
+        message = FAILED_MESSAGE
+    if message is None:
+        action = "re-authentication" if session.login.is_repeated else "authentication"
+        message = (
+            f"Authentication failed during {action} due to invalid credentials with SASL mechanism "
+            f"{session.login.mechanism}"
+        )
+    return SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, message)
+
+
+def _too_many() -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, TOO_MANY)

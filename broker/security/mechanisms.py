@@ -1,0 +1,97 @@
+"""The SASL mechanisms of each listener, and the servers of their exchanges.
+
+A listener with SASL authenticates clients. A listener for brokers or controllers also authenticates nodes of the
+cluster by the cluster secret. The first message of a node names the node that it has dialed, and that of a client does
+not (`odradek.protocol.sasl.cluster_secret`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from odradek.broker.requests.listener import Listener
+from odradek.broker.security.sasl_settings import SaslSettings
+from odradek.protocol.sasl.cluster_secret import MECHANISM, ClusterSecret, is_node_login
+from odradek.protocol.sasl.mechanism import OAUTHBEARER, PLAIN, AuthenticationFailed, Reply, SaslServer
+from odradek.protocol.sasl.oauthbearer import OAuthBearerServer, Validate
+from odradek.protocol.sasl.plain import PlainServer
+from odradek.protocol.sasl.scram import NONCE_BITS, SCRAM_MECHANISMS, Decoys, ScramMechanism
+from odradek.protocol.sasl.scram_server import Account, ClientFirst, ScramServer, parse_client_first
+
+DECOY_KEY_BITS: Final = 256
+"""Random bits of the key of the decoys in a cluster without a secret. Each start then has another key."""
+AccountOf = Callable[[ScramMechanism, ClientFirst], Account | None]
+"""Return the SCRAM credential that a first message names, or None if there is none."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Mechanisms:
+    """The mechanisms of all listeners of a node."""
+
+    node_id: int
+    random_bits: Callable[[int], int]
+    account_of: AccountOf
+    settings: Mapping[str, SaslSettings] = field(default_factory=dict)
+    """Settings of the listeners with SASL, by their names."""
+    validators: Mapping[str, Validate] = field(default_factory=dict)
+    """Validation of the tokens of OAUTHBEARER, by listener."""
+    secret: ClusterSecret | None = None
+    _decoys: Decoys = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.secret is not None:
+            self._decoys = self.secret.decoys
+        else:
+            self._decoys = Decoys(self.random_bits(DECOY_KEY_BITS).to_bytes(DECOY_KEY_BITS // 8))
+
+    def names(self, listener: Listener) -> list[str]:
+        """Return the mechanisms that SaslHandshake lists: those for clients, or that of nodes if clients have none."""
+        settings = self.settings.get(listener.name)
+        return [MECHANISM.name] if settings is None else list(settings.mechanisms)
+
+    def max_session_ms(self, listener: Listener, mechanism: str) -> int:
+        """Return the maximum milliseconds of a session (connections.max.reauth.ms). 0: no limit."""
+        settings = self.settings.get(listener.name)
+        return 0 if settings is None else settings.max_reauth_ms.get(mechanism, 0)
+
+    def server(self, listener: Listener, mechanism: str) -> SaslServer | None:
+        """Return the server of a new exchange, or None if the listener does not support the mechanism."""
+        settings = self.settings.get(listener.name)
+        client = None
+        if settings is not None and mechanism in settings.mechanisms:
+            client = self._client_server(settings, listener, mechanism)
+        if self.secret is None or mechanism != MECHANISM.name or not listener.authenticates:
+            return client
+        node = self.secret.server(self.node_id)
+        return node if settings is None else NodeOrClientServer(node, client)
+
+    def _client_server(self, settings: SaslSettings, listener: Listener, mechanism: str) -> SaslServer:
+        if mechanism == PLAIN:
+            return PlainServer(settings.passwords.get)
+        if mechanism == OAUTHBEARER:
+            return OAuthBearerServer(self.validators[listener.name])
+        scram = SCRAM_MECHANISMS[mechanism]
+        nonce = f"{self.random_bits(NONCE_BITS):x}"
+        return ScramServer(scram, partial(self.account_of, scram), self._decoys, nonce)
+
+
+class NodeOrClientServer:
+    """Server of SCRAM-SHA-256 on a listener that serves clients and nodes. The first message decides between them."""
+
+    def __init__(self, node: SaslServer, client: SaslServer | None) -> None:
+        """`client` is None if clients cannot use the mechanism."""
+        self._node = node
+        self._client = client
+        self._chosen: SaslServer | None = None
+
+    def next(self, message: bytes) -> Reply:
+        """Return the response to the next message of the client. Raise AuthenticationFailed."""
+        if self._chosen is None:
+            self._chosen = self._node if is_node_login(parse_client_first(message)) else self._client
+        if self._chosen is None:
+            raise AuthenticationFailed(
+                "the mechanism is for nodes alone",
+                public=f"SASL mechanism '{MECHANISM.name}' is not in sasl.enabled.mechanisms",
+            )
+        return self._chosen.next(message)

@@ -53,6 +53,7 @@ from odradek.broker.server.broker_server import BrokerServer
 from odradek.broker.server.quorum_server import QuorumServer
 from odradek.broker.server.registration import Registration
 from odradek.broker.tls.node_tls import ListenerTls, NodeTls
+from odradek.broker.tls.reload import TlsReload
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.raft.quorum_state import BadQuorumState
 from odradek.protocol.internal_topics import CLUSTER_METADATA
@@ -259,6 +260,8 @@ class Node:
             authenticates=self._secret is not None,
             serves_all_nodes=serves_all_nodes(config),
         )
+        if self._tls is not None and self._tls.listeners:
+            self.tasks.spawn(TlsReload(self._tls, config, self.env.disk).run(), "replace certificates")
         if config.odradek_metrics_listener:
             await self._bind_metrics(shared, *parse_metrics_listener(config.odradek_metrics_listener))
 

@@ -148,6 +148,11 @@ def _library_name(suite: str) -> str:
     return name.replace("_", "-")
 
 
+def files_of(config: Config) -> tuple[str, ...]:
+    """Return the paths of the files with certificates and private keys."""
+    return tuple(path for path in (config.ssl_keystore_location, config.ssl_truststore_location) if path is not None)
+
+
 def _stores(config: Config, read_file: ReadFile) -> tuple[KeyStore | None, bytes | None]:
     """Return the private key with its certificates, and the trusted certificates. Raise ConfigError."""
     values = {}

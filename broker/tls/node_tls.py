@@ -1,14 +1,22 @@
 """TLS of a node: the contexts of its listeners and of its connections to other nodes, and their replacement."""
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 from odradek.broker.config.addresses import ListenerAddress, has_other_voters
-from odradek.broker.config.properties import Config
+from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.requests.listener import CLIENT
-from odradek.broker.tls.contexts import ReadFile, client_context, server_context, verify_handshake
+from odradek.broker.tls.contexts import (
+    STORE_PROPERTIES,
+    ReadFile,
+    client_context,
+    files_of,
+    server_context,
+    verify_handshake,
+)
 from odradek.broker.tls.distinguished_name import subject_name
 from odradek.broker.tls.principal_mapping import PrincipalMapping
 from odradek.cluster.authorizer import ANONYMOUS, Principal
@@ -19,9 +27,13 @@ class NoPrincipal(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Contexts:
+class Contexts:
+    """Contexts of one listener, and the source that they were made from."""
+
     server: ssl.SSLContext
     client: ssl.SSLContext
+    source: Hashable
+    """The values of the properties, and digests of the files."""
 
 
 class ListenerTls:
@@ -29,9 +41,10 @@ class ListenerTls:
 
     def __init__(self, config: Config, address: ListenerAddress, read_file: ReadFile) -> None:
         """`config` is that of the node. Raise ConfigError."""
+        self.name = address.name
         self._address = address
         self._mapping = PrincipalMapping(config.on_listener(address.name).ssl_principal_mapping_rules)
-        self._contexts = self._build(config, read_file)
+        self._contexts = self._make(config, read_file)
 
     @property
     def server(self) -> ssl.SSLContext:
@@ -43,9 +56,17 @@ class ListenerTls:
         """The context for connections of this node to this listener of other nodes."""
         return self._contexts.client
 
-    def replace(self, config: Config, read_file: ReadFile) -> None:
-        """Use the certificates of `config` for new connections. Raise ConfigError without a change."""
-        self._contexts = self._build(config, read_file)
+    def changed(self, config: Config, read_file: ReadFile) -> Contexts | None:
+        """Return new contexts if the properties or the files have changed, otherwise None. Raise ConfigError.
+
+        It reads files, and the decryption of keys can take tens of milliseconds: call it in a thread.
+        """
+        made = self._make(config, read_file, unless=self._contexts.source)
+        return None if made is self._contexts else made
+
+    def use(self, contexts: Contexts) -> None:
+        """Use `contexts` for new connections. Existing connections are not affected."""
+        self._contexts = contexts
 
     def principal(self, certificate: bytes | None) -> Principal:
         """Return the principal of a client with this certificate in DER, or without one. Raise NoPrincipal."""
@@ -60,19 +81,43 @@ class ListenerTls:
             raise NoPrincipal(f"no rule of ssl.principal.mapping.rules matches the subject {subject!r}")
         return Principal(ANONYMOUS.kind, name)
 
-    def _build(self, config: Config, read_file: ReadFile) -> _Contexts:
+    def _make(self, config: Config, read_file: ReadFile, *, unless: Hashable = None) -> Contexts:
+        """Return contexts for the present files. Return the contexts in use if their source is `unless`."""
         address = self._address
         own = config.on_listener(address.name)
+        files = {path: _content(path, read_file) for path in files_of(own)}
+        values = tuple(getattr(own, PROPERTIES[name].attribute) for name in STORE_PROPERTIES)
+        source = (values, tuple((path, _digest(content)) for path, content in files.items()))
+        if unless is not None and unless == source:
+            return self._contexts
+
+        def read(path: str) -> bytes:
+            content = files[path]
+            if isinstance(content, OSError):
+                raise content
+            return content
+
         try:
             authentication = own.ssl_client_auth
             if address.security_protocol.uses_sasl:  # as in Kafka, a value for all listeners does not apply
                 authentication = config.overrides.get(address.name, {}).get("ssl_client_auth", "none")
-            contexts = _Contexts(server_context(own, authentication, read_file), client_context(own, read_file))
+            contexts = Contexts(server_context(own, authentication, read), client_context(own, read), source)
             if address.roles != (CLIENT,) and has_other_voters(config):
                 verify_handshake(contexts.server, contexts.client)
         except ConfigError as error:
             raise ConfigError(f"{error} (listener {address.name})") from None
         return contexts
+
+
+def _content(path: str, read_file: ReadFile) -> bytes | OSError:
+    try:
+        return read_file(path)
+    except OSError as error:
+        return error
+
+
+def _digest(content: bytes | OSError) -> bytes | None:
+    return None if isinstance(content, OSError) else sha256(content).digest()
 
 
 class NodeTls:
@@ -89,3 +134,8 @@ class NodeTls:
     def listener(self, name: str) -> ListenerTls | None:
         """Return the TLS of a listener; None if its connections are not encrypted."""
         return self._by_listener.get(name)
+
+    @property
+    def listeners(self) -> Sequence[ListenerTls]:
+        """The TLS of each listener that uses it."""
+        return tuple(self._by_listener.values())

@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -13,6 +14,7 @@ from odradek.broker.config.properties import Config
 from odradek.broker.node import CannotStartError, Node
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
+from odradek.broker.tls import reload
 from odradek.cluster.authorizer import ANONYMOUS, Principal
 from odradek.protocol.messages.describe_cluster import DescribeClusterRequest
 from odradek.protocol.messages.metadata import MetadataRequest
@@ -144,3 +146,40 @@ async def test_missing_file_fails_the_start_with_property_problem_and_listener(t
     with pytest.raises(CannotStartError, match=r"^ssl\.keystore\.location: /absent cannot be read .*\(listener SSL\)$"):
         async with running(tmp_path, "ssl.keystore.location=/absent"):
             pass
+
+
+async def peer_name(port: int, **arguments: Any) -> str:
+    """Return the host name in the certificate of the node, from a new connection."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_side(), **arguments)
+    certificate = writer.get_extra_info("peercert")
+    writer.close()
+    return str(certificate["subject"][0][0][1])
+
+
+async def logged(logs: list[Any], event: str) -> Any:
+    async with asyncio.timeout(60):
+        while (found := next((entry for entry in logs if entry["event"] == event), None)) is None:
+            await asyncio.sleep(0.01)
+    return found
+
+
+async def test_changed_file_is_used_for_new_connections_and_keeps_existing_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reload, "CHECK_INTERVAL_S", 0.05)
+    with structlog.testing.capture_logs() as logs:
+        async with running(tmp_path) as node:
+            port = ports(node)["SSL"]
+            existing = await RawClient.connect("127.0.0.1", port, tls=client_side())
+            assert await peer_name(port) == "node"
+            (tmp_path / "node.pem").write_text("half written")
+            refused = await logged(logs, "changed certificates refused")
+            assert "node.pem has no certificate" in refused["reason"]
+            assert await peer_name(port) == "node"
+            renewed = issue("renewed", AUTHORITY, hosts=["127.0.0.1"])
+            (tmp_path / "node.pem").write_text(renewed.chain_pem + renewed.key_pem())
+            await logged(logs, "certificates replaced")
+            assert await peer_name(port) == "renewed"
+            assert await existing.call(MetadataRequest(topics=[]), 12)
+            existing.close()
+    assert len([entry for entry in logs if entry["event"] == "changed certificates refused"]) == 1

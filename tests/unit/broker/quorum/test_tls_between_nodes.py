@@ -70,7 +70,11 @@ async def test_nodes_replicate_over_tls_with_client_certificates(tmp_path: Path)
 @pytest.mark.parametrize(
     ("certificate", "trusts_itself", "reason"),
     [
-        (issue("node", issue("authority", ca=True), hosts=["127.0.0.1"]), True, "certificate verification failed"),
+        (
+            issue("node", issue("foreign", ca=True), hosts=["127.0.0.1"]),
+            True,
+            "certificate verification failed",
+        ),
         (issue("node", AUTHORITY, hosts=["another.example"]), False, "IP address mismatch"),
     ],
     ids=["another authority", "another host"],

@@ -133,12 +133,23 @@ def test_principal_is_the_mapped_subject() -> None:
         tls.principal(der(AUTHORITY))
 
 
-def test_failed_replacement_keeps_the_contexts() -> None:
-    config = node_config()
+def test_contexts_are_made_again_only_after_a_change(tmp_path: Path) -> None:
+    file = tmp_path / "node.pem"
+    file.write_text(NODE.chain_pem + NODE.key_pem())
+    config = node_config(ssl_keystore_key=None, ssl_keystore_certificate_chain=None, ssl_keystore_location=str(file))
     tls = ListenerTls(config, parse_listeners(config)[0], read_file)
     before = tls.server
-    with pytest.raises(ConfigError):
-        tls.replace(replace(config, ssl_keystore_key=Password("x")), read_file)
+    assert tls.changed(config, read_file) is None
+    file.write_text("")
+    with pytest.raises(ConfigError, match=r"node\.pem has no certificate"):
+        tls.changed(config, read_file)
+    file.write_text(NODE.key_pem() + NODE.chain_pem)
+    changed = tls.changed(config, read_file)
+    assert changed is not None
     assert tls.server is before
-    tls.replace(config, read_file)
-    assert tls.server is not before
+    tls.use(changed)
+    assert tls.server is changed.server
+    assert tls.changed(config, read_file) is None
+    of_properties = replace(config, ssl_keystore_location=None, ssl_keystore_key=Password("x"))
+    with pytest.raises(ConfigError):
+        tls.changed(of_properties, read_file)

@@ -124,8 +124,10 @@ def test_group_configurations_print_the_same(pair: ToolComparison, name: str) ->
         "no.such=1",
     ):
         pair.same("kafka-configs", *group, "--alter", "--add-config", change)
-    assert len(pair.same("kafka-configs", *group, "--describe", ordered=False)) == 3
+    pair.until(lambda lines: len(lines) == 3, "kafka-configs", *group, "--describe")
+    pair.same("kafka-configs", *group, "--describe", ordered=False)
     pair.same("kafka-configs", *group, "--alter", "--delete-config", "consumer.session.timeout.ms")
+    pair.until(lambda lines: len(lines) == 2, "kafka-configs", *group, "--describe")
     pair.same("kafka-configs", *group, "--describe", ordered=False)
 
 
@@ -146,10 +148,12 @@ def test_quota_commands_print_the_same(pair: ToolComparison, name: str) -> None:
         pair.same("kafka-configs", *named_user, "--alter", "--add-config", bad)
     address = ("--entity-type", "ips", "--entity-name", "127.0.0.9")
     pair.same("kafka-configs", *address, "--alter", "--add-config", "connection_creation_rate=10")
+    pair.until(lambda lines: len(lines) >= 2, "kafka-configs", *address, "--describe")
     pair.same("kafka-configs", *address, "--describe")
     deleted = ("--alter", "--delete-config", "producer_byte_rate,consumer_byte_rate,request_percentage")
     for entity in (named_user, named_client, (*user, "--entity-default"), (*named_user, *client, "--entity-default")):
         assert pair.same("kafka-configs", *entity, *deleted)[0] == "exit 0"
+        pair.until(lambda lines: len(lines) == 1, "kafka-configs", *entity, "--describe")
         pair.same("kafka-configs", *entity, "--describe", ordered=False)
     pair.same("kafka-configs", *address, "--alter", "--delete-config", "connection_creation_rate")
 

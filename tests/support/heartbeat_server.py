@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 Handle = Callable[[RequestContext, HeartbeatRequest], Any]
 THROTTLE_BASE_MS = -10
+UNTIL_SECONDS_MAX = 30.0
+"""Maximum seconds that a test waits for a condition. A machine under load needs several seconds."""
 LOOP_TURNS = 50
 
 
@@ -144,7 +146,7 @@ async def settle() -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait until `condition` holds."""
-    async with asyncio.timeout(5):
+    """Wait until `condition` holds. Raise TimeoutError after UNTIL_SECONDS_MAX."""
+    async with asyncio.timeout(UNTIL_SECONDS_MAX):
         while not condition():
             await asyncio.sleep(0.001)

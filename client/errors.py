@@ -45,6 +45,13 @@ class ProtocolError(ClientError):
     """The peer sent bytes that are no valid Kafka response to the request. The connection was closed."""
 
 
+class AuthenticationFailed(ClientError):
+    """The broker refused the certificate or the credentials of this client, or this client refused those of the broker.
+
+    It is not retried: each further attempt would fail, too, and count as a failed login.
+    """
+
+
 class UnsupportedRequest(ClientError):
     """The broker serves no version of the request that this client knows."""
 

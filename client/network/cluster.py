@@ -6,7 +6,7 @@ import asyncio
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, Self
 
-from odradek.client.errors import ClientError, ConnectionLost, Unreachable, refused
+from odradek.client.errors import AuthenticationFailed, ClientError, ConnectionLost, Unreachable, refused
 from odradek.client.network.addresses import parse_bootstrap
 from odradek.client.network.connection import VERSION_MAX, Connection
 from odradek.client.network.metadata import metadata_of, metadata_request
@@ -52,7 +52,7 @@ class Cluster:
 
     Args:
         bootstrap: `host:port,...` of some brokers. The others are found through them.
-        settings: Time limits, client id and retry policy.
+        settings: Time limits, client id, retry policy and security.
     """
 
     def __init__(self, bootstrap: str, settings: Settings | None = None) -> None:
@@ -95,6 +95,7 @@ class Cluster:
 
         Raises:
             Unreachable: No address of the cluster accepts a connection.
+            AuthenticationFailed: A broker refused the certificate or the credentials, or this client refused its own.
         """
         response = await (await self._any()).call(metadata_request(topics))
         metadata = metadata_of(response)
@@ -213,13 +214,16 @@ class Cluster:
             if self._first is not None and not self._first.closed:
                 return self._first
             known = [(broker.host, broker.port) for broker in self._brokers.values()]
-            problems = []
+            problems, remedy = [], "is it running? see: odradek up --help"
             for address in dict.fromkeys((*self._bootstrap, *known)):
                 try:
                     self._first = await Connection.open(address, self.settings)
+                except AuthenticationFailed:
+                    raise  # the other brokers would refuse the same credentials
                 except ClientError as error:
                     problems.append(error.problem)
+                    remedy = error.remedy or remedy
                     continue
                 self._first_address = address
                 return self._first
-            raise Unreachable("; ".join(problems), "is it running? see: odradek up --help")
+            raise Unreachable("; ".join(problems), remedy)

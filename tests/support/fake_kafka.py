@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
 
 from odradek.protocol.codec import decode, encode_response
@@ -193,8 +193,7 @@ class FakeConnection(asyncio.Protocol):
         self._core = ServerConnection(request_bytes_max=REQUEST_BYTES_MAX)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's transports of TLS are no subclass
 
     def data_received(self, data: bytes) -> None:
         self._core.receive_data(data)

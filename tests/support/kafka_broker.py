@@ -72,6 +72,7 @@ class KafkaBroker:
         heap: The JVM's heap option.
         jars: Folder with the jars of a Kafka version.
         start_seconds_max: Maximum seconds of a start.
+        listeners: Security protocol of each further listener by its name. `ports` has their ports.
     """
 
     def __init__(
@@ -83,11 +84,14 @@ class KafkaBroker:
         heap: str = HEAP,
         jars: Path = REFERENCE,
         start_seconds_max: float = START_SECONDS_MAX,
+        listeners: Mapping[str, str] | None = None,
     ) -> None:
         self._owns_directory = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="kafka-referee-"))
         self.port = port or free_port()
         self._controller_port = free_port()
+        self._protocols = dict(listeners or {})
+        self.ports = {name: free_port() for name in self._protocols}
         self._overrides = dict(overrides or {})
         self._heap = heap
         self._jars = jars
@@ -193,14 +197,16 @@ class KafkaBroker:
         return ["java", self._heap, "-XX:+UseG1GC", "-cp", f"{self._jars}/*", main, *arguments]
 
     def _properties(self) -> dict[str, str]:
+        further = "".join(f",{name}://127.0.0.1:{port}" for name, port in self.ports.items())
+        protocols = "".join(f",{name}:{protocol}" for name, protocol in self._protocols.items())
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}{further}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}{further}",
+            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}",
             "log.dirs": str(self.data_directory),
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",

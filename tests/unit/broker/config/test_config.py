@@ -8,7 +8,7 @@ from odradek.broker.config import doc as config_doc
 from odradek.broker.config.addresses import parse_listeners
 from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.property import ConfigError, Kind, Password, Property
-from odradek.broker.config.sources import load, parse_properties, variable_name, with_host_name
+from odradek.broker.config.sources import load, variable_name, with_host_name
 from odradek.protocol.security_protocol import SecurityProtocol
 
 REQUIRED = "log.dirs=/data"
@@ -118,26 +118,6 @@ def test_unknown_environment_variable_raises_with_a_suggestion() -> None:
         match=r"ODRADEK_NUM_PARTITION: no such property \(environment\); did you mean ODRADEK_NUM_PARTITIONS\?",
     ):
         loaded(environment={"ODRADEK_NUM_PARTITION": "1"})
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a=b", [(1, "a", "b")]),
-        ("a = b c ", [(1, "a", "b c ")]),
-        ("a:b", [(1, "a", "b")]),
-        ("a b", [(1, "a", "b")]),
-        ("a", [(1, "a", "")]),
-        ("# x\n! y\n\n  a=1", [(4, "a", "1")]),
-        ("a=1,\\\n   2\nb=3", [(1, "a", "1,2"), (3, "b", "3")]),
-        ("a=C:\\\\x", [(1, "a", "C:\\x")]),
-        ("a\\=b=c", [(1, "a=b", "c")]),
-        ("a=x\\\\\nb=y", [(1, "a", "x\\"), (2, "b", "y")]),
-        ("a=1\\", [(1, "a", "1")]),
-    ],
-)
-def test_properties_files_are_parsed_as_in_java(text: str, expected: list[tuple[int, str, str]]) -> None:
-    assert list(parse_properties(text)) == expected
 
 
 def test_advertised_address_defaults_to_the_address_of_the_listener() -> None:

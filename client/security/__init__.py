@@ -1,0 +1,1 @@
+"""Encryption of connections by TLS, and authentication by SASL."""

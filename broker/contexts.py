@@ -26,6 +26,7 @@ from odradek.broker.replication.leader_fetch import ReplicaFetches
 from odradek.broker.requests.api import AnyApi
 from odradek.broker.requests.context import RequestContext
 from odradek.broker.security.authentication import Authentication
+from odradek.broker.tls.certificates import Certificates
 from odradek.broker.topics.auto_create import AutoTopicCreation
 from odradek.cluster.authorizer import Authorizer
 from odradek.cluster.controller.service import ControllerService
@@ -52,6 +53,8 @@ class NodeContext:
     authentication: Authentication
     secret: ClusterSecret | None = None
     """Secret by which the nodes authenticate to each other; None if they do not."""
+    certificates: Certificates | None = None
+    """Certificates of the listeners with TLS; None if there is no such listener."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,8 +52,8 @@ from odradek.broker.server.authorization import authorizer_of
 from odradek.broker.server.broker_server import BrokerServer
 from odradek.broker.server.quorum_server import QuorumServer
 from odradek.broker.server.registration import Registration
+from odradek.broker.tls.certificates import Certificates
 from odradek.broker.tls.node_tls import ListenerTls, NodeTls
-from odradek.broker.tls.reload import TlsReload
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.raft.quorum_state import BadQuorumState
 from odradek.protocol.internal_topics import CLUSTER_METADATA
@@ -128,6 +128,7 @@ class Node:
         self.acceptor = Acceptor(config.socket_listen_backlog_size, env.clock.monotonic_us)
         self._request_metrics = api_metrics(API_TABLE)
         self._tls: NodeTls | None = None
+        self._certificates: Certificates | None = None
         self._metrics: MetricsEndpoint | None = None
         self._budget = ByteBudget(config.byte_budget, config.socket_request_max_bytes)
         self._large_requests = LargeRequests(self._budget, self._request_metrics)
@@ -198,6 +199,9 @@ class Node:
         """Lock the data directory, read its cluster id and node id, and open the metadata log."""
         config, env = self.config, self.env
         self._tls = NodeTls(config, parse_listeners(config), env.disk.read_file)
+        if self._tls.listeners:
+            self._certificates = Certificates(self._tls, config, env.disk)
+            self.metadata.subscribe(self._certificates.on_metadata)
         logs = LogManager(env.disk, config.log_dirs, self.topic_settings.log_config({}))
         logs.directory.claim(
             node_id=config.node_id,
@@ -228,6 +232,7 @@ class Node:
             quotas=self.quotas,
             authentication=self._authentication,
             secret=self._secret,
+            certificates=self._certificates,
         )
 
     def _make_authentication(self) -> Authentication:
@@ -260,8 +265,8 @@ class Node:
             authenticates=self._secret is not None,
             serves_all_nodes=serves_all_nodes(config),
         )
-        if self._tls is not None and self._tls.listeners:
-            self.tasks.spawn(TlsReload(self._tls, config, self.env.disk).run(), "replace certificates")
+        if self._certificates is not None:
+            self.tasks.spawn(self._certificates.run(), "replace certificates")
         if config.odradek_metrics_listener:
             await self._bind_metrics(shared, *parse_metrics_listener(config.odradek_metrics_listener))
 

@@ -20,6 +20,7 @@ from itertools import dropwhile
 from typing import Final
 
 from odradek.broker.config.groups import GROUP_PROPERTIES
+from odradek.broker.config.properties import dynamic_of_listener
 from odradek.broker.config.property import Property, Scope
 from odradek.broker.config.requests import check_authorized, check_kind
 from odradek.broker.config.topics import (
@@ -124,6 +125,11 @@ def _broker(
         if synonyms or prop.has_default:
             value = prop.render(prop.parse(synonyms[0].value)) if synonyms else None
             entries.append(_entry(request, prop, prop.name, value, synonyms))
+    for key, text in context.node.metadata.image.config(RESOURCE_BROKER, name).items():
+        of_listener = dynamic_of_listener(key)
+        if of_listener is not None:
+            synonyms = [Synonym(key, text, Source.DYNAMIC_BROKER)]
+            entries.append(_entry(request, of_listener, key, text, synonyms))
     return entries
 
 

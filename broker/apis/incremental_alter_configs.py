@@ -15,8 +15,10 @@ Version notes:
 * v1 is flexible.
 """
 
+from collections.abc import Awaitable
 from typing import Final
 
+from odradek.broker.apis.configs_of_listeners import check_certificates
 from odradek.broker.config.requests import PARTS, alter
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
@@ -50,6 +52,10 @@ def _change(resource: AlterConfigsResource) -> ConfigChange:
     return ConfigChange(resource.resource_type, resource.resource_name, tuple(changes))
 
 
+def check(context: QuorumRequestContext, request: IncrementalAlterConfigsRequest) -> Awaitable[None] | None:
+    return check_certificates(context, request, _change)
+
+
 def refuse(
     context: QuorumRequestContext, request: IncrementalAlterConfigsRequest, error: ErrorCode, message: str | None
 ) -> IncrementalAlterConfigsResponse:
@@ -70,6 +76,7 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     routing=Routing.CONTROLLER,
+    check=check,
     splitting=lambda _: PARTS,
     elements=lambda request: len(request.resources),
     acl="ALTER_CONFIGS on the topic or the group, or on the cluster for brokers",

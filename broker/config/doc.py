@@ -157,6 +157,8 @@ def _change(prop: Property) -> str:
         return "-"
     if prop.scope is Scope.TOPIC_ALONE:
         return "topic"
+    if prop.scope is Scope.LISTENER:
+        return "dynamic per listener"
     return "dynamic" if prop.is_dynamic else "restart"
 
 

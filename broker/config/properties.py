@@ -5,6 +5,7 @@
 configurations of topics. A property has a row only if code of this repository uses it.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -69,16 +70,16 @@ class Config:
     odradek_request_max_bytes: int = row("odradek.request.max.bytes", INT, 8388608, "Maximum size in bytes of a request that contains no records and is not for other brokers. A larger request closes its connection. The limit of Produce and of requests between brokers is socket.request.max.bytes.", low=1)
     sasl_server_max_receive_size: int = row("sasl.server.max.receive.size", INT, 524288, "Maximum size in bytes of a request for authentication, and of each request that its listener does not serve. With a cluster secret, a listener for brokers or controllers serves no other request before authentication. A larger request closes its connection.", low=1, per_listener=True)
     security_inter_broker_protocol: str | None = row("security.inter.broker.protocol", STR, None, "Security protocol of the listener for brokers, which then has the name of the protocol. An alternative to inter.broker.listener.name.", choices=tuple(SecurityProtocol.__members__))
-    ssl_keystore_type: str = row("ssl.keystore.type", STR, "JKS", "Format of the certificate and its private key. JKS is the default for compatibility and reads PKCS12 files alone, as Java does with both names.", choices=STORE_TYPES, per_listener=True)
-    ssl_keystore_location: str | None = row("ssl.keystore.location", STR, None, "File with the certificate, its chain and its private key, for listeners with TLS and for connections to other nodes.", per_listener=True)
-    ssl_keystore_password: Password | None = row("ssl.keystore.password", PASSWORD, None, "Password of the file in ssl.keystore.location, if it is PKCS12.", per_listener=True)
-    ssl_keystore_key: Password | None = row("ssl.keystore.key", PASSWORD, None, "The private key in PEM (PKCS#8), instead of a file.", per_listener=True)
-    ssl_keystore_certificate_chain: Password | None = row("ssl.keystore.certificate.chain", PASSWORD, None, "The certificate and its chain in PEM, instead of a file. The certificate of the node comes first.", per_listener=True)
-    ssl_key_password: Password | None = row("ssl.key.password", PASSWORD, None, "Password of the private key, if it is encrypted.", per_listener=True)
-    ssl_truststore_type: str = row("ssl.truststore.type", STR, "JKS", "Format of the trusted certificates. JKS is the default for compatibility and reads PKCS12 files alone.", choices=STORE_TYPES, per_listener=True)
-    ssl_truststore_location: str | None = row("ssl.truststore.location", STR, None, "File with the trusted certificates. The certificates of clients and of other nodes are verified with them.", per_listener=True)
-    ssl_truststore_password: Password | None = row("ssl.truststore.password", PASSWORD, None, "Password of the file in ssl.truststore.location, if it is PKCS12.", per_listener=True)
-    ssl_truststore_certificates: Password | None = row("ssl.truststore.certificates", PASSWORD, None, "The trusted certificates in PEM, instead of a file.", per_listener=True)
+    ssl_keystore_type: str = row("ssl.keystore.type", STR, "JKS", "Format of the certificate and its private key. JKS is the default for compatibility and reads PKCS12 files alone, as Java does with both names.", choices=STORE_TYPES, scope=Scope.LISTENER, per_listener=True)
+    ssl_keystore_location: str | None = row("ssl.keystore.location", STR, None, "File with the certificate, its chain and its private key, for listeners with TLS and for connections to other nodes.", scope=Scope.LISTENER, per_listener=True)
+    ssl_keystore_password: Password | None = row("ssl.keystore.password", PASSWORD, None, "Password of the file in ssl.keystore.location, if it is PKCS12.", scope=Scope.LISTENER, per_listener=True)
+    ssl_keystore_key: Password | None = row("ssl.keystore.key", PASSWORD, None, "The private key in PEM (PKCS#8), instead of a file.", scope=Scope.LISTENER, per_listener=True)
+    ssl_keystore_certificate_chain: Password | None = row("ssl.keystore.certificate.chain", PASSWORD, None, "The certificate and its chain in PEM, instead of a file. The certificate of the node comes first.", scope=Scope.LISTENER, per_listener=True)
+    ssl_key_password: Password | None = row("ssl.key.password", PASSWORD, None, "Password of the private key, if it is encrypted.", scope=Scope.LISTENER, per_listener=True)
+    ssl_truststore_type: str = row("ssl.truststore.type", STR, "JKS", "Format of the trusted certificates. JKS is the default for compatibility and reads PKCS12 files alone.", choices=STORE_TYPES, scope=Scope.LISTENER, per_listener=True)
+    ssl_truststore_location: str | None = row("ssl.truststore.location", STR, None, "File with the trusted certificates. The certificates of clients and of other nodes are verified with them.", scope=Scope.LISTENER, per_listener=True)
+    ssl_truststore_password: Password | None = row("ssl.truststore.password", PASSWORD, None, "Password of the file in ssl.truststore.location, if it is PKCS12.", scope=Scope.LISTENER, per_listener=True)
+    ssl_truststore_certificates: Password | None = row("ssl.truststore.certificates", PASSWORD, None, "The trusted certificates in PEM, instead of a file.", scope=Scope.LISTENER, per_listener=True)
     ssl_client_auth: str = row("ssl.client.auth", STR, "none", "Whether clients of a listener with TLS present a certificate: required, requested (a client may have none) or none. For a listener with SASL_SSL, only a value for that listener applies.", choices=("required", "requested", "none"), per_listener=True)
     ssl_protocol: str = row("ssl.protocol", STR, "TLSv1.3", "Highest version of TLS. With TLSv1.2, the node does not use TLS 1.3 even if ssl.enabled.protocols has it.", choices=("TLSv1.3", "TLSv1.2"), per_listener=True)
     ssl_enabled_protocols: tuple[str, ...] = row("ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), "Versions of TLS that the node accepts.", choices=("TLSv1.2", "TLSv1.3"), per_listener=True)
@@ -296,3 +297,12 @@ def override_key(listener: str, mechanism: str) -> str:
 
 PROPERTIES: Final[dict[str, Property]] = properties_of(Config)
 """Every property by its dotted name."""
+LISTENER_PROPERTY: Final = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<property>.+)")
+"""A property of one listener, as running brokers accept it: the name of the listener has no period, as in Kafka."""
+
+
+def dynamic_of_listener(name: str) -> Property | None:
+    """Return the property that `name` sets for one listener of a running broker; None if it sets none."""
+    found = LISTENER_PROPERTY.fullmatch(name)
+    prop = None if found is None else PROPERTIES.get(found["property"])
+    return prop if prop is not None and prop.scope is Scope.LISTENER else None

@@ -96,6 +96,8 @@ class Scope(Enum):
     """A property that only topics have. Brokers do not describe it."""
     DYNAMIC = "dynamic"
     """A property of brokers that can change while they run. Its users read it with `TopicSettings.current`."""
+    LISTENER = "listener"
+    """A property of one listener that can change while brokers run: `listener.name.<name>.<property>`."""
     DYNAMIC_ALONE = "dynamic alone"
     """As DYNAMIC, but brokers describe it only if it is set, because Kafka has it only as a dynamic property."""
 

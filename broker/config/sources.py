@@ -13,7 +13,7 @@ from typing import Any, Final
 from odradek.broker.config.addresses import parse_listeners, parse_metrics_listener, parse_voters
 from odradek.broker.config.authorization import super_users
 from odradek.broker.config.groups import contradictions
-from odradek.broker.config.properties import MECHANISMS, PROPERTIES, Config, override_key
+from odradek.broker.config.properties import MECHANISMS, PROPERTIES, Config, dynamic_of_listener, override_key
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.sasl import parse_sasl
 from odradek.broker_interface import ENVIRONMENT_PREFIX
@@ -53,6 +53,22 @@ def load(
     config = dataclasses.replace(config, overrides=_overrides(config, of_listeners))
     check(config)
     return config
+
+
+def with_dynamic_values(config: Config, texts: Mapping[str, str]) -> Config:
+    """Return the configuration with the values of `texts` for single listeners. Raise ConfigError.
+
+    Other texts, and those for listeners that the node does not have, are ignored.
+    """
+    listeners = {listener.name.lower() for listener in parse_listeners(config)}
+    settings = [
+        (name, text, "dynamic configuration")
+        for name, text in sorted(texts.items())
+        if dynamic_of_listener(name) is not None and name.split(".")[2] in listeners
+    ]
+    changed = _overrides(config, settings)
+    overrides = {**config.overrides, **{key: {**config.overrides.get(key, {}), **changed[key]} for key in changed}}
+    return dataclasses.replace(config, overrides=overrides)
 
 
 def _overrides(config: Config, settings: Iterable[tuple[str, str, str]]) -> dict[str, dict[str, Any]]:

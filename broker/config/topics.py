@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from odradek.broker.config.groups import check_group_settings
-from odradek.broker.config.properties import PROPERTIES, Config
+from odradek.broker.config.properties import PROPERTIES, Config, dynamic_of_listener
 from odradek.broker.config.property import ConfigError, Kind, Property, Scope, invalid_value
 from odradek.cluster.controller.messages.topics import ConfigValue
 from odradek.cluster.metadata.delta import MetadataDelta
@@ -143,21 +143,28 @@ class TopicSettings:
                 f"conflict topic config setting min.compaction.lag.ms ({lag_min}) > max.compaction.lag.ms ({lag_max})",
             )
 
-    def validate_broker(self, configs: Mapping[str, str]) -> None:
-        """Validate configurations that are to be set for a broker.
+    def validate_broker(self, broker: str, configs: Mapping[str, str]) -> None:
+        """Validate configurations that are to be set for a broker, or for all brokers if its name is empty.
 
         Raise Refusal(INVALID_CONFIG) for an unknown name, and Refusal(INVALID_REQUEST) for an invalid value or for a
         property that is not dynamic.
         """
-        unknown = [name for name in configs if name not in BROKER_PROPERTIES]
+        of_listeners = {name: prop for name in configs if (prop := dynamic_of_listener(name)) is not None}
+        if of_listeners and not broker:
+            raise Refusal(
+                ErrorCode.INVALID_REQUEST,
+                "Cannot update these configs at default cluster level, broker id must be specified: "
+                f"[{', '.join(of_listeners)}]",
+            )
+        unknown = [name for name in configs if name not in BROKER_PROPERTIES and name not in of_listeners]
         if unknown:
             raise Refusal(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {', '.join(unknown)}")
-        fixed = [name for name in configs if not PROPERTIES[name].is_dynamic]
+        fixed = [name for name in configs if name not in of_listeners and not PROPERTIES[name].is_dynamic]
         if fixed:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
         for name, text in configs.items():
             try:
-                value = PROPERTIES[name].parse_set(text)
+                value = (of_listeners.get(name) or PROPERTIES[name]).parse_set(text, name=name)
             except ConfigError as error:
                 raise Refusal(ErrorCode.INVALID_REQUEST, invalid_value(name, text, error)) from None
             if name == MAX_CONNECTIONS and not value:

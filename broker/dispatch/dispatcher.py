@@ -282,6 +282,18 @@ class Dispatcher:
         call.request, call.decoding = decoding.message, None
 
     def _route(self, call: Call) -> Any:
+        if call.api.check is not None and not call.context.session.is_forwarded:
+            check = call.api.check(call.context, call.request)
+            if check is not None:
+                return self._route_after(call, check)
+        return self._route_checked(call)
+
+    async def _route_after(self, call: Call, check: Awaitable[None]) -> Any:
+        await check
+        result = self._route_checked(call)
+        return await result if isawaitable(result) else result
+
+    def _route_checked(self, call: Call) -> Any:
         context, session = call.context, call.context.session
         if call.api.routing is Routing.CONTROLLER:
             elements = call.api.elements

@@ -148,6 +148,11 @@ class Api(Generic[C, Q, R]):
     """Minimum charge of a request that can have more than one part. Smaller requests, such as nearly all Produce
     requests, are not examined.
     """
+    check: Callable[[C, Q], Awaitable[None] | None] | None = None
+    """Check a request for the controller on the node that receives it from the client. Raise Refusal.
+
+    An awaitable result is awaited first.
+    """
     combine: Callable[[Q], Iterator[None]] | None = None
     """Combine elements of a large request that name the same thing, before the request is split.
 

@@ -8,17 +8,13 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.broker.config.properties import PROPERTIES, Config
-from odradek.broker.config.property import ConfigError, Password
+from odradek.broker.config.property import ConfigError, Password, Scope
 from odradek.memory_files import memory_file
 from odradek.protocol.tls_stores import KeyStore, StoreUnusable, key_store, trust_store
 
 ReadFile = Callable[[str], bytes]
 """Return the content of a file. Raise OSError."""
-STORE_PROPERTIES: Final = tuple(
-    name
-    for name, prop in PROPERTIES.items()
-    if name.startswith(("ssl.keystore.", "ssl.truststore.")) or name == "ssl.key.password"
-)
+STORE_PROPERTIES: Final = tuple(name for name, prop in PROPERTIES.items() if prop.scope is Scope.LISTENER)
 """The properties that a running node can change."""
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}

@@ -32,8 +32,11 @@ class TopicConfigs(Protocol):
     def validate(self, topic: str, configs: Mapping[str, str]) -> None:
         """Raise Refusal(INVALID_CONFIG) with Kafka's message for an unknown name or an invalid value."""
 
-    def validate_broker(self, configs: Mapping[str, str]) -> None:
-        """Raise Refusal(INVALID_CONFIG, INVALID_REQUEST) for a setting that a running broker does not accept."""
+    def validate_broker(self, broker: str, configs: Mapping[str, str]) -> None:
+        """Raise Refusal(INVALID_CONFIG, INVALID_REQUEST) for a setting that a running broker does not accept.
+
+        An empty `broker` means all brokers.
+        """
 
     def validate_group(self, configs: Mapping[str, str]) -> None:
         """Raise Refusal(INVALID_CONFIG) for a setting that a group does not accept."""

@@ -183,7 +183,7 @@ class PlainConfigs:
             if name not in self.known:
                 raise Refusal(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
 
-    def validate_broker(self, configs: Mapping[str, str]) -> None:
+    def validate_broker(self, broker: str, configs: Mapping[str, str]) -> None:
         self.validate("", configs)
 
     def validate_group(self, configs: Mapping[str, str]) -> None:

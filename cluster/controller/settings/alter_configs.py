@@ -75,7 +75,7 @@ def _check_values(state: ControllerState, resource: ConfigChange, after: Mapping
     elif resource.kind == RESOURCE_GROUP:
         state.configs.validate_group(after)
     else:
-        state.configs.validate_broker(after)
+        state.configs.validate_broker(resource.name, after)
 
 
 def _check_resource(state: ControllerState, resource: ConfigChange) -> None:

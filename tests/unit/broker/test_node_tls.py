@@ -14,9 +14,18 @@ from odradek.broker.config.properties import Config
 from odradek.broker.node import CannotStartError, Node
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
-from odradek.broker.tls import reload
+from odradek.broker.tls import certificates
 from odradek.cluster.authorizer import ANONYMOUS, Principal
+from odradek.cluster.controller.messages.settings import ConfigOperation
+from odradek.cluster.metadata.image import RESOURCE_BROKER
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_cluster import DescribeClusterRequest
+from odradek.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from odradek.protocol.messages.metadata import MetadataRequest
 from odradek.protocol.security_protocol import SecurityProtocol
 from odradek.storage.disk.os_disk import OsDisk
@@ -166,7 +175,7 @@ async def logged(logs: list[Any], event: str) -> Any:
 async def test_changed_file_is_used_for_new_connections_and_keeps_existing_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reload, "CHECK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(certificates, "CHECK_INTERVAL_S", 0.05)
     with structlog.testing.capture_logs() as logs:
         async with running(tmp_path) as node:
             port = ports(node)["SSL"]
@@ -183,3 +192,72 @@ async def test_changed_file_is_used_for_new_connections_and_keeps_existing_ones(
             assert await existing.call(MetadataRequest(topics=[]), 12)
             existing.close()
     assert len([entry for entry in logs if entry["event"] == "changed certificates refused"]) == 1
+
+
+async def alter(node: Node, name: str, *changes: tuple[str, ConfigOperation, str | None]) -> tuple[ErrorCode, str]:
+    """Change the configuration of broker `name`, and return the result."""
+    connection = await RawClient.connect("127.0.0.1", ports(node)["PLAINTEXT"])
+    configs = [AlterableConfig(key, operation, value) for key, operation, value in changes]
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(RESOURCE_BROKER, name, configs)])
+    response = (await connection.call(request, 1)).responses[0]
+    connection.close()
+    return ErrorCode(response.error_code), response.error_message or ""
+
+
+SET, DELETE = ConfigOperation.SET, ConfigOperation.DELETE
+LOCATION = "listener.name.ssl.ssl.keystore.location"
+
+
+async def test_dynamic_configuration_replaces_the_certificate_and_its_removal_restores_it(tmp_path: Path) -> None:
+    renewed = issue("renewed", AUTHORITY, hosts=["127.0.0.1"])
+    path = tmp_path / "renewed.pem"
+    path.write_text(renewed.chain_pem + renewed.key_pem("secret"))
+    password = "listener.name.ssl.ssl.key.password"
+    with structlog.testing.capture_logs() as logs:
+        async with running(tmp_path) as node:
+            port, own = ports(node)["SSL"], str(node.config.node_id)
+            error, _ = await alter(node, own, (LOCATION, SET, str(path)), (password, SET, "secret"))
+            assert error is ErrorCode.NONE
+            await logged(logs, "certificates replaced")
+            assert await peer_name(port) == "renewed"
+            connection = await RawClient.connect("127.0.0.1", port, tls=client_side())
+            resource = DescribeConfigsResource(RESOURCE_BROKER, own, [LOCATION, password])
+            described = await connection.call(DescribeConfigsRequest([resource], include_synonyms=True), 4)
+            assert [(each.name, each.value, each.is_sensitive) for each in described.results[0].configs] == [
+                (LOCATION, str(path), False),
+                (password, None, True),
+            ]
+            connection.close()
+            logs.clear()
+            assert (await alter(node, own, (LOCATION, DELETE, None), (password, DELETE, None)))[0] is ErrorCode.NONE
+            await logged(logs, "certificates replaced")
+            assert await peer_name(port) == "node"
+
+
+async def test_invalid_dynamic_configuration_is_refused_before_it_is_stored(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        own = str(node.config.node_id)
+        error, message = await alter(node, own, (LOCATION, SET, "/absent"))
+        assert error is ErrorCode.INVALID_REQUEST
+        assert message.startswith("Invalid config value for this broker: ssl.keystore.location: /absent cannot be read")
+        assert not node.metadata.image.config(RESOURCE_BROKER, own)
+        assert await peer_name(ports(node)["SSL"]) == "node"
+
+
+@pytest.mark.parametrize(
+    ("broker", "name", "error", "message"),
+    [
+        ("", LOCATION, ErrorCode.INVALID_REQUEST, "at default cluster level, broker id must be specified"),
+        ("1", "ssl.keystore.location", ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically"),
+        ("1", "listener.name.ssl.num.partitions", ErrorCode.INVALID_CONFIG, "Unknown broker config name"),
+        ("1", "listener.name.ssl.ssl.client.auth", ErrorCode.INVALID_CONFIG, "Unknown broker config name"),
+        ("1", "listener.name.ssl.ssl.keystore.type", ErrorCode.INVALID_REQUEST, "is not one of JKS, PKCS12, PEM"),
+    ],
+)
+async def test_other_dynamic_configurations_of_listeners_are_refused(
+    tmp_path: Path, broker: str, name: str, error: ErrorCode, message: str
+) -> None:
+    async with running(tmp_path, "node.id=1") as node:
+        found, text = await alter(node, broker, (name, SET, "x"))
+    assert found is error
+    assert message in text

@@ -138,9 +138,9 @@ def test_cluster_default_ranks_between_node_config_and_static_config() -> None:
 )
 def test_invalid_broker_config_is_refused(configs: dict[str, str], error: ErrorCode, message: str) -> None:
     topic_settings = TopicSettings(config())
-    topic_settings.validate_broker({"log.segment.bytes": "5000000"})
+    topic_settings.validate_broker("1", {"log.segment.bytes": "5000000"})
     with pytest.raises(Refusal) as caught:
-        topic_settings.validate_broker(configs)
+        topic_settings.validate_broker("1", configs)
     assert caught.value.error is error
     assert str(caught.value.message).startswith(message)
 
@@ -160,7 +160,7 @@ def test_invalid_broker_config_is_refused(configs: dict[str, str], error: ErrorC
 def test_invalid_broker_config_is_refused_with_kafkas_message(name: str, text: str, message: str) -> None:
     """max.connections=0 is refused: no later request could undo it."""
     with pytest.raises(Refusal) as caught:
-        TopicSettings(config()).validate_broker({name: text})
+        TopicSettings(config()).validate_broker("1", {name: text})
     assert (caught.value.error, caught.value.message) == (E.INVALID_REQUEST, message)
 
 

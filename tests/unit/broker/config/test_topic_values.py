@@ -104,7 +104,7 @@ def test_list_with_an_empty_item_is_refused(text: str, message: str) -> None:
         settings.validate("t", {"cleanup.policy": text})
     assert (caught.value.error, caught.value.message) == (E.INVALID_CONFIG, message)
     with pytest.raises(Refusal) as caught:
-        settings.validate_broker({"log.cleanup.policy": text})
+        settings.validate_broker("1", {"log.cleanup.policy": text})
     broker_message = message.replace("cleanup.policy", "log.cleanup.policy")
     assert (caught.value.error, caught.value.message) == (E.INVALID_REQUEST, broker_message)
     if message is EMPTY and "x" not in text:
@@ -167,10 +167,10 @@ def test_invalid_double_is_refused_with_kafkas_message(text: str, rendered: str,
 def test_nan_is_refused_as_a_load_factor_but_not_as_a_rate() -> None:
     """Kafka accepts NaN as a load factor. Its cleaner then has no capacity for any key."""
     settings = TopicSettings(config())
-    settings.validate_broker({"log.cleaner.io.max.bytes.per.second": "Infinity"})
-    settings.validate_broker({"log.cleaner.io.max.bytes.per.second": "NaN"})
+    settings.validate_broker("1", {"log.cleaner.io.max.bytes.per.second": "Infinity"})
+    settings.validate_broker("1", {"log.cleaner.io.max.bytes.per.second": "NaN"})
     with pytest.raises(Refusal) as caught:
-        settings.validate_broker({"log.cleaner.io.buffer.load.factor": "NaN"})
+        settings.validate_broker("1", {"log.cleaner.io.buffer.load.factor": "NaN"})
     message = "Invalid value NaN for configuration log.cleaner.io.buffer.load.factor: Value must be at least 0.01"
     assert caught.value.message == message
 

@@ -1,6 +1,7 @@
 """Use changed certificates without a restart: after a change of their files or of the properties of this broker."""
 
-from asyncio import Event, Lock, timeout
+from asyncio import Event, timeout
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -9,7 +10,10 @@ import structlog
 
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
+from odradek.broker.config.sources import with_dynamic_values
 from odradek.broker.tls.node_tls import NodeTls
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import RESOURCE_BROKER, MetadataImage
 from odradek.storage.disk.port import Disk
 
 CHECK_INTERVAL_S: Final = 5.0
@@ -17,35 +21,49 @@ CHECK_INTERVAL_S: Final = 5.0
 _logger = structlog.get_logger(__name__)
 
 
-class TlsReload:
+class Certificates:
     """Check the files and the properties of all listeners with TLS. Replace the contexts for new connections.
 
     An invalid change is logged once, and the contexts stay unchanged. Existing connections stay open.
     """
 
     def __init__(self, tls: NodeTls, config: Config, disk: Disk) -> None:
+        """`config` has the values of the node's file. `on_metadata` adds the dynamic values of this broker."""
         self._tls = tls
-        self._config = config
+        self._static = config
+        self._texts: Mapping[str, str] = {}
         self._disk = disk
         self._due = Event()
-        self._lock = Lock()
         self._problems: dict[str, str] = {}
 
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Check the listeners after each change of the dynamic configuration of this broker."""
+        own = (RESOURCE_BROKER, str(self._static.node_id))
+        if own in delta.changed_configs():
+            self._texts = image.config(*own)
+            self._due.set()
+
+    async def validate(self, texts: Mapping[str, str]) -> None:
+        """Raise ConfigError if no contexts can be made with the dynamic configuration `texts` of this broker."""
+        config = with_dynamic_values(self._static, texts)
+        for listener in self._tls.listeners:
+            await self._disk.in_thread(partial(listener.changed, config, self._disk.read_file))
+
     async def run(self) -> None:
-        """Check at each interval, and after each change of the properties."""
+        """Check at each interval, and after each change of the dynamic configuration."""
         while True:
             with suppress(TimeoutError):
                 async with timeout(CHECK_INTERVAL_S):
                     await self._due.wait()
             self._due.clear()
-            await self.check()
+            await self._check()
 
-    async def check(self) -> None:
+    async def _check(self) -> None:
         """Use the contexts of listeners whose properties or files have changed."""
         for listener in self._tls.listeners:
             try:
-                changed = partial(listener.changed, self._config, self._disk.read_file)
-                contexts = await self._disk.in_thread(changed)
+                config = with_dynamic_values(self._static, self._texts)
+                contexts = await self._disk.in_thread(partial(listener.changed, config, self._disk.read_file))
             except ConfigError as error:
                 if self._problems.get(listener.name) != str(error):
                     self._problems[listener.name] = str(error)

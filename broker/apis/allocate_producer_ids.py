@@ -14,17 +14,15 @@ from typing import Final
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import CONTROLLER
-from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.brokers import ProducerIdBlock
-from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 
 def handle(
     context: QuorumRequestContext, request: AllocateProducerIdsRequest
 ) -> Awaitable[AllocateProducerIdsResponse]:
-    if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
-        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    context.require_node(request.broker_id)
     return _response(context.quorum.controller.allocate_producer_ids(request.broker_id, request.broker_epoch))
 
 

@@ -19,11 +19,10 @@ from typing import Final
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api
 from odradek.broker.requests.listener import CONTROLLER
-from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
 from odradek.cluster.controller.partitions.isr import EPOCH_NOT_KNOWN
 from odradek.cluster.metadata.image import RECOVERED, RECOVERING
-from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -35,8 +34,7 @@ ISR_EPOCHS_MIN_VERSION: Final = 3
 
 
 async def handle(context: BrokerRequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
-    if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
-        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    context.require_node(request.broker_id)
     with_epochs = context.api_version >= ISR_EPOCHS_MIN_VERSION
     changes = [
         PartitionIsr(

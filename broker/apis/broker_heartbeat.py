@@ -20,15 +20,13 @@ from typing import Final
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import CONTROLLER
-from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, HeartbeatReply
-from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 
 def handle(context: QuorumRequestContext, request: BrokerHeartbeatRequest) -> Awaitable[BrokerHeartbeatResponse]:
-    if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
-        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    context.require_node(request.broker_id)
     context.quorum.peers.note_contact(request.broker_id)
     heartbeat = BrokerHeartbeat(
         request.broker_id,

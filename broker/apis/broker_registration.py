@@ -19,7 +19,6 @@ from typing import Final
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import CONTROLLER
-from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.brokers import BrokerRegistration
 from odradek.cluster.metadata.image import endpoints_of, supported_features_of
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -27,8 +26,7 @@ from odradek.protocol.messages.broker_registration import BrokerRegistrationRequ
 
 
 def handle(context: QuorumRequestContext, request: BrokerRegistrationRequest) -> Awaitable[BrokerRegistrationResponse]:
-    if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
-        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    context.require_node(request.broker_id)
     if request.is_migrating_zk_broker:
         raise Refusal(ErrorCode.INVALID_REGISTRATION, "migration from ZooKeeper is not supported")
     registration = BrokerRegistration(

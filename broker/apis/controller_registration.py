@@ -12,10 +12,9 @@ from typing import Final
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import CONTROLLER
-from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.brokers import ControllerRegistration
 from odradek.cluster.metadata.image import endpoints_of, supported_features_of
-from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
@@ -25,8 +24,7 @@ from odradek.protocol.messages.controller_registration import (
 async def handle(
     context: QuorumRequestContext, request: ControllerRegistrationRequest
 ) -> ControllerRegistrationResponse:
-    if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
-        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    context.require_node(request.controller_id)
     registration = ControllerRegistration(
         request.controller_id,
         request.incarnation_id,

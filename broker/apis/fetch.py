@@ -85,6 +85,7 @@ from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.large_work import RequestDropped
 from odradek.broker.requests.listener import BROKER, CLIENT, CONTROLLER
+from odradek.broker.requests.replica_ids import require_follower
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import (
@@ -173,8 +174,7 @@ def _start(fetch: _Fetch) -> FetchResponse | Awaitable[FetchResponse] | Ordered[
 def _fetch_as_replica(
     context: BrokerRequestContext, request: FetchRequest, replica_id: int
 ) -> FetchResponse | Awaitable[FetchResponse] | Ordered[FetchResponse]:
-    if BROKER not in context.session.roles or not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
-        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    require_follower(context, replica_id)
     if replica_id not in context.node.metadata.image.brokers:
         return Ordered(response_to_unknown_replica(context, request))
     broker_epoch = request.replica_state.replica_epoch if context.api_version >= REPLICA_STATE_MIN_VERSION else -1

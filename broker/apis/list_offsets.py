@@ -32,8 +32,7 @@ from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.partition.partition import Partition
 from odradek.broker.requests.api import Api, split_by
 from odradek.broker.requests.error_map import wire_error
-from odradek.broker.requests.listener import BROKER
-from odradek.broker.requests.replica_ids import check_replica
+from odradek.broker.requests.replica_ids import check_replica, require_follower
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.list_offsets import (
@@ -82,8 +81,8 @@ class _Search:
 def handle(
     context: BrokerRequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    if request.replica_id >= 0 and BROKER not in context.session.roles:
-        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if request.replica_id >= 0:
+        require_follower(context, request.replica_id)
     response = ListOffsetsResponse()
     duplicates = _duplicates(request)
     searches: list[_Search] = []

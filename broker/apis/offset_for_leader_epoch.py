@@ -19,8 +19,7 @@ from typing import Final
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api, split_by
 from odradek.broker.requests.error_map import wire_error
-from odradek.broker.requests.listener import BROKER
-from odradek.broker.requests.replica_ids import check_replica
+from odradek.broker.requests.replica_ids import check_replica, require_follower
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.offset_for_leader_epoch import (
@@ -37,8 +36,8 @@ REPLICA_ID_MIN_VERSION: Final = 3
 
 def handle(context: BrokerRequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     is_replica = context.api_version >= REPLICA_ID_MIN_VERSION and request.replica_id >= 0
-    if is_replica and BROKER not in context.session.roles:
-        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if is_replica:
+        require_follower(context, request.replica_id)
     is_broker = context.allowed_on_cluster(AclOperation.CLUSTER_ACTION)
     topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.topics:

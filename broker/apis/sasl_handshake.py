@@ -6,9 +6,9 @@ Behavior:
 * A client that is authenticated can authenticate again, with the same mechanism, at most once per second.
 * Nodes of the cluster authenticate to each other by SCRAM-SHA-256, with a credential derived from the cluster secret
   (`cluster.secret.file`). Listeners for brokers and controllers serve it if the node has a secret.
-* A node's first message has the extension attribute `t` with the id of the node that it has dialed (RFC 5802,
-  section 5.1). The proof covers it. A node refuses a login with another id, so that no process can pass a login on to a
-  third node.
+* A node's first message has two extension attributes (RFC 5802, section 5.1): `t` with the id of the node that it has
+  dialed, and `s` with its own id. The proof covers them. A node refuses a login with another `t`, so that no process
+  can pass a login on to a third node. Later requests of the connection that name a node must name `s`.
 
 Errors:
 * UNSUPPORTED_SASL_MECHANISM for another mechanism; the response lists the supported ones.

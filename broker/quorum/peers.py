@@ -87,6 +87,7 @@ class Peers:
         tls_of: TlsOf = lambda *_: None,
     ) -> None:
         """`secret`: the secret with which this node logs in to the other nodes; None if it does not."""
+        self.node_id = node_id
         self.secret = secret
         self.tls_of = tls_of
         self._unauthenticated: dict[int, None] = {}
@@ -233,7 +234,7 @@ class _Connection(BufferedProtocol):
         self._client_id = peers.client_id(channel)
         self._core = ClientConnection(response_bytes_max=RESPONSE_BYTES_MAX)
         self._transport: Transport | None = None
-        self._login: Login | None = None if peers.secret is None else peers.secret.login(node_id)
+        self._login: Login | None = None if peers.secret is None else peers.secret.login(peers.node_id, node_id)
         self._has_response = False
         """True if a response has arrived."""
         self._unsent: deque[_PendingRequest] = deque()

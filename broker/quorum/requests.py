@@ -7,15 +7,13 @@ from odradek.broker.quorum import wire as raft_wire
 from odradek.broker.quorum.network import PeerRaftNetwork, Request
 from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.listener import CONTROLLER
-from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import FetchRequest, FetchResponse
 
 
 def submit_to_raft(context: RequestContext, network: PeerRaftNetwork, request: Request) -> Awaitable[Any]:
     """Return the core's reply. Raise Refusal(CLUSTER_AUTHORIZATION_FAILED, BROKER_NOT_AVAILABLE)."""
-    if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
-        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    context.require_node(request.source)
     return network.receive(request)
 
 

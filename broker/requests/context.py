@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from odradek.broker.requests.large_work import LargeWork
 from odradek.broker.requests.session import Session
 from odradek.cluster.authorizer import CLUSTER_RESOURCE, AclOperation, Authorizer, ResourceType
+from odradek.protocol.errors import ErrorCode, Refusal
 
 
 @dataclass(slots=True)
@@ -52,6 +53,20 @@ class RequestContext:
     def allowed_on_cluster(self, operation: AclOperation) -> bool:
         """Return True if the session's principal may do `operation` on the cluster."""
         return self._authorize(operation, ResourceType.CLUSTER, (CLUSTER_RESOURCE,))[0]
+
+    def require_node(self, node_id: int) -> None:
+        """Raise Refusal(CLUSTER_AUTHORIZATION_FAILED) unless the client may act as the node `node_id`.
+
+        It needs CLUSTER_ACTION on the cluster. If it has authenticated as a node, it cannot act as another one.
+        """
+        if not self.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
+            raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        own = self.session.node_id
+        if own is not None and own != node_id:
+            raise Refusal(
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                f"The request names node {node_id}, but its connection belongs to node {own}.",
+            )
 
     def split_allowed(
         self, operation: AclOperation, resource: ResourceType, names: Sequence[str]

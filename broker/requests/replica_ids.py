@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from odradek.broker.requests.context import RequestContext
+from odradek.broker.requests.listener import BROKER
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.protocol.errors import ErrorCode, Refusal
 
@@ -22,3 +24,13 @@ def check_replica(context: _Context, replica_id: int) -> None:
     """Raise Refusal(NOT_LEADER_OR_FOLLOWER) if `replica_id` is a broker id (0 or above) that is not registered."""
     if replica_id >= 0 and replica_id not in context.node.metadata.image.brokers:
         raise Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def require_follower(context: RequestContext, replica_id: int) -> None:
+    """Raise Refusal(CLUSTER_AUTHORIZATION_FAILED) unless the client may act as the broker `replica_id`.
+
+    The listener must serve brokers. `RequestContext.require_node` has the other conditions.
+    """
+    if BROKER not in context.session.roles:
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    context.require_node(replica_id)

@@ -36,8 +36,8 @@ class Session:
     client_software_version: str = "unknown"
     client_id: str | None = None
     """Client id in the connection's last request."""
-    authenticated: bool = False
-    """True if the client has authenticated as a node of the cluster."""
+    node_id: int | None = None
+    """Id of the node of the cluster that the client has authenticated as; None if it is no such node."""
     login: SessionLogin = field(default_factory=SessionLogin)
     """The SASL login of the client."""
     roles: tuple[str, ...] = field(init=False)
@@ -61,10 +61,15 @@ class Session:
     def __post_init__(self) -> None:
         self.roles = self.listener.roles if self.authenticated else self.listener.open_roles
 
-    def log_in(self, principal: Principal, *, is_node: bool) -> None:
-        """Serve the connection as `principal`. `is_node`: the client is a node of the cluster."""
-        self.principal, self.authenticated = principal, is_node
-        self.roles = self.listener.roles if is_node else self.listener.user_roles
+    def log_in(self, principal: Principal, *, node_id: int | None) -> None:
+        """Serve the connection as `principal`. `node_id`: the node of the cluster that the client is, if it is one."""
+        self.principal, self.node_id = principal, node_id
+        self.roles = self.listener.user_roles if node_id is None else self.listener.roles
+
+    @property
+    def authenticated(self) -> bool:
+        """True if the client has authenticated as a node of the cluster."""
+        return self.node_id is not None
 
     @property
     def awaits_login(self) -> bool:

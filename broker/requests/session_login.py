@@ -98,7 +98,7 @@ class SessionLogin:
         assert self._server is not None
         reply = self._server.next(message)
         before, after = self.identity, reply.identity
-        if before is not None and after is not None and (after.user, after.is_node) != (before.user, before.is_node):
+        if before is not None and after is not None and (after.user, after.node_id) != (before.user, before.node_id):
             raise AuthenticationFailed(
                 "the client changed the principal",
                 public=f"Cannot change principals during re-authentication from User.{before.user}: User.{after.user}",

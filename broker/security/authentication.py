@@ -106,12 +106,12 @@ class Authentication:
 
     def _succeed(self, session: Session, identity: Identity) -> int:
         """Complete the login, and return the lifetime of the session in milliseconds; 0 if it does not expire."""
-        login, repeated = session.login, session.login.is_repeated
-        lifetimes_ms = [] if identity.is_node else self._lifetimes_ms(session, identity)
+        login, repeated, is_node = session.login, session.login.is_repeated, identity.node_id is not None
+        lifetimes_ms = [] if is_node else self._lifetimes_ms(session, identity)
         lifetime_ms = min(lifetimes_ms, default=None)
         login.succeed(identity, None if lifetime_ms is None else self._clock.monotonic_ms() + lifetime_ms)
-        principal = CLUSTER_NODE if identity.is_node else Principal("User", identity.user)
-        session.log_in(principal, is_node=identity.is_node)
+        principal = CLUSTER_NODE if is_node else Principal("User", identity.user)
+        session.log_in(principal, node_id=identity.node_id)
         counts = self._counts_of(session)
         if repeated:
             counts.successful_repeated += 1

@@ -3,12 +3,14 @@
 All nodes have the same secret, so that each of them is client and server. The password and the salt are derived from
 the secret with different labels, so that neither reveals the secret.
 
-The client's first message names the node that the client has dialed, in the extension attribute `t`. The proof covers
-it, and a server refuses a login that names another node. A process that receives a login at the address of a failed
-node can therefore not pass it on to a third node, or back to the client, and hold an authenticated connection.
+The client's first message names the node that the client has dialed, in the extension attribute `t`, and the node
+of the client, in the attribute `s`. The proof covers both. A server refuses a login that names another target. A
+process that receives a login at the address of a failed node can therefore not pass it on to a third node, or back to
+the client, and hold an authenticated connection. Later requests of the connection cannot name another source.
 """
 
 import hmac
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -26,8 +28,10 @@ SECRET_BYTES_MIN: Final = 32
 FAILED_MESSAGE: Final = "the cluster secrets (cluster.secret.file) of the two nodes differ"
 _SALT_BYTES: Final = 16
 _NAMED_MAX: Final = 40
-"""Maximum characters of a client's attributes in an error message. The attribute with a node id has at most 13."""
+"""Maximum characters of a client's attributes in an error message. The two attributes of a node have at most 25."""
 _TARGET: Final = "t="
+_SOURCE: Final = "s="
+_SOURCE_ATTRIBUTE: Final = re.compile(rf"{_SOURCE}([0-9]{{1,10}})")
 _NODE_MESSAGES: Final = (f"n,,n={USER},".encode(), b"c=")
 """Begins of the first and of the second message of a node."""
 
@@ -53,16 +57,16 @@ class ClusterSecret:
         salt = hmac.digest(secret, b"odradek scram-sha-256 salt", "sha256")[:_SALT_BYTES]
         self._credential = Credential.of_password(MECHANISM, self._password, salt, ITERATIONS_MIN)
 
-    def login(self, node_id: int) -> Login:
-        """Return the client side of a new exchange with node `node_id`. No other node accepts it."""
-        return Login(ScramClient(MECHANISM, USER, self._salted_password, self._nonce(), (_target(node_id),)))
+    def login(self, source: int, target: int) -> Login:
+        """Return the client side of a new exchange of node `source` with node `target`. No other node accepts it."""
+        return Login(ScramClient(MECHANISM, USER, self._salted_password, self._nonce(), _extensions(source, target)))
 
     def server(self, node_id: int) -> ScramServer:
         """Return the server side of a new exchange on node `node_id`."""
 
         def account_of(first: ClientFirst) -> Account | None:
-            _check_target(first, node_id)
-            return Account(self._credential, Identity(USER, is_node=True)) if first.user == USER else None
+            identity = Identity(USER, node_id=_source(first, node_id))
+            return Account(self._credential, identity) if first.user == USER else None
 
         return ScramServer(MECHANISM, account_of, self.decoys, self._nonce())
 
@@ -86,18 +90,24 @@ def may_be_of_node(message: bytes) -> bool:
     return message.startswith(_NODE_MESSAGES)
 
 
-def _target(node_id: int) -> str:
-    return f"{_TARGET}{node_id}"
+def _extensions(source: int, target: int) -> tuple[str, str]:
+    return f"{_TARGET}{target}", f"{_SOURCE}{source}"
 
 
-def _check_target(first: ClientFirst, node_id: int) -> None:
-    """Require the name of this node, and no other attribute, so that no attribute can be read in two ways."""
-    if first.extensions != (_target(node_id),):
+def _source(first: ClientFirst, node_id: int) -> int:
+    """Return the node that logs in to this node, `node_id`.
+
+    Raise AnotherNode unless the message has the two attributes in their order and no other one, so that no attribute
+    can be read in two ways.
+    """
+    source = _SOURCE_ATTRIBUTE.fullmatch(first.extensions[-1]) if first.extensions else None
+    if source is None or first.extensions != _extensions(int(source[1]), node_id):
         named = ",".join(first.extensions)[:_NAMED_MAX]
         raise AnotherNode(
             f"the login is for another node: this is node {node_id}, the login has {named!r}; check the "
             "address of each node in controller.quorum.voters and advertised.listeners"
         )
+    return int(source[1])
 
 
 def parse_secret(content: bytes, name: str, random_bits: Callable[[int], int]) -> ClusterSecret:

@@ -29,8 +29,8 @@ class Identity:
     """Wall-clock time at which the credential expires, in milliseconds; None if it does not expire."""
     by_token: bool = False
     """True if the client authenticated with a delegation token of `user`."""
-    is_node: bool = False
-    """True if the client is a node of the cluster, which authenticated with the cluster secret."""
+    node_id: int | None = None
+    """Id of the node that authenticated with the cluster secret; None if the client is no node of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class Broker:
     async def connect(self, *, internal: bool = False) -> RawClient:
         client = await RawClient.connect("127.0.0.1", self.nodes.port(2 if internal else 1))
         if internal:
-            login = ClusterSecret(SECRET, random.Random(6).getrandbits).login(1)
+            login = ClusterSecret(SECRET, random.Random(6).getrandbits).login(2, 1)
             response: Any = await client.call(login.request, 1)
             while (request := login.received(response)) is not None:
                 response = await client.call(request, 2)

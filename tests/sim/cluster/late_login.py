@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 NAME: Final = "late frame"
 
 
-def login_of(seed: int) -> "Callable[[SimTransport, str, int], Awaitable[None]]":
-    """Return a function that authenticates a new connection to a host and port, if that port is for brokers.
+def login_of(seed: int) -> "Callable[[SimTransport, str, str, int], Awaitable[None]]":
+    """Return a function that authenticates a sender's new connection to a host and port, if the port is for brokers.
 
     The sender of the frame had authenticated, so its delayed frame arrives on an authenticated connection. Raise
     ConnectionLost if the node fails first.
     """
     secret = cluster_secret(seed, NAME)
 
-    async def log_in(transport: "SimTransport", host: str, port: int) -> None:
+    async def log_in(transport: "SimTransport", sender: str, host: str, port: int) -> None:
         if port != INTERNAL_PORT:
             return
         client = RawClient(NAME)
         transport.set_protocol(client)
         client.connection_made(transport)
-        login = secret.login(number_of(host))
+        login = secret.login(number_of(sender), number_of(host))
         request: Message | None = login.request
         while request is not None:
             is_first = isinstance(request, SaslHandshakeRequest)

@@ -93,8 +93,8 @@ class Network:
         """Number of sent requests by API key."""
         self.on_fault: Callable[[FrameFault, int, bytes], None] | None = None
         self.on_late_delivery: Callable[[bytes], None] | None = None
-        self.log_in: Callable[[SimTransport, str, int], Awaitable[None]] | None = None
-        """Authenticate a new connection to a host and port before a delayed frame arrives on it, as its sender did."""
+        self.log_in: Callable[[SimTransport, str, str, int], Awaitable[None]] | None = None
+        """Authenticate a new connection of a sender to a host and port before its delayed frame arrives there."""
         self._loop: SimLoop | None = None
         self._listeners: dict[tuple[str, int], SimServer] = {}
         self._connections: dict[int, tuple[SimTransport, SimTransport]] = {}
@@ -303,12 +303,14 @@ class Network:
             part = frame[: self.rng.randrange(1, len(frame))]
         elif fault.kind in {"hold_request", "replay_request"}:
             part = frame if fault.kind == "replay_request" else b""
-            port = server.get_extra_info("sockname")[1]
+            host, port = server.get_extra_info("sockname")
+            sender = server.get_extra_info("peername")[0]
             self.loop.call_later(
                 fault.delay,
                 self._deliver_late,
                 frame,
-                server.get_extra_info("sockname")[0],
+                sender,
+                host,
                 port,
                 context=self.loop.context_of("ghost"),
             )
@@ -320,16 +322,16 @@ class Network:
         if pair is not None:
             self.loop.call_at(not_before + 2e-6, self._reset, *pair, context=self.loop.context_of("network"))
 
-    def _deliver_late(self, frame: bytes, host: str, port: int) -> None:
+    def _deliver_late(self, frame: bytes, sender: str, host: str, port: int) -> None:
         self.loop.create_task(
-            self._send_ghost(frame, host, port), name="late-frame", context=self.loop.context_of("ghost")
+            self._send_ghost(frame, sender, host, port), name="late-frame", context=self.loop.context_of("ghost")
         )
 
-    async def _send_ghost(self, frame: bytes, host: str, port: int) -> None:
+    async def _send_ghost(self, frame: bytes, sender: str, host: str, port: int) -> None:
         try:
             transport, _ = await self.connect(asyncio.Protocol, host, port)
             if self.log_in is not None:
-                await self.log_in(transport, host, port)
+                await self.log_in(transport, sender, host, port)
         except ConnectionError:
             return  # the node is down, so the frame is lost
         if self.on_late_delivery is not None:

@@ -197,7 +197,7 @@ async def test_client_with_the_name_of_nodes_is_no_node(rig: Rig) -> None:
     with pytest.raises(ConnectionLost):
         await client.call(vote_request(CLUSTER_ID), 2)
     client = await rig.connect()
-    await log_in(client, secret(9).login(1))
+    await log_in(client, secret(9).login(2, 1))
     assert (await client.call(vote_request(CLUSTER_ID), 2)).topics[0].partitions
     assert rig.session(client).principal == CLUSTER_NODE
     client = await rig.connect()

@@ -101,5 +101,5 @@ def test_client_id_is_evidence_for_a_broker_only_where_nodes_need_no_authenticat
     authenticates: bool, serves_all: bool, authenticated: bool, client_id: str | None, expected: bool
 ) -> None:
     listener = Listener("L", "", 1, "h", 1, ALL_ROLES, False, authenticates, serves_all)
-    session = Session(1, listener, "h", 2, authenticated=authenticated)
+    session = Session(1, listener, "h", 2, node_id=7 if authenticated else None)
     assert is_broker(session, client_id) is expected

@@ -291,10 +291,10 @@ async def test_requests_of_brokers_wait_for_each_other_alone() -> None:
     rig = Rig()
     clients = [rig.client() for _ in range(20)]
     forwarded = rig.client()
-    forwarded.session.connection_id, forwarded.session.authenticated = NO_CONNECTION, True
+    forwarded.session.connection_id, forwarded.session.node_id = NO_CONNECTION, 9
     brokers = [rig.client() for _ in range(2)]
-    for broker in brokers:
-        broker.session.authenticated = True
+    for number, broker in enumerate(brokers):
+        broker.session.node_id = number
     tasks = [asyncio.create_task(client.work(100)) for client in (*clients, forwarded, *brokers)]
     await until(lambda: all(broker.turns == 100 for broker in brokers))
     made = [client.turns for client in (*clients, forwarded)]

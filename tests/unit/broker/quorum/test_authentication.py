@@ -6,6 +6,7 @@ import socket
 import struct
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import structlog
@@ -18,9 +19,34 @@ from odradek.broker.quorum.peers import Channel, Peers
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import CLUSTER_NODE
 from odradek.cluster.membership.messages import Codec, Ping, Rejected
+from odradek.cluster.metadata.image import METADATA_TOPIC_ID
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from odradek.protocol.messages.alter_partition import AlterPartitionRequest
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from odradek.protocol.messages.begin_quorum_epoch import RequestPartitionData as BeginPartition
+from odradek.protocol.messages.begin_quorum_epoch import RequestTopicData as BeginTopic
+from odradek.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from odradek.protocol.messages.broker_registration import BrokerRegistrationRequest
+from odradek.protocol.messages.controller_registration import ControllerRegistrationRequest
+from odradek.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
+from odradek.protocol.messages.end_quorum_epoch import RequestPartitionData as EndPartition
+from odradek.protocol.messages.end_quorum_epoch import RequestTopicData as EndTopic
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from odradek.protocol.messages.fetch_snapshot import (
+    FetchSnapshotRequest,
+    RequestPartitionSnapshot,
+    RequestSnapshotId,
+    RequestTopicSnapshot,
+)
+from odradek.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from odradek.protocol.messages.produce import ProduceRequest
 from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -46,8 +72,8 @@ def vote() -> VoteRequest:
     return vote_request(CLUSTER_ID)
 
 
-async def log_in(client: RawClient, using: ClusterSecret, node_id: int = 1) -> None:
-    login = using.login(node_id)
+async def log_in(client: RawClient, using: ClusterSecret, node_id: int = 1, source: int = 2) -> None:
+    login = using.login(source, node_id)
     response: Any = await client.call(login.request, 1)
     while (request := login.received(response)) is not None:
         response = await client.call(request, 2)
@@ -114,6 +140,58 @@ async def test_listener_for_brokers_serves_only_authenticated_connections(tmp_pa
         assert (await nodes.call(1, MetadataRequest(topics=[]), 12)).brokers
     finally:
         await nodes.stop()
+
+
+async def test_node_cannot_act_as_another_node(tmp_path: Path) -> None:
+    """Each request names node 2. A connection of node 3 is refused before the request has an effect."""
+    nodes, inter_broker = separate(tmp_path, 1)
+    raft = "__cluster_metadata"
+    snapshot = RequestPartitionSnapshot(snapshot_id=RequestSnapshotId(1, 1), replica_directory_id=UUID(int=9))
+    requests: tuple[tuple[Any, int], ...] = (
+        (vote(), 2),
+        (BeginQuorumEpochRequest(CLUSTER_ID, 1, [BeginTopic(raft, [BeginPartition(leader_id=2)])]), 1),
+        (EndQuorumEpochRequest(CLUSTER_ID, [EndTopic(raft, [EndPartition(leader_id=2)])]), 1),
+        (FetchSnapshotRequest(CLUSTER_ID, 2, 1, [RequestTopicSnapshot(raft, [snapshot])]), 1),
+        (fetch(METADATA_TOPIC_ID), 17),
+        (fetch(UUID(int=9)), 17),
+        (ListOffsetsRequest(2, topics=[ListOffsetsTopic("t", [ListOffsetsPartition(timestamp=-1)])]), 9),
+        (OffsetForLeaderEpochRequest(2, [OffsetForLeaderTopic("t", [OffsetForLeaderPartition()])]), 4),
+        (AlterPartitionRequest(broker_id=2), 3),
+        (AllocateProducerIdsRequest(broker_id=2), 0),
+        (BrokerHeartbeatRequest(broker_id=2), 1),
+        (BrokerRegistrationRequest(broker_id=2, cluster_id=CLUSTER_ID, is_migrating_zk_broker=True), 4),
+        (ControllerRegistrationRequest(controller_id=2), 0),
+    )
+    try:
+        await start(nodes, inter_broker, {1: secret()})
+        for source in (2, 3):
+            client = await RawClient.connect("127.0.0.1", inter_broker[0])
+            await log_in(client, secret(), source=source)
+            for request, version in requests:
+                response = await client.call(request, version)
+                refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED in errors_in(response)
+                assert refused is (source == 3), (request, response)
+    finally:
+        await nodes.stop()
+
+
+def fetch(topic_id: UUID) -> FetchRequest:
+    """Return a fetch of replica 2, of version 17."""
+    partition = FetchPartition(replica_directory_id=UUID(int=9))
+    return FetchRequest(
+        CLUSTER_ID, replica_state=ReplicaState(2, 1), session_epoch=-1, topics=[FetchTopic("", topic_id, [partition])]
+    )
+
+
+def errors_in(message: Any) -> list[int]:
+    """Return all error codes of a response, also of its topics and partitions."""
+    if isinstance(message, list):
+        return [code for each in message for code in errors_in(each)]
+    found: list[int] = []
+    for name in getattr(message, "__slots__", ()):
+        value = getattr(message, name)
+        found += [value] if name == "error_code" else errors_in(value)
+    return found
 
 
 async def test_listener_for_controllers_serves_nodes_and_lists_their_apis(tmp_path: Path) -> None:
@@ -266,7 +344,7 @@ async def test_different_or_missing_secret_is_named_in_the_logs_of_both_nodes(
 async def test_login_that_another_node_relays_is_refused_with_a_reason(tmp_path: Path) -> None:
     """A process that listens at the address of node 2 relays its logins to node 1. Node 1 refuses them."""
     nodes, inter_broker = separate(tmp_path, 2)
-    reason = "the login is for another node: this is node 1, the login has 't=2'; check the address of each node"
+    reason = "the login is for another node: this is node 1, the login has 't=2,s=2'; check the address of each node"
     with structlog.testing.capture_logs() as logs:
         try:
             nodes.settings["controller.quorum.voters"] = f"1@127.0.0.1:{inter_broker[0]}"
@@ -291,7 +369,7 @@ async def test_node_logs_the_address_at_which_another_node_received_its_login(tm
             await start(nodes, inter_broker, {1: secret()})
             address = ("127.0.0.1", inter_broker[0])
             peers = Peers(3, lambda *_: address, SystemClock(), Tasks(lambda *_: None), secret())
-            with pytest.raises(ConnectionError, match="this is node 1, the login has 't=2'"):
+            with pytest.raises(ConnectionError, match="this is node 1, the login has 't=2,s=3'"):
                 await peers.request(2, Channel.RAFT, vote(), 2, timeout_ms=30_000)
             peers.close()
         finally:
@@ -310,7 +388,7 @@ async def test_failed_logins_are_logged_with_the_address_and_without_the_message
             sent: list[bytes] = []
             for _ in range(attempts):
                 client = await RawClient.connect("127.0.0.1", inter_broker[0])
-                login = secret(OTHER_SECRET).login(1)
+                login = secret(OTHER_SECRET).login(2, 1)
                 response: Any = await client.call(login.request, 1)
                 with pytest.raises(AuthenticationFailed):
                     while (request := login.received(response)) is not None:

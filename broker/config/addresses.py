@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.config.authentication import serves_all_nodes
+from odradek.broker.config.authentication import serves_on_each_listener
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import INT_MAX, ConfigError
 from odradek.broker.requests.listener import BROKER, CLIENT, CONTROLLER
@@ -157,7 +157,7 @@ def _roles(config: Config, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]
             roles[name] = (CONTROLLER,)
             continue
         # In a phase of a rolling change, nodes use the listener of the previous and of the next configuration.
-        serves_brokers = inter_broker in {None, name} or serves_all_nodes(config)
+        serves_brokers = inter_broker in {None, name} or serves_on_each_listener(config)
         serves_controllers = serves_brokers and not controllers
         roles[name] = (CLIENT, *((BROKER,) * serves_brokers), *((CONTROLLER,) * serves_controllers))
     return roles

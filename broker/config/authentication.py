@@ -7,6 +7,8 @@ from odradek.broker.config.property import ConfigError
 
 REQUIRED: Final = "required"
 """This node logs in to other nodes, and serves nodes that have logged in."""
+MOVE: Final = "move"
+"""As REQUIRED, and nodes that have logged in are served on each listener. The phases of a change of the listener."""
 LOGIN: Final = "login"
 """This node logs in to other nodes, and serves all nodes. The second phase of a rolling change."""
 ACCEPT: Final = "accept"
@@ -21,9 +23,14 @@ def serves_all_nodes(config: Config) -> bool:
     return config.odradek_inter_broker_authentication in {LOGIN, ACCEPT}
 
 
+def serves_on_each_listener(config: Config) -> bool:
+    """Return True if each listener serves nodes, in a phase of a rolling change of the listener or of the secret."""
+    return serves_all_nodes(config) or config.odradek_inter_broker_authentication == MOVE
+
+
 def logs_in(config: Config) -> bool:
     """Return True if this node logs in to other nodes, given that it has a secret."""
-    return config.odradek_inter_broker_authentication in {REQUIRED, LOGIN}
+    return config.odradek_inter_broker_authentication in {REQUIRED, MOVE, LOGIN}
 
 
 def require_consistent(config: Config, *, has_secret: bool, has_other_nodes: bool) -> None:
@@ -36,7 +43,7 @@ def require_consistent(config: Config, *, has_secret: bool, has_other_nodes: boo
         raise ConfigError(f"{_NAME}: none, but cluster.secret.file is set; remove one of them")
     if mode == NONE or has_secret:
         return
-    if mode in {LOGIN, ACCEPT}:
+    if mode in {MOVE, LOGIN, ACCEPT}:
         raise ConfigError(f"{_NAME}: {mode} needs cluster.secret.file")
     if has_other_nodes:
         raise ConfigError(

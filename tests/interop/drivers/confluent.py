@@ -11,14 +11,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from tests.interop.drivers.base import TIMEOUT_S, Fenced, GroupOptions, Message, ProducerOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 
 
 class ConfluentProducer:
-    def __init__(self, bootstrap: str, options: ProducerOptions) -> None:
+    def __init__(self, bootstrap: str, options: ProducerOptions, settings: Mapping[str, Any]) -> None:
         config: dict[str, Any] = {
+            **settings,
             "bootstrap.servers": bootstrap,
             "compression.type": options.codec,
             "enable.idempotence": options.idempotent or options.transactional_id is not None,
@@ -101,8 +102,9 @@ def translate(error: KafkaError) -> Exception:
 
 
 class ConfluentMember:
-    def __init__(self, bootstrap: str, topic: str, options: GroupOptions) -> None:
+    def __init__(self, bootstrap: str, topic: str, options: GroupOptions, settings: Mapping[str, Any]) -> None:
         config: dict[str, Any] = {
+            **settings,
             "bootstrap.servers": bootstrap,
             "group.id": options.group,
             "group.protocol": options.protocol,
@@ -167,15 +169,20 @@ class NothingToCommit(Exception):
 class ConfluentDriver:
     name = "confluent-kafka"
 
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        """`settings` are further settings of all clients, for example of TLS."""
+        self._settings = settings or {}
+
     def producer(self, bootstrap: str, options: ProducerOptions) -> ConfluentProducer:
-        return ConfluentProducer(bootstrap, options)
+        return ConfluentProducer(bootstrap, options, self._settings)
 
     def member(self, bootstrap: str, topic: str, options: GroupOptions) -> ConfluentMember:
-        return ConfluentMember(bootstrap, topic, options)
+        return ConfluentMember(bootstrap, topic, options, self._settings)
 
     def consume(self, bootstrap: str, topic: str, partitions: list[int], isolation: str) -> list[Message]:
         consumer = Consumer(
             {
+                **self._settings,
                 "bootstrap.servers": bootstrap,
                 "group.id": "assigned",
                 "enable.auto.commit": False,

@@ -25,6 +25,7 @@ BROKER_NAME = "broker-2-raft"
         ("accept", True, True, None),
         ("accept", False, False, "accept needs cluster.secret.file"),
         ("login", False, True, "login needs cluster.secret.file"),
+        ("move", False, True, "move needs cluster.secret.file"),
     ],
 )
 def test_mode_must_match_the_secret(mode: str, has_secret: bool, has_other_nodes: bool, refusal: str | None) -> None:
@@ -40,6 +41,7 @@ def test_mode_must_match_the_secret(mode: str, has_secret: bool, has_other_nodes
     ("mode", "has_secret", "expected"),
     [
         ("required", True, None),
+        ("move", True, None),
         ("none", False, "brokers do not authenticate to each other"),
         ("accept", True, "brokers are served without authentication"),
         ("login", True, "brokers are served without authentication"),
@@ -57,6 +59,7 @@ def test_phases_of_a_rolling_change_serve_all_nodes_on_each_listener() -> None:
     listeners = ("listeners=INTERNAL://:1,CLIENTS://:2", "inter.broker.listener.name=INTERNAL")
     for mode, (serves_all, login) in {
         "required": (False, True),
+        "move": (False, True),
         "login": (True, True),
         "accept": (True, False),
         "none": (False, False),
@@ -64,7 +67,7 @@ def test_phases_of_a_rolling_change_serve_all_nodes_on_each_listener() -> None:
         settings = config(*listeners, f"{MODE}={mode}")
         assert (serves_all_nodes(settings), logs_in(settings)) == (serves_all, login)
         roles = {listener.name: listener.roles for listener in parse_listeners(settings)}
-        assert roles == {"INTERNAL": ALL_ROLES, "CLIENTS": ALL_ROLES if serves_all else (CLIENT,)}
+        assert roles == {"INTERNAL": ALL_ROLES, "CLIENTS": ALL_ROLES if serves_all or mode == "move" else (CLIENT,)}
 
 
 def test_phases_keep_the_listeners_for_controllers_separate() -> None:

@@ -36,6 +36,7 @@ from odradek.broker.config.addresses import (
     shared_listener,
 )
 from odradek.broker.config.authentication import require_consistent, warning
+from odradek.broker.config.authorization import require_identity_of_nodes
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.sources import load, with_host_name
@@ -127,6 +128,7 @@ def _secret(config: Config) -> ClusterSecret | None:
     Raise ConfigError if it cannot be read, or is missing although the nodes need it.
     """
     path = config.cluster_secret_file
+    require_identity_of_nodes(config)
     require_consistent(config, has_secret=bool(path), has_other_nodes=has_other_voters(config))
     if not path:
         return None

@@ -24,7 +24,7 @@ from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.quota.client_quotas import ClientQuotas
 from odradek.broker.replication.leader_fetch import ReplicaFetches
 from odradek.broker.requests.api import AnyApi
-from odradek.broker.requests.context import RequestContext
+from odradek.broker.requests.context import Audit, RequestContext
 from odradek.broker.security.authentication import Authentication
 from odradek.broker.tls.certificates import Certificates
 from odradek.broker.topics.auto_create import AutoTopicCreation
@@ -51,6 +51,8 @@ class NodeContext:
     authorizer: Authorizer
     quotas: ClientQuotas
     authentication: Authentication
+    audit: Audit | None = None
+    """Audit log; None without an authorizer."""
     secret: ClusterSecret | None = None
     """Secret by which the nodes authenticate to each other; None if they do not."""
     certificates: Certificates | None = None

@@ -17,12 +17,13 @@ import structlog
 
 from odradek.broker.config.addresses import (
     controller_listener,
+    has_other_voters,
     inter_broker_listener,
     parse_listeners,
     parse_metrics_listener,
     parse_voters,
 )
-from odradek.broker.config.authentication import serves_all_nodes
+from odradek.broker.config.authentication import logs_in, serves_all_nodes
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.sasl import parse_sasl
@@ -31,7 +32,7 @@ from odradek.broker.contexts import BrokerRequestContext, NodeContext, QuorumReq
 from odradek.broker.dispatch.dispatcher import Dispatcher
 from odradek.broker.dispatch.large_requests import LargeRequests
 from odradek.broker.dispatch.request_metrics import api_metrics
-from odradek.broker.dispatch.table import API_TABLE, EARLY_TABLE, served
+from odradek.broker.dispatch.table import API_NAMES, API_TABLE, EARLY_TABLE, served
 from odradek.broker.network.connection import Connection
 from odradek.broker.network.limits import ConnectionLimits
 from odradek.broker.network.listeners import Acceptor, CannotListenError
@@ -46,6 +47,7 @@ from odradek.broker.quorum.peers import Channel
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.quota.client_quotas import ClientQuotas
 from odradek.broker.requests.listener import Listener
+from odradek.broker.security.audit import AuditLog
 from odradek.broker.security.authentication import Authentication
 from odradek.broker.security.mechanisms import Mechanisms
 from odradek.broker.server.authorization import authorizer_of
@@ -57,7 +59,7 @@ from odradek.broker.tls.node_tls import ListenerTls, NodeTls
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.raft.quorum_state import BadQuorumState
 from odradek.protocol.internal_topics import CLUSTER_METADATA
-from odradek.protocol.sasl.cluster_secret import ClusterSecret
+from odradek.protocol.sasl.cluster_secret import SECRET_BYTES_MIN, ClusterSecret
 from odradek.protocol.special_values import UNKNOWN_BROKER_EPOCH
 from odradek.runtime.tasks import Tasks
 from odradek.storage.data_directory.log_manager import LogManager
@@ -108,7 +110,6 @@ class Node:
         self._on_stop_step = on_stop_step
         self._on_unexpected = UnexpectedExceptions(on_unexpected or log_unexpected)
         self._leader_term = leader_term
-        self._secret = secret
         self._fatal: str | None = None
         self._starting: Task[Any] | None = None
         self._undo = AsyncExitStack()
@@ -119,6 +120,7 @@ class Node:
         self.quotas = ClientQuotas(config, env.clock)
         self.metadata.subscribe(self.quotas.on_metadata)
         self._authorizer = authorizer_of(config, self.metadata)
+        self._secret = secret or self._secret_of_lone_node()
         self._voters = parse_voters(config)
         self._inter_broker_listener = inter_broker_listener(config)
         self._addresses = PeerAddresses(
@@ -134,6 +136,17 @@ class Node:
         self._large_requests = LargeRequests(self._budget, self._request_metrics)
         self._registration: Registration | None = None
         self._authentication = self._make_authentication()
+
+    def _secret_of_lone_node(self) -> ClusterSecret | None:
+        """Return a random secret for a node with an authorizer and without other voters, otherwise None.
+
+        The node sends requests to itself, and needs its permissions there.
+        """
+        config = self.config
+        if not self._authorizer.enabled or not logs_in(config) or has_other_voters(config):
+            return None
+        random_bits = self.env.rng.getrandbits
+        return ClusterSecret(random_bits(8 * SECRET_BYTES_MIN).to_bytes(SECRET_BYTES_MIN, "big"), random_bits)
 
     @property
     def listeners(self) -> list[Listener]:
@@ -231,6 +244,7 @@ class Node:
             authorizer=self._authorizer,
             quotas=self.quotas,
             authentication=self._authentication,
+            audit=AuditLog(self.env.clock, API_NAMES) if self._authorizer.enabled else None,
             secret=self._secret,
             certificates=self._certificates,
         )

@@ -34,7 +34,7 @@ OPERATIONS_MAX: Final = 100
 
 
 async def handle(context: QuorumRequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-    if not context.allowed_on_cluster(AclOperation.ALTER_CONFIGS):
+    if not context.allowed_on_cluster(AclOperation.ALTER_CONFIGS, about=map(_text, request.entries)):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if any(len(entry.entity) > COMPONENTS_MAX or len(entry.ops) > OPERATIONS_MAX for entry in request.entries):
         message = f"an entry has at most {COMPONENTS_MAX} components and {OPERATIONS_MAX} operations"
@@ -57,6 +57,11 @@ def _change(entry: RequestEntryData) -> QuotaChange:
         tuple((component.entity_type, component.entity_name) for component in entry.entity),
         tuple((op.key, None if op.remove else op.value) for op in entry.ops),
     )
+
+
+def _text(entry: RequestEntryData) -> str:
+    """Return the text of an entity in the audit log."""
+    return ", ".join(f"{component.entity_type}={component.entity_name}" for component in entry.entity[:COMPONENTS_MAX])
 
 
 def refuse(

@@ -33,7 +33,7 @@ from odradek.protocol.messages.alter_partition_reassignments import (
 async def handle(
     context: QuorumRequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    if not context.allowed_on_cluster(AclOperation.ALTER):
+    if not context.allowed_on_cluster(AclOperation.ALTER, about=(topic.name for topic in request.topics)):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     targets = [
         NewReplicas(topic.name, partition.partition_index, _replicas(partition))

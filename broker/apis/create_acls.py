@@ -24,7 +24,7 @@ from odradek.protocol.messages.create_acls import AclCreation, AclCreationResult
 
 
 async def handle(context: QuorumRequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
-    if not context.allowed_on_cluster(AclOperation.ALTER):
+    if not context.allowed_on_cluster(AclOperation.ALTER, about=map(_text, request.creations)):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not context.authorizer.enabled:
         raise Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
@@ -41,6 +41,14 @@ def _new(creation: AclCreation) -> NewAcl:
         creation.host,
         creation.operation,
         creation.permission_type,
+    )
+
+
+def _text(creation: AclCreation) -> str:
+    """Return the text of a requested ACL in the audit log."""
+    return (
+        f"permission {creation.permission_type} operation {creation.operation} resource {creation.resource_type}"
+        f" {creation.resource_name} pattern {creation.resource_pattern_type} {creation.principal} {creation.host}"
     )
 
 

@@ -59,11 +59,9 @@ async def handle(context: QuorumRequestContext, request: CreateTopicsRequest) ->
     created = await context.quorum.controller.create_topics(
         accepted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
-    _, denied = context.split_allowed(
-        AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, [topic.name for topic in created]
-    )
-    hidden = dict.fromkeys(denied)
-    results = {topic.name: _result(topic, shows_configs=topic.name not in hidden) for topic in created}
+    names = [topic.name for topic in created]
+    shown = dict.fromkeys(context.permitted(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names))
+    results = {topic.name: _result(topic, shows_configs=topic.name in shown) for topic in created}
     return CreateTopicsResponse(
         throttle_time_ms=mutations.throttle_ms,
         topics=[
@@ -83,7 +81,9 @@ def _refused(context: QuorumRequestContext, request: CreateTopicsRequest) -> dic
     """Return the results of the topics that this client, or every client, may not create."""
     names = list(dict.fromkeys(topic.name for topic in request.topics))
     refused: dict[str, CreatableTopicResult] = {}
-    if not context.allowed_on_cluster(AclOperation.CREATE):
+    if not (
+        context.permits_on_cluster(AclOperation.CREATE) and context.allowed_on_cluster(AclOperation.CREATE, about=names)
+    ):
         _, denied = context.split_allowed(AclOperation.CREATE, ResourceType.TOPIC, names)
         for name in denied:
             refused[name] = _error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")

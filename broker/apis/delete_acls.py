@@ -39,7 +39,7 @@ MATCH_BYTES: Final = 500
 
 
 def handle(context: QuorumRequestContext, request: DeleteAclsRequest) -> Ordered[DeleteAclsResponse]:
-    if not context.allowed_on_cluster(AclOperation.ALTER):
+    if not context.allowed_on_cluster(AclOperation.ALTER, about=map(_text, request.filters)):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not context.authorizer.enabled:
         raise Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
@@ -110,6 +110,15 @@ def _described(acl: Acl) -> DeleteAclsMatchingAcl:
 
 def _response(results: list[DeleteAclsFilterResult]) -> DeleteAclsResponse:
     return DeleteAclsResponse(filter_results=results)
+
+
+def _text(requested: DeleteAclsFilter) -> str:
+    """Return the text of a filter in the audit log."""
+    return (
+        f"permission {requested.permission_type} operation {requested.operation}"
+        f" resource {requested.resource_type_filter} {requested.resource_name_filter}"
+        f" pattern {requested.pattern_type_filter} {requested.principal_filter} {requested.host_filter}"
+    )
 
 
 def refuse(

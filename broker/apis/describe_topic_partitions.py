@@ -83,9 +83,11 @@ class _Page:
     def add(self, names: list[str]) -> bool:
         """Add the next topics. Return False if the page is complete."""
         context, image, response = self.context, self.image, self.response
-        allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
         if self.names_denied:
+            allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
             response.topics += [_topic_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in denied]
+        else:
+            allowed = context.permitted(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
         view = MetadataView(image, context.session.listener.name)
         for name in allowed:
             if self.remaining == 0:

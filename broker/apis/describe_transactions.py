@@ -111,7 +111,7 @@ def _state(context: BrokerRequestContext, described: TransactionDescription) -> 
     topics: dict[str, list[int]] = {}
     for topic, partition in described.partitions:
         topics.setdefault(topic, []).append(partition)
-    visible, _ = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, list(topics))
+    visible = context.permitted(AclOperation.DESCRIBE, ResourceType.TOPIC, list(topics))
     idle_ms = max(0, context.now_ms - txn.update_ms)
     tagged = described_client(txn.client_id, described.client, idle_ms)
     return TransactionState(

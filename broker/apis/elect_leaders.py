@@ -40,7 +40,8 @@ PARTS: Final = Splitting(("topic_partitions", "partitions"), ("replica_election_
 
 
 async def handle(context: QuorumRequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    if not context.allowed_on_cluster(AclOperation.ALTER):
+    topics = (each.topic for each in request.topic_partitions or ())
+    if not context.allowed_on_cluster(AclOperation.ALTER, about=topics):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if request.election_type not in {PREFERRED, UNCLEAN}:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")

@@ -1,11 +1,13 @@
 """Envelope: carry a client's request from the broker that received it to the active controller (KIP-590).
 
 Behavior:
-* The controller authorizes the embedded request with the principal and address of the client.
+* The controller authorizes the embedded request with the principal and address of the client. Without a principal, the
+  request is the sender's own, and authorized with the principal of its connection.
 
 Errors:
-* CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION. NOT_CONTROLLER if the node is not the active controller.
-  INVALID_REQUEST if the embedded bytes are not a request, or if the API is not one of those that the controller serves.
+* CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION, or if the principal is that of nodes and the sender has another
+  one. PRINCIPAL_DESERIALIZATION_FAILURE for a malformed principal. NOT_CONTROLLER if the node is not the active
+  controller. INVALID_REQUEST if the embedded bytes are not a request, or if the controller does not serve its API.
 """
 
 from ipaddress import ip_address
@@ -15,13 +17,15 @@ from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Embedded, Routing, always
 from odradek.broker.requests.listener import CLIENT, CONTROLLER, Listener
 from odradek.broker.requests.session import NO_CONNECTION, Session
-from odradek.cluster.authorizer import ANONYMOUS, Principal
+from odradek.cluster.authorizer import CLUSTER_NODE, AclOperation, Principal
 from odradek.protocol.connection import parse_request
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 
 def handle(context: QuorumRequestContext, request: EnvelopeRequest) -> Embedded[EnvelopeResponse]:
+    if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not context.quorum.controller.is_active:
         raise Refusal(ErrorCode.NOT_CONTROLLER)
     try:
@@ -44,7 +48,6 @@ def _client_session(context: QuorumRequestContext, request: EnvelopeRequest) -> 
     """
     own = context.session.listener
     listener = Listener(own.name, own.host, own.port, own.advertised_host, own.advertised_port, (CLIENT,))
-    kind, _, name = bytes(request.request_principal or b"").decode("utf-8", "replace").partition(":")
     packed = bytes(request.client_host_address)
     try:
         host = str(ip_address(packed)) if packed else context.session.client_host
@@ -52,9 +55,29 @@ def _client_session(context: QuorumRequestContext, request: EnvelopeRequest) -> 
         raise Refusal(
             ErrorCode.INVALID_REQUEST, f"The client address in the envelope is invalid: {packed.hex()}"
         ) from error
-    session = Session(NO_CONNECTION, listener, host, 0, Principal(kind, name) if name else ANONYMOUS)
+    session = Session(NO_CONNECTION, listener, host, 0, _principal(context, request))
     session.on_charge = context.reserve
     return session
+
+
+def _principal(context: QuorumRequestContext, request: EnvelopeRequest) -> Principal:
+    """Return the principal of the client. Without one, the request is that of the node that sent the envelope.
+
+    Raise Refusal(CLUSTER_AUTHORIZATION_FAILED) if it is the principal of nodes, and the sender is not such a node.
+    """
+    own = context.session.principal
+    if not request.request_principal:
+        return own
+    try:
+        kind, colon, name = bytes(request.request_principal).decode().partition(":")
+    except UnicodeDecodeError as error:
+        raise Refusal(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(error)) from error
+    if not colon:
+        raise Refusal(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, "The principal in the envelope has no type.")
+    principal = Principal(kind, name)
+    if principal == CLUSTER_NODE != own:
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return principal
 
 
 API: Final = Api(

@@ -87,10 +87,9 @@ def _check_allowed(context: BrokerRequestContext, request: InitProducerIdRequest
             if not context.allowed(operation, ResourceType.TRANSACTIONAL_ID, transactional_id):
                 raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return
-    if context.allowed_on_cluster(AclOperation.IDEMPOTENT_WRITE):
+    if context.permits_any(AclOperation.WRITE, ResourceType.TOPIC):
         return
-    topics = list(context.node.metadata.image.topics)
-    if not context.split_allowed(AclOperation.WRITE, ResourceType.TOPIC, topics)[0]:
+    if not context.allowed_on_cluster(AclOperation.IDEMPOTENT_WRITE):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 

@@ -49,10 +49,10 @@ def refuse(
 
 def _visible(context: BrokerRequestContext, groups: list[ListedGroup]) -> list[ListedGroup]:
     """Return the groups that the client may describe."""
-    if context.allowed_on_cluster(AclOperation.DESCRIBE):
+    if context.permits_on_cluster(AclOperation.DESCRIBE):
         return groups
     names = [group.group_id for group in groups]
-    visible = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, names)[0])
+    visible = dict.fromkeys(context.permitted(AclOperation.DESCRIBE, ResourceType.GROUP, names))
     return [group for group in groups if group.group_id in visible]
 
 

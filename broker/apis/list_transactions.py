@@ -85,7 +85,7 @@ def refuse(
 def _visible(context: BrokerRequestContext, transactions: list[Transaction]) -> list[TransactionState]:
     """Return the transactions whose ids the client may describe."""
     names = [txn.transactional_id for txn in transactions]
-    visible = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names)[0])
+    visible = dict.fromkeys(context.permitted(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names))
     return [
         TransactionState(
             transactional_id=txn.transactional_id,

@@ -58,7 +58,11 @@ Result = MetadataResponse | Awaitable[MetadataResponse] | Ordered[MetadataRespon
 
 
 async def _with_new_topics(
-    context: BrokerRequestContext, request: MetadataRequest, names: list[str], missing: list[str]
+    context: BrokerRequestContext,
+    request: MetadataRequest,
+    names: list[str],
+    missing: list[str],
+    denied: dict[str, ErrorCode],
 ) -> MetadataResponse:
     # All versions know LEADER_NOT_AVAILABLE, so the quota is strict in all versions.
     mutations = context.node.quotas.controller_mutations(context, strict=True)
@@ -66,7 +70,7 @@ async def _with_new_topics(
         missing, address=context.session.client_host, mutations=mutations, before=context.created_topics
     )
     context.created_topics += sum(error is not ErrorCode.LEADER_NOT_AVAILABLE for error in errors.values())
-    response = await completed(_respond(context, request, names, errors))
+    response = await completed(_respond(context, request, names, denied | errors))
     response.throttle_time_ms = mutations.throttle_ms
     return response
 
@@ -86,18 +90,16 @@ async def _when_decided(context: BrokerRequestContext, request: MetadataRequest)
 
 def _now(context: BrokerRequestContext, request: MetadataRequest) -> Result:
     if _requests_all(context, request):
-        allowed, _ = context.split_allowed(
-            AclOperation.DESCRIBE, ResourceType.TOPIC, list(context.node.metadata.image.topics)
-        )
-        return _respond(context, request, allowed, {})
+        existing = list(context.node.metadata.image.topics)
+        return _respond(context, request, context.permitted(AclOperation.DESCRIBE, ResourceType.TOPIC, existing), {})
     topics = request.topics or []
     if any(topic.topic_id != ZERO_UUID for topic in topics):
         return _respond_by_id(context, request, [topic.topic_id for topic in topics])
     names = list(dict.fromkeys(topic.name or "" for topic in topics))
-    missing = _to_create(context, request, names)
+    missing, denied = _to_create(context, request, names)
     if missing:
-        return _with_new_topics(context, request, names, missing)
-    return _respond(context, request, names, {})
+        return _with_new_topics(context, request, names, missing, denied)
+    return _respond(context, request, names, denied)
 
 
 def _check(context: BrokerRequestContext, request: MetadataRequest) -> None:
@@ -116,15 +118,19 @@ def _requests_all(context: BrokerRequestContext, request: MetadataRequest) -> bo
     return request.topics is None
 
 
-def _to_create(context: BrokerRequestContext, request: MetadataRequest, names: list[str]) -> list[str]:
+def _to_create(
+    context: BrokerRequestContext, request: MetadataRequest, names: list[str]
+) -> tuple[list[str], dict[str, ErrorCode]]:
+    """Return the topics to create, and the errors of missing topics that the client may describe, but not create."""
     client_allows = request.allow_auto_topic_creation or context.api_version < AUTO_CREATION_FLAG_MIN_VERSION
     if not (client_allows and context.node.config.auto_create_topics_enable):
-        return []
+        return [], {}
     missing = [name for name in names if is_valid(name) and context.node.metadata.image.topic(name) is None]
-    described, _ = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, missing)
-    if context.allowed_on_cluster(AclOperation.CREATE):
-        return described
-    return context.split_allowed(AclOperation.CREATE, ResourceType.TOPIC, described)[0]
+    described = context.permitted(AclOperation.DESCRIBE, ResourceType.TOPIC, missing)
+    if context.permits_on_cluster(AclOperation.CREATE):
+        return described, {}
+    allowed, denied = context.split_allowed(AclOperation.CREATE, ResourceType.TOPIC, described)
+    return allowed, dict.fromkeys(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _respond(

@@ -188,7 +188,8 @@ def _visible_topics(
     context: BrokerRequestContext, topics: list[OffsetFetchResponseTopics]
 ) -> list[OffsetFetchResponseTopics]:
     """Return the topics of a group that the client may describe; from v10, only existing topics, with their ids."""
-    allowed = allowed_topics(context, AclOperation.DESCRIBE, [topic.name for topic in topics])
+    names = list(dict.fromkeys(topic.name for topic in topics))
+    allowed = dict.fromkeys(context.permitted(AclOperation.DESCRIBE, ResourceType.TOPIC, names))
     visible = [topic for topic in topics if topic.name in allowed]
     if context.api_version < TOPIC_IDS_MIN_VERSION:
         return visible

@@ -38,7 +38,7 @@ def handle(context: BrokerRequestContext, request: OffsetForLeaderEpochRequest) 
     is_replica = context.api_version >= REPLICA_ID_MIN_VERSION and request.replica_id >= 0
     if is_replica:
         require_follower(context, request.replica_id)
-    is_broker = context.allowed_on_cluster(AclOperation.CLUSTER_ACTION)
+    is_broker = context.permits_on_cluster(AclOperation.CLUSTER_ACTION)
     topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.topics:
         allowed = is_broker or context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic)

@@ -19,7 +19,7 @@ from odradek.protocol.messages.unregister_broker import UnregisterBrokerRequest,
 
 
 async def handle(context: QuorumRequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
-    if not context.allowed_on_cluster(AclOperation.ALTER):
+    if not context.allowed_on_cluster(AclOperation.ALTER, about=(f"broker {request.broker_id}",)):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     await context.quorum.controller.unregister_broker(request.broker_id)
     return UnregisterBrokerResponse(error_message=None)

@@ -19,7 +19,7 @@ from odradek.protocol.messages.unregister_controller import UnregisterController
 
 
 async def handle(context: QuorumRequestContext, request: UnregisterControllerRequest) -> UnregisterControllerResponse:
-    if not context.allowed_on_cluster(AclOperation.ALTER):
+    if not context.allowed_on_cluster(AclOperation.ALTER, about=(f"controller {request.controller_id}",)):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     await context.quorum.controller.unregister_controller(request.controller_id)
     return UnregisterControllerResponse(error_message=None)

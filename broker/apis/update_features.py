@@ -46,7 +46,7 @@ RESULTS_MAX_VERSION: Final = 1
 
 
 async def handle(context: QuorumRequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    if not context.allowed_on_cluster(AclOperation.ALTER):
+    if not context.allowed_on_cluster(AclOperation.ALTER, about=(each.feature for each in request.feature_updates)):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if len(request.feature_updates) > UPDATES_MAX:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"a request updates at most {UPDATES_MAX} features")

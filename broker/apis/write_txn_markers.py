@@ -63,8 +63,8 @@ _Written = tuple[WriteTxnMarkersRequest, int, Future[MarkerResults]]
 def handle(
     context: BrokerRequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse] | Ordered[WriteTxnMarkersResponse]:
-    may_write = context.allowed_on_cluster(AclOperation.ALTER) or context.allowed_on_cluster(
-        AclOperation.CLUSTER_ACTION
+    may_write = context.permits_on_cluster(AclOperation.CLUSTER_ACTION) or context.allowed_on_cluster(
+        AclOperation.ALTER
     )
     is_broker = BROKER in context.session.roles
     if PARTS.is_large(request):

@@ -62,7 +62,7 @@ def check_authorized(context: RequestContext, operation: AclOperation, kind: int
     elif kind == RESOURCE_GROUP:
         if not context.allowed(operation, ResourceType.GROUP, name):
             raise Refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    elif not context.allowed_on_cluster(operation):
+    elif not context.allowed_on_cluster(operation, about=(f"broker {name}",)):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 

@@ -78,6 +78,7 @@ class Dispatcher:
         self.metrics = metrics
         self._rows = {api.key: api for api in table}
         self._authorizer = node.authorizer
+        self._audit = node.audit
         self._clock = node.clock
         self._quotas = node.quotas
         self._controller = quorum.controller
@@ -156,6 +157,7 @@ class Dispatcher:
             frame.size,
             *self._contexts,
         )
+        context.audit = self._audit
         if charge:
             context.charge = charge
         return Call(api, context, request, frame, clock.monotonic_us(), decoding)

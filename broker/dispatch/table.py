@@ -180,6 +180,9 @@ EARLY_TABLE: Final[tuple[AnyApi, ...]] = tuple({api.key: api for api in (*API_TA
 """API_TABLE before the broker is registered: requests of rows that are not in QUORUM_APIS wait."""
 
 
+API_NAMES: Final = {api.key: api.name for api in API_TABLE}
+
+
 def served(table: tuple[AnyApi, ...], config: Config) -> tuple[AnyApi, ...]:
     """Return the rows of `table` for a broker with this configuration: with the gated versions that it enables."""
     return tuple(

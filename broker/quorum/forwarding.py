@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from typing import Any, Final
 
+import structlog
+
 from odradek.broker.quorum.peers import Channel, Peers
 from odradek.cluster.authorizer import Principal
 from odradek.cluster.raft.messages import NO_NODE
@@ -18,6 +20,8 @@ from odradek.protocol.messages import response_class
 from odradek.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from odradek.protocol.messages.headers import RequestHeader, ResponseHeader
 from odradek.protocol.schema import Buffer, Message
+
+_logger = structlog.get_logger(__name__)
 
 ENVELOPE_VERSION: Final = 0
 RETRY_BACKOFF_MS: Final = 50
@@ -97,6 +101,13 @@ class Forwarding:
             raise Refusal(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
         except OSError as error:
             raise Refusal(ErrorCode.NOT_CONTROLLER, str(error)) from error
+        if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            _logger.error(
+                "forwarding denied by the controller",
+                controller=leader,
+                remedy="set cluster.secret.file on each node, or add the nodes' principals to super.users",
+            )
+            raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "The broker may not forward requests to the controller.")
         if response.error_code or response.response_data is None:
             raise Refusal(ErrorCode(response.error_code))
         return response.response_data

@@ -1,12 +1,45 @@
 """Context of one request: its header, its session, its permissions and its measurements."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from odradek.broker.requests.large_work import LargeWork
 from odradek.broker.requests.session import Session
 from odradek.cluster.authorizer import CLUSTER_RESOURCE, AclOperation, Authorizer, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
+
+CHANGES: Final = (
+    AclOperation.CREATE,
+    AclOperation.DELETE,
+    AclOperation.ALTER,
+    AclOperation.ALTER_CONFIGS,
+    AclOperation.CREATE_TOKENS,
+)
+"""Operations that change topics, groups, configurations, ACLs or credentials. The audit log has allowed ones, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One operation on resources of one type.
+
+    `about` are the things that the request changes if the resource is the cluster.
+    """
+
+    operation: AclOperation
+    resource: ResourceType
+    names: Sequence[str]
+    about: Iterable[str] = ()
+
+
+class Audit(Protocol):
+    """Log of authorization decisions. `odradek.broker.security.audit` implements it."""
+
+    def denied(self, context: "RequestContext", access: "Access") -> None:
+        """Log an operation that is denied."""
+
+    def changed(self, context: "RequestContext", access: "Access") -> None:
+        """Log an operation that is allowed and changes the state of the cluster."""
 
 
 @dataclass(slots=True)
@@ -38,6 +71,8 @@ class RequestContext:
     """Work on this request, if it is large and has begun."""
     ends_connection: bool = field(default=False, init=False)
     """True if the connection closes when the response is sent."""
+    audit: Audit | None = field(default=None, init=False)
+    """Audit log. None: the broker has no authorizer. The dispatcher sets it."""
     encode_in_slices: bool = field(default=False, init=False)
     """True if the response is large: it is encoded in slices, between other work of the event loop."""
 
@@ -47,12 +82,15 @@ class RequestContext:
         self.session.charge(count)
 
     def allowed(self, operation: AclOperation, resource: ResourceType, name: str) -> bool:
-        """Return True if the session's principal may do `operation` on the resource `name`."""
-        return self._authorize(operation, resource, (name,))[0]
+        """Return True if the session's principal may do `operation` on the resource `name`. Audit the decision."""
+        return self._audited(operation, resource, (name,))[0]
 
-    def allowed_on_cluster(self, operation: AclOperation) -> bool:
-        """Return True if the session's principal may do `operation` on the cluster."""
-        return self._authorize(operation, ResourceType.CLUSTER, (CLUSTER_RESOURCE,))[0]
+    def allowed_on_cluster(self, operation: AclOperation, about: Iterable[str] = ()) -> bool:
+        """Return True if the session's principal may do `operation` on the cluster. Audit the decision.
+
+        `about` are the things that the request changes, for the audit log. It reads only the first ones.
+        """
+        return self._audited(operation, ResourceType.CLUSTER, (CLUSTER_RESOURCE,), about)[0]
 
     def require_node(self, node_id: int) -> None:
         """Raise Refusal(CLUSTER_AUTHORIZATION_FAILED) unless the client may act as the node `node_id`.
@@ -72,13 +110,49 @@ class RequestContext:
         self, operation: AclOperation, resource: ResourceType, names: Sequence[str]
     ) -> tuple[list[str], list[str]]:
         """Return (allowed names, denied names), both in the given order. One call authorizes all resources of a
-        request.
+        request. The decisions are audited.
         """
+        return _split(names, self._audited(operation, resource, names))
+
+    def permits(self, operation: AclOperation, resource: ResourceType, name: str) -> bool:
+        """Return like `allowed`, without an audit: the request does not name the resource, or needs it not."""
+        return self._authorize(operation, resource, (name,))[0]
+
+    def permits_on_cluster(self, operation: AclOperation) -> bool:
+        """Return like `allowed_on_cluster`, without an audit: other permissions also suffice."""
+        return self._authorize(operation, ResourceType.CLUSTER, (CLUSTER_RESOURCE,))[0]
+
+    def permitted(self, operation: AclOperation, resource: ResourceType, names: Sequence[str]) -> list[str]:
+        """Return the names that the session's principal may do `operation` on, without an audit.
+
+        It filters resources that the request does not name, such as all topics.
+        """
+        return _split(names, self._authorize(operation, resource, names))[0]
+
+    def permits_any(self, operation: AclOperation, resource: ResourceType) -> bool:
+        """Return True if the principal may do `operation` on at least one resource of the type. No audit."""
+        session = self.session
+        return self.authorizer.decide_any(session.principal, session.client_host, operation, resource).allowed
+
+    def _audited(
+        self, operation: AclOperation, resource: ResourceType, names: Sequence[str], about: Iterable[str] = ()
+    ) -> list[bool]:
         decisions = self._authorize(operation, resource, names)
-        allowed = [name for name, ok in zip(names, decisions, strict=True) if ok]
-        denied = [name for name, ok in zip(names, decisions, strict=True) if not ok]
-        return allowed, denied
+        audit = self.audit
+        if audit is not None and names:
+            if False in decisions:
+                audit.denied(self, Access(operation, resource, _split(names, decisions)[1], about))
+            if operation in CHANGES and True in decisions:
+                audit.changed(self, Access(operation, resource, _split(names, decisions)[0], about))
+        return decisions
 
     def _authorize(self, operation: AclOperation, resource: ResourceType, names: Sequence[str]) -> list[bool]:
         session = self.session
         return self.authorizer.authorize(session.principal, session.client_host, operation, resource, names)
+
+
+def _split(names: Sequence[str], decisions: Sequence[bool]) -> tuple[list[str], list[str]]:
+    """Return (allowed names, denied names)."""
+    allowed = [name for name, ok in zip(names, decisions, strict=True) if ok]
+    denied = [name for name, ok in zip(names, decisions, strict=True) if not ok]
+    return allowed, denied

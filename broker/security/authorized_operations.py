@@ -55,4 +55,4 @@ def cluster_operations(context: RequestContext) -> int:
 
 
 def _bits(context: RequestContext, resource: ResourceType, name: str) -> int:
-    return sum(1 << operation for operation in _OPERATIONS[resource] if context.allowed(operation, resource, name))
+    return sum(1 << operation for operation in _OPERATIONS[resource] if context.permits(operation, resource, name))

@@ -14,7 +14,7 @@ from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.listener import Listener
 from odradek.broker.requests.session import Session
 from odradek.broker.security.authorizer import AllowAll
-from odradek.cluster.authorizer import AclOperation, Principal, ResourceType
+from odradek.cluster.authorizer import AclOperation, Decision, Principal, ResourceType, Rule
 from odradek.cluster.controller.messages.topics import CreatedTopic, NewTopic
 from odradek.cluster.metadata.image import (
     DIRECTORY_UNASSIGNED,
@@ -77,6 +77,9 @@ class Deny(AllowAll):
         self, principal: Principal, host: str, operation: AclOperation, resource: ResourceType, names: Sequence[str]
     ) -> list[bool]:
         return [(operation, name) not in self.denied for name in names]
+
+    def decide_any(self, principal: Principal, host: str, operation: AclOperation, resource: ResourceType) -> Decision:
+        return Decision(operation not in dict(self.denied), Rule.NO_AUTHORIZER)
 
 
 class FakeAutoTopicCreation:
@@ -151,6 +154,7 @@ def context(
         auto_topic_creation=FakeAutoTopicCreation(cache, refusals),
         topic_settings=TopicSettings(made),
         authorizer=authorizer or AllowAll(),
+        audit=None,
         quotas=Unlimited(),
         apis=apis,
         cluster_id="cluster",

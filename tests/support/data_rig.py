@@ -297,6 +297,7 @@ class Rig:
                 self.partitions, self.clock, self.config.request_timeout_ms, lambda: COORDINATOR_EPOCH_MAX
             ),
             authorizer=self.authorizer,
+            audit=None,
             quotas=Unlimited(),
             node_id=node_id,
             peers=SimpleNamespace(note_contact=self.contacts.append),

@@ -80,6 +80,7 @@ class Server:
             "clock": SimpleNamespace(wall_ms=lambda: 0, monotonic_us=lambda: 0),
             "quotas": Unlimited(),
             "authorizer": AllowAll(),
+            "audit": None,
             "metadata": SimpleNamespace(image=image()),
             "controller": None,
             "apis": table,

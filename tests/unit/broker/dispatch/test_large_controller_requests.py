@@ -89,6 +89,7 @@ class Rig:
             clock=SimpleNamespace(wall_ms=lambda: 0, monotonic_us=lambda: 0),
             quotas=Unlimited(),
             authorizer=AllowAll(),
+            audit=None,
             controller=SimpleNamespace(is_active=is_active),
             forward=self._forward,
         )

@@ -16,7 +16,7 @@ async with client.Cluster("127.0.0.1:9092") as cluster:
         print([record.value for record in batch])
 ```
 
-- Connections: `Cluster`, `Settings`, `RetryPolicy`, and `Security` from Kafka's client properties (`read_properties`
+- Connections: `Cluster`, `Settings`, `RetryPolicy`, and `Security` from Kafka's client properties (`read_security`
   reads a file of them). Versions are agreed once per connection. Retriable errors and lost
   connections are retried by one policy. Times are in seconds if the name ends with `_s`, in milliseconds with `_ms`.
 - Administration: `list_topics`, `describe_partitions`, `create_topic`, `delete_topic`, `list_offsets`,
@@ -116,7 +116,7 @@ if TYPE_CHECKING:
     from odradek.client.producer.producer import Producer, ProducerIdentity, Written
     from odradek.client.producer.records import ProducerRecord
     from odradek.client.producer.shared import SharedTransaction
-    from odradek.client.security.security import Security, read_properties
+    from odradek.client.security.security import Security, read_security
 
 _MODULES = {
     "admin.configs": (
@@ -160,28 +160,28 @@ _MODULES = {
     "producer.producer": ("Producer", "ProducerIdentity", "Written"),
     "producer.records": ("ProducerRecord",),
     "producer.shared": ("SharedTransaction",),
-    "security.security": ("Security", "read_properties"),
+    "security.security": ("Security", "read_security"),
 }  # fmt: skip
 """Public names by the module that defines them."""
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "EARLIEST", "LATEST", "AuthenticationFailed", "BlockedPartition", "Broker", "BrokerDescription", "ClientError",
-    "Cluster", "ClusterStatus", "CommittedOffset", "ConfigChange", "ConfigEntry", "ConfigKind", "ConfigOperation",
-    "ConfigSynonym", "ConnectionLost", "Consumer", "ConsumerRecord", "CoordinatorType", "CreatedTopic", "Fenced",
-    "FetchedBatches", "GroupDescription", "GroupLag", "GroupListing", "GroupMember", "GroupPartition",
-    "HolderState", "InvalidArgument", "InvalidState", "IsolationLevel", "Metadata", "NotFound", "OpenProducer",
-    "PartialResult", "Partition", "PartitionDescription", "PlannedOffset", "PreparedTransaction", "Producer",
-    "ProducerIdentity", "ProducerListing", "ProducerRecord", "ProtocolError", "Refused", "RequestTimedOut",
-    "ResetTarget", "RetryPolicy", "Security", "Settings", "SharedTransaction", "Topic", "TopicListing",
-    "TopicPartition", "TransactionDescription", "TransactionListing", "Unreachable", "UnsupportedRequest", "Written",
+    "EARLIEST", "LATEST", "AuthenticationFailed", "BlockedPartition", "Broker",
+    "BrokerDescription", "ClientError", "Cluster", "ClusterStatus", "CommittedOffset", "ConfigChange",
+    "ConfigEntry", "ConfigKind", "ConfigOperation", "ConfigSynonym", "ConnectionLost", "Consumer",
+    "ConsumerRecord", "CoordinatorType", "CreatedTopic", "Fenced", "FetchedBatches", "GroupDescription",
+    "GroupLag", "GroupListing", "GroupMember", "GroupPartition", "HolderState", "InvalidArgument",
+    "InvalidState", "IsolationLevel", "Metadata", "NotFound", "OpenProducer", "PartialResult", "Partition",
+    "PartitionDescription", "PlannedOffset", "PreparedTransaction", "Producer", "ProducerIdentity",
+    "ProducerListing", "ProducerRecord", "ProtocolError", "Refused", "RequestTimedOut", "ResetTarget",
+    "RetryPolicy", "Security", "Settings", "SharedTransaction", "Topic", "TopicListing", "TopicPartition",
+    "TransactionDescription", "TransactionListing", "Unreachable", "UnsupportedRequest", "Written",
     "abort_hanging_transaction", "alter_configs", "blocked_partitions", "checked_batches", "cluster_status",
     "commit_offsets", "committed_offsets", "create_topic", "delete_group", "delete_topic", "describe_configs",
     "describe_group", "describe_partitions", "describe_transaction", "expire_producers",
-    "expire_transactional_ids", "fence_producer", "fetch_range", "list_groups", "list_offsets", "list_producers",
-    "list_topics", "list_transactions", "offsets_of_partitions", "plan_offset_reset", "plan_offsets",
-    "producers_by_partition", "read_properties",
-    "wait_until_in_sync", "wait_until_serving",
+    "expire_transactional_ids", "fence_producer", "fetch_range", "list_groups", "list_offsets",
+    "list_producers", "list_topics", "list_transactions", "offsets_of_partitions", "plan_offset_reset",
+    "plan_offsets", "producers_by_partition", "read_security", "wait_until_in_sync", "wait_until_serving",
 ]  # fmt: skip
 
 

@@ -24,7 +24,7 @@ SIMILARITY_MIN: Final = 0.85
 """Minimum similarity (difflib ratio) of an unknown name to a known one that the error message suggests."""
 LISTENER_PREFIX: Final = "listener.name."
 """Begin of the properties that one listener has alone."""
-COMMAND_LINE_VARIABLES: Final = ("ODRADEK_BOOTSTRAP",)
+COMMAND_LINE_VARIABLES: Final = ("ODRADEK_BOOTSTRAP", "ODRADEK_CLIENT_CONFIG")
 """Environment variables of the `odradek` command. They are no properties."""
 
 

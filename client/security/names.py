@@ -28,7 +28,7 @@ SCOPE: Final = "sasl.oauthbearer.scope"
 CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
 CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105  the name of a property
 CALLBACK_HANDLER: Final = "sasl.login.callback.handler.class"
-PROPERTIES: Final = frozenset({
+SECURITY_PROPERTIES: Final = frozenset({
     SECURITY_PROTOCOL, HOST_VERIFICATION, ENABLED_VERSIONS, VERSION, MECHANISM, JAAS_CONFIG, TOKEN_URL,
     SCOPE, CLIENT_ID, CLIENT_SECRET, CALLBACK_HANDLER, KEY_STORE_TYPE,
     KEY_STORE_LOCATION, KEY_STORE_PASSWORD, KEY_STORE_CHAIN, KEY_STORE_KEY,

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.client.errors import InvalidArgument
-from odradek.client.security.names import ENABLED_VERSIONS, HOST_VERIFICATION, REFUSED, SECURITY_PROTOCOL, VERSION
+from odradek.client.security.names import (
+    ENABLED_VERSIONS,
+    HOST_VERIFICATION,
+    REFUSED,
+    SECURITY_PROPERTIES,
+    SECURITY_PROTOCOL,
+    VERSION,
+)
 from odradek.client.security.tls import VERSIONS, Tls
 from odradek.protocol.java_properties import parse_properties
 from odradek.protocol.security_protocol import SecurityProtocol
@@ -61,8 +68,14 @@ class Security:
         )
 
 
-def read_properties(path: Path) -> dict[str, str]:
-    """Return the properties of a file in Java's .properties format. Raise InvalidArgument if it cannot be read."""
+def read_security(path: Path | None, warn: Callable[[str], None]) -> Security:
+    """Return the security of a file of client properties in Java's .properties format. None: that of no properties.
+
+    Pass a warning to `warn` if the file has properties without effect. Raise InvalidArgument if the file is unreadable,
+    or if a property is missing, invalid or not supported.
+    """
+    if path is None:
+        return Security()
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -71,7 +84,10 @@ def read_properties(path: Path) -> dict[str, str]:
         ) from None
     except UnicodeDecodeError:
         raise InvalidArgument(f"{path} is not UTF-8 text", "name a file with client properties") from None
-    return {name: value for _, name, value in parse_properties(text)}
+    properties = {name: value for _, name, value in parse_properties(text)}
+    if unused := sorted(properties.keys() - SECURITY_PROPERTIES - REFUSED.keys()):
+        warn(f"warning: properties in {path} without effect: {', '.join(unused)}")
+    return Security.of(properties)
 
 
 def _read(location: str) -> bytes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek import client
-from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json, parse_pair
+from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json, parse_pair
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import row_of
 from odradek.local.output import print_json, show, usage_error
@@ -40,6 +40,7 @@ def describe(
     kind: KindArgument,
     name: NameArgument = "",
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
     everything: Annotated[bool, typer.Option("--all", help="Include default values.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -53,7 +54,11 @@ def describe(
     """
     require_name(kind, name)
     config_kind = client.ConfigKind(kind.value)
-    entries = run(bootstrap, lambda cluster: client.describe_configs(cluster, config_kind, name, defaults=everything))
+    entries = run(
+        bootstrap,
+        lambda cluster: client.describe_configs(cluster, config_kind, name, defaults=everything),
+        command_config,
+    )
     show(
         [row_of(entry) for entry in entries],
         {column: column for column in COLUMNS},
@@ -67,6 +72,7 @@ def alter(
     kind: KindArgument,
     name: NameArgument = "",
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
     to_set: Annotated[Pairs, typer.Option("--set", help="Set a value.", metavar="NAME=VALUE")] = None,
     to_delete: Annotated[
         Pairs, typer.Option("--delete", help="Remove the value, so that the default applies.", metavar="NAME")
@@ -92,7 +98,11 @@ def alter(
     if not changes:
         usage_error("no change: specify --set, --delete, --append or --subtract")
     config_kind = client.ConfigKind(kind.value)
-    run(bootstrap, lambda cluster: client.alter_configs(cluster, config_kind, name, changes, validate_only=dry_run))
+    run(
+        bootstrap,
+        lambda cluster: client.alter_configs(cluster, config_kind, name, changes, validate_only=dry_run),
+        command_config,
+    )
     changed = [change.name for change in changes]
     if as_json:
         print_json({"kind": kind.value, "name": name, "changed": changed, "validate_only": dry_run})

@@ -8,7 +8,7 @@ import typer
 
 from odradek import client
 from odradek.commands.offset_targets import parse_duration_ms, parse_moment_ms, parse_scope, read_offsets
-from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
+from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import Row, row_of
 from odradek.local.output import console, counted, errors, print_json, show, usage_error
@@ -45,6 +45,7 @@ MEMBERS = ("member_id", "instance_id", "client_id", "host", "epoch", "assignment
 @app.command("list")
 def list_groups(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
     state: Annotated[
         list[str] | None, typer.Option(help="Show only groups in this state: Stable, Empty, ...", metavar="STATE")
     ] = None,
@@ -62,12 +63,14 @@ def list_groups(
 
       odradek groups list --state Stable --type consumer --json
     """
-    groups = run(bootstrap, lambda cluster: client.list_groups(cluster, state or (), kind or ()))
+    groups = run(bootstrap, lambda cluster: client.list_groups(cluster, state or (), kind or ()), command_config)
     show([row_of(group) for group in groups], {column: column for column in LISTED}, as_json=as_json, empty="no groups")
 
 
 @app.command()
-def describe(group: Group, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json = False) -> None:
+def describe(
+    group: Group, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, command_config: CommandConfig = None, as_json: Json = False
+) -> None:
     """Show the members of a group, its committed offsets, and its lag.
 
     The lag is the distance to the high watermark. A consumer with read_committed
@@ -78,7 +81,7 @@ def describe(group: Group, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Js
 
       odradek groups describe payments-app
     """
-    described = run(bootstrap, lambda cluster: client.describe_group(cluster, group))
+    described = run(bootstrap, lambda cluster: client.describe_group(cluster, group), command_config)
     row = row_of(described)
     if as_json:
         print_json(row)
@@ -99,6 +102,7 @@ def describe(group: Group, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Js
 def reset(
     group: Group,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(help="Topic to reset, or some of its partitions.", metavar="TOPIC[:PARTITION,...]"),
@@ -161,7 +165,9 @@ def reset(
     [(specification, value)] = chosen.items()
     with exit_on_client_error():
         request_plan = planner(group, specification, value, topic)
-    plan = run(bootstrap, lambda cluster: plan_and_commit(cluster, group, request_plan, execute=execute))
+    plan = run(
+        bootstrap, lambda cluster: plan_and_commit(cluster, group, request_plan, execute=execute), command_config
+    )
     print_plan(group, [row_of(row) for row in plan], execute=execute, as_json=as_json)
 
 
@@ -208,14 +214,16 @@ async def plan_and_commit(cluster: Cluster, group: str, request_plan: Planner, *
 
 
 @app.command()
-def delete(group: Group, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json = False) -> None:
+def delete(
+    group: Group, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, command_config: CommandConfig = None, as_json: Json = False
+) -> None:
     """Delete a group without members, and its committed offsets.
 
     Example:
 
       odradek groups delete payments-app
     """
-    run(bootstrap, lambda cluster: client.delete_group(cluster, group))
+    run(bootstrap, lambda cluster: client.delete_group(cluster, group), command_config)
     if as_json:
         print_json({"group": group, "deleted": True})
     else:

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from odradek import client
-from odradek.commands.requests import settings
+from odradek.commands.requests import exit_on_client_error, settings
 from odradek.commands.status_rows import (
     BROKER_COLUMNS,
     GROUP_COLUMNS,
@@ -29,30 +29,38 @@ from odradek.local.output import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
+    from odradek.client import Settings
     from odradek.local.directory import ClusterDirectory, ClusterState
 
 COLUMNS_SHOWN = tuple(name for name in BROKER_COLUMNS if name != "log")
 """Columns of the brokers. The path of the log is left out, because it would not fit on a line."""
 
 
-def follow(cluster: ClusterDirectory, interval_s: float, console: Console | None = None) -> None:
+def follow(
+    cluster: ClusterDirectory, command_config: Path | None, interval_s: float, console: Console | None = None
+) -> None:
     """Show the status of the cluster until Ctrl-C, and refresh it every `interval_s` seconds."""
     state = cluster.read_state()
     assert state is not None
     screen = console or Console()
+    with exit_on_client_error():
+        with_settings = settings(command_config, partial=True)
     with (
         contextlib.suppress(KeyboardInterrupt),
         Live(console=screen, screen=screen.is_terminal, auto_refresh=False, vertical_overflow="crop") as live,
     ):
-        asyncio.run(_follow(cluster, state, interval_s, live))
+        asyncio.run(_follow(cluster, state, with_settings, interval_s, live))
 
 
-async def _follow(cluster: ClusterDirectory, state: ClusterState, interval_s: float, live: Live) -> None:
+async def _follow(
+    cluster: ClusterDirectory, state: ClusterState, with_settings: Settings, interval_s: float, live: Live
+) -> None:
     bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in state.plan.node_ids)
     while True:
         try:
-            async with client.Cluster(bootstrap, settings(partial=True)) as connected:
+            async with client.Cluster(bootstrap, with_settings) as connected:
                 values = status_values(await client.cluster_status(connected))
         except client.ClientError as error:
             values = {"failed": str(error)}

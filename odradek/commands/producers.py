@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from odradek import client
-from odradek.commands.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, Bootstrap, Json
+from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json, set_defaults
 from odradek.commands.requests import run
 from odradek.commands.rows import row_of
 from odradek.commands.selection import Address, ClientId, Idle, Selection
@@ -30,9 +29,9 @@ PartitionIndex = Annotated[int | None, typer.Option("--partition", "-p", help="P
 
 
 @app.callback()
-def default(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT) -> None:
+def default(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, command_config: CommandConfig = None) -> None:
     """Show and remove the producers that partitions keep to detect duplicates."""
-    os.environ[BOOTSTRAP_VARIABLE] = bootstrap
+    set_defaults(bootstrap, command_config)
 
 
 @app.command("list")
@@ -40,6 +39,7 @@ def list_producers(
     topic: TopicName,
     partition: PartitionIndex = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """List the producers of a topic, the longest idle first.
@@ -51,7 +51,9 @@ def list_producers(
 
       odradek producers list payments --partition 3
     """
-    result = run(bootstrap, lambda cluster: client.list_producers(cluster, topic, partition), partial=True)
+    result = run(
+        bootstrap, lambda cluster: client.list_producers(cluster, topic, partition), command_config, partial=True
+    )
     columns = ("partition", "producer_id", "producer_epoch", "client_id", "address", "idle_ms", "open_transaction")
     show_partial(
         [row_of(row) for row in result.rows],
@@ -67,6 +69,7 @@ def clients(
     topic: TopicName,
     partition: PartitionIndex = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Count the producers of each client, in each partition: which client fills a partition.
@@ -75,7 +78,9 @@ def clients(
 
       odradek producers clients payments
     """
-    result = run(bootstrap, lambda cluster: client.list_producers(cluster, topic, partition), partial=True)
+    result = run(
+        bootstrap, lambda cluster: client.list_producers(cluster, topic, partition), command_config, partial=True
+    )
     counts = Counter((row.partition, row.client_id, row.address) for row in result.rows)
     rows = [
         {"partition": index, "client_id": client_id, "address": address, "producers": count}
@@ -93,6 +98,7 @@ def expire(
     client_id: ClientId = None,
     address: Address = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Remove producers from the partitions of a topic. At least one option selects them.
@@ -116,7 +122,7 @@ def expire(
         chosen = [row for row in listed.rows if selection.matches(row.idle_ms, row.client_id, row.address)]
         return len(chosen), await client.expire_producers(cluster, chosen), listed.unreachable
 
-    chosen, removed, unreachable = run(bootstrap, remove)
+    chosen, removed, unreachable = run(bootstrap, remove, command_config)
     message = f"{topic}: {removed} of {chosen} selected producers are removed"
     if as_json:
         print_json({"topic": topic, "selected": chosen, "removed": removed, "message": message})

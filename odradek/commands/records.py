@@ -13,7 +13,7 @@ import typer
 
 from odradek import client
 from odradek.commands.content import BASE64, bytes_of, json_of, json_of_headers
-from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
+from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json
 from odradek.commands.record_lines import LineFormat, lines_of, parse_header
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import moment
@@ -33,6 +33,7 @@ Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
 def consume(
     topic: Topic,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
     partition: Annotated[list[int] | None, typer.Option(help="Print only this partition.")] = None,
     start: Annotated[
         str, typer.Option("--from", help="Start at earliest, latest or an offset.", metavar="POSITION")
@@ -76,7 +77,7 @@ def consume(
                     return
 
     try:
-        run(bootstrap, print_records)
+        run(bootstrap, print_records, command_config)
     except KeyboardInterrupt as interrupted:
         raise typer.Exit(INTERRUPTED) from interrupted
 
@@ -133,6 +134,7 @@ def produce(
         str | None, typer.Argument(help="Value of the record.", show_default="one record per line of standard input")
     ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
     key: Annotated[str | None, typer.Option(help="Key of the record.")] = None,
     key_separator: Annotated[
         str | None, typer.Option(help="Text between key and value in each input line.", metavar="TEXT")
@@ -171,12 +173,7 @@ def produce(
 
       odradek consume payments --json | odradek produce copies --from-json
     """
-    if value is None and key is not None:
-        usage_error("--key needs a value on the command line; for lines of standard input use --key-separator")
-    if value is not None and (key_separator is not None or from_json):
-        usage_error("--key-separator and --from-json are for lines of standard input: remove the value")
-    if key_separator is not None and from_json:
-        usage_error("--key-separator and --from-json exclude each other: specify one of them")
+    refuse_contradictions(value, key, key_separator, from_json=from_json)
     with exit_on_client_error():
         headers = tuple(parse_header(pair) for pair in header or [])
         batches = input_batches(LineFormat(headers, partition, key_separator, from_json))
@@ -192,11 +189,25 @@ def produce(
         else None
     )
     try:
-        result = run(bootstrap, lambda cluster: write_records(cluster, topic, effective_id, batches, commit=not abort))
+        result = run(
+            bootstrap,
+            lambda cluster: write_records(cluster, topic, effective_id, batches, commit=not abort),
+            command_config,
+        )
     except KeyboardInterrupt as interrupted:
         errors.print("interrupted")
         raise typer.Exit(INTERRUPTED) from interrupted
     print_result(result, as_json=as_json)
+
+
+def refuse_contradictions(value: str | None, key: str | None, key_separator: str | None, *, from_json: bool) -> None:
+    """Print an error and raise typer.Exit if options of `odradek produce` contradict each other."""
+    if value is None and key is not None:
+        usage_error("--key needs a value on the command line; for lines of standard input use --key-separator")
+    if value is not None and (key_separator is not None or from_json):
+        usage_error("--key-separator and --from-json are for lines of standard input: remove the value")
+    if key_separator is not None and from_json:
+        usage_error("--key-separator and --from-json exclude each other: specify one of them")
 
 
 def print_result(result: dict[str, Any], *, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from odradek.local.processes import USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
 
     from odradek.client import Cluster, Settings
 
@@ -27,32 +28,42 @@ One broker that does not respond delays the output by this time.
 T = TypeVar("T")
 
 
-def run(bootstrap: str, operation: Callable[[Cluster], Awaitable[T]], *, partial: bool = False) -> T:
-    """Connect to a cluster, run an operation, and return its result.
+def run(
+    bootstrap: str, operation: Callable[[Cluster], Awaitable[T]], command_config: Path | None, *, partial: bool = False
+) -> T:
+    """Connect to a cluster, run an operation, and return its result. `command_config` has client properties.
 
     With `partial`, wait only `PARTIAL_TIMEOUT_S` for each response. After a failure, print its reason and raise
     typer.Exit.
     """
     with exit_on_client_error():
-        return attempt(bootstrap, operation, partial=partial)
+        return attempt(bootstrap, operation, settings(command_config, partial=partial))
 
 
-def attempt(bootstrap: str, operation: Callable[[Cluster], Awaitable[T]], *, partial: bool = False) -> T:
+def attempt(bootstrap: str, operation: Callable[[Cluster], Awaitable[T]], with_settings: Settings) -> T:
     """Do the same as `run`, but raise client.ClientError after a failure."""
     import asyncio
 
     async def on_cluster() -> T:
-        async with client.Cluster(bootstrap, settings(partial=partial)) as cluster:
+        async with client.Cluster(bootstrap, with_settings) as cluster:
             return await operation(cluster)
 
     return asyncio.run(on_cluster())
 
 
-def settings(*, partial: bool = False) -> Settings:
-    """Return the client settings of the command line."""
+def settings(command_config: Path | None, *, partial: bool = False) -> Settings:
+    """Return the client settings of the command line, with the security of a file of client properties.
+
+    Print a warning for properties in the file that have no effect. Raise client.InvalidArgument if the file is invalid.
+    """
+    security = client.read_security(command_config, _warn)
     if partial:
-        return client.Settings(client_id=CLIENT_ID, request_timeout_s=PARTIAL_TIMEOUT_S)
-    return client.Settings(client_id=CLIENT_ID)
+        return client.Settings(client_id=CLIENT_ID, request_timeout_s=PARTIAL_TIMEOUT_S, security=security)
+    return client.Settings(client_id=CLIENT_ID, security=security)
+
+
+def _warn(text: str) -> None:
+    errors.print(text, markup=False)
 
 
 @contextmanager

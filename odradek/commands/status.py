@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from odradek import client
-from odradek.commands.options import DIRECTORY_DEFAULT, Directory, Json
-from odradek.commands.requests import attempt
+from odradek.commands.options import DIRECTORY_DEFAULT, CommandConfig, Directory, Json
+from odradek.commands.requests import attempt, settings
 from odradek.commands.status_rows import (
     BROKER_COLUMNS,
     GROUP_COLUMNS,
@@ -27,6 +27,7 @@ from odradek.local.watch import recovery_hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 
 def status(
@@ -38,6 +39,7 @@ def status(
         ),
     ] = None,
     interval_s: Annotated[float, typer.Option("--every", help="Seconds between two refreshes.", min=0.1)] = 1.0,
+    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Show the brokers, partitions, groups and open transactions of a local cluster.
@@ -58,9 +60,9 @@ def status(
     if not as_json and (console.is_terminal if watch is None else watch):
         from odradek.commands.live import follow
 
-        follow(cluster, interval_s)
+        follow(cluster, command_config, interval_s)
     else:
-        print_once(cluster, state, as_json=as_json)
+        print_once(cluster, state, command_config, as_json=as_json)
     with exit_on_failure():
         state = require_state(cluster)
     alive = state.alive()
@@ -75,14 +77,14 @@ def status(
         raise typer.Exit(FAILED)
 
 
-def print_once(cluster: ClusterDirectory, state: ClusterState, *, as_json: bool) -> None:
+def print_once(cluster: ClusterDirectory, state: ClusterState, command_config: Path | None, *, as_json: bool) -> None:
     """Print the status as JSON or as tables. If no broker responds, print what is known, and raise typer.Exit."""
     alive = state.alive()
     bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in alive)
     values, failure = unknown_values(state), None
     if alive:
         try:
-            values = status_values(attempt(bootstrap, client.cluster_status, partial=True))
+            values = status_values(attempt(bootstrap, client.cluster_status, settings(command_config, partial=True)))
         except client.ClientError as error:  # brokers that recover their logs respond after that only
             failure = error
     rows = [broker_row(cluster, state, node_id, values) for node_id in state.plan.node_ids]

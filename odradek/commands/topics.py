@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from odradek import client
-from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json, parse_pair
+from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json, parse_pair
 from odradek.commands.requests import exit_on_client_error, run
 from odradek.commands.rows import row_of
 from odradek.local.output import counted, print_json, show
@@ -20,6 +20,7 @@ Name = Annotated[str, typer.Argument(help="Name of the topic.")]
 @app.command("list")
 def list_topics(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
     internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -29,13 +30,15 @@ def list_topics(
 
       odradek topics list --internal --json
     """
-    rows = [row_of(row) for row in run(bootstrap, client.list_topics) if internal or not row.internal]
+    rows = [row_of(row) for row in run(bootstrap, client.list_topics, command_config) if internal or not row.internal]
     columns = {"name": "topic", "topic_id": "id", "partitions": "partitions", "replication_factor": "replicas"}
     show(rows, columns, as_json=as_json, empty="no topics")
 
 
 @app.command()
-def describe(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json = False) -> None:
+def describe(
+    name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, command_config: CommandConfig = None, as_json: Json = False
+) -> None:
     """Show the partitions of a topic with their offsets.
 
     Example:
@@ -43,7 +46,7 @@ def describe(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json
       odradek topics describe payments
     """
     columns = ("partition", "leader", "leader_epoch", "replicas", "isr", "log_start", "last_stable_offset")
-    described = run(bootstrap, lambda cluster: client.describe_partitions(cluster, [name]))
+    described = run(bootstrap, lambda cluster: client.describe_partitions(cluster, [name]), command_config)
     rows = [row_of(row) for row in described]
     show(rows, {column: column for column in (*columns, "high_watermark")}, as_json=as_json, empty="no partitions")
 
@@ -52,6 +55,7 @@ def describe(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json
 def create(
     name: Name,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
     partitions: Annotated[int, typer.Option(help="Number of partitions. -1: the broker's num.partitions.")] = -1,
     replication_factor: Annotated[
         int, typer.Option(help="Replicas per partition. -1: default.replication.factor.")
@@ -77,6 +81,7 @@ def create(
         lambda cluster: client.create_topic(
             cluster, name, partitions=partitions, replication_factor=replication_factor, configs=pairs
         ),
+        command_config,
     )
     if as_json:
         print_json(row_of(created))
@@ -85,14 +90,16 @@ def create(
 
 
 @app.command()
-def delete(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json = False) -> None:
+def delete(
+    name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, command_config: CommandConfig = None, as_json: Json = False
+) -> None:
     """Delete a topic and its records.
 
     Example:
 
       odradek topics delete payments
     """
-    topic_id = run(bootstrap, lambda cluster: client.delete_topic(cluster, name))
+    topic_id = run(bootstrap, lambda cluster: client.delete_topic(cluster, name), command_config)
     if as_json:
         print_json({"name": name, "topic_id": str(topic_id)})
     else:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from odradek import client
-from odradek.commands.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, Bootstrap, Json
+from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json, set_defaults
 from odradek.commands.requests import run
 from odradek.commands.rows import Row, blocked_row, row_of, transaction_row
 from odradek.commands.selection import Address, ClientId, Idle, Selection
@@ -17,6 +16,7 @@ from odradek.local.output import FAILED, errors, print_json, show, usage_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 app = typer.Typer(
     help="Transactions: list, describe, find those that hold back readers, abort.",
@@ -41,7 +41,12 @@ BLOCKING = {
 
 
 @app.callback(invoke_without_command=True)
-def default(context: typer.Context, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json = False) -> None:
+def default(
+    context: typer.Context,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
     """Without a subcommand: show the transactions that hold back readers, as odradek txns blocking.
 
     Example:
@@ -49,16 +54,17 @@ def default(context: typer.Context, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as
       odradek txns --bootstrap 127.0.0.1:9092
     """
     if context.invoked_subcommand is None:
-        blocking(bootstrap, None, as_json)
+        blocking(bootstrap, command_config, None, as_json)
     else:
         # Options before the subcommand apply to it, unless it has the same options itself.
-        os.environ[BOOTSTRAP_VARIABLE] = bootstrap
+        set_defaults(bootstrap, command_config)
         context.default_map = {context.invoked_subcommand: {"as_json": as_json}}
 
 
 @app.command("list")
 def list_transactions(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
     state: Annotated[
         list[str] | None, typer.Option(help="Show only this state: Ongoing, PrepareCommit, ...", metavar="STATE")
     ] = None,
@@ -70,7 +76,9 @@ def list_transactions(
 
       odradek txns list --state Ongoing
     """
-    result = run(bootstrap, lambda cluster: client.list_transactions(cluster, state or ()), partial=True)
+    result = run(
+        bootstrap, lambda cluster: client.list_transactions(cluster, state or ()), command_config, partial=True
+    )
     columns = ("transactional_id", "state", "producer_id", "producer_epoch", "coordinator", "client_id", "address")
     show_partial(
         [row_of(row) for row in result.rows],
@@ -85,6 +93,7 @@ def list_transactions(
 def describe(
     transactional_id: Annotated[str, typer.Argument(help="Transactional id of a producer.")],
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Show the state, producer, partitions and time-out of a transactional id.
@@ -93,7 +102,9 @@ def describe(
 
       odradek txns describe payments-1
     """
-    row = transaction_row(run(bootstrap, lambda cluster: client.describe_transaction(cluster, transactional_id)))
+    row = transaction_row(
+        run(bootstrap, lambda cluster: client.describe_transaction(cluster, transactional_id), command_config)
+    )
     if as_json:
         print_json(row)
         return
@@ -108,6 +119,7 @@ def describe(
 @app.command()
 def blocking(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
     topic: Annotated[str | None, typer.Option(help="Show only this topic.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -124,7 +136,7 @@ def blocking(
       odradek txns blocking --topic payments
     """
     topics = None if topic is None else [topic]
-    result = run(bootstrap, lambda cluster: client.blocked_partitions(cluster, topics), partial=True)
+    result = run(bootstrap, lambda cluster: client.blocked_partitions(cluster, topics), command_config, partial=True)
     show_partial(
         [blocked_row(row) for row in result.rows],
         result.unreachable,
@@ -141,6 +153,7 @@ def abort(
     partition: Annotated[int | None, typer.Option(help="Partition of a hanging transaction.")] = None,
     producer_id: Annotated[int | None, typer.Option(help="Producer id of a hanging transaction.")] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Abort a transaction that holds back readers.
@@ -157,9 +170,9 @@ def abort(
       odradek txns abort --topic payments --partition 3 --producer-id 1000
     """
     if transactional_id is not None and topic is None:
-        row = fence(bootstrap, transactional_id)
+        row = fence(bootstrap, command_config, transactional_id)
     elif transactional_id is None and topic is not None and partition is not None and producer_id is not None:
-        row = abort_hanging(bootstrap, topic, partition, producer_id)
+        row = abort_hanging(bootstrap, command_config, topic, partition, producer_id)
     else:
         usage_error("specify either a transactional id, or --topic, --partition and --producer-id")
     if as_json:
@@ -169,14 +182,16 @@ def abort(
 
 
 @app.command()
-def clients(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json = False) -> None:
+def clients(
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, command_config: CommandConfig = None, as_json: Json = False
+) -> None:
     """Count the transactional ids of each client at each coordinator: which client fills a coordinator.
 
     Example:
 
       odradek txns clients
     """
-    result = run(bootstrap, client.list_transactions, partial=True)
+    result = run(bootstrap, client.list_transactions, command_config, partial=True)
     counts = Counter((row.coordinator, row.client_id, row.address) for row in result.rows)
     rows: list[Row] = [
         {"coordinator": node_id, "client_id": client_id, "address": address, "transactional_ids": count}
@@ -193,6 +208,7 @@ def expire(
     client_id: ClientId = None,
     address: Address = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
     """Remove transactional ids without an open transaction from their coordinators.
@@ -223,7 +239,7 @@ def expire(
             raise client.NotFound(f"transactional id {transactional_id} does not exist")
         return len(chosen), await client.expire_transactional_ids(cluster, chosen), listed.unreachable
 
-    chosen, kept, unreachable = run(bootstrap, remove)
+    chosen, kept, unreachable = run(bootstrap, remove, command_config)
     message = f"{chosen - len(kept)} of {chosen} selected transactional ids are removed"
     if as_json:
         print_json({"selected": chosen, "removed": chosen - len(kept), "kept": kept, "message": message})
@@ -234,18 +250,22 @@ def expire(
     exit_if_partial(unreachable)
 
 
-def fence(bootstrap: str, transactional_id: str) -> Row:
+def fence(bootstrap: str, command_config: Path | None, transactional_id: str) -> Row:
     """Fence the producer of a transactional id. Return the row to print. Raise typer.Exit on failure."""
-    before = run(bootstrap, lambda cluster: client.fence_producer(cluster, transactional_id))
+    before = run(bootstrap, lambda cluster: client.fence_producer(cluster, transactional_id), command_config)
     message = f"{transactional_id}: producer {before.producer_id} epoch {before.producer_epoch} is fenced"
     if before.state == "Ongoing":
         message += ", its transaction is aborted"
     return {"transactional_id": transactional_id, "was": before.state, "message": message}
 
 
-def abort_hanging(bootstrap: str, topic: str, partition: int, producer_id: int) -> Row:
+def abort_hanging(bootstrap: str, command_config: Path | None, topic: str, partition: int, producer_id: int) -> Row:
     """Abort a hanging transaction in one partition. Return the row to print. Raise typer.Exit on failure."""
-    aborted = run(bootstrap, lambda cluster: client.abort_hanging_transaction(cluster, topic, partition, producer_id))
+    aborted = run(
+        bootstrap,
+        lambda cluster: client.abort_hanging_transaction(cluster, topic, partition, producer_id),
+        command_config,
+    )
     message = (
         f"{topic}-{partition}: the transaction of producer {producer_id} that began at offset {aborted.first_offset} "
         "is aborted"

@@ -33,12 +33,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from odradek.client import ClientError
+    from odradek.client import ClientError, Settings, read_security
     from odradek.pipeline.audit import LogDirectories, LogDirectoryUnusable, RunningCluster, audit
     from odradek.pipeline.spark.session import start_session, stop_session
 
-    source = LogDirectories(options.log_dirs) if options.log_dirs else RunningCluster(options.bootstrap)
     try:
+        source = (
+            LogDirectories(options.log_dirs)
+            if options.log_dirs
+            else RunningCluster(options.bootstrap, Settings(security=read_security(options.command_config, _warn)))
+        )
         source.partitions()  # before the session, which takes seconds to start
     except (LogDirectoryUnusable, ClientError, OSError) as error:
         print(error, file=sys.stderr)
@@ -57,6 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if result.ok else 1
 
 
+def _warn(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
 def _reason(error: Exception) -> str:
     """Return the message of an error. Of an exception in a task, it is the last line before the frames of Spark."""
     text = str(error).split("\n\nJVM stacktrace:")[0].split("\n\tat ")[0].strip()
@@ -73,6 +81,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     logs.add_argument("--bootstrap", metavar="HOST:PORT", help="brokers of a running cluster")
     logs.add_argument(
         "--log-dirs", nargs="+", type=Path, metavar="DIR", help="log directories (log.dirs) of stopped brokers"
+    )
+    parser.add_argument(
+        "--command-config", type=Path, metavar="FILE", help="client properties for --bootstrap, in Kafka's format"
     )
     parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory for tables and report (default: none)")

@@ -22,5 +22,5 @@ class Source(Protocol):
 
     @property
     def scan(self) -> Callable[[Listed], tuple[PartitionScan, LogRange]]:
-        """Function that reads one partition. Its tasks have no access to the source itself."""
+        """Function that reads one partition. It is serialized for the tasks, with what it needs of the source."""
         ...

@@ -12,6 +12,7 @@ from odradek.client import (
     Cluster,
     IsolationLevel,
     Refused,
+    Settings,
     TopicPartition,
     describe_configs,
     fetch_range,
@@ -43,21 +44,24 @@ class RunningCluster:
     Markers and data between the first and the third step may be newer than the transitions, and are not judged.
     """
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, settings: Settings | None = None) -> None:
         self._bootstrap = bootstrap
+        self._settings = settings or Settings()
 
     def partitions(self) -> list[Listed]:
         """Return the partitions with the offsets to read. Raise ClientError if the cluster does not respond."""
-        return asyncio.run(_partitions(self._bootstrap))
+        return asyncio.run(_partitions(self._bootstrap, self._settings))
 
-    @staticmethod
-    def scan(listed: Listed) -> tuple[PartitionScan, LogRange]:
-        """Read one partition. Raise ClientError if its leader does not respond."""
-        return asyncio.run(_scan(listed))
+    def scan(self, listed: Listed) -> tuple[PartitionScan, LogRange]:
+        """Read one partition. Raise ClientError if its leader does not respond.
+
+        Spark runs it in its workers. The settings are in the serialized function, so that no query plan shows them.
+        """
+        return asyncio.run(_scan(listed, self._settings))
 
 
-async def _partitions(bootstrap: str) -> list[Listed]:
-    async with Cluster(bootstrap) as cluster:
+async def _partitions(bootstrap: str, settings: Settings) -> list[Listed]:
+    async with Cluster(bootstrap, settings) as cluster:
         metadata = await cluster.fetch_metadata(None)
         keys = [TopicPartition(topic.name, index) for topic in metadata.topics.values() for index in topic.partitions]
         data = [key for key in keys if key.topic != TRANSACTION_STATE]
@@ -87,9 +91,9 @@ async def _is_compacted(cluster: Cluster, topic: str) -> bool:
     return any(entry.name == "cleanup.policy" and "compact" in (entry.value or "") for entry in entries)
 
 
-async def _scan(listed: Listed) -> tuple[PartitionScan, LogRange]:
+async def _scan(listed: Listed, settings: Settings) -> tuple[PartitionScan, LogRange]:
     key = TopicPartition(listed["topic"], listed["partition"])
-    async with Cluster(listed["bootstrap"]) as cluster:
+    async with Cluster(listed["bootstrap"], settings) as cluster:
         start = listed["start"]
         while True:
             scan = PartitionScan(*key, start, listed["compacted_below"])

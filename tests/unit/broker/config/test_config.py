@@ -31,7 +31,8 @@ def test_each_property_is_an_attribute_of_config() -> None:
 
 
 def test_environment_variables_of_the_command_line_are_ignored() -> None:
-    assert loaded(environment={"ODRADEK_BOOTSTRAP": "127.0.0.1:9092"}).given == frozenset({"log.dirs"})
+    environment = {"ODRADEK_BOOTSTRAP": "127.0.0.1:9092", "ODRADEK_CLIENT_CONFIG": "client.properties"}
+    assert loaded(environment=environment).given == frozenset({"log.dirs"})
 
 
 def test_environment_takes_precedence_over_the_file_and_assignments_over_both() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from odradek.client import AuthenticationFailed, InvalidArgument, Security, read_properties
+from odradek.client import AuthenticationFailed, InvalidArgument, Security, read_security
 from odradek.client.security.credentials import BearerToken, UserPassword
 from odradek.client.security.tokens import TokenEndpoint
 from odradek.protocol.security_protocol import SecurityProtocol
@@ -134,10 +134,14 @@ def test_properties_of_an_unused_part_are_not_checked() -> None:
 
 def test_file_of_properties_is_read_as_in_java(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
-    path.write_text("# comment\nsecurity.protocol = SASL_SSL\nsasl.mechanism:PLAIN\n")
-    assert read_properties(path) == {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+    lines = [f"{name} = {value}" for name, value in SCRAM.items()]
+    path.write_text("\n".join(["# comment", *lines, "group.id=a", "acks:all", ""]))
+    warnings: list[str] = []
+    assert read_security(path, warnings.append) == Security.of(SCRAM)
+    assert warnings == [f"warning: properties in {path} without effect: acks, group.id"]
+    assert read_security(None, warnings.append) == Security()
     with pytest.raises(InvalidArgument, match="cannot be read"):
-        read_properties(tmp_path / "absent")
+        read_security(tmp_path / "absent", warnings.append)
     path.write_bytes(b"\xff")
     with pytest.raises(InvalidArgument, match="is not UTF-8 text"):
-        read_properties(path)
+        read_security(path, warnings.append)

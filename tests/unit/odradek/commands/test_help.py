@@ -45,3 +45,10 @@ def test_help_fits_80_columns_and_its_examples_are_not_broken(path: tuple[str, .
     lines = [line.rstrip() for line in printed.stdout.splitlines()]
     assert [line for line in lines if len(line) > TERMINAL_COLUMNS or "…" in line] == []
     assert [example for example in examples if not any(line.strip() == example for line in lines)] == []
+
+
+def test_commands_that_talk_to_a_cluster_take_client_properties() -> None:
+    options = {path: {name for each in command.params for name in each.opts} for path, command in COMMANDS}
+    connecting = {path for path, names in options.items() if "--bootstrap" in names or path == ("status",)}
+    assert len(connecting) > 15
+    assert [path for path in connecting if "--command-config" not in options[path]] == []

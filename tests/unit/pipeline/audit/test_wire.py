@@ -22,7 +22,7 @@ POLICIES = {TRANSACTION_STATE: "delete", "compacted": "compact,delete", "plain":
 class OneBroker:
     """The metadata of a cluster with one partition per topic."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, settings: object) -> None:
         self.bootstrap = bootstrap
 
     async def __aenter__(self) -> Self:

@@ -37,6 +37,7 @@ from odradek.broker.config.addresses import (
 )
 from odradek.broker.config.authentication import require_consistent, warning
 from odradek.broker.config.authorization import require_identity_of_nodes
+from odradek.broker.config.bootstrap_scram import parse_bootstrap_scram
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.sources import load, with_host_name
@@ -47,7 +48,10 @@ from odradek.broker.process.garbage import GarbageCollection
 from odradek.broker.process.open_files import OpenFileLimit
 from odradek.broker.process.profiler import FORMATS, profile_command, profiling
 from odradek.broker.process.stop_progress import StopProgress
+from odradek.broker_interface import META_PROPERTIES
+from odradek.cluster.metadata.image import ScramKey
 from odradek.protocol.sasl.cluster_secret import ClusterSecret, parse_secret
+from odradek.protocol.sasl.scram import Credential
 from odradek.source_commit import source_commit
 from odradek.storage.disk.descriptors import RESERVED_DESCRIPTORS
 from odradek.storage.disk.os_disk import OsDisk
@@ -72,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = _configuration(options)
         secret = _secret(config)
+        bootstrap_scram = _bootstrap_scram(config)
         profiler = profile_command(Path(options.profile)) if options.profile else None
     except ConfigError as error:
         print(error, file=sys.stderr)  # noqa: T201  for the operator
@@ -83,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             profiling(profiler) if profiler else nullcontext(),
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
-            return runner.run(_run(config, secret, options, open_files_max))
+            return runner.run(_run(config, secret, bootstrap_scram, options, open_files_max))
     except CannotStartError as error:
         print(error, file=sys.stderr)  # noqa: T201  for the operator
         return EXIT_FAILURE
@@ -150,7 +155,29 @@ def _secret(config: Config) -> ClusterSecret | None:
         raise ConfigError(str(error)) from error
 
 
-async def _run(config: Config, secret: ClusterSecret | None, options: argparse.Namespace, open_files_max: int) -> int:
+def _bootstrap_scram(config: Config) -> dict[ScramKey, Credential]:
+    """Return the first SCRAM credentials of a new cluster. Raise ConfigError if they cannot be read.
+
+    The file may be absent if the data directory exists: the operator removes the file when the cluster is formed.
+    """
+    path = config.odradek_bootstrap_scram_file
+    if not path or (not Path(path).exists() and Path(config.log_dirs, META_PROPERTIES).exists()):
+        return {}
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(f"odradek.bootstrap.scram.file: {path}: {reason}") from None
+    return parse_bootstrap_scram(text, random.SystemRandom().getrandbits)
+
+
+async def _run(
+    config: Config,
+    secret: ClusterSecret | None,
+    bootstrap_scram: dict[ScramKey, Credential],
+    options: argparse.Namespace,
+    open_files_max: int,
+) -> int:
     log.bind_node(config.node_id)
     garbage = GarbageCollection()
     garbage.begin()
@@ -177,7 +204,7 @@ async def _run(config: Config, secret: ClusterSecret | None, options: argparse.N
     limit = OpenFileLimit(open_files_max, lambda: disk.open_files, backlog=config.socket_listen_backlog_size)
     env = Env(disk, SystemClock(), rng, _boot_id(rng, kept=not options.hold_unsynced), limit.connections_max)
     progress = StopProgress(_set_process_name, time.monotonic)
-    node = Node(config, env, on_fatal=stop, on_stop_step=progress.step, secret=secret)
+    node = Node(config, env, on_fatal=stop, on_stop_step=progress.step, secret=secret, bootstrap_scram=bootstrap_scram)
     starting = loop.create_task(node.start())
     try:
         if options.stop_with_stdin:

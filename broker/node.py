@@ -6,11 +6,12 @@ unchanged.
 """
 
 from asyncio import CancelledError, Task, current_task
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from posixpath import dirname
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -49,7 +50,7 @@ from odradek.broker.quota.client_quotas import ClientQuotas
 from odradek.broker.requests.listener import Listener
 from odradek.broker.security.audit import AuditLog
 from odradek.broker.security.authentication import Authentication
-from odradek.broker.security.mechanisms import Mechanisms
+from odradek.broker.security.mechanisms import Mechanisms, scram_account
 from odradek.broker.server.authorization import authorizer_of
 from odradek.broker.server.broker_server import BrokerServer
 from odradek.broker.server.quorum_server import QuorumServer
@@ -57,9 +58,11 @@ from odradek.broker.server.registration import Registration
 from odradek.broker.tls.certificates import Certificates
 from odradek.broker.tls.node_tls import ListenerTls, NodeTls
 from odradek.cluster.metadata.cache import MetadataCache
+from odradek.cluster.metadata.image import ScramKey
 from odradek.cluster.raft.quorum_state import BadQuorumState
 from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.sasl.cluster_secret import SECRET_BYTES_MIN, ClusterSecret
+from odradek.protocol.sasl.scram import Credential
 from odradek.protocol.special_values import UNKNOWN_BROKER_EPOCH
 from odradek.runtime.tasks import Tasks
 from odradek.storage.data_directory.log_manager import LogManager
@@ -95,13 +98,15 @@ class Node:
         on_unexpected: Unexpected | None = None,
         leader_term: type[LeaderTerm] = LeaderTerm,
         secret: ClusterSecret | None = None,
+        bootstrap_scram: Mapping[ScramKey, Credential] = MappingProxyType({}),
     ) -> None:
         """Prepare a node; `start` starts it.
 
         `on_fatal` receives the reason when the running node cannot continue; the caller must then call `stop`.
         `stop` calls `on_stop_step` after each completed step, also from threads.
         `on_unexpected` receives each exception that is a bug; by default it is logged. `leader_term` is the class of
-        leader terms; the simulator passes one that delays commits. `secret` is the secret of the cluster.
+        leader terms; the simulator passes one that delays commits. `secret` is the secret of the cluster, and
+        `bootstrap_scram` has the first SCRAM credentials of a new cluster.
         """
         self.config = config
         self._expiry_clock = ExpiryClock(env.clock)
@@ -110,6 +115,7 @@ class Node:
         self._on_stop_step = on_stop_step
         self._on_unexpected = UnexpectedExceptions(on_unexpected or log_unexpected)
         self._leader_term = leader_term
+        self._bootstrap_scram = bootstrap_scram
         self._fatal: str | None = None
         self._starting: Task[Any] | None = None
         self._undo = AsyncExitStack()
@@ -254,7 +260,7 @@ class Node:
         mechanisms = Mechanisms(
             node_id=config.node_id,
             random_bits=self.env.rng.getrandbits,
-            account_of=lambda _mechanism, _first: None,
+            account_of=partial(scram_account, self.metadata),
             settings=parse_sasl(config),
             secret=self._secret,
         )
@@ -307,6 +313,7 @@ class Node:
             tasks=self.tasks,
             on_failure=self.fail,
             on_bug=self._on_unexpected,
+            bootstrap_scram=self._bootstrap_scram,
         )
         self._undo.push_async_callback(quorum.stop)
         self.acceptor.open(

@@ -1,6 +1,11 @@
 """Security protocols of listeners: encryption by TLS and authentication by SASL, in each combination."""
 
 from enum import IntEnum
+from typing import Final
+
+# The properties are read with each request, and the look-up of a member by its hash is slow Python code.
+_TLS_BIT: Final = 1
+_SASL_BIT: Final = 2
 
 
 class SecurityProtocol(IntEnum):
@@ -14,9 +19,9 @@ class SecurityProtocol(IntEnum):
     @property
     def uses_tls(self) -> bool:
         """True if connections are encrypted by TLS."""
-        return self in {SecurityProtocol.SSL, SecurityProtocol.SASL_SSL}
+        return bool(self & _TLS_BIT)
 
     @property
     def uses_sasl(self) -> bool:
         """True if clients authenticate by SASL."""
-        return self in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
+        return bool(self & _SASL_BIT)

@@ -65,6 +65,11 @@ CONTROL_MESSAGES: dict[ControlType, type[Message]] = {
 }
 
 
+HIDDEN = "[hidden]"
+SECRET_FIELDS = {"UserScramCredentialRecord": ("salt", "stored_key", "server_key")}
+"""Fields of metadata records that are not shown: with them, a process can try passwords, or impersonate a server."""
+
+
 def dump_file(disk: Disk, path: str, *, records: bool = False) -> Iterator[Entry]:
     """Yield the entries of a segment, index, snapshot or checkpoint file. With `records`, batches have their records.
 
@@ -239,7 +244,11 @@ def _metadata(value: bytes) -> Entry:
     message = RECORDS.get(kind)
     if frame != METADATA_FRAME_VERSION or message is None:
         return {"frame": frame, "type": kind, "version": version, "value": plain(value[at:])}
-    return {"type": message.NAME, "version": version, "value": _message(message, version, value[at:])}
+    decoded = _message(message, version, value[at:])
+    for field in SECRET_FIELDS.get(message.NAME, ()):
+        if field in decoded:
+            decoded[field] = HIDDEN
+    return {"type": message.NAME, "version": version, "value": decoded}
 
 
 def _message(message: type[Message], version: int, data: bytes) -> Any:

@@ -1,8 +1,7 @@
-"""DescribeUserScramCredentials: list the SCRAM credentials of users (KIP-554). This broker has none.
+"""DescribeUserScramCredentials: list the mechanisms and iterations of the SCRAM credentials of users (KIP-554).
 
 Behavior:
-* A request for all users has an empty response. The API is served because Kafka's `kafka-configs` tool sends it when it
-  describes the quotas of users.
+* A request without users is for all users that have a credential. The response has no salt and no key.
 
 Errors:
 * CLUSTER_AUTHORIZATION_FAILED for the whole request. Per user: RESOURCE_NOT_FOUND, or DUPLICATE_RESOURCE if the request
@@ -10,21 +9,25 @@ Errors:
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api, Ordered
 from odradek.broker.requests.slices import distinct, respond_in_parts
-from odradek.broker.requests.splitting import Splitting
+from odradek.broker.requests.splitting import ELEMENTS_PER_PART, Splitting
 from odradek.cluster.authorizer import AclOperation
+from odradek.cluster.metadata.image import ScramKey
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from odradek.protocol.sasl.scram import SCRAM_BY_CODE, Credential
 
+Credentials = Mapping[ScramKey, Credential]
 PARTS: Final = Splitting(("users",), ("results",))
 
 
@@ -33,13 +36,19 @@ def handle(
 ) -> DescribeUserScramCredentialsResponse | Ordered[DescribeUserScramCredentialsResponse]:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    scram = context.node.metadata.image.scram
     if PARTS.is_large(request):
-        return Ordered(_respond_in_parts(context, request))
-    return _response(list(Counter(_names(request)).items()))
+        return Ordered(_respond_in_parts(context, request, scram))
+    if request.users:
+        return _response(list(Counter(_names(request)).items()), scram)
+    users = list(dict.fromkeys(user for user, _ in scram))
+    if len(users) <= ELEMENTS_PER_PART:
+        return _response([(user, 1) for user in users], scram)
+    return Ordered(_respond_with(context, users, dict.fromkeys(users, 1), scram))
 
 
 async def _respond_in_parts(
-    context: BrokerRequestContext, request: DescribeUserScramCredentialsRequest
+    context: BrokerRequestContext, request: DescribeUserScramCredentialsRequest, scram: Credentials
 ) -> DescribeUserScramCredentialsResponse:
     counts: Counter[str] = Counter()
 
@@ -49,12 +58,18 @@ async def _respond_in_parts(
         return names
 
     names = await distinct(context, PARTS, request, names_of)
-    return await respond_in_parts(
+    return await _respond_with(context, names, counts, scram)
+
+
+def _respond_with(
+    context: BrokerRequestContext, users: Sequence[str], counts: Mapping[str, int], scram: Credentials
+) -> Awaitable[DescribeUserScramCredentialsResponse]:
+    return respond_in_parts(
         context,
         PARTS,
         DescribeUserScramCredentialsResponse,
-        names,
-        lambda some: _response([(name, counts[name]) for name in some]),
+        users,
+        lambda some: _response([(user, counts[user]) for user in some], scram),
     )
 
 
@@ -62,10 +77,15 @@ def _names(request: DescribeUserScramCredentialsRequest) -> list[str]:
     return [user.name for user in request.users or ()]
 
 
-def _response(counts: Sequence[tuple[str, int]]) -> DescribeUserScramCredentialsResponse:
+def _response(counts: Sequence[tuple[str, int]], scram: Credentials) -> DescribeUserScramCredentialsResponse:
     """Return the response for users and the number of times that the request names each."""
     results = []
     for name, count in counts:
+        held = ((code, scram.get((name, code))) for code in SCRAM_BY_CODE)
+        infos = [CredentialInfo(code, credential.iterations) for code, credential in held if credential is not None]
+        if infos and count == 1:
+            results.append(DescribeUserScramCredentialsResult(name, credential_infos=infos, error_message=None))
+            continue
         error = ErrorCode.DUPLICATE_RESOURCE if count > 1 else ErrorCode.RESOURCE_NOT_FOUND
         message = (
             f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"

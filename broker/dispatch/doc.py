@@ -24,12 +24,11 @@ LEFT_OUT: Final[dict[str, tuple[str, ...]]] = {
         "SaslHandshake",
         "SaslAuthenticate",
     ),
-    "delegation tokens and SCRAM credentials need authentication of clients": (
+    "delegation tokens are not supported": (
         "CreateDelegationToken",
         "RenewDelegationToken",
         "ExpireDelegationToken",
         "DescribeDelegationToken",
-        "AlterUserScramCredentials",
     ),
     "a node has exactly one log directory": ("AlterReplicaLogDirs",),
     "`controller.quorum.voters` configures the voters of the metadata log": ("AddRaftVoter", "RemoveRaftVoter"),

@@ -40,8 +40,6 @@ class Session:
     """Id of the node of the cluster that the client has authenticated as; None if it is no such node."""
     login: SessionLogin = field(default_factory=SessionLogin)
     """The SASL login of the client."""
-    roles: tuple[str, ...] = field(init=False)
-    """Roles in which the listener serves this connection now."""
     closed: bool = False
     on_close: Callable[[str], None] | None = None
     """Function that closes the connection, given the reason. The connection sets it."""
@@ -58,18 +56,21 @@ class Session:
     _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
     _on_end: dict[Callable[[], object], None] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.roles = self.listener.roles if self.authenticated else self.listener.open_roles
-
     def log_in(self, principal: Principal, *, node_id: int | None) -> None:
         """Serve the connection as `principal`. `node_id`: the node of the cluster that the client is, if it is one."""
         self.principal, self.node_id = principal, node_id
-        self.roles = self.listener.user_roles if node_id is None else self.listener.roles
 
     @property
     def authenticated(self) -> bool:
         """True if the client has authenticated as a node of the cluster."""
         return self.node_id is not None
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Return the roles in which the listener serves this connection now."""
+        if self.node_id is not None:
+            return self.listener.roles
+        return self.listener.open_roles if self.login.identity is None else self.listener.user_roles
 
     @property
     def awaits_login(self) -> bool:

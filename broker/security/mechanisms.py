@@ -12,8 +12,9 @@ from typing import Final
 
 from odradek.broker.requests.listener import Listener
 from odradek.broker.security.sasl_settings import SaslSettings
+from odradek.cluster.metadata.cache import MetadataCache
 from odradek.protocol.sasl.cluster_secret import MECHANISM, ClusterSecret, is_node_login
-from odradek.protocol.sasl.mechanism import OAUTHBEARER, PLAIN, AuthenticationFailed, Reply, SaslServer
+from odradek.protocol.sasl.mechanism import OAUTHBEARER, PLAIN, AuthenticationFailed, Identity, Reply, SaslServer
 from odradek.protocol.sasl.oauthbearer import OAuthBearerServer, Validate
 from odradek.protocol.sasl.plain import PlainServer
 from odradek.protocol.sasl.scram import NONCE_BITS, SCRAM_MECHANISMS, Decoys, ScramMechanism
@@ -74,6 +75,14 @@ class Mechanisms:
         scram = SCRAM_MECHANISMS[mechanism]
         nonce = f"{self.random_bits(NONCE_BITS):x}"
         return ScramServer(scram, partial(self.account_of, scram), self._decoys, nonce)
+
+
+def scram_account(metadata: MetadataCache, mechanism: ScramMechanism, first: ClientFirst) -> Account | None:
+    """Return the SCRAM credential that a first message names, from the metadata of the cluster."""
+    if first.by_token:
+        return None
+    credential = metadata.image.scram.get((first.user, mechanism.code))
+    return None if credential is None else Account(credential, Identity(first.user))
 
 
 class NodeOrClientServer:

@@ -1,6 +1,6 @@
 """The part of the node in the metadata quorum: Raft, the controller, and connections to the other nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from odradek.broker.config.addresses import Voter
 from odradek.broker.config.authentication import logs_in
@@ -14,7 +14,8 @@ from odradek.broker.quorum.network import make_raft
 from odradek.broker.quorum.peers import AddressOf, Peers, TlsOf
 from odradek.broker.quorum.suspected_leaders import SuspectedLeaders
 from odradek.cluster.controller.service import ControllerService
-from odradek.cluster.metadata.image import TRANSACTION_VERSION
+from odradek.cluster.metadata.image import TRANSACTION_VERSION, ScramKey
+from odradek.protocol.sasl.scram import Credential
 from odradek.runtime.shard import FailureHandler
 from odradek.runtime.tasks import Tasks
 from odradek.storage.data_directory.log_manager import LogManager
@@ -35,10 +36,12 @@ class QuorumServer:
         tasks: Tasks,
         on_failure: FailureHandler,
         on_bug: FailureHandler,
+        bootstrap_scram: Mapping[ScramKey, Credential],
     ) -> None:
         """Open the metadata log. Raise OSError if that fails.
 
         `on_failure` is called if the node cannot continue, and `on_bug` for an unexpected exception of one command.
+        `bootstrap_scram`: the first SCRAM credentials of a new cluster.
         """
         config = node.config
         secret = node.secret if logs_in(config) else None
@@ -56,6 +59,7 @@ class QuorumServer:
             on_failure=on_failure,
             on_bug=on_bug,
             bootstrap_levels={TRANSACTION_VERSION: config.odradek_initial_transaction_version},
+            bootstrap_scram=bootstrap_scram,
             published=lambda: node.metadata.image,
         )
         self.forwarding = Forwarding(self._leader_id, self.peers, request_timeout_ms=config.request_timeout_ms)

@@ -13,9 +13,17 @@ if TYPE_CHECKING:
     from odradek.cluster.controller.election import Election
     from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, BrokerRegistration, ControllerRegistration
     from odradek.cluster.controller.messages.partitions import NewReplicas, PartitionIsr
-    from odradek.cluster.controller.messages.settings import ConfigChange, FeatureUpdate, NewAcl, QuotaChange
+    from odradek.cluster.controller.messages.settings import (
+        ConfigChange,
+        FeatureUpdate,
+        NewAcl,
+        QuotaChange,
+        ScramChange,
+    )
     from odradek.cluster.controller.messages.topics import NewPartitions, NewTopic, TopicName
     from odradek.cluster.controller.removal import Removal
+    from odradek.cluster.metadata.image import ScramKey
+    from odradek.protocol.sasl.scram import Credential
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +32,8 @@ class Bootstrap:
 
     levels: Mapping[str, int] = field(default_factory=dict)
     at_ms: int = 0
+    scram: Mapping[ScramKey, Credential] = field(default_factory=dict)
+    """The first SCRAM credentials."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +132,11 @@ class RemoveAcls:
     """Remove the ACLs with these ids. Ids without an ACL are ignored."""
 
     ids: tuple[UUID, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterScramCredentials:
+    changes: tuple[ScramChange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +246,7 @@ Command: TypeAlias = (
     | AlterClientQuotas
     | CreateAcls
     | RemoveAcls
+    | AlterScramCredentials
     | ElectLeaders
     | BalanceLeaders
     | ElectPreferred

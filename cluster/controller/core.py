@@ -12,7 +12,7 @@ from odradek.cluster.controller.brokers import active as brokers
 from odradek.cluster.controller.brokers import heartbeats, registration
 from odradek.cluster.controller.partitions import creation as partitions
 from odradek.cluster.controller.partitions import isr, reassignment, topics
-from odradek.cluster.controller.settings import acls, alter_configs, client_quotas, features
+from odradek.cluster.controller.settings import acls, alter_configs, client_quotas, features, scram
 from odradek.cluster.controller.state import Notice
 from odradek.cluster.controller.sweeps import elect_online_now
 from odradek.cluster.metadata.errors import InconsistentMetadata
@@ -51,6 +51,7 @@ DECIDE: Final[Mapping[type[commands.Command], Callable[[ControllerState, Any], C
     commands.AlterClientQuotas: client_quotas.alter_client_quotas,
     commands.CreateAcls: acls.create_acls,
     commands.RemoveAcls: acls.remove_acls,
+    commands.AlterScramCredentials: scram.alter_scram_credentials,
     commands.ElectLeaders: leaders.elect_leaders,
     commands.BalanceLeaders: leaders.balance_leaders,
     commands.ElectPreferred: preferred.elect_preferred,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Event, Future, TimerHandle, get_running_loop, sleep
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -44,15 +45,18 @@ if TYPE_CHECKING:
         NewAcl,
         QuotaChange,
         QuotaResult,
+        ScramChange,
+        ScramResult,
     )
     from odradek.cluster.controller.messages.topics import CreatedTopic, NewPartitions, NewTopic, TopicName, TopicResult
     from odradek.cluster.controller.ports import TopicConfigs
     from odradek.cluster.controller.state import ControllerConfig
-    from odradek.cluster.metadata.image import MetadataImage
+    from odradek.cluster.metadata.image import MetadataImage, ScramKey
     from odradek.cluster.raft.driver import RaftDriver
     from odradek.cluster.raft.messages import Leadership
     from odradek.cluster.randomness import Randomness
     from odradek.protocol.acls import Acl
+    from odradek.protocol.sasl.scram import Credential
     from odradek.runtime.clock import Clock
     from odradek.runtime.shard import Effect, FailureHandler
     from odradek.runtime.tasks import Tasks
@@ -83,13 +87,15 @@ class ControllerService:
         on_failure: FailureHandler,
         on_bug: FailureHandler,
         bootstrap_levels: Mapping[str, int],
+        bootstrap_scram: Mapping[ScramKey, Credential] = MappingProxyType({}),
         published: Callable[[], MetadataImage],
     ) -> None:
         """Make it before `driver.start()`.
 
         `on_failure` is called if this node cannot continue. `on_bug` is called for an unexpected exception in the
         decision of a command. That command fails alone, because the next active controller would raise the exception,
-        too. `bootstrap_levels`: feature levels of a new cluster that differ from the default. `published` returns the
+        too. `bootstrap_levels`: feature levels of a new cluster that differ from the default, `bootstrap_scram`: its
+        first SCRAM credentials. `published` returns the
         image of the records that are committed and delivered on this node.
         """
         self._driver = driver
@@ -101,6 +107,7 @@ class ControllerService:
         self._on_failure = on_failure
         self._on_bug = on_bug
         self._bootstrap_levels = dict(bootstrap_levels)
+        self._bootstrap_scram = bootstrap_scram
         self._published = published
         self._engine: Engine[Any, Any] | None = None
         self._controller: Controller | None = None
@@ -169,7 +176,7 @@ class ControllerService:
         self._engine = engine
         try:
             await engine.load(epoch)
-            bootstrap = commands.Bootstrap(self._bootstrap_levels, self._clock.monotonic_ms())
+            bootstrap = commands.Bootstrap(self._bootstrap_levels, self._clock.monotonic_ms(), self._bootstrap_scram)
             await engine.submit(bootstrap, timeout_ms=TIMEOUT_MS_DEFAULT, wait_ms=TIMEOUT_MS_DEFAULT)
         except LoadCancelled:
             return
@@ -343,6 +350,10 @@ class ControllerService:
     def remove_acls(self, ids: Sequence[UUID]) -> Awaitable[tuple[UUID, ...]]:
         """Return those of the different `ids` whose ACLs this call has removed, in order."""
         return self._submit_in_slices(commands.RemoveAcls(tuple(ids)))
+
+    def alter_scram_credentials(self, changes: Sequence[ScramChange]) -> Awaitable[tuple[ScramResult, ...]]:
+        """Return one result per user, in the order of the first changes."""
+        return self._submit_in_slices(commands.AlterScramCredentials(tuple(changes)))
 
     def unregister_broker(self, broker_id: int) -> Awaitable[None]:
         """Remove the registration of a broker. Raise Refusal(BROKER_ID_NOT_REGISTERED) if it has none."""

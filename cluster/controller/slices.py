@@ -174,6 +174,12 @@ def _remove_acls(state: ControllerState, command: commands.RemoveAcls) -> list[S
     return _divided(command, "ids", command.ids, command.ids, lambda _: 1)
 
 
+def _alter_scram(state: ControllerState, command: commands.AlterScramCredentials) -> list[Slice]:
+    _check_records(len(command.changes))
+    keys = [change.user for change in command.changes]
+    return _divided(command, "changes", command.changes, keys, lambda _: 1, results=Results.PER_KEY)
+
+
 def _alter_reassignments(state: ControllerState, command: commands.AlterReassignments) -> list[Slice]:
     _check_records(len(command.partitions))
     keys = [(item.topic, item.index) for item in command.partitions]
@@ -220,6 +226,7 @@ _DIVIDE: Final[dict[type[commands.Command], Callable[[ControllerState, Any], lis
     commands.AlterClientQuotas: _alter_client_quotas,
     commands.CreateAcls: _create_acls,
     commands.RemoveAcls: _remove_acls,
+    commands.AlterScramCredentials: _alter_scram,
     commands.AlterReassignments: _alter_reassignments,
     commands.ElectLeaders: _elect_leaders,
     commands.ListReassignments: _list_reassignments,

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
         MetadataImage,
         PartitionImage,
         QuotaEntity,
+        ScramKey,
         TopicImage,
     )
     from odradek.protocol.acls import Acl
+    from odradek.protocol.sasl.scram import Credential
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -76,6 +78,7 @@ class Changes:
     next_producer_id: int
     client_quotas: dict[QuotaEntity, Overlay[str, float]]
     acls: Overlay[UUID, Acl]
+    scram: Overlay[ScramKey, Credential]
 
     @classmethod
     def above(cls, base: MetadataImage) -> Changes:
@@ -92,6 +95,7 @@ class Changes:
             next_producer_id=base.next_producer_id,
             client_quotas={},
             acls=Overlay(base.acls),
+            scram=Overlay(base.scram),
         )
 
     def copy(self) -> Changes:
@@ -107,6 +111,7 @@ class Changes:
             next_producer_id=self.next_producer_id,
             client_quotas={entity: overlay.copy() for entity, overlay in self.client_quotas.items()},
             acls=self.acls.copy(),
+            scram=self.scram.copy(),
         )
 
     def partitions_of(self, topic_id: UUID) -> Overlay[int, PartitionImage]:

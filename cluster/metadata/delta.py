@@ -13,7 +13,7 @@ from odradek.cluster.metadata import records as r
 from odradek.cluster.metadata.changes import Changes, Overlay
 from odradek.cluster.metadata.errors import InconsistentMetadata, UnsupportedMetadata
 from odradek.cluster.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
-from odradek.cluster.metadata.replay import acls, brokers, settings, topics
+from odradek.cluster.metadata.replay import acls, brokers, scram, settings, topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -43,6 +43,8 @@ REPLAY: Final[Mapping[type[r.MetadataRecord], Callable[[Changes, Any], None]]] =
     r.UnregisterControllerRecord: brokers.replay_unregister_controller,
     r.AccessControlEntryRecord: acls.replay_acl,
     r.RemoveAccessControlEntryRecord: acls.replay_remove_acl,
+    r.UserScramCredentialRecord: scram.replay_scram,
+    r.RemoveUserScramCredentialRecord: scram.replay_remove_scram,
 }
 """The function for each record type that changes the image.
 
@@ -85,6 +87,7 @@ class MetadataDelta:
         for entity, quotas in image.client_quotas.items():
             changes.client_quotas[entity] = Overlay({}, dict(quotas))
         changes.acls.changes.update(image.acls)
+        changes.scram.changes.update(image.scram)
         return delta
 
     @property
@@ -165,6 +168,7 @@ class MetadataDelta:
             next_producer_id=changes.next_producer_id,
             client_quotas=_merged(self.base.client_quotas, changes.client_quotas),
             acls=changes.acls.build(),
+            scram=changes.scram.build(),
         )
 
     # ---- differences, for subscribers -------------------------------------------------------------------------------

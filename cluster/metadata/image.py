@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from odradek.protocol.acls import Acl
+    from odradek.protocol.sasl.scram import Credential
 
 RECOVERED = 0
 RECOVERING = 1
@@ -42,6 +43,8 @@ ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 ConfigResource = tuple[int, str]
 """(resource type, resource name): (2, topic), (4, broker id as text), (4, "") for all brokers, (32, group)."""
+ScramKey = tuple[str, int]
+"""The key of a SCRAM credential: the name of the user, and Kafka's code of the mechanism."""
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """The entity of a quota: (type, name) pairs, ordered by type ("client-id", "ip", "user").
 
@@ -188,6 +191,7 @@ class MetadataImage:
     next_producer_id: int = 0
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     acls: Mapping[UUID, Acl] = field(default_factory=dict)
+    scram: Mapping[ScramKey, Credential] = field(default_factory=dict)
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)

@@ -33,10 +33,12 @@ from odradek.protocol.records.metadata import (
     RegisterControllerRecord,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
     UnregisterControllerRecord,
+    UserScramCredentialRecord,
 )
 from odradek.protocol.records.metadata.client_quota_record import EntityData as ClientQuotaEntity
 from odradek.protocol.records.metadata.register_broker_record import BrokerEndpoint, BrokerFeature
@@ -72,10 +74,12 @@ __all__ = [
     "RegisterControllerRecord",
     "RemoveAccessControlEntryRecord",
     "RemoveTopicRecord",
+    "RemoveUserScramCredentialRecord",
     "TopicRecord",
     "UnfenceBrokerRecord",
     "UnregisterBrokerRecord",
     "UnregisterControllerRecord",
+    "UserScramCredentialRecord",
     "decode_record",
     "encode_record",
     "encode_records",
@@ -105,10 +109,12 @@ MetadataRecord: TypeAlias = (
     | RegisterControllerRecord
     | RemoveAccessControlEntryRecord
     | RemoveTopicRecord
+    | RemoveUserScramCredentialRecord
     | TopicRecord
     | UnfenceBrokerRecord
     | UnregisterBrokerRecord
     | UnregisterControllerRecord
+    | UserScramCredentialRecord
 )
 
 WRITTEN_VERSIONS: Final[Mapping[type[MetadataRecord], int]] = {
@@ -134,6 +140,8 @@ WRITTEN_VERSIONS: Final[Mapping[type[MetadataRecord], int]] = {
     UnregisterControllerRecord: 0,
     AccessControlEntryRecord: 0,
     RemoveAccessControlEntryRecord: 0,
+    UserScramCredentialRecord: 0,
+    RemoveUserScramCredentialRecord: 0,
 }
 """The versions that Kafka writes with each metadata.version from 30 (4.3-IV0) to 33 (4.4-IV2).
 

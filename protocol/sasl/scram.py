@@ -61,6 +61,8 @@ SCRAM_SHA_256: Final = ScramMechanism("SCRAM-SHA-256", 1, "sha256")
 SCRAM_SHA_512: Final = ScramMechanism("SCRAM-SHA-512", 2, "sha512")
 SCRAM_MECHANISMS: Final = {mechanism.name: mechanism for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512)}
 """The mechanisms by name."""
+SCRAM_BY_CODE: Final = {mechanism.code: mechanism for mechanism in SCRAM_MECHANISMS.values()}
+"""The mechanisms by Kafka's code."""
 
 
 @dataclass(frozen=True, slots=True)

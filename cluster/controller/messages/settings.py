@@ -1,8 +1,8 @@
-"""Requests and results for settings: configurations, client quotas, feature levels, ACLs."""
+"""Requests and results for settings: configurations, client quotas, feature levels, ACLs, SCRAM credentials."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from odradek.protocol.errors import ErrorCode
@@ -102,5 +102,32 @@ class NewAcl:
 class AclResult:
     """The result for one ACL of CreateAcls."""
 
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewScramCredential:
+    """A SCRAM credential that a client has derived from a password (KIP-554)."""
+
+    iterations: int
+    salt: bytes = field(repr=False)
+    salted_password: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ScramChange:
+    """Change of the credential of a user for one mechanism, which has Kafka's code. `new` None: remove it."""
+
+    user: str
+    mechanism: int
+    new: NewScramCredential | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScramResult:
+    """The result for one user."""
+
+    user: str
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None

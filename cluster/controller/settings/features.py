@@ -26,6 +26,7 @@ from odradek.cluster.metadata.records import (
     FeatureLevelRecord,
     MetadataRecord,
 )
+from odradek.cluster.metadata.replay.scram import scram_record
 from odradek.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def bootstrap(state: ControllerState, command: Bootstrap) -> ControllerResult[No
     records += [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in (METADATA_VERSION, *others)]
     if levels[ELIGIBLE_LEADER_REPLICAS_VERSION] > 0:
         records += cluster_min_in_sync(state)
+    records += [scram_record(key, credential) for key, credential in command.scram.items()]
     records.append(EndTransactionRecord())
     return ControllerResult(None, tuple(records), soft=soft)
 

@@ -14,7 +14,13 @@ from odradek.broker.apis.sasl_authenticate import early
 from odradek.broker.config.properties import Config
 from odradek.cluster.authorizer import CLUSTER_NODE, Principal
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from odradek.protocol.messages.metadata import MetadataRequest
 from odradek.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -22,6 +28,8 @@ from odradek.protocol.sasl.cluster_secret import ClusterSecret, parse_secret
 from odradek.protocol.sasl.login import Login
 from odradek.protocol.sasl.mechanism import AuthenticationFailed
 from odradek.protocol.sasl.plain import PlainClient
+from odradek.protocol.sasl.scram import ITERATIONS_MIN, SCRAM_MECHANISMS, ScramMechanism
+from odradek.protocol.sasl.scram_client import ScramClient
 from tests.support.node_cluster import CLUSTER_ID, NodeCluster
 from tests.support.ports import free_ports
 from tests.support.raw_client import ConnectionLost, RawClient
@@ -51,13 +59,12 @@ class Rig:
     @classmethod
     async def start(cls, directory: Path, count: int = 1, **settings: object) -> Rig:
         nodes = NodeCluster(directory, count)
-        nodes.settings |= {name.replace("_", "."): value for name, value in settings.items()}
         nodes.settings |= {
             "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT",
             "inter.broker.listener.name": "CLIENTS",
             "sasl.enabled.mechanisms": "PLAIN",
             "listener.name.clients.plain.sasl.jaas.config": JAAS,
-        }
+        } | {name.replace("_", "."): value for name, value in settings.items()}
         ports = free_ports(count)
         nodes.ports[:] = ports
         nodes.voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in enumerate(ports, 1))
@@ -241,3 +248,36 @@ async def test_large_frame_before_the_login_closes_the_connection(rig: Rig) -> N
 )
 def test_login_of_a_client_waits_for_the_metadata_of_the_cluster(message: bytes, expected: bool) -> None:
     assert early(SaslAuthenticateRequest(message)) is expected
+
+
+@pytest.mark.parametrize("mechanism", SCRAM_MECHANISMS.values(), ids=lambda mechanism: mechanism.name)
+async def test_client_logs_in_by_scram_after_its_credential_is_set(tmp_path: Path, mechanism: ScramMechanism) -> None:
+    rig = await Rig.start(tmp_path, sasl_enabled_mechanisms="PLAIN,SCRAM-SHA-256,SCRAM-SHA-512")
+    try:
+        admin = await rig.connect()
+        await log_in_as(admin)
+        salt = b"a salt"
+        salted = mechanism.salted(b"passw0rd", salt, ITERATIONS_MIN)
+        new = ScramCredentialUpsertion("bob", mechanism.code, ITERATIONS_MIN, salt, salted)
+        response = await admin.call(AlterUserScramCredentialsRequest(upsertions=[new]), 0)
+        assert [(result.user, result.error_code) for result in response.results] == [("bob", ErrorCode.NONE)]
+        described = (await admin.call(DescribeUserScramCredentialsRequest(), 0)).results
+        assert [(one.user, one.credential_infos[0].mechanism) for one in described] == [("bob", mechanism.code)]
+
+        client = await rig.connect()
+        client.client_id = "bob"
+        await log_in(client, Login(ScramClient.of_password(mechanism, "bob", "passw0rd", "a client nonce")))
+        assert rig.session(client).principal == Principal("User", "bob")
+        for user, password in (("bob", "another"), ("nobody", "passw0rd")):
+            client = await rig.connect()
+            with pytest.raises(AuthenticationFailed, match=f"due to invalid credentials .* {mechanism.name}$"):
+                await log_in(client, Login(ScramClient.of_password(mechanism, user, password, "a client nonce")))
+
+        removed = ScramCredentialDeletion("bob", mechanism.code)
+        response = await admin.call(AlterUserScramCredentialsRequest(deletions=[removed]), 0)
+        assert response.results[0].error_code == ErrorCode.NONE
+        client = await rig.connect()
+        with pytest.raises(AuthenticationFailed):
+            await log_in(client, Login(ScramClient.of_password(mechanism, "bob", "passw0rd", "a client nonce")))
+    finally:
+        await rig.nodes.stop()

@@ -59,6 +59,7 @@ COUNTED = {
     "AlterPartitionReassignments": ("topics", "partitions"),
     "ListPartitionReassignments": ("topics", "partition_indexes"),
     "AlterClientQuotas": ("entries",),
+    "AlterUserScramCredentials": ("upsertions",),
     "CreateAcls": ("creations",),
     "DeleteAcls": ("filters",),
 }

@@ -53,6 +53,7 @@ KAFKA_4_4 = {
     "DescribeClientQuotas": (0, 1),
     "AlterClientQuotas": (0, 1),
     "DescribeUserScramCredentials": (0, 0),
+    "AlterUserScramCredentials": (0, 0),
     "DescribeQuorum": (0, 2),
     "UpdateFeatures": (0, 2),
     "UnregisterBroker": (0, 0),

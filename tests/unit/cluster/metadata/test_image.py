@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from odradek.cluster.controller.commands import (
     AllocateProducerIds,
     AlterClientQuotas,
+    AlterScramCredentials,
     Command,
     CreateAcls,
     CreatePartitions,
@@ -24,7 +25,13 @@ from odradek.cluster.controller.commands import (
     UnfenceBroker,
     UpdateFeatures,
 )
-from odradek.cluster.controller.messages.settings import FeatureUpdate, NewAcl, QuotaChange
+from odradek.cluster.controller.messages.settings import (
+    FeatureUpdate,
+    NewAcl,
+    NewScramCredential,
+    QuotaChange,
+    ScramChange,
+)
 from odradek.cluster.controller.messages.topics import NewPartitions, NewTopic, TopicName
 from odradek.cluster.controller.settings.features import check_supported
 from odradek.cluster.metadata import records as r
@@ -72,6 +79,12 @@ COMMANDS: st.SearchStrategy[Command | RemoveFirstAcls] = st.one_of(
         st.sampled_from([2, 3]),
     ),
     st.builds(RemoveFirstAcls, st.integers(1, 3)),
+    st.builds(
+        lambda names, mechanism, new: AlterScramCredentials(tuple(ScramChange(name, mechanism, new) for name in names)),
+        st.lists(NAMES, max_size=3),
+        st.sampled_from([1, 2]),
+        st.sampled_from([None, NewScramCredential(4_096, b"salt", b"salted password")]),
+    ),
     st.builds(
         lambda level: UpdateFeatures((FeatureUpdate("transaction.version", level, allow_downgrade=True),)),
         st.integers(-1, 3),

@@ -84,6 +84,8 @@ def rich_image() -> MetadataImage:
             [r.ClientQuotaEntity("user", "u"), r.ClientQuotaEntity("client-id", None)], "producer_byte_rate", 7.5
         ),
         r.AccessControlEntryRecord(UUID(int=900), 2, "t", 4, "User:u", "*", 3, 2),
+        r.UserScramCredentialRecord("u", 1, b"salt", b"stored key", b"server key", 4_096),
+        r.UserScramCredentialRecord("u", 2, b"salt", b"stored key", b"server key", 8_192),
     ]
     for offset, record in enumerate(records):
         delta.replay(offset, 3, record)

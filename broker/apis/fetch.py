@@ -27,6 +27,8 @@ Errors:
   not serve brokers; FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
 * Per partition: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH,
   UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+* For an offset above the log end, a leader whose followers do not fetch responds NOT_LEADER_OR_FOLLOWER: another broker
+  may lead, and OFFSET_OUT_OF_RANGE would make the consumer reset its offset.
 
 Version notes:
 * v5 has log start offsets. v7 has fetch sessions (KIP-227). v9 has leader epochs (KIP-320). v10 may return zstd batches

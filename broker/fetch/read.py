@@ -186,10 +186,7 @@ class FetchPass:
         else:
             limit = stable if limits.committed_only else high_watermark
         if not log.log_start_offset <= offset <= log.log_end_offset:
-            # The consumer fetches from a follower that is behind the leader: it has to retry, not to reset its offset
-            # (KIP-392).
-            lags = offset > log.log_end_offset and partition.follows
-            raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE if lags else ErrorCode.OFFSET_OUT_OF_RANGE)
+            raise Refusal(_error_outside(partition, offset))
         if limits.committed_only:
             end = log.end_of_aborted(offset, ABORTED_MAX)
             if end is not None and end < limit:
@@ -219,6 +216,16 @@ class FetchPass:
         reading.error = refusal.error
         self.immediate = True
         self._next += 1
+
+
+def _error_outside(partition: Partition, offset: int) -> ErrorCode:
+    """Return the error for an offset outside of the log. OFFSET_OUT_OF_RANGE makes a consumer reset its offset."""
+    if offset > partition.log.log_end_offset:
+        if partition.follows:
+            return ErrorCode.OFFSET_NOT_AVAILABLE  # a follower that is behind the leader (KIP-392)
+        if partition.may_be_deposed:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # see `LeaderReplicas.is_confirmed`
+    return ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def divergence(partition: Partition, last_epoch: int, offset: int) -> EpochEndOffset | None:

@@ -45,6 +45,8 @@ class LeaderContext:
     spawn: Spawn
     lag_max_ms: int
     """replica.lag.time.max.ms"""
+    confirmed_ms: int
+    """Maximum milliseconds since the last fetch of each follower for which this broker is sure that it leads."""
     broker_epoch_of: Callable[[int], int | None]
     """Return the epoch of a broker that may join an ISR: registered, not fenced, not shutting down. Return None for
     other brokers."""
@@ -115,6 +117,12 @@ class LeaderTerm:
         for replica in replicas.out_of_sync(self._context.clock.monotonic_ms()):
             self.propose_expansion(replica)
         self._advance_deletions()
+
+    @property
+    def is_confirmed(self) -> bool:
+        """True if each follower in the ISR has fetched recently: the controller has elected no other leader before."""
+        context = self._context
+        return self.replicas.is_confirmed(context.clock.monotonic_ms(), context.confirmed_ms)
 
     def close(self, error: ErrorCode) -> None:
         """End the term; fail the waiting DeleteRecords requests with `error`."""

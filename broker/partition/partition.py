@@ -68,6 +68,10 @@ class Cluster(Protocol):
     def lag_max_ms(self) -> int:
         """Return replica.lag.time.max.ms."""
 
+    @property
+    def fetch_wait_max_ms(self) -> int:
+        """Return replica.fetch.wait.max.ms."""
+
     def broker_epoch_of(self, broker_id: int) -> int | None:
         """Return the broker epoch of `broker_id`.
 
@@ -142,6 +146,11 @@ class Partition:
     @property
     def follows(self) -> bool:
         return self.role is Role.FOLLOWER
+
+    @property
+    def may_be_deposed(self) -> bool:
+        """True if this broker leads the partition, but its followers do not fetch from it as they should."""
+        return self.leader_term is not None and not self.leader_term.is_confirmed
 
     def check_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
         """Raise Refusal unless this broker leads the partition in the leader epoch of the request (KIP-320).

@@ -43,6 +43,10 @@ at most a quarter of the event loop, like compaction."""
 REST_S_MAX: Final = 0.02
 """Maximum seconds of one rest. A slice takes 2 ms, and longer only if the disk or other processes delay it."""
 
+FETCHES_MISSED_MAX: Final = 2
+"""Maximum waits of a follower's fetch (replica.fetch.wait.max.ms) without a new fetch, while the leader is sure that it
+leads. That is 1 s by default; a failure declaration of an isolated broker takes longer."""
+
 
 class Partitions:
     """Registry of the hosted partitions. Only `on_metadata` changes which partitions this broker hosts and leads."""
@@ -69,7 +73,8 @@ class Partitions:
         self._default_config: LogConfig | None = None
         """Configuration of topics that set nothing, at the last change that was applied to all topics."""
         self._replication = replication
-        leader = LeaderContext(node_id, clock, spawn, replication.lag_max_ms, replication.broker_epoch_of)
+        confirmed_ms = FETCHES_MISSED_MAX * replication.fetch_wait_max_ms
+        leader = LeaderContext(node_id, clock, spawn, replication.lag_max_ms, confirmed_ms, replication.broker_epoch_of)
         self._context = PartitionContext(replication, leader, leader_term, self._resigned)
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[UUID, dict[int, Partition]] = {}

@@ -48,6 +48,7 @@ class ReplicationManager:
         throttles: ReplicaThrottles,
     ) -> None:
         self.lag_max_ms = config.replica_lag_time_max_ms
+        self.fetch_wait_max_ms = config.replica_fetch_wait_max_ms
         self._identity = identity
         self._metadata = metadata
         self._peers = peers

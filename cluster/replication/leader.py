@@ -189,6 +189,20 @@ class LeaderReplicas:
             replica.in_sync = replica.broker_id in self.isr
             replica.maybe_in_sync = replica.in_sync or replica.broker_id in requested
 
+    def is_confirmed(self, now_ms: int, recent_ms: int) -> bool:
+        """Return True if each follower in the ISR has fetched within `recent_ms`.
+
+        1. A leader is isolated. The controller elects another replica of the ISR, and consumers read new records there.
+        2. The network recovers. A consumer without a leader epoch in its fetches returns to the former leader, which
+           has not received the metadata yet. The consumer's offset is above the log end of the former leader.
+        3. OFFSET_OUT_OF_RANGE would make the consumer reset its offset. But the followers do not fetch here any more.
+        """
+        return all(
+            replica.activity is not None and now_ms - replica.activity.last_fetch_ms <= recent_ms
+            for replica in self._others
+            if replica.in_sync
+        )
+
     # ---- the high watermark -----------------------------------------------------------------------------------------
 
     def committed(self, log_end: int, now_ms: int) -> int:

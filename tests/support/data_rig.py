@@ -215,6 +215,7 @@ class FakeReplication:
 
     def __init__(self, metadata: Any) -> None:
         self.lag_max_ms = 30_000
+        self.fetch_wait_max_ms = 500
         self.metadata = metadata
         self.isr_changes: list[tuple[Partition, PendingIsrChange]] = []
         self.followed: dict[Partition, tuple[int, int]] = {}

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -160,6 +161,26 @@ async def test_diverging_epoch_is_returned_instead_of_records(tmp_path: Path) ->
     assert (beyond.diverging_epoch.epoch, beyond.diverging_epoch.end_offset, beyond.records) == (0, 2, b"")
     unknown = partition_responses(await read(rig, request(("t", 0, 1), fetched_epoch=7)))[0]
     assert unknown.error_code == E.OFFSET_OUT_OF_RANGE
+
+
+async def test_leader_without_fetches_of_followers_makes_no_consumer_reset_its_offset(
+    tmp_path: Path,
+) -> None:
+    """The leader was isolated. A consumer has read records above its log end from the leader after it."""
+    rig = Rig(tmp_path)
+    rig.topic("t", replicas=(1, 2))
+    append(rig, b"a", b"b")
+    term = rig.partition().leader_term
+    assert term is not None
+    session = SimpleNamespace(last_fetch_ms=rig.clock.monotonic_ms())
+    term.replicas.followers[2].activity = session
+    assert errors(await read(rig, request(("t", 0, 3)))) == [E.OFFSET_OUT_OF_RANGE]
+    session.last_fetch_ms -= 1_001
+    assert errors(await read(rig, request(("t", 0, 3)))) == [E.NOT_LEADER_OR_FOLLOWER]
+    assert errors(await read(rig, request(("t", 0, -1)))) == [E.OFFSET_OUT_OF_RANGE]
+    term.replicas.followers[2].activity = None
+    assert errors(await read(rig, request(("t", 0, 3)))) == [E.NOT_LEADER_OR_FOLLOWER]
+    assert errors(await read(rig, request(("t", 0, 0)))) == [E.NONE]
 
 
 @pytest.mark.parametrize(("epoch", "error"), [(-1, E.NOT_LEADER_OR_FOLLOWER), (0, E.UNKNOWN_LEADER_EPOCH)])

@@ -42,6 +42,25 @@ def fetched(replicas: LeaderReplicas, broker_id: int, offset: int, now_ms: int =
     return replica
 
 
+@pytest.mark.parametrize(
+    ("isr", "fetches_ms", "confirmed"),
+    [
+        ((1, 2, 3), {2: 4_000, 3: 5_000}, True),
+        ((1, 2, 3), {2: 3_999, 3: 5_000}, False),
+        ((1, 2, 3), {3: 5_000}, False),  # Broker 2 fetches from another leader.
+        ((1, 3), {3: 4_500}, True),
+        ((1,), {}, True),
+    ],
+)
+def test_leader_is_confirmed_while_each_follower_in_the_isr_fetches(
+    isr: tuple[int, ...], fetches_ms: dict[int, int], confirmed: bool
+) -> None:
+    replicas = leader_replicas(isr)
+    for broker_id, last_ms in fetches_ms.items():
+        replicas.followers[broker_id].activity = Session(last_ms)
+    assert replicas.is_confirmed(5_000, 1_000) is confirmed
+
+
 # ---- committed offset -----------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.client import RetryPolicy, Settings, TopicPartition
 from odradek.spark.errors import InvalidInput
+from odradek.spark.security import SECURITY_NAMES, security_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,6 @@ MILLISECONDS: Final = 1_000.0
 FIXED: Final = {
     "kafka.acks": ("all", "-1"),
     "kafka.enable.idempotence": ("true",),
-    "kafka.security.protocol": ("plaintext",),
 }
 """Options of Kafka's producers with one supported value."""
 NUMBERS: Final = (
@@ -35,6 +35,7 @@ NUMBERS: Final = (
 )  # fmt: skip
 NAMES: Final = (
     "kafka.bootstrap.servers", "kafka.client.id", "ledgertopic", "mode", "sink", "topic", *FIXED, *NUMBERS,
+    *SECURITY_NAMES,
 )  # fmt: skip
 """Supported options in lower case: Spark does not distinguish upper and lower case in names of options."""
 
@@ -118,6 +119,7 @@ def sink_options(options: Mapping[str, str], others: frozenset[str] = frozenset(
         client_id=given.get("kafka.client.id", f"spark.{given['sink']}"),
         request_timeout_s=_milliseconds(given, "kafka.request.timeout.ms", 30_000) / MILLISECONDS,
         retry=retry,
+        security=security_of(given),
     )
     return SinkOptions(
         given["kafka.bootstrap.servers"],

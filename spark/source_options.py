@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.client import EARLIEST, LATEST, IsolationLevel, RetryPolicy, Settings, TopicPartition
 from odradek.spark import source_values as values
 from odradek.spark.errors import InvalidInput
+from odradek.spark.security import SECURITY_NAMES, security_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +24,7 @@ NAMES: Final = (
     "maxRecordsPerPartition", "minPartitions", "startingOffsets", "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "startingTimestamp", "kafka.bootstrap.servers", "kafka.client.id",
     "kafka.default.api.timeout.ms", "kafka.fetch.max.bytes", "kafka.isolation.level", "kafka.request.timeout.ms",
-    "kafka.retry.backoff.max.ms", "kafka.retry.backoff.ms", "kafka.security.protocol",
+    "kafka.retry.backoff.max.ms", "kafka.retry.backoff.ms", *SECURITY_NAMES,
 )  # fmt: skip
 """Supported options. Spark does not distinguish upper and lower case in names of options."""
 DEFAULT_CLIENT_ID: Final = "spark-odradek-source"
@@ -150,8 +151,6 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     given = {known[name.lower()]: str(value).strip() for name, value in options.items()}
     if not given.get("kafka.bootstrap.servers"):
         raise InvalidInput("option kafka.bootstrap.servers is missing")
-    if given.get("kafka.security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
-        raise InvalidInput("option kafka.security.protocol: the source supports PLAINTEXT alone")
     transactions = values.flag(given, "includeTransactions", default=False)
     limits = TriggerLimits(
         values.number(given, "minOffsetsPerTrigger", values.LONG_MAX),
@@ -283,4 +282,5 @@ def _settings(given: Mapping[str, str]) -> Settings:
         client_id=given.get("kafka.client.id", DEFAULT_CLIENT_ID),
         request_timeout_s=seconds("kafka.request.timeout.ms", 30_000),
         retry=retry,
+        security=security_of(given),
     )

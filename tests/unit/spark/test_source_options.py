@@ -71,7 +71,7 @@ def test_timestamp_has_precedence_over_timestamps_and_these_over_offsets(
         ({"topic": "t"}, r"unknown option topic; the source knows assign, .*, subscribePattern"),
         ({"kafka.group.id": "g"}, r"unknown option kafka\.group\.id"),
         ({"kafka.bootstrap.servers": ""}, r"option kafka\.bootstrap\.servers is missing"),
-        ({"kafka.security.protocol": "SSL"}, r"option kafka\.security\.protocol: the source supports PLAINTEXT alone"),
+        ({"kafka.security.protocol": "TLS"}, r"options kafka\.\*: security\.protocol is TLS, which does not exist"),
         ({"assign": '{"t": [0]}'}, "2 of the options assign, subscribe, subscribePattern are given; give exactly one"),
         ({"subscribe": " , "}, "option subscribe names no topic"),
         ({"startingOffsets": "first"}, "option startingOffsets: 'first' is invalid; give for example earliest"),

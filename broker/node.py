@@ -27,7 +27,6 @@ from odradek.broker.config.addresses import (
 from odradek.broker.config.authentication import logs_in, serves_all_nodes
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
-from odradek.broker.config.sasl import parse_sasl
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.contexts import BrokerRequestContext, NodeContext, QuorumRequestContext
 from odradek.broker.dispatch.dispatcher import Dispatcher
@@ -49,8 +48,7 @@ from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.quota.client_quotas import ClientQuotas
 from odradek.broker.requests.listener import Listener
 from odradek.broker.security.audit import AuditLog
-from odradek.broker.security.authentication import Authentication
-from odradek.broker.security.mechanisms import Mechanisms, scram_account
+from odradek.broker.server.authentication import authentication_of, start_token_validation
 from odradek.broker.server.authorization import authorizer_of
 from odradek.broker.server.broker_server import BrokerServer
 from odradek.broker.server.quorum_server import QuorumServer
@@ -141,7 +139,7 @@ class Node:
         self._budget = ByteBudget(config.byte_budget, config.socket_request_max_bytes)
         self._large_requests = LargeRequests(self._budget, self._request_metrics)
         self._registration: Registration | None = None
-        self._authentication = self._make_authentication()
+        self._authentication = authentication_of(config, env, self.metadata, self._secret)
 
     def _secret_of_lone_node(self) -> ClusterSecret | None:
         """Return a random secret for a node with an authorizer and without other voters, otherwise None.
@@ -255,19 +253,6 @@ class Node:
             certificates=self._certificates,
         )
 
-    def _make_authentication(self) -> Authentication:
-        config = self.config
-        mechanisms = Mechanisms(
-            node_id=config.node_id,
-            random_bits=self.env.rng.getrandbits,
-            account_of=partial(scram_account, self.metadata),
-            settings=parse_sasl(config),
-            secret=self._secret,
-        )
-        return Authentication(
-            mechanisms, self.env.clock, failure_delay_ms=config.connection_failed_authentication_delay_ms
-        )
-
     async def _bind(self) -> None:
         """Bind the ports. Connections wait unread until the node serves them."""
         config = self.config
@@ -285,6 +270,7 @@ class Node:
             authenticates=self._secret is not None,
             serves_all_nodes=serves_all_nodes(config),
         )
+        start_token_validation(self._authentication, self.env, self.tasks)
         if self._certificates is not None:
             self.tasks.spawn(self._certificates.run(), "replace certificates")
         if config.odradek_metrics_listener:

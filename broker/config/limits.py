@@ -45,6 +45,21 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "The connection is closed.",
         ),
         Limit(
+            "broker.security.failed_logins.FAILURES_MAX",
+            "failed SASL logins per address",
+            "Further logins of the address wait, five per second.",
+        ),
+        Limit(
+            "broker.security.failed_logins.WAIT_SECONDS_MAX",
+            "seconds per login",
+            "The login is refused.",
+        ),
+        Limit(
+            "cluster.controller.settings.scram.SALT_BYTES_MAX",
+            "bytes per SCRAM credential",
+            "UNACCEPTABLE_CREDENTIAL",
+        ),
+        Limit(
             "broker.dispatch.request_limits.CHARGE_BYTES_MAX",
             "bytes per request",
             "The connection is closed.",

@@ -41,7 +41,7 @@ class Authentication:
 
     def __init__(self, mechanisms: Mechanisms, clock: Clock, *, failure_delay_ms: int) -> None:
         """`failure_delay_ms`: time from a failed login to its response and the end of the connection."""
-        self._mechanisms = mechanisms
+        self.mechanisms: Final = mechanisms
         self._clock = clock
         self._failure_delay_ms = failure_delay_ms
         self._failures = FailedLogins()
@@ -57,8 +57,8 @@ class Authentication:
     ) -> SaslHandshakeResponse | Ordered[SaslHandshakeResponse]:
         """Begin a login."""
         session = context.session
-        names = self._mechanisms.names(session.listener)
-        server = self._mechanisms.server(session.listener, mechanism)
+        names = self.mechanisms.names(session.listener)
+        server = self.mechanisms.server(session.listener, mechanism)
         try:
             if server is None:
                 raise AuthenticationFailed(f"the client requires a mechanism that is not one of {', '.join(names)}")
@@ -120,7 +120,7 @@ class Authentication:
         return lifetime_ms or 0
 
     def _lifetimes_ms(self, session: Session, identity: Identity) -> list[int]:
-        limit_ms = self._mechanisms.max_session_ms(session.listener, session.login.mechanism)
+        limit_ms = self.mechanisms.max_session_ms(session.listener, session.login.mechanism)
         lifetimes_ms = [limit_ms] if limit_ms else []
         if identity.expires_ms is not None:
             lifetimes_ms.append(max(0, identity.expires_ms - self._clock.wall_ms()))

@@ -35,7 +35,7 @@ class Mechanisms:
     account_of: AccountOf
     settings: Mapping[str, SaslSettings] = field(default_factory=dict)
     """Settings of the listeners with SASL, by their names."""
-    validators: Mapping[str, Validate] = field(default_factory=dict)
+    validators: dict[str, Validate] = field(default_factory=dict)
     """Validation of the tokens of OAUTHBEARER, by listener."""
     secret: ClusterSecret | None = None
     _decoys: Decoys = field(init=False)

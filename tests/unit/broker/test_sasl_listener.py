@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import struct
 from typing import TYPE_CHECKING, Any
 
+import jwt
 import pytest
 import structlog
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
 
 from odradek.broker.apis.sasl_authenticate import early
 from odradek.broker.config.properties import Config
@@ -27,6 +31,7 @@ from odradek.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from odradek.protocol.sasl.cluster_secret import ClusterSecret, parse_secret
 from odradek.protocol.sasl.login import Login
 from odradek.protocol.sasl.mechanism import AuthenticationFailed
+from odradek.protocol.sasl.oauthbearer import OAuthBearerClient
 from odradek.protocol.sasl.plain import PlainClient
 from odradek.protocol.sasl.scram import ITERATIONS_MIN, SCRAM_MECHANISMS, ScramMechanism
 from odradek.protocol.sasl.scram_client import ScramClient
@@ -279,5 +284,34 @@ async def test_client_logs_in_by_scram_after_its_credential_is_set(tmp_path: Pat
         client = await rig.connect()
         with pytest.raises(AuthenticationFailed):
             await log_in(client, Login(ScramClient.of_password(mechanism, "bob", "passw0rd", "a client nonce")))
+    finally:
+        await rig.nodes.stop()
+
+
+async def test_client_logs_in_by_a_token_until_its_expiry(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = {**ECAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": "one"}
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"keys": [public]}))
+    rig = await Rig.start(
+        tmp_path,
+        sasl_enabled_mechanisms="OAUTHBEARER",
+        sasl_oauthbearer_jwks_endpoint_url=keys.as_uri(),
+        sasl_oauthbearer_expected_audience="odradek",
+        sasl_oauthbearer_expected_issuer="https://issuer",
+    )
+    try:
+        now_s = rig.nodes.nodes[1].env.clock.wall_ms() // 1_000
+        claims = {"sub": "carol", "iss": "https://issuer", "aud": "odradek", "iat": now_s, "exp": now_s + 3_600}
+        client = await rig.connect()
+        login = Login(OAuthBearerClient(jwt.encode(claims, key, "ES256", {"kid": "one"})))
+        await log_in(client, login)
+        assert rig.session(client).principal == Principal("User", "carol")
+        assert 0 < login.session_lifetime_ms <= 3_600_000
+        for change in ({"aud": "another"}, {"exp": now_s - 60}):
+            client = await rig.connect()
+            token = jwt.encode(claims | change, key, "ES256", {"kid": "one"})
+            with pytest.raises(AuthenticationFailed, match="invalid_token"):
+                await log_in(client, Login(OAuthBearerClient(token)))
     finally:
         await rig.nodes.stop()

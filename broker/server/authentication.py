@@ -1,0 +1,43 @@
+"""Authentication by SASL that the configuration of a node selects."""
+
+from functools import partial
+
+from odradek.broker.config.properties import Config
+from odradek.broker.config.sasl import parse_sasl
+from odradek.broker.process.env import Env
+from odradek.broker.security.authentication import Authentication
+from odradek.broker.security.mechanisms import Mechanisms, scram_account
+from odradek.cluster.metadata.cache import MetadataCache
+from odradek.protocol.sasl.cluster_secret import ClusterSecret
+from odradek.runtime.tasks import Tasks
+
+
+def authentication_of(
+    config: Config, env: Env, metadata: MetadataCache, secret: ClusterSecret | None
+) -> Authentication:
+    """Return the logins of all listeners. The users of SCRAM are those of `metadata`."""
+    mechanisms = Mechanisms(
+        node_id=config.node_id,
+        random_bits=env.rng.getrandbits,
+        account_of=partial(scram_account, metadata),
+        settings=parse_sasl(config),
+        secret=secret,
+    )
+    return Authentication(mechanisms, env.clock, failure_delay_ms=config.connection_failed_authentication_delay_ms)
+
+
+def start_token_validation(authentication: Authentication, env: Env, tasks: Tasks) -> None:
+    """Read the keys of OAuth providers from now on, for the listeners with OAUTHBEARER."""
+    mechanisms = authentication.mechanisms
+    tokens = {name: settings.tokens for name, settings in mechanisms.settings.items() if settings.tokens}
+    if not tokens:
+        return
+    # Imported here: a node without OAUTHBEARER runs without the library PyJWT.
+    from odradek.broker.security.jwks import Jwks, read_document
+    from odradek.broker.security.token_validator import TokenValidator
+
+    disk = env.disk.with_own_thread()  # the server of the document can be slow
+    for listener, settings in tokens.items():
+        keys = Jwks(settings.jwks_url, settings.refresh_ms, partial(read_document, disk.read_file), disk.in_thread)
+        mechanisms.validators[listener] = TokenValidator(settings.rules, keys.key, env.clock.wall_ms).validate
+        tasks.spawn(keys.run(), f"read the JWKS document of {listener}")

@@ -63,6 +63,15 @@ ONE_BROKER = (
     Row("memory_started_mib", "resident memory after the start, MiB", at_most=0.25),
     Row("memory_loaded_mib", "resident memory after the load, MiB"),
 )
+TLS = (
+    Row("produce_tls_mb_s", "TLS: ProducerPerformance 1,000 B, acks=all, MB/s", at_least=1.0),
+    Row("consume_tls_mb_s", "TLS: the same records by a confluent-kafka consumer, MB/s", at_least=1.0),
+    Row("produce_mb_s", "plaintext: ProducerPerformance, MB/s"),
+    Row("consume_mb_s", "plaintext: consumer, MB/s"),
+    Row("produce_tls_share", "TLS relative to plaintext: produce"),
+    Row("consume_tls_share", "TLS relative to plaintext: consume"),
+    Row("memory_loaded_mib", "resident memory after the load, MiB"),
+)
 THREE_BROKERS = (
     Row("produce_mb_s", "ProducerPerformance 1,000 B, acks=all, MB/s", at_least=2.0),
     Row("produce_small_mb_s", "ProducerPerformance 100 B, acks=all, MB/s", at_least=2.0),

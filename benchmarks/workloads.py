@@ -7,12 +7,17 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.jars import PREVIOUS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
 
 PARTITIONS = 6
 RECORD_BYTES = 1_000
@@ -52,13 +57,16 @@ def commit_one(producer: Producer, topic: str) -> None:
     producer.commit_transaction(CLIENT_TIMEOUT_S)
 
 
-def produce(bootstrap: str, topic: str, records: int, record_bytes: int = RECORD_BYTES) -> float:
+def produce(
+    bootstrap: str, topic: str, records: int, record_bytes: int = RECORD_BYTES, *, client_file: Path | None = None
+) -> float:
     """Run Kafka's ProducerPerformance with acks=all. Return MB/s (1 MB = 1,048,576 bytes) of the whole run.
 
     Raise RuntimeError if it failed, or if a record was not acknowledged.
     """
     arguments = ["--topic", topic, "--num-records", str(records), "--record-size", str(record_bytes)]
     arguments += ["--throughput", "-1", "--producer-props", f"bootstrap.servers={bootstrap}", "acks=all"]
+    arguments += [] if client_file is None else ["--command-config", str(client_file)]
     command = ["java", "-Xmx512M", "-cp", f"{PREVIOUS}/*", "org.apache.kafka.tools.ProducerPerformance", *arguments]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     found = list(RATE.finditer(finished.stdout))
@@ -98,12 +106,13 @@ def latencies(bootstrap: str, topic: str, per_second: int, seconds: float, warm_
     return Latencies(total / elapsed, times[len(times) // 2], times[int(len(times) * 0.99)])
 
 
-def consume(bootstrap: str, topic: str, records: int) -> float:
+def consume(bootstrap: str, topic: str, records: int, *, settings: Mapping[str, str] | None = None) -> float:
     """Read all records of the topic from assigned partitions. Return MB/s.
 
     Raise RuntimeError if the records do not arrive within CLIENT_TIMEOUT_S, or if the consumer reports an error.
     """
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, **NO_PAUSE})
+    common = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, **NO_PAUSE}
+    consumer = Consumer({**common, **(settings or {})})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
     seen, size, started = 0, 0, time.perf_counter()
     try:

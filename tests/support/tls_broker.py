@@ -61,5 +61,10 @@ class TlsBroker:
             stop_all([self._process])
         self._lifeline.close()
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker is not running"
+        return self._process.identity.pid
+
     def log(self) -> str:
         return self._directory.log(1).read_text()

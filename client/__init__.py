@@ -20,7 +20,8 @@ async with client.Cluster("127.0.0.1:9092") as cluster:
   reads a file of them). Versions are agreed once per connection. Retriable errors and lost
   connections are retried by one policy. Times are in seconds if the name ends with `_s`, in milliseconds with `_ms`.
 - Administration: `list_topics`, `describe_partitions`, `create_topic`, `delete_topic`, `list_offsets`,
-  `offsets_of_partitions`, `describe_configs`, `alter_configs`, `list_groups`, `describe_group`, `delete_group`,
+  `offsets_of_partitions`, `describe_acls`, `create_acls`, `delete_acls`, `explain_acl`, `describe_configs`,
+  `alter_configs`, `list_groups`, `describe_group`, `delete_group`,
   `committed_offsets`, `plan_offset_reset`, `plan_offsets`, `commit_offsets`, `list_transactions`,
   `describe_transaction`, `fence_producer`, `expire_transactional_ids`, `list_producers`, `producers_by_partition`,
   `expire_producers`, `blocked_partitions`, `abort_hanging_transaction`, `cluster_status`, `wait_until_serving`,
@@ -36,6 +37,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from odradek.client.admin.acls import (
+        Acl,
+        AclExplanation,
+        AclFilter,
+        AclOperation,
+        PatternType,
+        Permission,
+        ResourceType,
+        create_acls,
+        delete_acls,
+        describe_acls,
+        explain_acl,
+    )
     from odradek.client.admin.configs import (
         ConfigChange,
         ConfigEntry,
@@ -119,6 +133,10 @@ if TYPE_CHECKING:
     from odradek.client.security.security import Security, read_security
 
 _MODULES = {
+    "admin.acls": (
+        "Acl", "AclExplanation", "AclFilter", "AclOperation", "PatternType", "Permission", "ResourceType",
+        "create_acls", "delete_acls", "describe_acls", "explain_acl",
+    ),
     "admin.configs": (
         "ConfigChange", "ConfigEntry", "ConfigKind", "ConfigOperation", "ConfigSynonym", "alter_configs",
         "describe_configs",
@@ -166,20 +184,24 @@ _MODULES = {
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "EARLIEST", "LATEST", "AuthenticationFailed", "BlockedPartition", "Broker",
+    "EARLIEST", "LATEST", "Acl", "AclExplanation", "AclFilter", "AclOperation", "AuthenticationFailed",
+    "BlockedPartition", "Broker",
     "BrokerDescription", "ClientError", "Cluster", "ClusterStatus", "CommittedOffset", "ConfigChange",
     "ConfigEntry", "ConfigKind", "ConfigOperation", "ConfigSynonym", "ConnectionLost", "Consumer",
     "ConsumerRecord", "CoordinatorType", "CreatedTopic", "Fenced", "FetchedBatches", "GroupDescription",
     "GroupLag", "GroupListing", "GroupMember", "GroupPartition", "HolderState", "InvalidArgument",
     "InvalidState", "IsolationLevel", "Metadata", "NotFound", "OpenProducer", "PartialResult", "Partition",
-    "PartitionDescription", "PlannedOffset", "PreparedTransaction", "Producer", "ProducerIdentity",
+    "PartitionDescription", "PatternType", "Permission", "PlannedOffset", "PreparedTransaction", "Producer",
+    "ProducerIdentity",
     "ProducerListing", "ProducerRecord", "ProtocolError", "Refused", "RequestTimedOut", "ResetTarget",
+    "ResourceType",
     "RetryPolicy", "Security", "Settings", "SharedTransaction", "Topic", "TopicListing", "TopicPartition",
     "TransactionDescription", "TransactionListing", "Unreachable", "UnsupportedRequest", "Written",
     "abort_hanging_transaction", "alter_configs", "blocked_partitions", "checked_batches", "cluster_status",
-    "commit_offsets", "committed_offsets", "create_topic", "delete_group", "delete_topic", "describe_configs",
+    "commit_offsets", "committed_offsets", "create_acls", "create_topic", "delete_acls", "delete_group",
+    "delete_topic", "describe_acls", "describe_configs",
     "describe_group", "describe_partitions", "describe_transaction", "expire_producers",
-    "expire_transactional_ids", "fence_producer", "fetch_range", "list_groups", "list_offsets",
+    "expire_transactional_ids", "explain_acl", "fence_producer", "fetch_range", "list_groups", "list_offsets",
     "list_producers", "list_topics", "list_transactions", "offsets_of_partitions", "plan_offset_reset",
     "plan_offsets", "producers_by_partition", "read_security", "wait_until_in_sync", "wait_until_serving",
 ]  # fmt: skip

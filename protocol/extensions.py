@@ -28,6 +28,12 @@ LISTED_PARTITIONS_TAG: Final = 10_004
 """Tag of the partitions of `__transaction_state` whose transactions a ListTransactions response lists: one
 `PARTITION` each. It is in the response if it is in the request, without content.
 """
+EXPLAINED_TAG: Final = 10_005
+"""Tag of the request to explain a decision, in a DescribeAcls request, without content.
+
+The filter names the principal, the host, the operation and the resource. In the response: a byte, which is 1 if the
+operation is allowed, and the text of the deciding rule. The response has the deciding ACL alone.
+"""
 IDLE: Final = Struct(">q")
 COUNT: Final = Struct(">i")
 EXPIRED_ID: Final = Struct(">qh")

@@ -3,6 +3,8 @@
 Behavior:
 * The ACLs are those of the broker's metadata image, grouped by resource pattern. A pattern with many ACLs can have
   several entries.
+* With a tagged field of Odradek, the broker explains its decision about an operation of a principal, instead of listing
+  ACLs (`EXPLAINED_TAG`).
 * The pattern type MATCH finds each pattern that applies to the resource name of the filter.
 
 Errors:
@@ -20,9 +22,10 @@ from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api, Ordered
 from odradek.broker.requests.slices import collect, completed, visit_slices
 from odradek.broker.security.acl_filters import ACLS_PER_SLICE, filter_of
-from odradek.cluster.authorizer import AclOperation
+from odradek.cluster.authorizer import AclOperation, Principal
 from odradek.protocol.acls import Acl, PatternType, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.extensions import EXPLAINED_TAG
 from odradek.protocol.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
@@ -44,6 +47,8 @@ def handle(
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not context.authorizer.enabled:
         raise Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
+    if any(tag == EXPLAINED_TAG for tag, _ in request.unknown_tagged_fields):
+        return _explanation(context, request)
     matches = filter_of(request).matches
     acls = context.node.metadata.image.acls
     if len(acls) > ACLS_PER_SLICE:
@@ -51,6 +56,27 @@ def handle(
     found: Found = {}
     _add(found, filter(matches, acls.values()))
     return _response([resource for resource, _ in _resources(found)])
+
+
+def _explanation(context: BrokerRequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    """Return the decision about the operation that the filter names, with the deciding ACL."""
+    wanted = filter_of(request)
+    kind, colon, name = (wanted.principal or "").partition(":")
+    if (
+        not colon
+        or wanted.name is None
+        or wanted.resource is ResourceType.ANY
+        or wanted.operation in {AclOperation.ANY, AclOperation.ALL}
+    ):
+        raise Refusal(ErrorCode.INVALID_REQUEST, "Name a principal, one operation and one resource.")
+    decision = context.authorizer.decide(
+        Principal(kind, name), wanted.host or "", wanted.operation, wanted.resource, wanted.name
+    )
+    found: Found = {}
+    _add(found, () if decision.acl is None else (decision.acl,))
+    response = _response([resource for resource, _ in _resources(found)])
+    response.unknown_tagged_fields = ((EXPLAINED_TAG, bytes([decision.allowed]) + str(decision).encode()),)
+    return response
 
 
 async def _in_slices(

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from odradek.local.processes import USAGE
 
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
+errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 """Standard error. An error message is one line of any length."""
-console = Console(highlight=False)
+console = Console(highlight=False, emoji=False)
 
 FAILED = 1
 """Exit code if an operation failed."""
@@ -54,7 +54,7 @@ def show(rows: list[dict[str, Any]], columns: dict[str, str], *, as_json: bool, 
     table = table_of(rows, columns)
     # Print each row on one line, also to a pipe and on a narrow terminal: folded cells cannot be read.
     table_width = Measurement.get(console, console.options.update(max_width=COLUMNS_MAX), table).maximum
-    Console(highlight=False, width=max(console.width, table_width)).print(table)
+    Console(highlight=False, emoji=False, width=max(console.width, table_width)).print(table)
 
 
 def table_of(rows: list[dict[str, Any]], columns: dict[str, str]) -> Table:

@@ -9,6 +9,7 @@ from odradek.broker.apis import create_acls, delete_acls, describe_acls
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.acls import PatternType, Permission, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.extensions import EXPLAINED_TAG
 from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -134,6 +135,31 @@ async def test_acls_are_described_and_deleted_by_filters(tmp_path: Path) -> None
             (E.INVALID_REQUEST, "Unknown entryFilter.", 0),
         ]
         assert await described(running_node) == {("a", 3): [read]}
+
+
+async def test_decision_is_explained_by_its_rule(tmp_path: Path) -> None:
+    async with running(tmp_path, *AUTHORIZER, "super.users=User:admin") as running_node:
+        await create(running_node, creation("a", Op.WRITE, P.DENY, resource_pattern_type=PatternType.PREFIXED))
+        explained = {}
+        for principal, name, operation in (
+            ("User:alice", "ab", Op.WRITE),
+            ("User:alice", "ab", Op.READ),
+            ("User:alice", "b", Op.READ),
+            ("User:admin", "ab", Op.WRITE),
+        ):
+            request = DescribeAclsRequest(R.TOPIC, name, PatternType.LITERAL, principal, "", operation, P.ANY)
+            request.unknown_tagged_fields = ((EXPLAINED_TAG, b""),)
+            response = await running_node.call(request, 3)
+            content = dict(response.unknown_tagged_fields)[EXPLAINED_TAG]
+            explained[principal, name, operation] = (content[0], content[1:].decode(), len(response.resources))
+        assert list(explained.values()) == [
+            (0, "ACL DENY WRITE on TOPIC PREFIXED a to User:* from *", 1),
+            (0, "no ACL allows it", 0),
+            (1, "allow.everyone.if.no.acl.found", 0),
+            (1, "super user", 0),
+        ]
+        request = DescribeAclsRequest(**any_filter(), unknown_tagged_fields=((EXPLAINED_TAG, b""),))
+        assert (await running_node.call(request, 3)).error_code == E.INVALID_REQUEST
 
 
 async def test_thousands_of_acls_are_created_described_and_deleted_in_slices(tmp_path: Path) -> None:

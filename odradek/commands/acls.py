@@ -1,0 +1,244 @@
+"""`odradek acls`: list, add and remove ACLs, and show which rule decides about an operation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek import client
+from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json
+from odradek.commands.requests import exit_on_client_error, run
+from odradek.local.output import counted, print_json, show, usage_error
+from odradek.protocol.acls import CLUSTER_RESOURCE, Acl, AclFilter, AclOperation, PatternType, Permission, ResourceType
+
+if TYPE_CHECKING:
+    from odradek.commands.rows import Row
+
+app = typer.Typer(
+    help="ACLs: list, add, remove, and explain a decision.", no_args_is_help=True, rich_markup_mode="rich"
+)
+
+TYPES = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "cluster": ResourceType.CLUSTER,
+    "transactional-id": ResourceType.TRANSACTIONAL_ID,
+    "token": ResourceType.DELEGATION_TOKEN,
+    "user": ResourceType.USER,
+}
+"""Resource types by the word of the command line."""
+WORDS = {number: word for word, number in TYPES.items()}
+COLUMNS = ("resource", "principal", "host", "operation", "permission")
+
+UserArgument = Annotated[str, typer.Argument(help="User, or principal as Type:name. * stands for all.")]
+OperationArgument = Annotated[str, typer.Argument(help="Operation, such as read, write or all.")]
+ResourceArgument = Annotated[str, typer.Argument(help="Resource as type:name, or cluster.")]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="The name is a prefix of names.")]
+ResourceOption = Annotated[
+    str | None, typer.Option("--resource", help="Only ACLs of this resource.", metavar="TYPE[:NAME]")
+]
+UserOption = Annotated[str | None, typer.Option("--user", help="Only ACLs of this user.")]
+OperationOption = Annotated[str | None, typer.Option("--operation", help="Only ACLs of this operation.")]
+
+
+@app.command("list")
+def list_acls(
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
+    resource: ResourceOption = None,
+    user: UserOption = None,
+    operation: OperationOption = None,
+    applying: Annotated[
+        bool, typer.Option("--applying", help="With --resource: also the prefixes and * that apply to it.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List ACLs.
+
+    Examples:
+
+      odradek acls list
+
+      odradek acls list --resource topic:payments --applying
+
+      odradek acls list --user alice
+    """
+    with exit_on_client_error():
+        pattern = PatternType.MATCH if applying else PatternType.ANY
+        wanted = filter_of(resource, user, operation, pattern)
+    acls = run(bootstrap, lambda cluster: client.describe_acls(cluster, wanted), command_config)
+    show([row_of(acl) for acl in acls], {name: name for name in COLUMNS}, as_json=as_json, empty="no ACLs")
+
+
+@app.command()
+def add(
+    permission: Annotated[str, typer.Argument(help="allow or deny.")],
+    user: UserArgument,
+    operations: Annotated[str, typer.Argument(help="Operations, separated by commas.")],
+    resource: ResourceArgument,
+    host: Annotated[str, typer.Option("--host", help="Address, or network such as 10.0.0.0/8.")] = "*",
+    prefixed: Prefixed = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """Add ACLs: allow or deny operations on a resource to a user.
+
+    A deny precedes each allow. read, write, delete and alter also allow
+    describe.
+
+    Examples:
+
+      odradek acls add allow alice read,write topic:payments
+
+      odradek acls add allow alice read group:billing- --prefixed
+
+      odradek acls add deny "*" all topic:secret --host 10.0.0.0/8
+    """
+    with exit_on_client_error():
+        kind, name = parse_resource(resource)
+        pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
+        decision = parse_permission(permission)
+        acls = [
+            Acl(kind, required(name, resource), pattern, principal_of(user), host, each, decision)
+            for each in map(parse_operation, operations.split(","))
+        ]
+    run(bootstrap, lambda cluster: client.create_acls(cluster, acls), command_config)
+    if as_json:
+        print_json([row_of(acl) for acl in acls])
+        return
+    for acl in acls:
+        print(f"added: {acl}")
+
+
+@app.command()
+def remove(
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
+    resource: ResourceOption = None,
+    user: UserOption = None,
+    operation: OperationOption = None,
+    as_json: Json = False,
+) -> None:
+    """Remove the ACLs that match all given options.
+
+    Examples:
+
+      odradek acls remove --user alice --resource topic:payments
+
+      odradek acls remove --user alice
+    """
+    if resource is None and user is None and operation is None:
+        usage_error("no ACL is named: specify --resource, --user or --operation")
+    with exit_on_client_error():
+        wanted = filter_of(resource, user, operation, PatternType.ANY)
+    acls = run(bootstrap, lambda cluster: client.delete_acls(cluster, wanted), command_config)
+    if as_json:
+        print_json([row_of(acl) for acl in acls])
+        return
+    for acl in acls:
+        print(f"removed: {acl}")
+    print(f"removed {counted(len(acls), 'ACL')}")
+
+
+@app.command()
+def explain(
+    user: UserArgument,
+    operation: OperationArgument,
+    resource: ResourceArgument,
+    host: Annotated[
+        str, typer.Option("--host", help="Address of the client. Without it, only ACLs for all hosts count.")
+    ] = "",
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """Show whether a user may do an operation, and which rule decides.
+
+    Examples:
+
+      odradek acls explain alice read topic:payments
+
+      odradek acls explain alice write topic:payments --host 10.0.0.7
+    """
+    with exit_on_client_error():
+        kind, name = parse_resource(resource)
+        principal, requested = principal_of(user), parse_operation(operation)
+        named = required(name, resource)
+    found = run(
+        bootstrap,
+        lambda cluster: client.explain_acl(cluster, principal, requested, kind, named, host=host),
+        command_config,
+    )
+    if as_json:
+        acl = None if found.acl is None else row_of(found.acl)
+        print_json({"allowed": found.allowed, "rule": found.rule, "acl": acl})
+        return
+    print("allowed" if found.allowed else "denied")
+    print(f"rule: {found.rule}")
+
+
+def row_of(acl: Acl) -> Row:
+    """Convert an ACL into a row of words."""
+    prefix = "*" if acl.pattern is PatternType.PREFIXED else ""
+    word = WORDS[acl.resource]
+    return {
+        "resource": word if acl.resource is ResourceType.CLUSTER else f"{word}:{acl.name}{prefix}",
+        "pattern": acl.pattern.name.lower(),
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": acl.operation.name.lower(),
+        "permission": acl.permission.name.lower(),
+    }
+
+
+def filter_of(resource: str | None, user: str | None, operation: str | None, pattern: PatternType) -> AclFilter:
+    """Return the filter of the given options. Raise InvalidArgument."""
+    kind, name = (ResourceType.ANY, None) if resource is None else parse_resource(resource)
+    return AclFilter(
+        kind,
+        name,
+        pattern,
+        None if user is None else principal_of(user),
+        operation=AclOperation.ANY if operation is None else parse_operation(operation),
+    )
+
+
+def principal_of(user: str) -> str:
+    """Return the principal of a user. A text with a colon is a principal."""
+    return user if ":" in user else f"User:{user}"
+
+
+def parse_resource(text: str) -> tuple[ResourceType, str | None]:
+    """Parse `type:name`, or a type without a name. Raise InvalidArgument."""
+    word, colon, name = text.partition(":")
+    if word not in TYPES:
+        raise client.InvalidArgument(f"resource {text}: unknown type; expected {', '.join(TYPES)}")
+    if TYPES[word] is ResourceType.CLUSTER and not colon:
+        name = CLUSTER_RESOURCE
+    return TYPES[word], name or None
+
+
+def required(name: str | None, resource: str) -> str:
+    """Return the name of a resource. Raise InvalidArgument if it is missing."""
+    if name is None:
+        raise client.InvalidArgument(f"resource {resource}: the name is missing; expected type:name")
+    return name
+
+
+def parse_operation(text: str) -> AclOperation:
+    """Parse an operation in any case, with dashes or underscores. Raise InvalidArgument."""
+    name = text.strip().upper().replace("-", "_")
+    if name not in AclOperation.__members__ or name == AclOperation.ANY.name:
+        known = ", ".join(each.name.lower() for each in AclOperation if each is not AclOperation.ANY)
+        raise client.InvalidArgument(f"operation {text}: unknown; expected {known}")
+    return AclOperation[name]
+
+
+def parse_permission(text: str) -> Permission:
+    """Parse `allow` or `deny`. Raise InvalidArgument."""
+    name = text.upper()
+    if name not in {Permission.ALLOW.name, Permission.DENY.name}:
+        raise client.InvalidArgument(f"permission {text}: expected allow or deny")
+    return Permission[name]

@@ -119,10 +119,12 @@ def controller_listener(config: Config) -> str:
 
 def _inter_broker_name(config: Config) -> str | None:
     """Return the name of the listener for brokers; None if no property names it. Raise ConfigError."""
-    name, protocol = config.inter_broker_listener_name, config.security_inter_broker_protocol
-    if name is not None and protocol is not None:
+    name = config.inter_broker_listener_name
+    if "security.inter.broker.protocol" not in config.given:
+        return None if name is None else name.upper()
+    if name is not None:
         raise ConfigError(f"security.inter.broker.protocol: remove it, or remove {_INTER_BROKER_NAME}")
-    return protocol if name is None else name.upper()
+    return config.security_inter_broker_protocol
 
 
 def has_other_voters(config: Config) -> bool:

@@ -56,9 +56,11 @@ class Handshakes:
 
     def _turn(self) -> None:
         end_us = self._now_us() + TURN_US_MAX
-        while self._ready:
-            self._ready.popleft().continue_handshake()
-            if self._now_us() >= end_us:
-                break
-        if self._ready:
-            get_running_loop().call_soon(self._turn)
+        try:
+            while self._ready:
+                self._ready.popleft().continue_handshake()
+                if self._now_us() >= end_us:
+                    break
+        finally:  # an exception concerns only its connection
+            if self._ready:
+                get_running_loop().call_soon(self._turn)

@@ -67,9 +67,9 @@ class Certificates:
             except ConfigError as error:
                 if self._problems.get(listener.name) != str(error):
                     self._problems[listener.name] = str(error)
-                    _logger.warning("changed certificates refused", listener=listener.name, reason=str(error))
+                    _logger.warning("changed TLS settings refused", listener=listener.name, reason=str(error))
                 continue
             self._problems.pop(listener.name, None)
             if contexts is not None:
                 listener.use(contexts)
-                _logger.info("certificates replaced", listener=listener.name)
+                _logger.info("TLS settings replaced", listener=listener.name)

@@ -8,14 +8,15 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.broker.config.properties import PROPERTIES, Config
-from odradek.broker.config.property import ConfigError, Password, Scope
+from odradek.broker.config.property import ConfigError, Password
 from odradek.memory_files import memory_file
 from odradek.protocol.tls_stores import KeyStore, StoreUnusable, key_store, trust_store
 
 ReadFile = Callable[[str], bytes]
 """Return the content of a file. Raise OSError."""
-STORE_PROPERTIES: Final = tuple(name for name, prop in PROPERTIES.items() if prop.scope is Scope.LISTENER)
-"""The properties that a running node can change."""
+TLS_ATTRIBUTES: Final = tuple(prop.attribute for prop in PROPERTIES.values() if prop.name.startswith("ssl."))
+"""The attributes of a configuration that TLS of a listener depends on."""
+_STORE_PREFIXES: Final = ("ssl.key.", "ssl.keystore.", "ssl.truststore.")
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _SUITES_1_3: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
@@ -152,9 +153,9 @@ def files_of(config: Config) -> tuple[str, ...]:
 def _stores(config: Config, read_file: ReadFile) -> tuple[KeyStore | None, bytes | None]:
     """Return the private key with its certificates, and the trusted certificates. Raise ConfigError."""
     values = {}
-    for name in STORE_PROPERTIES:
-        value = getattr(config, PROPERTIES[name].attribute)
-        if value is not None:
+    for name, prop in PROPERTIES.items():
+        value = getattr(config, prop.attribute)
+        if name.startswith(_STORE_PREFIXES) and value is not None:
             values[name] = value.value if isinstance(value, Password) else value
     try:
         return key_store(values, read_file), trust_store(values, read_file)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from odradek.broker.config.addresses import ListenerAddress, has_other_voters
-from odradek.broker.config.properties import PROPERTIES, Config
+from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.requests.listener import CLIENT
 from odradek.broker.tls.contexts import (
-    STORE_PROPERTIES,
+    TLS_ATTRIBUTES,
     ReadFile,
     client_context,
     files_of,
@@ -32,6 +32,7 @@ class Contexts:
 
     server: ssl.SSLContext
     client: ssl.SSLContext
+    mapping: PrincipalMapping
     source: Hashable
     """The values of the properties, and digests of the files."""
 
@@ -43,7 +44,6 @@ class ListenerTls:
         """`config` is that of the node. Raise ConfigError."""
         self.name = address.name
         self._address = address
-        self._mapping = PrincipalMapping(config.on_listener(address.name).ssl_principal_mapping_rules)
         self._contexts = self._make(config, read_file)
 
     @property
@@ -76,7 +76,7 @@ class ListenerTls:
             subject = subject_name(certificate)
         except ValueError as error:
             raise NoPrincipal(f"the subject of the client certificate cannot be read: {error}") from None
-        name = self._mapping.name_of(subject)
+        name = self._contexts.mapping.name_of(subject)
         if name is None:
             raise NoPrincipal(f"no rule of ssl.principal.mapping.rules matches the subject {subject!r}")
         return Principal(ANONYMOUS.kind, name)
@@ -86,7 +86,10 @@ class ListenerTls:
         address = self._address
         own = config.on_listener(address.name)
         files = {path: _content(path, read_file) for path in files_of(own)}
-        values = tuple(getattr(own, PROPERTIES[name].attribute) for name in STORE_PROPERTIES)
+        authentication = own.ssl_client_auth
+        if address.security_protocol.uses_sasl:  # as in Kafka, a value for all listeners does not apply
+            authentication = config.overrides.get(address.name, {}).get("ssl_client_auth", "none")
+        values = (authentication, *(getattr(own, name) for name in TLS_ATTRIBUTES))
         source = (values, tuple((path, _digest(content)) for path, content in files.items()))
         if unless is not None and unless == source:
             return self._contexts
@@ -98,10 +101,12 @@ class ListenerTls:
             return content
 
         try:
-            authentication = own.ssl_client_auth
-            if address.security_protocol.uses_sasl:  # as in Kafka, a value for all listeners does not apply
-                authentication = config.overrides.get(address.name, {}).get("ssl_client_auth", "none")
-            contexts = Contexts(server_context(own, authentication, read), client_context(own, read), source)
+            contexts = Contexts(
+                server_context(own, authentication, read),
+                client_context(own, read),
+                PrincipalMapping(own.ssl_principal_mapping_rules),
+                source,
+            )
             if address.roles != (CLIENT,) and has_other_voters(config):
                 verify_handshake(contexts.server, contexts.client)
         except ConfigError as error:

@@ -182,16 +182,16 @@ async def test_changed_file_is_used_for_new_connections_and_keeps_existing_ones(
             existing = await RawClient.connect("127.0.0.1", port, tls=client_side())
             assert await peer_name(port) == "node"
             (tmp_path / "node.pem").write_text("half written")
-            refused = await logged(logs, "changed certificates refused")
+            refused = await logged(logs, "changed TLS settings refused")
             assert "node.pem has no certificate" in refused["reason"]
             assert await peer_name(port) == "node"
             renewed = issue("renewed", AUTHORITY, hosts=["127.0.0.1"])
             (tmp_path / "node.pem").write_text(renewed.chain_pem + renewed.key_pem())
-            await logged(logs, "certificates replaced")
+            await logged(logs, "TLS settings replaced")
             assert await peer_name(port) == "renewed"
             assert await existing.call(MetadataRequest(topics=[]), 12)
             existing.close()
-    assert len([entry for entry in logs if entry["event"] == "changed certificates refused"]) == 1
+    assert len([entry for entry in logs if entry["event"] == "changed TLS settings refused"]) == 1
 
 
 async def alter(node: Node, name: str, *changes: tuple[str, ConfigOperation, str | None]) -> tuple[ErrorCode, str]:
@@ -218,7 +218,7 @@ async def test_dynamic_configuration_replaces_the_certificate_and_its_removal_re
             port, own = ports(node)["SSL"], str(node.config.node_id)
             error, _ = await alter(node, own, (LOCATION, SET, str(path)), (password, SET, "secret"))
             assert error is ErrorCode.NONE
-            await logged(logs, "certificates replaced")
+            await logged(logs, "TLS settings replaced")
             assert await peer_name(port) == "renewed"
             connection = await RawClient.connect("127.0.0.1", port, tls=client_side())
             resource = DescribeConfigsResource(RESOURCE_BROKER, own, [LOCATION, password])
@@ -230,7 +230,7 @@ async def test_dynamic_configuration_replaces_the_certificate_and_its_removal_re
             connection.close()
             logs.clear()
             assert (await alter(node, own, (LOCATION, DELETE, None), (password, DELETE, None)))[0] is ErrorCode.NONE
-            await logged(logs, "certificates replaced")
+            await logged(logs, "TLS settings replaced")
             assert await peer_name(port) == "node"
 
 
@@ -250,7 +250,7 @@ async def test_invalid_dynamic_configuration_is_refused_before_it_is_stored(tmp_
         ("", LOCATION, ErrorCode.INVALID_REQUEST, "at default cluster level, broker id must be specified"),
         ("1", "ssl.keystore.location", ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically"),
         ("1", "listener.name.ssl.num.partitions", ErrorCode.INVALID_CONFIG, "Unknown broker config name"),
-        ("1", "listener.name.ssl.ssl.client.auth", ErrorCode.INVALID_CONFIG, "Unknown broker config name"),
+        ("1", "listener.name.ssl.ssl.client.auth", ErrorCode.INVALID_REQUEST, "is not one of required, requested"),
         ("1", "listener.name.ssl.ssl.keystore.type", ErrorCode.INVALID_REQUEST, "is not one of JKS, PKCS12, PEM"),
     ],
 )
@@ -261,3 +261,14 @@ async def test_other_dynamic_configurations_of_listeners_are_refused(
         found, text = await alter(node, broker, (name, SET, "x"))
     assert found is error
     assert message in text
+
+
+async def test_client_authentication_of_a_running_broker_can_be_changed(tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with running(tmp_path) as node:
+            setting = "listener.name.ssl.ssl.client.auth"
+            assert (await alter(node, str(node.config.node_id), (setting, SET, "required")))[0] is ErrorCode.NONE
+            await logged(logs, "TLS settings replaced")
+            connection = await RawClient.connect("127.0.0.1", ports(node)["SSL"], tls=client_side())
+            with pytest.raises(ConnectionError):
+                await connection.call(MetadataRequest(topics=[]), 12)

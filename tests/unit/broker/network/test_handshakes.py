@@ -99,3 +99,18 @@ async def test_session_of_an_earlier_connection_can_be_resumed() -> None:
         tls: ssl.SSLObject = writer.get_extra_info("ssl_object")
         assert tls.session is not None
         writer.close()
+
+
+async def test_exception_of_one_handshake_does_not_stop_the_following_ones() -> None:
+    class Broken(FakeTransport):
+        def continue_handshake(self) -> None:
+            raise RuntimeError("broken")
+
+    handshakes = Handshakes(lambda: 0)
+    following = FakeTransport()
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    add(handshakes, Broken(), following)
+    while not following.steps:
+        await asyncio.sleep(0)
+    assert [str(error) for error in reported] == ["broken"]

@@ -37,6 +37,14 @@ def write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
+def replace_private(path: Path, text: str) -> None:
+    """Write a text file with mode 0600 in one step, so that no process reads a part of it."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.unlink(missing_ok=True)
+    write_private(temporary, text)
+    temporary.replace(path)
+
+
 def _create_private(path: str, flags: int) -> int:
     return os.open(path, flags, FILE_MODE)
 

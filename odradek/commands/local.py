@@ -86,7 +86,7 @@ def restart(
         selected = nodes or state.plan.node_ids
         if unknown := [node_id for node_id in selected if node_id not in state.plan.node_ids]:
             raise BrokerFailed(f"{cluster.path} has no broker {unknown[0]}; its brokers are {state.plan.node_ids}")
-        controller = wait_in_sync(state, state.plan.node_ids[0])
+        controller = wait_in_sync(cluster, state, state.plan.node_ids[0])
         for node_id in sorted(selected, key=lambda node_id: node_id == controller):
             restart_one(cluster, node_id, timeout_s)
 
@@ -109,7 +109,7 @@ def restart_one(cluster: ClusterDirectory, node_id: int, timeout_s: float) -> No
         )
         raise
     ready = time.monotonic()
-    wait_in_sync(state, node_id)
+    wait_in_sync(cluster, state, node_id)
     print(
         f"broker {node_id}: stopped in {stopped - began:.1f} s, ready after {ready - stopped:.1f} s, "
         f"in sync after {time.monotonic() - ready:.1f} s",
@@ -117,7 +117,7 @@ def restart_one(cluster: ClusterDirectory, node_id: int, timeout_s: float) -> No
     )
 
 
-def wait_in_sync(state: ClusterState, first: int) -> int | None:
+def wait_in_sync(cluster: ClusterDirectory, state: ClusterState, first: int) -> int | None:
     """Wait until every replica is in sync in the metadata of broker `first`.
 
     Return the node id of the active controller.
@@ -128,7 +128,7 @@ def wait_in_sync(state: ClusterState, first: int) -> int | None:
     others = [node_id for node_id in state.plan.node_ids if node_id != first]
     bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in (first, *others))
     with status_line("waiting until all replicas are in sync"):
-        return await_in_sync(bootstrap, len(state.plan.ports))
+        return await_in_sync(bootstrap, len(state.plan.ports), cluster.own_client_config(state.plan))
 
 
 def broker(

@@ -60,9 +60,10 @@ def status(
     if not as_json and (console.is_terminal if watch is None else watch):
         from odradek.commands.live import follow
 
-        follow(cluster, command_config, interval_s)
+        follow(cluster, command_config or cluster.own_client_config(state.plan), interval_s)
     else:
-        print_once(cluster, state, command_config, as_json=as_json)
+        config = command_config or cluster.own_client_config(state.plan)
+        print_once(cluster, state, config, as_json=as_json)
     with exit_on_failure():
         state = require_state(cluster)
     alive = state.alive()

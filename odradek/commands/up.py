@@ -33,6 +33,7 @@ from odradek.local.plan import BROKERS_MAX, Plan
 from odradek.local.processes import BrokerFailed, BrokerProcess, Lifeline, ProcessId
 from odradek.local.progress import StartProgress
 from odradek.local.readiness import await_serving
+from odradek.local.security import DEFAULT_USERS, Mode, Security
 from odradek.local.startup import stop_after_failed_start, wait_ready
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ Empty = Annotated[
 TwoPhaseCommit = Annotated[
     bool,
     typer.Option("--two-phase-commit", help="Let producers take part in a two-phase commit (KIP-939)."),
+]
+Secure = Annotated[
+    bool, typer.Option("--secure", help="Use TLS and passwords (SASL_SSL), with the users admin and alice.")
 ]
 Brokers = Annotated[
     int | None,
@@ -81,6 +85,7 @@ def up(
         typer.Option("--set", help="Set a property of all brokers, by Kafka's name.", metavar="NAME=VALUE"),
     ] = None,
     two_phase_commit: TwoPhaseCommit = False,
+    secure: Secure = False,
     empty: Empty = False,
     profile: Annotated[
         bool,
@@ -106,18 +111,16 @@ def up(
     """
     cluster = ClusterDirectory(directory)
     enabled = (TWO_PHASE_COMMIT,) if two_phase_commit else ()
-    options = StartOptions(brokers, host, port, (*(settings or ()), *enabled))
+    options = StartOptions(
+        brokers, host, port, (*(settings or ()), *enabled), Security(Mode.SASL_SSL) if secure else None
+    )
     with exit_on_failure():
         require_supported_platform()
     with exit_on_failure(), cluster.exclusive_start():
         state = cluster.read_state()
         if state is not None and state.alive():
             refuse_conflicting_options(cluster, state, options)
-            missing = [node_id for node_id in state.plan.node_ids if node_id not in state.alive()]
-            refuse_stopping(cluster, state, missing)
-            refuse_lost_disks(cluster, state, missing, empty=empty)
-            start_brokers(cluster, state, missing, profile=profile)
-            print(f"ready {state.plan.bootstrap}", flush=True)
+            start_missing(cluster, state, empty=empty, profile=profile)
             return
         if state is not None:
             refuse_stopping(cluster, state, state.plan.node_ids)
@@ -134,9 +137,18 @@ def up(
     if lifeline is None:
         for process in processes:
             process.release()
-        print(f"ready {plan.bootstrap}", flush=True)
+        print_ready(cluster, plan)
         return
     run_in_foreground(cluster, plan, processes)
+
+
+def start_missing(cluster: ClusterDirectory, state: ClusterState, *, empty: bool, profile: bool) -> None:
+    """Start the brokers of a running cluster that are down, and print its addresses when they are ready."""
+    missing = [node_id for node_id in state.plan.node_ids if node_id not in state.alive()]
+    refuse_stopping(cluster, state, missing)
+    refuse_lost_disks(cluster, state, missing, empty=empty)
+    start_brokers(cluster, state, missing, profile=profile)
+    print(f"ready {state.plan.bootstrap}", flush=True)
 
 
 def run_in_foreground(cluster: ClusterDirectory, plan: Plan, processes: Sequence[BrokerProcess]) -> NoReturn:
@@ -144,8 +156,26 @@ def run_in_foreground(cluster: ClusterDirectory, plan: Plan, processes: Sequence
     from odradek.local.watch import BrokerWatch
 
     watch = BrokerWatch(cluster, processes)  # before the ready line: a caller may send a signal when it has read it
-    print(f"ready {plan.bootstrap}", flush=True)
+    print_ready(cluster, plan)
     raise typer.Exit(watch.run())
+
+
+def print_ready(cluster: ClusterDirectory, plan: Plan) -> None:
+    """Print the addresses of the cluster, and how to connect to a cluster with security."""
+    print(f"ready {plan.bootstrap}", flush=True)
+    if plan.security is None:
+        return
+    users = [user for user in DEFAULT_USERS if user in plan.security.all_users]
+    path = str(cluster.security_files.client(users[0] if users else None))
+    shown = min(path, os.path.relpath(path), key=len)
+    lines = (
+        f"security {plan.security.kind}: each user has a file with client properties, such as",
+        f"  {shown}",
+        "connect with it, for example:",
+        f"  odradek topics list -b {plan.endpoint(plan.node_ids[0])} \\",
+        f"    --command-config {shown}",
+    )
+    print("\n".join(lines), flush=True)
 
 
 def start(nodes: NodeIds = None, directory: Directory = DIRECTORY_DEFAULT, empty: Empty = False) -> None:
@@ -221,7 +251,7 @@ def launch_and_wait(
             wait_ready(processes, report=progress)
             if state.formed and len(node_ids) == len(state.plan.ports):
                 # After a restart of the whole cluster, partitions have no leaders yet.
-                await_serving(state.plan.bootstrap, len(node_ids))
+                await_serving(state.plan.bootstrap, len(node_ids), cluster.own_client_config(state.plan))
     except BaseException:
         mark_stopped(cluster, node_ids)
         stop_after_failed_start(processes)
@@ -240,6 +270,8 @@ def refuse_conflicting_options(cluster: ClusterDirectory, state: ClusterState, o
         conflict = f"holds a running cluster of {len(plan.ports)} brokers, not {options.brokers}"
     elif options.host not in {None, plan.host} or options.port not in {None, 0, plan.ports[plan.node_ids[0]]}:
         conflict = f"holds a running cluster with other addresses ({plan.bootstrap})"
+    elif options.security not in {None, plan.security}:
+        conflict = "holds a running cluster with other security"
     elif options.settings and list(options.settings) != plan.settings:
         conflict = "holds a running cluster with other settings"
     else:

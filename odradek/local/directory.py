@@ -4,6 +4,9 @@
 - DIR/cluster.lock: held while a command changes cluster.json.
 - DIR/start.lock: held while a command starts brokers.
 - DIR/cluster.secret: secret by which the brokers authenticate to each other, readable by its owner only.
+- DIR/certificates: certificates of a cluster with security (`odradek.local.authority`).
+- DIR/cluster.users, DIR/cluster.scram: passwords of its users, and the file for its first start.
+- DIR/client-alice.properties: client properties of a user. DIR/client.properties: those of a cluster without users.
 - DIR/broker-1.properties: configuration of broker 1, written at every start.
 - DIR/broker-1.log: log of broker 1.
 - DIR/broker-1.profile.svg: flame graph of broker 1, after `odradek up --profile`.
@@ -28,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker_interface import META_PROPERTIES
 from odradek.local.plan import SECRET_FILE_NAME, Plan
 from odradek.local.processes import USAGE, BrokerFailed, ProcessId
+from odradek.local.security import ADMIN, Security, SecurityFiles
 from odradek.private_files import make_private_directory, open_private, restrict, write_private
 
 if TYPE_CHECKING:
@@ -37,7 +41,10 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
 RELOAD_SIGNAL = signal.SIGUSR1
 """Signal to an `odradek up` in the foreground: another command has started or stopped brokers of its directory."""
-OWN_NAME = re.compile(r"cluster\.(json|tmp|lock|secret(\.tmp)?)|start\.lock|broker-[0-9]+(\..*)?")
+OWN_NAME = re.compile(
+    r"cluster\.(json|tmp|lock|(secret|users|scram)(\.tmp)?)|start\.lock|broker-[0-9]+(\..*)?|certificates"
+    r"|client(-[\w-]+)?\.properties(\.tmp)?"
+)
 """Names of the entries of a cluster in its directory."""
 SECRET_BYTES = 32
 """Random bytes of a cluster secret."""
@@ -150,6 +157,17 @@ class ClusterDirectory:
     @property
     def state_file(self) -> Path:
         return self.path / "cluster.json"
+
+    @property
+    def security_files(self) -> SecurityFiles:
+        """Paths of certificates, passwords and client properties."""
+        return SecurityFiles(self.path)
+
+    def own_client_config(self, plan: Plan) -> Path | None:
+        """Return the file with the client properties of the administrator. None: the cluster has no security."""
+        if plan.security is None:
+            return None
+        return self.security_files.client(ADMIN if plan.security.kind.has_users else None)
 
     def read_state(self) -> ClusterState | None:
         """Return the state of the last start, or None if no cluster was started in this directory.
@@ -298,8 +316,11 @@ class ClusterDirectory:
         ports = {int(node_id): int(port) for node_id, port in plan_row["ports"].items()}
         metrics = {int(node_id): int(port) for node_id, port in plan_row.get("metrics", {}).items()}
         inter_broker = {int(node_id): int(port) for node_id, port in plan_row.get("inter_broker", {}).items()}
+        security = None if plan_row.get("security") is None else Security(**plan_row["security"])
         cluster_id, host, settings = str(plan_row["cluster_id"]), str(plan_row["host"]), list(plan_row["settings"])
-        plan = Plan(cluster_id, host, ports, settings, metrics, inter_broker, bool(plan_row.get("has_secret")))
+        plan = Plan(
+            cluster_id, host, ports, settings, metrics, inter_broker, bool(plan_row.get("has_secret")), security
+        )
         running = {int(node_id): ProcessId(**identity) for node_id, identity in raw["running"].items()}
         return ClusterState(
             plan,

@@ -25,12 +25,14 @@ from odradek.local.plan import (
 )
 from odradek.local.ports import ReservedPorts
 from odradek.local.processes import USAGE, BrokerCommand, BrokerFailed, BrokerProcess
+from odradek.local.security import refuse_change
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from odradek.local.directory import ClusterDirectory, ClusterState
     from odradek.local.processes import ProcessId
+    from odradek.local.security import Security
 
 BROKERS_DEFAULT = 3
 ANY_PORT = 0
@@ -54,6 +56,7 @@ class StartOptions:
     host: str | None = None
     port: int | None = None
     settings: tuple[str, ...] = ()
+    security: Security | None = None
 
 
 def require_supported_platform() -> None:
@@ -76,6 +79,7 @@ def make_plan(
     """
     count = _broker_count(directory, state, options.brokers)
     _refuse_per_broker_properties(options.settings, count)
+    security = _security(directory, state, options)
     last = state.plan if state is not None and len(state.plan.ports) == count else None
     host = options.host or (last.host if last else DEFAULT_HOST)
     reserved = ReservedPorts(host, 2 * count if options.port == ANY_PORT and last is None else 0)
@@ -100,7 +104,22 @@ def make_plan(
     inter_broker = _inter_broker_ports(last, ports, options, reserved)
     authenticates = _value(options.settings, AUTHENTICATION_NAME) != NO_AUTHENTICATION
     has_secret = authenticates and not _is_set(options.settings, CLUSTER_SECRET_FILE)
-    return Plan(cluster_id, host, ports, list(options.settings), metrics, inter_broker, has_secret), reserved
+    return Plan(cluster_id, host, ports, list(options.settings), metrics, inter_broker, has_secret, security), reserved
+
+
+def _security(directory: ClusterDirectory, state: ClusterState | None, options: StartOptions) -> Security | None:
+    """Return the security of the cluster. Once a broker of the cluster was ready, it cannot change.
+
+    Raise BrokerFailed if it would change, or if a setting names the listeners.
+    """
+    last = None if state is None else state.plan.security
+    if state is not None and state.formed:
+        refuse_change(last, options.security, directory.path)
+    security = options.security or last
+    for name in (LISTENERS, INTER_BROKER_LISTENER_NAME):
+        if security is not None and _is_set(options.settings, name):
+            raise BrokerFailed(f"{name} cannot be set for a cluster with security {security.kind}; remove it", USAGE)
+    return security
 
 
 def _is_set(settings: Sequence[str], name: str) -> bool:
@@ -219,6 +238,10 @@ def launch(
     """
     processes: list[BrokerProcess] = []
     settings = state.plan.settings
+    if state.plan.security is not None:
+        from odradek.local.secured import now, prepare  # cryptography takes a while to load
+
+        prepare(directory.path, state.plan, node_ids, may_create=not state.formed, now=now())
     if state.plan.has_secret:
         directory.require_secret(may_create=not state.alive())
     elif not _is_set(settings, CLUSTER_SECRET_FILE) and not _is_set(settings, AUTHENTICATION_NAME):

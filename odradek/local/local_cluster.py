@@ -8,7 +8,7 @@ import tempfile
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from odradek.local.directory import DEFAULT_HOST, ClusterDirectory, ClusterState
 from odradek.local.launch import (
@@ -24,6 +24,7 @@ from odradek.local.launch import (
 from odradek.local.plan import BROKERS_MAX, Plan
 from odradek.local.processes import STOP_TIMEOUT_S, BrokerNotRunning, BrokerProcess, Lifeline
 from odradek.local.readiness import await_serving
+from odradek.local.security import Security, client_config
 from odradek.local.startup import stop_after_failed_start, wait_ready
 from odradek.local.stopping import killed_message, stop_all
 
@@ -58,9 +59,12 @@ class LocalCluster:
         port: Port of the first broker; the other brokers have the next ports. 0 selects free ports.
         settings: Properties of all brokers, by Kafka's names.
         stop_timeout_s: Seconds without progress after which a stopping broker is killed.
+        security: `ssl`, `mtls` or `sasl_ssl`, or a `Security` with the names of users. The cluster makes certificates
+            and passwords, and `client_config` returns the settings of clients. None: plain text, or as in the
+            directory.
 
     Raises:
-        ValueError: The number of brokers is out of range.
+        ValueError: The number of brokers is out of range, or the security is invalid.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class LocalCluster:
         port: int = 0,
         settings: Mapping[str, object] | None = None,
         stop_timeout_s: float = STOP_TIMEOUT_S,
+        security: Security | str | None = None,
     ) -> None:
         if not 1 <= brokers <= BROKERS_MAX:
             raise ValueError(f"brokers={brokers}: the number must be between 1 and {BROKERS_MAX}")
@@ -80,7 +85,8 @@ class LocalCluster:
         self.node_ids = list(range(1, brokers + 1))
         pairs = tuple(f"{name}={value}" for name, value in (settings or {}).items())
         self._stop_timeout_s = stop_timeout_s
-        self._options = StartOptions(brokers, host, port, pairs)
+        secured = Security(security) if isinstance(security, str) else security
+        self._options = StartOptions(brokers, host, port, pairs, secured)
         self._plan: Plan | None = None
         self._lifeline: Lifeline | None = None
         self._processes: dict[int, BrokerProcess] = {}
@@ -99,6 +105,18 @@ class LocalCluster:
     def endpoint(self, node_id: int) -> str:
         """Return the address of one broker: `host:port`."""
         return self.plan.endpoint(node_id)
+
+    def client_config(self, kind: str, user: str | None = None) -> dict[str, Any]:
+        """Return the settings of a client library by its own names, with the addresses of the brokers.
+
+        Args:
+            kind: `java`, `confluent`, `kafka-python`, `aiokafka` or `spark`.
+            user: Name of a user; None: the administrator. Clients of a cluster without users have none.
+
+        Raises:
+            ValueError: The library or the user does not exist.
+        """
+        return client_config(kind, self.bootstrap, self.plan.security, self.directory.security_files, user)
 
     def start(self, node_id: int | None = None) -> None:
         """Start one broker, or all that do not run, and wait until a transaction can commit.
@@ -131,7 +149,7 @@ class LocalCluster:
             try:
                 wait_ready(started)
                 if state.formed and node_ids == self.node_ids:
-                    await_serving(self.bootstrap, len(node_ids))
+                    await_serving(self.bootstrap, len(node_ids), self.directory.own_client_config(self.plan))
             except BaseException:
                 stop_after_failed_start(started)
                 raise

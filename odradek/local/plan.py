@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from odradek.local.security import Security, SecurityFiles, broker_rows
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -24,7 +26,7 @@ REPLICATION_PROPERTIES = {
 WILDCARD_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104  compared only, to replace them by the loopback address
 LOOPBACK = "127.0.0.1"
 CLIENT_LISTENER = "PLAINTEXT"
-"""Name of the listener for clients."""
+"""Name of the listener for clients of a cluster without security."""
 INTER_BROKER_LISTENER = "INTERNAL"
 """Name of the listener for requests between brokers and for the voters, on the loopback address."""
 LISTENERS = "listeners"
@@ -52,6 +54,7 @@ class Plan:
         inter_broker: Port of the inter-broker listener by node id. Empty if one listener serves clients and brokers: by
             a setting, or while brokers run that an earlier version started.
         has_secret: True if the brokers authenticate to each other with the secret in the directory.
+        security: TLS and users of the cluster. None: plain text.
     """
 
     cluster_id: str
@@ -61,6 +64,12 @@ class Plan:
     metrics: dict[int, int] = field(default_factory=dict)
     inter_broker: dict[int, int] = field(default_factory=dict)
     has_secret: bool = False
+    security: Security | None = None
+
+    @property
+    def client_listener(self) -> str:
+        """Name of the listener for clients."""
+        return CLIENT_LISTENER if self.security is None else self.security.kind.protocol
 
     @property
     def node_ids(self) -> list[int]:
@@ -107,7 +116,7 @@ class Plan:
     def properties(self, node_id: int, data: Path) -> str:
         """Return the content of a broker's properties file. `data` is its data directory."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        listeners = f"{CLIENT_LISTENER}://{host}:{self.ports[node_id]}"
+        listeners = f"{self.client_listener}://{host}:{self.ports[node_id]}"
         if self.inter_broker:
             listeners += f",{INTER_BROKER_LISTENER}://{LOOPBACK}:{self.inter_broker[node_id]}"
         rows = {
@@ -121,6 +130,8 @@ class Plan:
             rows[INTER_BROKER_LISTENER_NAME] = INTER_BROKER_LISTENER
         elif not sets(self.settings, LISTENERS):
             rows[INTER_BROKER_LISTENER_NAME] = CLIENT_LISTENER
+        if self.security is not None:
+            rows |= broker_rows(self.security, SecurityFiles(data.parent), node_id, INTER_BROKER_LISTENER)
         if self.has_secret:
             rows[CLUSTER_SECRET_FILE] = str(data.parent / SECRET_FILE_NAME)
         if node_id in self.metrics:

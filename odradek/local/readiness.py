@@ -8,29 +8,34 @@ from odradek import client
 from odradek.local.processes import BrokerFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
+    from pathlib import Path
 
 T = TypeVar("T")
 
 
-def await_serving(bootstrap: str, brokers: int) -> None:
+def await_serving(bootstrap: str, brokers: int, command_config: Path | None = None) -> None:
     """Wait until each partition has a leader and at least min.insync.replicas in-sync replicas.
 
-    Raise BrokerFailed after 120 s.
+    `command_config` has client properties. Raise BrokerFailed after 120 s.
     """
-    _run(client.wait_until_serving(bootstrap, brokers))
+    _run(lambda: client.wait_until_serving(bootstrap, brokers, _settings(command_config)))
 
 
-def await_in_sync(bootstrap: str, brokers: int) -> int | None:
+def await_in_sync(bootstrap: str, brokers: int, command_config: Path | None = None) -> int | None:
     """Wait until every replica is in sync.
 
-    Return the node id of the active controller. Raise BrokerFailed after 120 s.
+    `command_config` has client properties. Return the node id of the active controller. Raise BrokerFailed after 120 s.
     """
-    return _run(client.wait_until_in_sync(bootstrap, brokers))
+    return _run(lambda: client.wait_until_in_sync(bootstrap, brokers, _settings(command_config)))
 
 
-def _run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a new event loop, in a new thread if this thread runs an event loop already."""
+def _settings(command_config: Path | None) -> client.Settings:
+    return client.Settings(security=client.read_security(command_config, lambda _: None))
+
+
+def _run(operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run an operation on a new event loop, in a new thread if this thread runs an event loop already."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
@@ -40,8 +45,8 @@ def _run(coroutine: Coroutine[Any, Any, T]) -> T:
         pass
     else:
         with ThreadPoolExecutor(1) as executor:
-            return executor.submit(lambda: _run(coroutine)).result()
+            return executor.submit(lambda: _run(operation)).result()
     try:
-        return asyncio.run(coroutine)
+        return asyncio.run(operation())
     except client.ClientError as error:
         raise BrokerFailed(str(error)) from error

@@ -1,0 +1,204 @@
+"""Client libraries and Kafka's console tools log in to a listener with SASL_PLAINTEXT, with each mechanism."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import aiokafka
+import aiokafka.abc
+import kafka
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from tests.interop.drivers.base import TIMEOUT_S
+from tests.support.sasl_broker import MECHANISMS, PASSWORD, USER, SaslBroker, java_properties
+from tests.support.tool_jvm import ToolJvm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.full,
+    pytest.mark.timeout(300),
+    # kafka-python leaves sockets open after a failed login.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+PASSWORD_MECHANISMS = tuple(name for name in MECHANISMS if name != "OAUTHBEARER")
+WRONG = "wr0ng"
+BOOTSTRAP_TIMEOUT_MS = 10_000
+"""Milliseconds for which kafka-python repeats a failed login."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslBroker]:
+    with SaslBroker(tmp_path_factory.mktemp("sasl")) as running:
+        yield running
+    assert PASSWORD not in running.log()
+    assert WRONG not in running.log()
+
+
+@pytest.fixture(scope="module")
+def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("token") / "token.jwt"
+
+
+@pytest.fixture(scope="module")
+def tools(token_file: Path) -> Iterator[ToolJvm]:
+    """Start the tools in a JVM that may read the token from its file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={token_file.as_uri()}")
+        jvm = ToolJvm()
+    yield jvm
+    jvm.close()
+
+
+def by_confluent(broker: SaslBroker, mechanism: str, topic: str, password: str) -> bytes | None:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": broker.sasl,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "log_level": 0,
+    }
+    if mechanism == "OAUTHBEARER":
+        settings["oauth_cb"] = lambda _: (broker.token(), time.time() + 600)
+    else:
+        settings |= {"sasl.username": USER, "sasl.password": password}
+    failed: list[KafkaError] = []
+    producer = Producer(settings | {"error_cb": failed.append})
+    producer.produce(topic, b"confluent")
+    while producer.flush(0.1):
+        if any(error.code() == KafkaError._AUTHENTICATION for error in failed):
+            producer.purge()
+            raise PermissionError(failed[0].str())
+    consumer = Consumer(settings | {"group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    try:
+        message = consumer.poll(TIMEOUT_S)
+        return None if message is None else message.value()
+    finally:
+        consumer.close()
+
+
+def by_kafka_python(broker: SaslBroker, mechanism: str, topic: str, password: str) -> bytes | None:
+    class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            return broker.token()
+
+    settings: dict[str, Any] = {
+        "bootstrap_servers": broker.sasl,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
+    }
+    if mechanism == "OAUTHBEARER":
+        settings["sasl_oauth_token_provider"] = Tokens()
+    else:
+        settings |= {"sasl_plain_username": USER, "sasl_plain_password": password}
+    try:
+        producer = kafka.KafkaProducer(**settings)
+    except kafka.errors.KafkaError as error:
+        raise PermissionError(str(error)) from error
+    producer.send(topic, b"kafka-python").get(TIMEOUT_S)
+    producer.close()
+    consumer = kafka.KafkaConsumer(
+        topic, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=TIMEOUT_S * 1_000, **settings
+    )
+    try:
+        return next((message.value for message in consumer), None)
+    finally:
+        consumer.close()
+
+
+def by_aiokafka(broker: SaslBroker, mechanism: str, topic: str, password: str) -> bytes | None:
+    class Tokens(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc]
+        async def token(self) -> str:
+            return broker.token()
+
+    async def copied() -> bytes | None:
+        settings: dict[str, Any] = {
+            "bootstrap_servers": broker.sasl,
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": mechanism,
+        }
+        if mechanism == "OAUTHBEARER":
+            settings["sasl_oauth_token_provider"] = Tokens()
+        else:
+            settings |= {"sasl_plain_username": USER, "sasl_plain_password": password}
+        producer = aiokafka.AIOKafkaProducer(**settings)
+        try:
+            try:
+                await producer.start()
+            except aiokafka.errors.KafkaError as error:
+                raise PermissionError(str(error)) from error
+            await producer.send_and_wait(topic, b"aiokafka")
+        finally:
+            await producer.stop()
+        consumer = aiokafka.AIOKafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", **settings)
+        await consumer.start()
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                message = await consumer.getone()
+            value: bytes | None = message.value
+            return value
+        finally:
+            await consumer.stop()
+
+    return asyncio.run(copied())
+
+
+CLIENTS: dict[str, Callable[[SaslBroker, str, str, str], bytes | None]] = {
+    "confluent": by_confluent,
+    "kafka-python": by_kafka_python,
+    "aiokafka": by_aiokafka,
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_client_library_writes_and_reads(broker: SaslBroker, client: str, mechanism: str) -> None:
+    topic = f"{client}-{mechanism}"
+    assert CLIENTS[client](broker, mechanism, topic, PASSWORD) == client.encode()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
+def test_client_library_with_another_password_is_refused(broker: SaslBroker, client: str, mechanism: str) -> None:
+    with pytest.raises(PermissionError):
+        CLIENTS[client](broker, mechanism, "refused", WRONG)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_console_tools_write_and_read(
+    broker: SaslBroker, tools: ToolJvm, token_file: Path, mechanism: str, tmp_path: Path
+) -> None:
+    properties, topic = tmp_path / "client.properties", f"console-{mechanism}"
+    token_file.write_text(broker.token())
+    rows = java_properties(mechanism, token_file=token_file)
+    properties.write_text("".join(f"{name}={value}\n" for name, value in rows.items()))
+    common = ("--bootstrap-server", broker.sasl, "--topic", topic, "--command-config", str(properties))
+    written = tools.run("kafka-console-producer", *common, stdin="one\ntwo\n")
+    assert written.returncode == 0, written
+    read = tools.run("kafka-console-consumer", *common, "--from-beginning", "--max-messages", "2")
+    assert (read.returncode, read.stdout.split()) == (0, ["one", "two"]), read
+
+
+def test_session_of_a_java_client_is_renewed(tools: ToolJvm, tmp_path: Path) -> None:
+    """A producer writes for three sessions."""
+    with SaslBroker(tmp_path / "broker", {"connections.max.reauth.ms": "2000"}) as broker:
+        properties = tmp_path / "client.properties"
+        rows = java_properties("SCRAM-SHA-512")
+        properties.write_text("".join(f"{name}={value}\n" for name, value in rows.items()))
+        common = ("--bootstrap-server", broker.sasl, "--topic", "t", "--command-config", str(properties))
+        load = ("--num-records", "60", "--throughput", "10", "--record-size", "10")
+        written = tools.run("kafka-producer-perf-test", *common[2:4], *load, *common[:2], *common[4:])
+        assert written.returncode == 0, written
+        assert "session expired" not in broker.log()
+        with contextlib.closing(Consumer({"bootstrap.servers": broker.plain, "group.id": "g"})) as consumer:
+            metadata = consumer.list_topics("t", TIMEOUT_S)
+        assert list(metadata.topics) == ["t"]

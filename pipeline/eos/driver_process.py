@@ -119,6 +119,11 @@ class DriverProcess:
                 details = ", ".join(f"{name} {value}" for name, value in event.details.items())
                 raise DriverFailed(f"run {self.run}: {event.name} instead of {' or '.join(names)}: {details}")
 
+    def await_step(self, step: str) -> None:
+        """Return when a batch reaches the step, and drop the events before that. Raise DriverFailed as `wait_for`."""
+        while self.wait_for("step").details["step"] != step:
+            pass
+
     def _tail(self) -> str:
         text = self._console.read_text(encoding="utf-8", errors="replace")
         return f"; the end of {self._console}: {text[-LOG_TAIL_CHARACTERS:]}"

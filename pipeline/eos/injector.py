@@ -112,7 +112,7 @@ def kill_workers(run: Run, driver: DriverProcess, stopped: threading.Event) -> s
     killed: set[int] = set()
     for number in range(run.end_at.batches - run.fault_at.batches):
         if number:
-            _await_begin(driver)
+            driver.await_step(FIRST_STEP)
         stopped.wait(run.delay_seconds)
         killed |= _kill(driver, killed, WORKERS_SECONDS_MAX, stopped)
         if not killed:
@@ -136,11 +136,6 @@ def _kill(driver: DriverProcess, known: set[int], seconds: float, stopped: threa
             return killed
         stopped.wait(WORKERS_INTERVAL_SECONDS)
     return set()
-
-
-def _await_begin(driver: DriverProcess) -> None:
-    while driver.wait_for("step").details["step"] != FIRST_STEP:
-        pass
 
 
 def _is_repeated(driver: DriverProcess) -> bool:

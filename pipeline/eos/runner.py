@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.pipeline.eos.checkpoint import delete_last_commit
 from odradek.pipeline.eos.driver import Task
 from odradek.pipeline.eos.driver_process import DriverFailed, DriverProcess
-from odradek.pipeline.eos.plan import End, Fault
+from odradek.pipeline.eos.plan import FIRST_STEP, End, Fault
 from odradek.pipeline.faults.relay import Relay
 from odradek.protocol.errors import ErrorCode
 
@@ -204,9 +204,16 @@ class Runner:
         return f"{run.fault}: {refused.details['error']}"
 
     def _replaced(self, driver: DriverProcess, more: Iterator[Run]) -> tuple[Run, DriverProcess]:
-        """Begin the next run while a driver is paused, and let that one continue: it must end with SinkInUse."""
+        """Begin the next run while a driver is paused, and let that one continue: it must end with SinkInUse.
+
+        1. The paused driver has decided a batch in mode 2pc, and its transactions are open.
+        2. The successor fences the transactional id of the sink, but not yet those of the tasks.
+        3. The paused driver ends its transactions and completes the batch. Both drivers write its entry in the
+           checkpoint, and Spark stops the second one.
+        So the paused driver continues when the successor has ended the batch, and begins the next one.
+        """
         run, successor = self._next(more)
-        successor.wait_for("step")  # it has fenced the paused driver
+        successor.await_step(FIRST_STEP)
         driver.proceed()
         refused = driver.wait_for("refused")
         driver.close()

@@ -38,6 +38,10 @@ class FakeDriver:
             pass
         return event
 
+    def await_step(self, step: str) -> None:
+        while self.wait_for("step").details["step"] != step:
+            pass
+
     def proceed(self) -> None:
         pass
 

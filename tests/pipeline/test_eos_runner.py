@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 DELETED_BATCH = 5
 COMMIT_LOG = Run(0, None, None, End.COMMIT_LOG, None, 0.0)
 LATE = Run(0, None, None, End.LATE, Pause(1, "BEGUN"), 0.0)
+REPLACED = Run(0, None, None, End.REPLACED, Pause(1, "DECIDED"), 0.0)
 KILLED = Run(0, None, None, End.STEP, Pause(1, "BEGUN"), 0.0)
 RELAY = "relay:1"
 
@@ -30,21 +31,31 @@ class FakeDriver:
     """A driver whose runs have the batches of a table, each with the step OPENED alone, as if it was written before."""
 
     batches: Mapping[int, int]
+    calls: list[tuple[int, str]]
+    """Run, and what the runner waits for or does."""
 
     def __init__(self, _console: Path, _settings: Mapping[str, str], on_event: Callable[[Event], None]) -> None:
         self._on_event = on_event
 
     def start(self, task: Task) -> None:
+        self._run = task.run
         if task.run in self.batches:
             self._on_event(Event(task.run, "step", 0.0, {"batch": self.batches[task.run], "step": "OPENED"}))
 
     def wait_for(self, *names: str) -> Event:
-        return Event(0, names[0], 0.0, {})
+        self.calls.append((self._run, names[0]))
+        return Event(0, names[0], 0.0, {"error": "SinkInUse"})
+
+    def await_step(self, step: str) -> None:
+        self.calls.append((self._run, step))
 
     def proceed(self) -> None:
+        self.calls.append((self._run, "proceed"))
+
+    def kill(self) -> None:
         pass
 
-    kill = close = proceed
+    close = kill
 
 
 class FakeRelay:
@@ -78,6 +89,7 @@ def carried_out(
     monkeypatch.setattr(runner_module, "Relay", FakeRelay)
     monkeypatch.setattr(runner_module, "delete_last_commit", lambda _: DELETED_BATCH)
     monkeypatch.setattr(FakeDriver, "batches", batches, raising=False)
+    monkeypatch.setattr(FakeDriver, "calls", [], raising=False)
     job = Job("a:1", "in", 1, "1 second", {}, stock=False, out=out)
     record, shown = Record(), list[str]()
     runner = Runner(job, lambda *_: "", record, shown.append, threading.Event())
@@ -112,3 +124,12 @@ def test_run_whose_late_commit_has_no_response_is_repeated_a_limited_number_of_t
     _, record, shown = carried_out(monkeypatch, tmp_path, [LATE], {})
     assert sum("no response" in line for line in shown) == 1 + LATE_REPETITIONS_MAX
     assert record.missing([LATE]) == [f"0 of 1 times: {End.LATE}"]
+
+
+def test_fenced_driver_continues_when_its_successor_begins_a_batch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before that, both drivers could complete the batch that the first one has decided."""
+    _, record, _ = carried_out(monkeypatch, tmp_path, [REPLACED], {})
+    assert FakeDriver.calls[:4] == [(1, "paused"), (2, "BEGUN"), (1, "proceed"), (1, "refused")]
+    assert record.problems == []

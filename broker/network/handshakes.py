@@ -15,7 +15,7 @@ from odradek.broker.tls.transport import TlsTransport
 TURN_US_MAX: Final = 5_000
 """Microseconds of handshakes after which the event loop runs other work. One step more can take some milliseconds."""
 UNDER_WAY_MAX: Final = 500
-"""Maximum handshakes that have begun and are not complete. Each one takes about 60 KiB of memory.
+"""Maximum handshakes that have begun and are not complete. Each one takes about 55 KiB of memory.
 
 A handshake above the limit ends the oldest one of the address that has most of them.
 """

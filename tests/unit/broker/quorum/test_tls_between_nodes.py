@@ -75,7 +75,9 @@ async def test_nodes_replicate_over_tls_with_client_certificates(tmp_path: Path)
             True,
             "certificate verification failed",
         ),
-        (issue("node", AUTHORITY, hosts=["another.example"]), False, "IP address mismatch"),
+        pytest.param(
+            issue("node", AUTHORITY, hosts=["another.example"]), False, "IP address mismatch", marks=pytest.mark.full
+        ),
     ],
     ids=["another authority", "another host"],
 )
@@ -106,6 +108,7 @@ async def test_node_with_a_certificate_that_is_not_accepted_stays_outside(
             await nodes.stop()
 
 
+@pytest.mark.full
 async def test_host_name_is_not_verified_if_the_property_is_empty(tmp_path: Path) -> None:
     nodes = cluster(tmp_path, 2)
     elsewhere = issue("node", AUTHORITY, hosts=["another.example"])

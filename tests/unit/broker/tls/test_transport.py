@@ -74,7 +74,7 @@ def test_unsent_bytes_are_counted_and_encrypted_only_as_the_client_reads(run: Ru
             await end.done
             client.transport.pause_reading()
             end.transport.set_write_buffer_limits(high=MIB, low=0)
-            total = 64 * MIB
+            total = 24 * MIB
             end.transport.write(pattern(total))
             assert end.writing == ["pause"]
             waits = end.transport.get_write_buffer_size()

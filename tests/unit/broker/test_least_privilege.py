@@ -1,0 +1,147 @@
+"""Each API, requested by a client without any permission: refused, and without a difference that shows what exists."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.broker.dispatch.table import API_TABLE
+from odradek.broker.requests.api import AnyApi
+from odradek.broker.requests.listener import CLIENT
+from odradek.cluster.controller.messages.topics import NewTopic
+from odradek.protocol.batch import build_batch
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.schema import FieldRow, Struct, field_rows
+from tests.support.running_node import RunningNode, running
+
+EXISTING, MISSING = "existing-topic", "missing-topics"
+"""Names of the same length: of a topic that exists, and of one that does not."""
+DENIED = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+PUBLIC = {"ApiVersions", "DescribeCluster"}
+"""APIs that serve each client. They name brokers, versions and features."""
+EMPTY = {"ListGroups", "ListTransactions"}
+"""APIs that list what the client may see: nothing."""
+LATEST_BY_NAME = {"Fetch": 12, "Produce": 12, "OffsetCommit": 9, "OffsetFetch": 9, "TxnOffsetCommit": 5}
+"""Last versions that name topics. Later ones have topic ids."""
+LOGIN = {"SaslHandshake", "SaslAuthenticate"}
+VALUES: dict[str, Any] = {
+    "resource_type": 2,
+    "resource_type_filter": 2,
+    "pattern_type_filter": 3,
+    "resource_pattern_type": 3,
+    "operation": 3,
+    "permission_type": 3,
+    "replica_id": -1,
+    "num_partitions": 1,
+    "replication_factor": 1,
+    "count": 2,
+    "timeout_ms": 1_000,
+    "session_timeout_ms": 10_000,
+    "rebalance_timeout_ms": 10_000,
+    "acks": -1,
+    "member_epoch": 0,
+    "coordinator_key_type": 1,
+    "session_epoch": -1,
+    "upgrade_type": 1,
+    "transactional_id_pattern": None,
+    "duration_filter": -1,
+    "response_partition_limit": 10,
+    "cursor": None,
+    "subscribed_topic_regex": None,
+    "target_replica_id": 0,
+}
+"""Values of fields for which a default is not valid, by field name."""
+TEXTS = {"protocol_type": "consumer", "entity_type": "user", "reason": "", "assignor": "range"}
+
+
+def served() -> list[AnyApi]:
+    return [api for api in API_TABLE if CLIENT in api.listeners and api.name not in LOGIN]
+
+
+def filled(cls: type[Struct], version: int, name: str, *, transactional: bool) -> Any:
+    """Return a message with `name` as each text, one element in each array, and VALUES."""
+    message = cls()
+    for row in field_rows(cls):
+        if row.in_version(version) and not row.tagged_in(version):
+            setattr(message, row.name, _value(row, version, name, transactional))
+    return message
+
+
+def _value(row: FieldRow, version: int, name: str, transactional: bool) -> Any:
+    if row.name in VALUES:
+        value: Any = VALUES[row.name]
+    elif row.name == "transactional_id" and not transactional and row.nullable[0] <= version <= row.nullable[1]:
+        value = None
+    elif row.struct is not None:
+        value = filled(row.struct, version, name, transactional=transactional)
+    elif row.kind == "string":
+        value = TEXTS.get(row.name, name)
+    elif row.kind == "records":
+        value = build_batch([(b"k", b"v", 1, ())], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    else:
+        value = {"bytes": b"", "uuid": UUID(int=0), "bool": False}.get(row.kind, 0)
+    return [value] if row.is_array else value
+
+
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a response that are not arrays or structs."""
+    if isinstance(value, Struct):
+        for row in field_rows(type(value)):
+            yield from leaves(getattr(value, row.name), row.name)
+    elif isinstance(value, list):
+        for item in value:
+            yield from leaves(item, name)
+    else:
+        yield name, value
+
+
+async def responses(node: RunningNode, api: AnyApi, name: str) -> list[list[tuple[str, Any]]]:
+    """Return the fields of the responses to a request that names `name`, with and without a transactional id."""
+    version = min(api.max_version, LATEST_BY_NAME.get(api.name, api.max_version))
+    if api.name == "AddPartitionsToTxn":
+        version = 3  # later versions are for brokers
+    found = []
+    for transactional in (True, False):
+        request = filled(api.request, version, name, transactional=transactional)
+        found.append(list(leaves(await node.call(request, version))))
+    return found
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> tuple[Path, str, str]:
+    authorizer = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    return tmp_path, authorizer, "super.users=User:admin"
+
+
+async def test_client_without_permissions_is_refused_by_each_api_and_learns_no_names(
+    settings: tuple[Path, str, str],
+) -> None:
+    async with running(*settings) as node:
+        created = await node.node.quorum.controller.create_topics([NewTopic(EXISTING, 1, 1)])
+        assert not created[0].error
+        topic_id = created[0].topic_id
+        for api in served():
+            if api.name in PUBLIC:
+                continue
+            of_existing = await responses(node, api, EXISTING)
+            of_missing = await responses(node, api, MISSING)
+            for existing, missing in zip(of_existing, of_missing, strict=True):
+                errors = {value for field, value in existing if field.endswith("error_code") and value}
+                if api.name in EMPTY:
+                    assert not errors, api.name
+                else:
+                    assert errors & DENIED, (api.name, existing)
+                    assert errors <= DENIED, (api.name, existing)
+                shown = [(field, MISSING if value == EXISTING else value) for field, value in existing]
+                assert shown == missing, api.name
+                assert topic_id not in [value for _, value in existing], api.name
+        all_topics = await node.call(MetadataRequest(topics=None), 12)
+        assert all_topics.topics == []

@@ -32,7 +32,7 @@ from odradek.local.output import FAILED, errors
 from odradek.local.plan import BROKERS_MAX, Plan
 from odradek.local.processes import BrokerFailed, BrokerProcess, Lifeline, ProcessId
 from odradek.local.progress import StartProgress
-from odradek.local.readiness import await_serving
+from odradek.local.readiness import complete_start
 from odradek.local.security import DEFAULT_USERS, Mode, Security
 from odradek.local.startup import stop_after_failed_start, wait_ready
 
@@ -249,9 +249,7 @@ def launch_and_wait(
     try:
         with StartProgress() as progress:
             wait_ready(processes, report=progress)
-            if state.formed and len(node_ids) == len(state.plan.ports):
-                # After a restart of the whole cluster, partitions have no leaders yet.
-                await_serving(state.plan.bootstrap, len(node_ids), cluster.own_client_config(state.plan))
+            complete_start(cluster, state, node_ids)
     except BaseException:
         mark_stopped(cluster, node_ids)
         stop_after_failed_start(processes)

@@ -116,6 +116,8 @@ def _security(directory: ClusterDirectory, state: ClusterState | None, options: 
     if state is not None and state.formed:
         refuse_change(last, options.security, directory.path)
     security = options.security or last
+    if security is not None and _value(options.settings, AUTHENTICATION_NAME) == NO_AUTHENTICATION:
+        raise BrokerFailed(f"{AUTHENTICATION_NAME}={NO_AUTHENTICATION}: remove it, or use no security", USAGE)
     for name in (LISTENERS, INTER_BROKER_LISTENER_NAME):
         if security is not None and _is_set(options.settings, name):
             raise BrokerFailed(f"{name} cannot be set for a cluster with security {security.kind}; remove it", USAGE)

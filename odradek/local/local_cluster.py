@@ -23,7 +23,7 @@ from odradek.local.launch import (
 )
 from odradek.local.plan import BROKERS_MAX, Plan
 from odradek.local.processes import STOP_TIMEOUT_S, BrokerNotRunning, BrokerProcess, Lifeline
-from odradek.local.readiness import await_serving
+from odradek.local.readiness import complete_start
 from odradek.local.security import Security, client_config
 from odradek.local.startup import stop_after_failed_start, wait_ready
 from odradek.local.stopping import killed_message, stop_all
@@ -148,8 +148,7 @@ class LocalCluster:
             self._processes |= {process.node_id: process for process in started}
             try:
                 wait_ready(started)
-                if state.formed and node_ids == self.node_ids:
-                    await_serving(self.bootstrap, len(node_ids), self.directory.own_client_config(self.plan))
+                complete_start(self.directory, state, node_ids)
             except BaseException:
                 stop_after_failed_start(started)
                 raise

@@ -19,6 +19,7 @@ ADMIN: Final = "admin"
 DEFAULT_USERS: Final = ("alice",)
 MECHANISM: Final = "SCRAM-SHA-256"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 MAPPING_RULES: Final = "RULE:^CN=([^,]+)$/$1/,DEFAULT"
 """Rules that make `User:alice` from the subject `CN=alice` of a certificate."""
 NAME_CHARACTERS_MAX: Final = 64
@@ -52,7 +53,8 @@ class Security:
     Attributes:
         mode: `ssl`: TLS, and clients without authentication. `mtls`: TLS, and each user has a certificate. `sasl_ssl`:
             TLS, and each user has a password for SCRAM-SHA-256.
-        users: Names of the users beside `admin`. A cluster that was formed keeps its users.
+        users: Names of the users beside `admin`. Each may use topics, groups and transactional ids whose names begin
+            with its name and a dash. A cluster that was formed keeps its users.
     """
 
     mode: Mode | str
@@ -125,6 +127,9 @@ def broker_rows(security: Security, files: SecurityFiles, node_id: int, inter_br
         "ssl.truststore.location": str(files.authority),
         f"listener.name.{inter_broker_listener.lower()}.ssl.client.auth": "required",
     }
+    if mode.has_users:
+        rows["authorizer.class.name"] = AUTHORIZER
+        rows["super.users"] = f"User:{ADMIN}"
     if mode is Mode.MTLS:
         rows["listener.name.ssl.ssl.client.auth"] = "required"
         rows["ssl.principal.mapping.rules"] = MAPPING_RULES

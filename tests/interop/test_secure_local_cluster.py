@@ -13,7 +13,16 @@ from confluent_kafka import Producer as ConfluentProducer
 from kafka import KafkaConsumer, KafkaProducer
 
 from odradek import LocalCluster
-from odradek.client import AuthenticationFailed, Cluster, Producer, ProducerRecord, Security, Settings, create_topic
+from odradek.client import (
+    AuthenticationFailed,
+    Cluster,
+    Producer,
+    ProducerRecord,
+    Refused,
+    Security,
+    Settings,
+    create_topic,
+)
 from odradek.client.network.retry import RetryPolicy
 from tests.support.command_line import odradek
 from tests.support.jars import PREVIOUS
@@ -26,6 +35,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 TIMEOUT_S = 60.0
 TOPIC = "alice-orders"
+OTHER_TOPIC = "orders"
+"""A topic for which alice has no ACL."""
 
 
 def settings_of(cluster: LocalCluster, user: str | None = None, **changed: str) -> Settings:
@@ -33,10 +44,10 @@ def settings_of(cluster: LocalCluster, user: str | None = None, **changed: str) 
     return Settings(security=security, retry=RetryPolicy(deadline_s=20.0))
 
 
-async def write(cluster: LocalCluster, user: str | None) -> int:
+async def write(cluster: LocalCluster, user: str | None, topic: str = TOPIC) -> int:
     """Write one record by the client library, and return its offset."""
     async with Cluster(cluster.bootstrap, settings_of(cluster, user)) as connected:
-        [written] = await Producer(connected).send(TOPIC, [ProducerRecord(b"k", b"v")])
+        [written] = await Producer(connected).send(topic, [ProducerRecord(b"k", b"v")])
         return written.base_offset
 
 
@@ -46,9 +57,12 @@ def test_users_log_in_by_password_and_stay_after_a_restart(tmp_path: Path) -> No
         async def create() -> None:
             async with Cluster(cluster.bootstrap, settings_of(cluster)) as connected:
                 await create_topic(connected, TOPIC)
+                await create_topic(connected, OTHER_TOPIC)
 
         asyncio.run(create())
         assert asyncio.run(write(cluster, "alice")) == 0
+        with pytest.raises(Refused, match="AUTHORIZATION_FAILED"):
+            asyncio.run(write(cluster, "alice", OTHER_TOPIC))
         config = cluster.client_config("confluent", "alice")
     with LocalCluster(directory=tmp_path) as cluster:
         assert cluster.client_config("confluent", "alice") == config

@@ -43,6 +43,8 @@ def test_broker_has_tls_on_each_listener_and_verifies_other_brokers(tmp_path: Pa
     assert rows["listeners"] == f"{mode.protocol}://127.0.0.1:9092,INTERNAL://127.0.0.1:11092"
     assert rows["listener.security.protocol.map"] == f"{mode.protocol}:{mode.protocol},INTERNAL:SSL"
     assert rows["listener.name.internal.ssl.client.auth"] == "required"
+    assert (rows.get("super.users") == "User:admin") == mode.has_users
+    assert ("authorizer.class.name" in rows) == mode.has_users
     assert ("listener.name.ssl.ssl.client.auth" in rows) == (mode is Mode.MTLS)
     assert ("listener.name.sasl_ssl.sasl.enabled.mechanisms" in rows) == (mode is Mode.SASL_SSL)
 
@@ -153,6 +155,8 @@ def test_security_is_kept_in_the_directory_and_cannot_change_after_the_first_sta
         plan(ClusterState(plan_of(None), formed=[1]), SASL)
     with pytest.raises(BrokerFailed, match="listeners cannot be set for a cluster with security sasl_ssl"):
         plan(None, SASL, "listeners=A://:1")
+    with pytest.raises(BrokerFailed, match="remove it, or use no security"):
+        plan(None, SASL, "odradek.inter.broker.authentication=none")
 
 
 def test_state_file_has_no_password(tmp_path: Path) -> None:

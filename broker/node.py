@@ -217,7 +217,7 @@ class Node:
         config, env = self.config, self.env
         self._tls = NodeTls(config, parse_listeners(config), env.disk.read_file)
         if self._tls.listeners:
-            self._certificates = Certificates(self._tls, config, env.disk)
+            self._certificates = Certificates(self._tls, config, env.disk, env.clock)
             self.metadata.subscribe(self._certificates.on_metadata)
         logs = LogManager(env.disk, config.log_dirs, self.topic_settings.log_config({}))
         logs.directory.claim(

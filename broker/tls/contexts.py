@@ -5,7 +5,10 @@ Private keys are not written to a disk: the TLS library reads them from a file i
 
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
+
+from cryptography.x509 import load_pem_x509_certificate
 
 from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.property import ConfigError, Password
@@ -33,7 +36,22 @@ HANDSHAKE_STEPS_MAX: Final = 10
 """Maximum steps of each side in a handshake in memory. TLS 1.2 and 1.3 need at most three."""
 
 
-def server_context(config: Config, client_authentication: str, read_file: ReadFile) -> ssl.SSLContext:
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Private key and certificates of a node, and the certificates that it trusts; None for those that are not set."""
+
+    keys: KeyStore | None
+    trusted: bytes | None
+
+    @property
+    def expires_ms(self) -> int | None:
+        """The end of the validity of the node's certificate, in ms since 1970."""
+        if self.keys is None:
+            return None
+        return int(load_pem_x509_certificate(self.keys.chain).not_valid_after_utc.timestamp() * 1000)
+
+
+def server_context(config: Config, client_authentication: str, stores: Stores) -> ssl.SSLContext:
     """Return the context of a listener. Raise ConfigError.
 
     `config` has the values of the listener. `client_authentication` is one of the values of ssl.client.auth.
@@ -41,19 +59,18 @@ def server_context(config: Config, client_authentication: str, read_file: ReadFi
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_versions(context, config)
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
-    keys, trusted = _stores(config, read_file)
-    if keys is None:
+    if stores.keys is None:
         raise ConfigError("ssl.keystore.location: not set; a listener with TLS needs a certificate and a private key")
-    _load(context, keys)
-    if trusted is not None:
-        _trust(context, trusted)
+    _load(context, stores.keys)
+    if stores.trusted is not None:
+        _trust(context, stores.trusted)
     elif client_authentication != "none":
         raise ConfigError(f"ssl.truststore.location: not set; ssl.client.auth={client_authentication} needs it")
     context.verify_mode = _CLIENT_AUTHENTICATION[client_authentication]
     return context
 
 
-def client_context(config: Config, read_file: ReadFile) -> ssl.SSLContext:
+def client_context(config: Config, stores: Stores) -> ssl.SSLContext:
     """Return the context for connections to other nodes. Raise ConfigError.
 
     Without a truststore, the certificate authorities of the system are trusted, as in Kafka.
@@ -61,13 +78,12 @@ def client_context(config: Config, read_file: ReadFile) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _set_versions(context, config)
     context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"
-    keys, trusted = _stores(config, read_file)
-    if keys is not None:
-        _load(context, keys)
-    if trusted is None:
+    if stores.keys is not None:
+        _load(context, stores.keys)
+    if stores.trusted is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     else:
-        _trust(context, trusted)
+        _trust(context, stores.trusted)
     return context
 
 
@@ -150,7 +166,7 @@ def files_of(config: Config) -> tuple[str, ...]:
     return tuple(path for path in (config.ssl_keystore_location, config.ssl_truststore_location) if path is not None)
 
 
-def _stores(config: Config, read_file: ReadFile) -> tuple[KeyStore | None, bytes | None]:
+def load_stores(config: Config, read_file: ReadFile) -> Stores:
     """Return the private key with its certificates, and the trusted certificates. Raise ConfigError."""
     values = {}
     for name, prop in PROPERTIES.items():
@@ -158,7 +174,7 @@ def _stores(config: Config, read_file: ReadFile) -> tuple[KeyStore | None, bytes
         if name.startswith(_STORE_PREFIXES) and value is not None:
             values[name] = value.value if isinstance(value, Password) else value
     try:
-        return key_store(values, read_file), trust_store(values, read_file)
+        return Stores(key_store(values, read_file), trust_store(values, read_file))
     except StoreUnusable as error:
         raise ConfigError(str(error)) from None
 

@@ -14,6 +14,7 @@ from odradek.broker.tls.contexts import (
     ReadFile,
     client_context,
     files_of,
+    load_stores,
     server_context,
     verify_handshake,
 )
@@ -33,6 +34,8 @@ class Contexts:
     server: ssl.SSLContext
     client: ssl.SSLContext
     mapping: PrincipalMapping
+    expires_ms: int | None
+    """The end of the validity of the node's certificate, in ms since 1970."""
     source: Hashable
     """The values of the properties, and digests of the files."""
 
@@ -55,6 +58,11 @@ class ListenerTls:
     def client(self) -> ssl.SSLContext:
         """The context for connections of this node to this listener of other nodes."""
         return self._contexts.client
+
+    @property
+    def expires_ms(self) -> int | None:
+        """The end of the validity of the certificate in use, in ms since 1970."""
+        return self._contexts.expires_ms
 
     def changed(self, config: Config, read_file: ReadFile) -> Contexts | None:
         """Return new contexts if the properties or the files have changed, otherwise None. Raise ConfigError.
@@ -101,10 +109,12 @@ class ListenerTls:
             return content
 
         try:
+            stores = load_stores(own, read)
             contexts = Contexts(
-                server_context(own, authentication, read),
-                client_context(own, read),
+                server_context(own, authentication, stores),
+                client_context(own, stores),
                 PrincipalMapping(own.ssl_principal_mapping_rules),
+                stores.expires_ms,
                 source,
             )
             if address.roles != (CLIENT,) and has_other_voters(config):

@@ -271,3 +271,17 @@ async def test_client_authentication_of_a_running_broker_can_be_changed(tmp_path
             connection = await RawClient.connect("127.0.0.1", ports(node)["SSL"], tls=client_side())
             with pytest.raises(ConnectionError):
                 await connection.call(MetadataRequest(topics=[]), 12)
+
+
+async def test_end_of_the_validity_is_logged_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificates, "CHECK_INTERVAL_S", 0.01)
+    with structlog.testing.capture_logs() as logs:
+        async with running(tmp_path) as node:  # certificates of tests are valid for two days
+            assert await peer_name(ports(node)["SSL"]) == "node"
+            replaced = issue("node", AUTHORITY, hosts=["127.0.0.1"])
+            (tmp_path / "node.pem").write_text(replaced.chain_pem + replaced.key_pem())
+            await logged(logs, "TLS settings replaced")
+    expiry = [entry for entry in logs if entry["event"] == "certificate expires"]
+    assert [(entry["listener"], entry["at"]) for entry in expiry] == [
+        ("SSL", NODE.certificate.not_valid_after_utc.isoformat(timespec="minutes"))
+    ]

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from odradek.broker.config.addresses import parse_listeners
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError, Password
-from odradek.broker.tls.contexts import client_context, server_context, verify_handshake
+from odradek.broker.tls.contexts import client_context, load_stores, server_context, verify_handshake
 from odradek.broker.tls.node_tls import ListenerTls, NodeTls, NoPrincipal
 from odradek.cluster.authorizer import ANONYMOUS
 from odradek.protocol.security_protocol import SecurityProtocol
@@ -28,7 +28,7 @@ def read_file(path: str) -> bytes:
 
 
 def server(config: Config) -> ssl.SSLContext:
-    return server_context(config, config.ssl_client_auth, read_file)
+    return server_context(config, config.ssl_client_auth, load_stores(config, read_file))
 
 
 def names(context: ssl.SSLContext) -> set[str]:
@@ -106,10 +106,10 @@ def test_node_with_a_certificate_that_its_truststore_refuses_does_not_start() ->
 
 def test_handshake_in_memory_verifies_both_certificates() -> None:
     config = node_config(ssl_client_auth="required")
-    verify_handshake(server(config), client_context(config, read_file))
+    verify_handshake(server(config), client_context(config, load_stores(config, read_file)))
     without = node_config(ssl_keystore_key=None, ssl_keystore_certificate_chain=None)
     with pytest.raises(ConfigError, match="peer did not return a certificate"):
-        verify_handshake(server(config), client_context(without, read_file))
+        verify_handshake(server(config), client_context(without, load_stores(without, read_file)))
 
 
 @pytest.mark.parametrize(("of_listener", "mode"), [(None, ssl.CERT_NONE), ("required", ssl.CERT_REQUIRED)])

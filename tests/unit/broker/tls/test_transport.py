@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import uvloop
 
+from odradek.broker.network.peer_end import has_ended
 from odradek.broker.tls import transport as tls_transport
-from odradek.broker.tls.contexts import server_context
+from odradek.broker.tls.contexts import load_stores, server_context
 from odradek.broker.tls.transport import ENCRYPTED_BYTES_MAX
 from tests.support.certificates import issue
 from tests.support.tls_rig import NODE, End, TlsServer, client_side, node_config, server_side
@@ -202,6 +203,12 @@ def test_deadline_does_not_apply_while_the_node_does_not_read(run: Run, monkeypa
     run(main())
 
 
+def restricted() -> ssl.SSLContext:
+    """Return the context of a listener with default properties."""
+    config = node_config()
+    return server_context(config, "none", load_stores(config, lambda _: b""))
+
+
 async def s_client(port: int, *arguments: str, commands: bytes = b"") -> str:
     """Return the output of `openssl s_client`, which sends `commands` after the handshake."""
     process = await asyncio.create_subprocess_exec(
@@ -224,7 +231,7 @@ async def s_client(port: int, *arguments: str, commands: bytes = b"") -> str:
     ("version", "protocol"), [("-tls1", None), ("-tls1_1", None), ("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")]
 )
 async def test_openssl_connects_with_versions_1_2_and_1_3_only(version: str, protocol: str | None) -> None:
-    async with TlsServer(context=server_context(node_config(), "none", lambda _: b"")) as server:
+    async with TlsServer(context=restricted()) as server:
         output = await s_client(server.port, version)
     assert f"New, {protocol or '(NONE)'}, Cipher is " in output
     if protocol is not None:
@@ -232,7 +239,22 @@ async def test_openssl_connects_with_versions_1_2_and_1_3_only(version: str, pro
 
 
 async def test_renegotiation_is_refused() -> None:
-    async with TlsServer(context=server_context(node_config(), "none", lambda _: b"")) as server:
+    async with TlsServer(context=restricted()) as server:
         output = await s_client(server.port, "-tls1_2", commands=b"R\n")
     assert "RENEGOTIATING" in output
     assert "no renegotiation" in output
+
+
+async def test_end_of_an_unread_connection_is_found_at_its_socket() -> None:
+    async with TlsServer() as server:
+        client = await server.connect(client_side())
+        await client.done
+        end = server.accepted[0]
+        await end.done
+        end.transport.pause_reading()
+        assert not has_ended(end.transport)
+        client.transport.close()
+        await client.lost
+        async with asyncio.timeout(TIMEOUT_S):
+            while not has_ended(end.transport):
+                await asyncio.sleep(0)

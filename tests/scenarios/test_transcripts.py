@@ -12,6 +12,7 @@ from tests.support.transcripts.consumer_group import ConsumerGroupInterpreter
 from tests.support.transcripts.harness import parse, render, replay
 from tests.support.transcripts.membership import MembershipInterpreter
 from tests.support.transcripts.raft import RaftInterpreter
+from tests.support.transcripts.sasl import SaslInterpreter
 from tests.support.transcripts.txn import TxnInterpreter
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ KINDS: dict[str, Callable[[], Interpreter]] = {
     "consumer_group": ConsumerGroupInterpreter,
     "membership": MembershipInterpreter,
     "raft": RaftInterpreter,
+    "sasl": SaslInterpreter,
     "txn": TxnInterpreter,
 }
 FILES = sorted(HERE.rglob("*.txt"))

@@ -13,6 +13,8 @@ _VERSION: Final = 0xA0
 """Tag of the version of a certificate, which version 1 does not have."""
 _FIELDS_BEFORE_SUBJECT: Final = 4
 """Serial number, signature algorithm, issuer and validity (RFC 5280, section 4.1)."""
+_OBJECT_ID_BYTES_MAX: Final = 256
+"""Maximum bytes of an object id. Those of names have three to eleven."""
 _STRING_TAGS: Final = (0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E)
 """Tags of UTF8String, PrintableString, T61String, IA5String, GeneralString and BMPString.
 
@@ -37,7 +39,7 @@ def subject_name(certificate: bytes) -> str:
     """Return the name of the subject of a certificate in DER. Raise ValueError if it is malformed."""
     position, _ = _content(certificate, 0, _SEQUENCE)
     position, _ = _content(certificate, position, _SEQUENCE)
-    if certificate[position] == _VERSION:
+    if _tag(certificate, position) == _VERSION:
         position = _content(certificate, position, _VERSION)[1]
     for _ in range(_FIELDS_BEFORE_SUBJECT):
         position = _content(certificate, position, None)[1]
@@ -61,7 +63,7 @@ def rfc2253_name(name: bytes) -> str:
 def _attribute(name: bytes, position: int, end: int) -> str:
     start, position = _content(name, position, _OBJECT_ID)
     object_id = _object_id(name[start:position])
-    tag = name[position]
+    tag = _tag(name, position)
     start, value_end = _content(name, position, None)
     if value_end != end:
         raise ValueError("malformed DER: an attribute of a name has more than one value")
@@ -81,6 +83,8 @@ def _escaped(text: str) -> str:
 
 def _object_id(encoded: bytes) -> str:
     """Return an object id in dotted form (X.690, section 8.19)."""
+    if len(encoded) > _OBJECT_ID_BYTES_MAX:
+        raise ValueError(f"an object id of a name has more than {_OBJECT_ID_BYTES_MAX} bytes")
     numbers: list[int] = []
     number = 0
     for octet in encoded:
@@ -92,6 +96,12 @@ def _object_id(encoded: bytes) -> str:
         raise ValueError("malformed DER: an object id is incomplete")
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
+
+
+def _tag(der: bytes, position: int) -> int:
+    if position >= len(der):
+        raise ValueError("malformed DER: an element is incomplete")
+    return der[position]
 
 
 def _content(der: bytes, position: int, tag: int | None) -> tuple[int, int]:

@@ -116,6 +116,8 @@ class TlsTransport(BufferedProtocol, Transport):
             self._deliver()
         elif not self._paused:
             self._await_turn()
+        if self._paused:  # the transport below can begin to read after a pause in `connection_made`
+            self._read_below()
 
     def eof_received(self) -> bool:
         self.close()

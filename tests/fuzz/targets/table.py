@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.fuzz.targets.certificates import SUBJECTS
 from tests.fuzz.targets.configuration import PROPERTIES_FILE
 from tests.fuzz.targets.coordinator_logs import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.fuzz.targets.files import SMALL_FILES
@@ -18,5 +19,6 @@ TARGETS = {
     for target in (
         REQUEST_FRAMES, RESPONSE_FRAMES, MESSAGES, PRODUCED, STORED, SCRAM, SMALL_FILES, RECOVERY, TRANSACTION_STATE,
         CONSUMER_OFFSETS, METADATA_RECORDS, METADATA_BATCHES, DATAGRAMS, PROPERTIES_FILE,
+        SUBJECTS,
     )
 }  # fmt: skip

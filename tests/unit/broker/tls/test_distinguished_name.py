@@ -54,3 +54,18 @@ def test_subject_of_a_certificate_is_read_and_not_its_issuer() -> None:
     issuer = issue("authority", ca=True)
     certificate = issue("alice", issuer).certificate.public_bytes(Encoding.DER)
     assert subject_name(certificate) == "CN=alice"
+
+
+def test_object_id_that_is_too_long_is_refused() -> None:
+    object_id = b"\x06\x82\x01\x01" + b"\x55" * 257
+    value = b"\x0c\x01x"
+    attribute = b"\x30\x82" + (len(object_id) + len(value)).to_bytes(2) + object_id + value
+    relative = b"\x31\x82" + len(attribute).to_bytes(2) + attribute
+    with pytest.raises(ValueError, match="more than 256 bytes"):
+        rfc2253_name(b"\x30\x82" + len(relative).to_bytes(2) + relative)
+
+
+@pytest.mark.parametrize("encoded", ["3000", "30023000", "3004300231003000"])
+def test_certificate_without_a_subject_is_refused(encoded: str) -> None:
+    with pytest.raises(ValueError, match="malformed DER"):
+        subject_name(bytes.fromhex(encoded))

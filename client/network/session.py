@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from odradek.client.errors import AuthenticationFailed, name_of
+from odradek.client.errors import AuthenticationFailed, UnsupportedRequest, name_of
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from odradek.protocol.sasl.login import Login
@@ -49,7 +49,10 @@ async def log_in(credentials: Credentials, channel: Channel) -> Session:
     login = Login(await credentials.client())
     request: Message | None = login.request
     while request is not None:
-        response = await channel.call_of_login(request)
+        try:
+            response = await channel.call_of_login(request)
+        except UnsupportedRequest:  # listeners of Odradek without SASL do not list SaslHandshake
+            raise _no_login(channel.endpoint) from None
         if isinstance(response, SaslHandshakeResponse):
             _check_handshake(response, credentials, channel.endpoint)
         try:
@@ -77,8 +80,14 @@ def _check_handshake(response: SaslHandshakeResponse, credentials: Credentials, 
             code=code,
         )
     if code == ErrorCode.ILLEGAL_SASL_STATE:
-        raise AuthenticationFailed(
-            f"the listener at {endpoint} has no login", "set security.protocol to PLAINTEXT or SSL", code=code
-        )
+        raise _no_login(endpoint)
     if code:
         raise AuthenticationFailed(f"the broker at {endpoint} refused the login: {name_of(code)}", code=code)
+
+
+def _no_login(endpoint: str) -> AuthenticationFailed:
+    return AuthenticationFailed(
+        f"the listener at {endpoint} has no login",
+        "set security.protocol to PLAINTEXT or SSL",
+        code=ErrorCode.ILLEGAL_SASL_STATE,
+    )

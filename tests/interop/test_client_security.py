@@ -1,10 +1,12 @@
-"""Odradek's client library against Apache Kafka by SSL and by SASL_SSL with each mechanism."""
+"""Odradek's client library by SSL and by SASL_SSL with each mechanism, against Apache Kafka and against Odradek."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import jwt
@@ -14,13 +16,16 @@ from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, Us
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
+from odradek import LocalCluster
 from odradek.client import AuthenticationFailed, Cluster, ConnectionLost, Security, Settings, list_topics
 from odradek.client.network.retry import RetryPolicy
 from tests.support.certificates import Issued, issue
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 pytestmark = [pytest.mark.interop, pytest.mark.full, pytest.mark.timeout(300)]
@@ -31,8 +36,13 @@ REAUTHENTICATION_MS = 2_000
 LISTENERS = {"SSL": "SSL", "MTLS": "SSL", "SASL": "SASL_SSL", "CLEAR": "SASL_PLAINTEXT"}
 
 
-class Secured:
-    """A broker of Apache Kafka with the listeners of LISTENERS."""
+class Secured(ABC):
+    """Properties of a broker with the listeners of LISTENERS, and of its clients."""
+
+    bootstrap: str
+    """Address of a listener without security."""
+    ports: Mapping[str, int]
+    """Ports of the listeners of LISTENERS."""
 
     def __init__(self, directory: Path) -> None:
         self.authority = issue("authority", ca=True)
@@ -44,9 +54,12 @@ class Secured:
         jwk = RSAAlgorithm.to_jwk(self.key.public_key(), as_dict=True) | {"kid": "one", "alg": "RS256", "use": "sig"}
         self.jwks = directory / "jwks.json"
         self.jwks.write_text(json.dumps({"keys": [jwk]}))
-        self.broker = KafkaBroker(directory / "kafka", overrides=self._overrides(directory), listeners=LISTENERS)
 
-    def _overrides(self, directory: Path) -> dict[str, str]:
+    @abstractmethod
+    def start(self) -> AbstractContextManager[object]:
+        """Start the broker."""
+
+    def overrides(self, directory: Path) -> dict[str, str]:
         sasl = {
             "plain": f'{MODULES}.plain.PlainLoginModule required user_alice="{PASSWORD}";',
             "scram-sha-256": f"{MODULES}.scram.ScramLoginModule required;",
@@ -69,9 +82,6 @@ class Secured:
             for mechanism, module in sasl.items():
                 overrides[f"listener.name.{name}.{mechanism}.sasl.jaas.config"] = module
                 overrides[f"listener.name.{name}.{mechanism}.connections.max.reauth.ms"] = str(REAUTHENTICATION_MS)
-            overrides[f"listener.name.{name}.oauthbearer.sasl.server.callback.handler.class"] = (
-                f"{MODULES}.oauthbearer.OAuthBearerValidatorCallbackHandler"
-            )
         return overrides
 
     def trusting(self, protocol: str) -> dict[str, str]:
@@ -99,27 +109,69 @@ class Secured:
         settings = Settings(security=Security.of(properties), retry=retry)
 
         async def names() -> list[str]:
-            async with Cluster(f"127.0.0.1:{self.broker.ports[listener]}", settings) as cluster:
+            async with Cluster(f"127.0.0.1:{self.ports[listener]}", settings) as cluster:
                 await asyncio.sleep(pause_s)
                 return [topic.name for topic in await list_topics(cluster)]
 
         return asyncio.run(names())
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    secured = Secured(tmp_path_factory.mktemp("secured"))
-    with pytest.MonkeyPatch.context() as patch:
-        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={secured.jwks.as_uri()}"
-        files = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={secured.jwks}"
-        patch.setenv("JAVA_TOOL_OPTIONS", f"{allowed} {files}")
-        with secured.broker:
-            admin = AdminClient({"bootstrap.servers": secured.broker.bootstrap})
-            for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-                credential = ScramCredentialInfo(mechanism, 4_096)
-                upsertion = UserScramCredentialUpsertion("alice", credential, PASSWORD.encode())
-                admin.alter_user_scram_credentials([upsertion])["alice"].result(30)
-            yield secured
+class SecuredKafka(Secured):
+    """A broker of Apache Kafka."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        handler = f"{MODULES}.oauthbearer.OAuthBearerValidatorCallbackHandler"
+        handlers = {
+            f"listener.name.{name}.oauthbearer.sasl.server.callback.handler.class": handler
+            for name in ("sasl", "clear")
+        }
+        overrides = self.overrides(directory) | handlers
+        self._broker = KafkaBroker(directory / "kafka", overrides=overrides, listeners=LISTENERS)
+        self.bootstrap, self.ports = self._broker.bootstrap, self._broker.ports
+
+    @contextmanager
+    def start(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.jwks.as_uri()}"
+            files = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={self.jwks}"
+            patch.setenv("JAVA_TOOL_OPTIONS", f"{allowed} {files}")
+            with self._broker:
+                yield
+
+
+class SecuredOdradek(Secured):
+    """A broker of Odradek with the same properties."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.ports = {name: free_port() for name in LISTENERS}
+        port = free_port()
+        self.bootstrap = f"127.0.0.1:{port}"
+        listeners = {"PLAINTEXT": port, "INTERNAL": free_port(), **self.ports}
+        protocols = {"PLAINTEXT": "PLAINTEXT", "INTERNAL": "PLAINTEXT", **LISTENERS}
+        self._settings = self.overrides(directory) | {
+            "listeners": ",".join(f"{name}://127.0.0.1:{number}" for name, number in listeners.items()),
+            "listener.security.protocol.map": ",".join(f"{name}:{value}" for name, value in protocols.items()),
+            "inter.broker.listener.name": "INTERNAL",
+        }
+        self._directory = directory / "odradek"
+
+    def start(self) -> LocalCluster:
+        port = int(self.bootstrap.rpartition(":")[2])
+        return LocalCluster(directory=self._directory, port=port, settings=self._settings)
+
+
+@pytest.fixture(scope="module", params=[SecuredKafka, SecuredOdradek], ids=["kafka", "odradek"])
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    secured: Secured = request.param(tmp_path_factory.mktemp("secured"))
+    with secured.start():
+        admin = AdminClient({"bootstrap.servers": secured.bootstrap})
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            credential = ScramCredentialInfo(mechanism, 4_096)
+            upsertion = UserScramCredentialUpsertion("alice", credential, PASSWORD.encode())
+            admin.alter_user_scram_credentials([upsertion])["alice"].result(30)
+        yield secured
 
 
 def with_certificate(properties: dict[str, str], client: Issued) -> dict[str, str]:

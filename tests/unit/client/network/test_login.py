@@ -97,6 +97,12 @@ def test_refused_mechanism_names_the_supported_ones(kafka: FakeKafka, response: 
     assert failed.value.remedy == remedy
 
 
+def test_listener_that_does_not_list_the_handshake_has_no_login(kafka: FakeKafka) -> None:
+    kafka.versions = {SaslHandshakeRequest.API_KEY: (90, 99)}
+    with pytest.raises(AuthenticationFailed, match="has no login; set security"):
+        run(kafka, Connection.open(ADDRESS, SETTINGS))
+
+
 def test_session_is_renewed_before_it_expires_and_requests_wait_for_it(kafka: FakeKafka) -> None:
     handshakes(kafka, accepted(LIFETIME_MS), accepted(LIFETIME_MS))
     kafka.script(ListGroupsRequest, *[ListGroupsResponse() for _ in range(4)])

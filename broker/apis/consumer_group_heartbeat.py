@@ -12,14 +12,16 @@ Version notes:
 * v1 has a regular expression that the broker evaluates. The member generates its member id (KIP-1082).
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import allowed_topics, caller_of, check_group, result_or_future
 from odradek.broker.requests.api import Api
-from odradek.cluster.authorizer import AclOperation
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata.image import GROUP_VERSION
+from odradek.coordinator.group.commands import DescribableTopics
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -36,7 +38,22 @@ def handle(
     topics = dict.fromkeys(request.subscribed_topic_names or ())
     if len(allowed_topics(context, AclOperation.DESCRIBE, list(topics))) < len(topics):
         raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return result_or_future(context.broker.groups.consumer_heartbeat(request, caller_of(context)))
+    caller = caller_of(context)
+    if context.authorizer.enabled:
+        caller = replace(caller, describable=_describable(context))
+    return result_or_future(context.broker.groups.consumer_heartbeat(request, caller))
+
+
+def _describable(context: BrokerRequestContext) -> DescribableTopics:
+    """Return the function that selects the topics that the client may describe, also after this request."""
+    authorizer, session = context.authorizer, context.session
+    principal, host = session.principal, session.client_host
+
+    def describable(topics: Sequence[str]) -> list[str]:
+        decisions = authorizer.authorize(principal, host, AclOperation.DESCRIBE, ResourceType.TOPIC, topics)
+        return [topic for topic, is_allowed in zip(topics, decisions, strict=True) if is_allowed]
+
+    return describable
 
 
 def refuse(
@@ -53,6 +70,5 @@ API: Final = Api(
     response=ConsumerGroupHeartbeatResponse,
     handle=handle,
     refuse=refuse,
-    acl="READ on the group; DESCRIBE on each topic of a subscription by name",
-    gaps=("DESCRIBE is not checked for topics that a regular expression matches",),
+    acl="READ on the group; DESCRIBE on each topic of a subscription by name; an expression matches only such topics",
 )

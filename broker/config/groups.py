@@ -66,6 +66,7 @@ def group_config(config: Config) -> GroupConfig:
         consumer_assignors=config.group_consumer_assignors,
         consumer_migration_policy=config.group_consumer_migration_policy,
         consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+        authorizes_topics=bool(config.authorizer_class_name),
     )
 
 

@@ -3,7 +3,8 @@
 Commands that only timers submit are defined beside the core that sets the timer.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from odradek.protocol.errors import Refusal
@@ -18,6 +19,8 @@ from odradek.protocol.messages.sync_group import SyncGroupRequest
 from odradek.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from odradek.protocol.schema import Message
 
+DescribableTopics = Callable[[Sequence[str]], Sequence[str]]
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -26,6 +29,8 @@ class Caller:
     client_id: str
     client_host: str
     api_version: int
+    describable: DescribableTopics | None = field(default=None, compare=False)
+    """Function that returns the topics, among those given, that the client may describe. None: all of them."""
 
 
 class _Waiting:

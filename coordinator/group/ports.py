@@ -68,6 +68,8 @@ class GroupConfig:
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
     consumer_regex_refresh_interval_ms: int = 600_000
+    authorizes_topics: bool = False
+    """True if a regular expression matches only topics that its member may describe."""
 
 
 class GroupConfigs(Protocol):

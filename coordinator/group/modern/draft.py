@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from odradek.coordinator.group.commands import DescribableTopics
 from odradek.coordinator.group.draft import Draft
 from odradek.coordinator.group.modern.member import Member
 from odradek.coordinator.group.modern.state import ConsumerGroup, Resolution
@@ -45,9 +46,13 @@ class SyncExpired:
 
 @dataclass(frozen=True, slots=True)
 class ResolveRegexes:
-    """Timer command: evaluate the group's regular expressions on the topic names."""
+    """Timer command: evaluate the group's regular expressions on the topic names.
+
+    `describable` are permissions that the group does not have yet: it may not have existed before the heartbeat.
+    """
 
     group_id: str
+    describable: tuple[tuple[str, DescribableTopics], ...] = ()
 
 
 _SESSION, _REBALANCE, _JOIN, _SYNC, _REGEX = "session", "rebalance", "join", "sync", "regex"
@@ -72,6 +77,16 @@ class ConsumerDraft(Draft[ConsumerGroup]):
 
         def change() -> None:
             self.group.resolution = resolution
+
+        self.soft.append(change)
+
+    def set_describable(self, regex: str, describable: DescribableTopics) -> None:
+        """Store which topics a member with the regular expression may describe. Drop this for unused expressions."""
+
+        def change() -> None:
+            used = self.group.subscriptions.regexes
+            kept = {each: former for each, former in self.group.describable.items() if each in used}
+            self.group.describable = kept | {regex: describable}
 
         self.soft.append(change)
 
@@ -110,10 +125,12 @@ class ConsumerDraft(Draft[ConsumerGroup]):
         for timer in (_SESSION, _REBALANCE, _SYNC):
             self._stop(timer, member_id)
 
-    def start_regex_evaluation(self) -> None:
+    def start_regex_evaluation(self, *describable: tuple[str, DescribableTopics]) -> None:
         """Evaluate the regular expressions in a later decision, so that this response does not wait for it."""
         group_id = self.group.group_id
-        self.timers.append(Timer(("consumer", _REGEX, group_id), delay_ms=0, command=ResolveRegexes(group_id)))
+        self.timers.append(
+            Timer(("consumer", _REGEX, group_id), delay_ms=0, command=ResolveRegexes(group_id, describable))
+        )
 
     def _start(self, timer: str, member_id: str, delay_ms: int, command: Any) -> None:
         key = ("consumer", timer, self.group.group_id, member_id)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from odradek.coordinator.group.commands import ConsumerGroupHeartbeat
+from odradek.coordinator.group.commands import ConsumerGroupHeartbeat, DescribableTopics
 from odradek.coordinator.group.memory_accounting import ASSIGNED_BYTES
 from odradek.coordinator.group.modern import records as r
 from odradek.coordinator.group.modern.assignment.reconcile import HeartbeatContext, Owned, reconcile
@@ -106,6 +106,10 @@ def _process(draft: ConsumerDraft, command: ConsumerGroupHeartbeat) -> Decision[
     )
     renamed = write_member(draft, before, member)
     regex = update_regex(draft, before, member)
+    if caller.describable is not None and member.regex:
+        _keep_describable(
+            draft, member.regex, caller.describable, subscribes=request.subscribed_topic_regex is not None
+        )
     reassigned = preferred_assignor(draft) != preferred_assignor(draft, before, member)
     bump = renamed or regex is RegexChange.RESOLVED or reassigned
     group_epoch = update_group_epoch(draft, before, member, bump=bump)
@@ -121,6 +125,17 @@ def _process(draft: ConsumerDraft, command: ConsumerGroupHeartbeat) -> Decision[
     if joins or _is_full(request) or member.assigned != before.assigned:
         response.assignment = _assignment(member.assigned)
     return draft.decision(response)
+
+
+def _keep_describable(draft: ConsumerDraft, regex: str, describable: DescribableTopics, *, subscribes: bool) -> None:
+    """Store which topics the member may describe, if it subscribes or if a new coordinator does not know it.
+
+    An evaluation without it keeps only former matches, so the expression is evaluated again.
+    """
+    if regex not in draft.group.describable:
+        draft.start_regex_evaluation((regex, describable))
+    elif subscribes:
+        draft.set_describable(regex, describable)
 
 
 def _new_or_old(new: str | None, old: str | None) -> str | None:

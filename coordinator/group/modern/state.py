@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from odradek.coordinator.group.commands import DescribableTopics
 from odradek.coordinator.group.memory_accounting import (
     ASSIGNED_BYTES,
     DESCRIBED_PARTITION_BYTES,
@@ -138,6 +139,8 @@ class ConsumerGroup:
     """Soft state: members of the classic protocol that must rejoin before their join timer ends."""
     resolution: Resolution | None = field(default=None, compare=False)
     """Soft state: progress of the evaluation of regular expressions."""
+    describable: dict[str, DescribableTopics] = field(default_factory=dict, compare=False)
+    """Soft state: regular expression -> topics that a member with it may describe, if there is an authorizer."""
 
     kind = GroupKind.CONSUMER
 
@@ -300,7 +303,9 @@ class ConsumerGroup:
         before = self.resolved.pop(regex, None)
         if before is not None:
             self.subscriptions.by_regex.add_all(before.topics, -1)
-        if resolved is not None:
+        if resolved is None:
+            self.describable.pop(regex, None)
+        else:
             self.resolved[regex] = resolved
             self.subscriptions.by_regex.add_all(resolved.topics, 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from odradek.coordinator.group import commands as c
@@ -49,7 +50,7 @@ def refused(rig: EngineRig) -> int:
     return rig.log.refused
 
 
-def beat(rig: EngineRig, member_id: str, epoch: int, regex: str | None = None) -> Any:
+def beat(rig: EngineRig, member_id: str, epoch: int, regex: str | None = None, describable: Any = None) -> Any:
     joins: dict[str, Any] = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": [], "topic_partitions": []}
     request = ConsumerGroupHeartbeatRequest(
         group_id=GROUP,
@@ -58,7 +59,7 @@ def beat(rig: EngineRig, member_id: str, epoch: int, regex: str | None = None) -
         subscribed_topic_regex=regex,
         **(joins if epoch == 0 else {}),
     )
-    return outcome(rig.submit(c.ConsumerGroupHeartbeat(request, caller(LATEST))))
+    return outcome(rig.submit(c.ConsumerGroupHeartbeat(request, replace(caller(LATEST), describable=describable))))
 
 
 def assigned_topics(response: Any) -> int:
@@ -157,3 +158,49 @@ async def test_evaluation_is_refused_and_not_repeated_immediately_if_no_record_f
         rig.engine._timers._expire()
     assert refused(rig) == 1
     assert rig.failures == []
+
+
+def public(topics: Sequence[str]) -> list[str]:
+    """Stand for the permission of a client to describe the topics that are not secret."""
+    return [topic for topic in topics if not topic.startswith("secret")]
+
+
+def matched(rig: EngineRig, regex: str) -> tuple[str, ...]:
+    return rig.consumer_group(GROUP).resolved[regex].topics
+
+
+async def test_expression_matches_only_topics_that_its_member_may_describe_also_after_a_fail_over() -> None:
+    rig = await EngineRig(FakeShardLog(), consumer_assignment_interval_ms=0, authorizes_topics=True).loaded()
+    for topic in ("secret-1", "public-1"):
+        rig.topics.make(topic)
+    beat(rig, "A", 0, ".*", public)
+    rig.wait(REGEX_INTERVAL_MS + 1)
+    assert matched(rig, ".*") == ("public-1",)
+    for topic in ("secret-2", "public-2"):
+        rig.topics.make(topic)
+    beat(rig, "A", rig.consumer_group(GROUP).members["A"].epoch, describable=public)
+    rig.wait(REGEX_INTERVAL_MS + 1)
+    assert matched(rig, ".*") == ("public-1", "public-2")
+
+    successor = await rig.successor()
+    for topic in ("secret-1", "public-1", "secret-3", "public-3"):
+        successor.topics.make(topic)
+    successor.wait(REGEX_INTERVAL_MS + 1)
+    beat(successor, "B", 0, "p.*", public)
+    successor.wait(1)
+    assert matched(successor, "p.*") == ("public-1", "public-3")
+    assert matched(successor, ".*") == ("public-1",), "the permissions of A are not known yet"
+    beat(successor, "A", successor.consumer_group(GROUP).members["A"].epoch, describable=public)
+    successor.wait(1)
+    assert matched(successor, ".*") == ("public-1", "public-3")
+    assert successor.failures == []
+
+
+async def test_permissions_for_an_expression_that_no_member_uses_are_dropped() -> None:
+    rig = await EngineRig(FakeShardLog(), consumer_assignment_interval_ms=0, authorizes_topics=True).loaded()
+    rig.topics.make("public-1")
+    beat(rig, "A", 0, "p.*", public)
+    rig.wait(1)
+    beat(rig, "A", rig.consumer_group(GROUP).members["A"].epoch, "q.*", public)
+    rig.wait(1)
+    assert list(rig.consumer_group(GROUP).describable) == ["q.*"]

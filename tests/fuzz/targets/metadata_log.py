@@ -105,10 +105,11 @@ def random_record(rng: Random) -> bytes:
         ("topic_id", IDS),
         ("broker_id", (1, 2)),
         ("id", (1, 2)),
+        ("id", IDS),
         ("partition_id", (0, 1)),
         ("name", ("t", "u")),
     ):
-        if hasattr(record, name) and rng.random() < 0.9:
+        if isinstance(getattr(record, name, None), type(values[0])) and rng.random() < 0.9:
             setattr(record, name, rng.choice(values))
     return r.encode_record(record, version)
 

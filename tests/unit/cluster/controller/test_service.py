@@ -155,8 +155,8 @@ async def test_calls_without_an_active_controller_are_refused() -> None:
 
 
 async def test_unknown_record_type_ends_the_node_and_is_named() -> None:
-    acl = encode_records([(None, b"\x01\x12\x00")], base_offset=0, epoch=1, now_ms=1_000)
-    storage = MemoryRaftStorage([acl], HardState(1, 1), synced=1)
+    unknown = encode_records([(None, b"\x01\x1e\x00")], base_offset=0, epoch=1, now_ms=1_000)
+    storage = MemoryRaftStorage([unknown], HardState(1, 1), synced=1)
     node = Node(storage)
     failed = asyncio.Event()
     report = node.fail
@@ -171,7 +171,7 @@ async def test_unknown_record_type_ends_the_node_and_is_named() -> None:
     await asyncio.wait_for(failed.wait(), 10)
     _, error = node.failures[0]
     assert isinstance(error, UnsupportedMetadata)
-    assert str(error) == "metadata record type 18 is not supported by this version"
+    assert str(error) == "metadata record type 30 is not supported by this version"
     assert not node.service.is_active
     await node.tasks.cancel_all()
 

@@ -53,6 +53,9 @@ class ClusterSecret:
         """Key of the datagrams of the failure detector."""
         self.decoys: Final = Decoys(hmac.digest(secret, b"odradek scram decoys", "sha256"))
         """Credentials of unknown users."""
+        self._node_decoys = Decoys(hmac.digest(secret, b"odradek scram decoys of nodes", "sha256"))
+        """Credentials of unknown users in the login of a node. They differ from `decoys`: equal salts in the logins of
+        a node and of a client would show that a user is unknown."""
         self._password = hmac.digest(secret, b"odradek scram-sha-256 password", "sha256").hex().encode()
         salt = hmac.digest(secret, b"odradek scram-sha-256 salt", "sha256")[:_SALT_BYTES]
         self._credential = Credential.of_password(MECHANISM, self._password, salt, ITERATIONS_MIN)
@@ -68,7 +71,7 @@ class ClusterSecret:
             identity = Identity(USER, node_id=_source(first, node_id))
             return Account(self._credential, identity) if first.user == USER else None
 
-        return ScramServer(MECHANISM, account_of, self.decoys, self._nonce())
+        return ScramServer(MECHANISM, account_of, self._node_decoys, self._nonce())
 
     def _nonce(self) -> str:
         return f"{self._random_bits(NONCE_BITS):x}"

@@ -90,16 +90,17 @@ class Decoys:
     """Credentials of unknown users, so that the exchange of an unknown user looks like that of a known user.
 
     A name always has the same salt, as a stored credential has. It has the length and the characters of the salts that
-    Kafka's clients generate.
+    Kafka's clients generate. The same name as the id of a delegation token has another salt, as for known users.
     """
 
     def __init__(self, key: bytes) -> None:
         """`key`: secret bytes, equal on all brokers, and after a restart."""
         self._key = key
 
-    def credential(self, mechanism: ScramMechanism, user: str) -> Credential:
-        """Return a credential that matches no password."""
-        unpredictable = hmac.digest(self._key, f"{mechanism.name} {user}".encode(), "sha512")
+    def credential(self, mechanism: ScramMechanism, name: str, *, by_token: bool = False) -> Credential:
+        """Return a credential that matches no password. `by_token`: `name` is the id of a delegation token."""
+        label = f"{'token ' if by_token else ''}{mechanism.name} {name}"
+        unpredictable = hmac.digest(self._key, label.encode(), "sha512")
         salt = salt_text(int.from_bytes(unpredictable) >> (8 * len(unpredictable) - SALT_BITS)).encode()
         key = unpredictable[: len(mechanism.hash(b""))]
         return Credential(salt, key, key, ITERATIONS_MIN)

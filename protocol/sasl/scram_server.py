@@ -110,7 +110,8 @@ class ScramServer:
                 "the authorization id differs from the user",
                 public="Authentication failed: Client requested an authorization id that is different from username",
             )
-        decoy = self._decoys.credential(self._mechanism, first.user)  # for known users, too: the work must not differ
+        # For known users, too: the work must not differ.
+        decoy = self._decoys.credential(self._mechanism, first.user, by_token=first.by_token)
         account = self._account_of(first)
         credential = decoy if account is None else account.credential
         nonce = first.nonce + self._nonce

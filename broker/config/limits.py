@@ -50,6 +50,11 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "Further logins of the address wait, five per second.",
         ),
         Limit(
+            "broker.requests.session_login.VERSIONS_BEFORE_LOGIN_MAX",
+            "ApiVersions requests per connection before a SASL login",
+            "The connection is closed.",
+        ),
+        Limit(
             "broker.security.failed_logins.WAIT_SECONDS_MAX",
             "seconds per login",
             "The login is refused.",

@@ -128,6 +128,8 @@ class Dispatcher:
             elif api.key in SASL_APIS and not session.authenticated:
                 remedy = "; to authenticate nodes of the cluster, set cluster.secret.file on this node"
             raise Malformed(text + remedy)
+        if frame.api_key == API_VERSIONS_KEY and session.awaits_login:
+            session.login.count_versions()
         version = frame.api_version
         request: Any = None
         decoding: SlicedDecoding[Any] | None = None

@@ -7,6 +7,11 @@ from odradek.protocol.errors import ErrorCode, Malformed
 from odradek.protocol.sasl.mechanism import AuthenticationFailed, Identity, Reply, SaslServer
 from odradek.runtime.machine import BUG, Refuse, To, TransitionTable
 
+VERSIONS_BEFORE_LOGIN_MAX: Final = 4
+"""Maximum ApiVersions requests of a connection before its login. A client sends one, and repeats it in another version.
+
+Without a limit, a client that never logs in could occupy the event loop, and keep its connection open.
+"""
 REPEAT_MS_MIN: Final = 1_000
 """Minimum milliseconds between the begins of two repeated logins of a connection, as in Apache Kafka."""
 
@@ -56,7 +61,7 @@ LOGIN_TABLE: Final[TransitionTable[LoginState, LoginEvent, To[LoginState] | Refu
 class SessionLogin:
     """The login of one connection."""
 
-    __slots__ = ("_repeated_ms", "_server", "expires_ms", "identity", "mechanism", "state")
+    __slots__ = ("_repeated_ms", "_server", "_versions", "expires_ms", "identity", "mechanism", "state")
 
     def __init__(self) -> None:
         self.state = LoginState.NONE
@@ -68,11 +73,18 @@ class SessionLogin:
         """Monotonic time from which only a repeated login is served; None if the session does not expire."""
         self._server: SaslServer | None = None
         self._repeated_ms: int | None = None
+        self._versions = 0
 
     @property
     def is_repeated(self) -> bool:
         """True if the client is authenticated, and a repeated login is under way or has failed."""
         return self.identity is not None and self.state is not LoginState.COMPLETE
+
+    def count_versions(self) -> None:
+        """Count an ApiVersions request before the login. Raise Malformed above VERSIONS_BEFORE_LOGIN_MAX."""
+        self._versions += 1
+        if self._versions > VERSIONS_BEFORE_LOGIN_MAX:
+            raise Malformed(f"the client sent {self._versions} ApiVersions requests, but did not log in")
 
     def begin(self, mechanism: str, server: SaslServer, now_ms: int) -> None:
         """Begin an exchange of `mechanism` with `server`. Raise AuthenticationFailed if it is not the time for it."""

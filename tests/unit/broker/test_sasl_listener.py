@@ -16,6 +16,7 @@ from jwt.algorithms import ECAlgorithm
 
 from odradek.broker.apis.sasl_authenticate import early
 from odradek.broker.config.properties import Config
+from odradek.broker.requests.session_login import VERSIONS_BEFORE_LOGIN_MAX
 from odradek.cluster.authorizer import CLUSTER_NODE, Principal
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_user_scram_credentials import (
@@ -138,6 +139,18 @@ async def test_listener_serves_only_the_login_until_it_is_complete(rig: Rig) -> 
         await client.call(vote_request(CLUSTER_ID), 2)
     assert rig.counts.successful
     assert not rig.counts.failed
+
+
+async def test_client_that_repeats_api_versions_before_its_login_is_disconnected(rig: Rig) -> None:
+    client = await rig.connect()
+    for _ in range(VERSIONS_BEFORE_LOGIN_MAX):
+        assert (await client.call(ApiVersionsRequest("test", "1"), 4)).api_keys
+    with pytest.raises(ConnectionLost):
+        await client.call(ApiVersionsRequest("test", "1"), 4)
+    client = await rig.connect()
+    await log_in_as(client)
+    for _ in range(VERSIONS_BEFORE_LOGIN_MAX + 1):
+        assert (await client.call(ApiVersionsRequest("test", "1"), 4)).api_keys
 
 
 async def test_failed_login_is_delayed_logged_and_closes_the_connection(tmp_path: Path) -> None:

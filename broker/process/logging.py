@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any, Final
 
 from odradek.broker.config.properties import Config
@@ -31,6 +32,7 @@ def configure(config: Config) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            *([] if config.odradek_log_format == "json" else [printable_texts]),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             exceptions,
@@ -40,6 +42,18 @@ def configure(config: Config) -> None:
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def printable_texts(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escape characters in fields that end a line or control a terminal. Clients choose names such as group ids."""
+    for name, value in event.items():
+        if name != "event" and isinstance(value, str) and not value.isprintable():
+            event[name] = "".join(map(_printable, value))
+    return event
+
+
+def _printable(char: str) -> str:
+    return char if char.isprintable() else char.encode("unicode_escape").decode()
 
 
 def bind_node(node_id: int) -> None:

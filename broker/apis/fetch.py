@@ -319,8 +319,8 @@ def _reading(fetch: _Fetch, slot: FetchSlot, allowed: dict[str, bool]) -> Readin
         error = refusal.error
         topic = _topic_name(fetch, slot)
     if topic not in allowed:
-        allowed[topic] = fetch.context.allowed(AclOperation.READ, ResourceType.TOPIC, topic)
-    if not allowed[topic] and topic:
+        allowed[topic] = not topic or fetch.context.allowed(AclOperation.READ, ResourceType.TOPIC, topic)
+    if not allowed[topic]:
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if error:
         return Reading(slot, error_partition_data(slot.index, error), None, topic, error)

@@ -149,6 +149,18 @@ async def test_fetch_from_version_13_on_names_topics_by_id(tmp_path: Path) -> No
     assert [topic.topic_id for topic in response.responses] == [topic_id, UUID(int=999)]
 
 
+async def test_unknown_topic_id_is_not_logged_as_a_denied_operation(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    fetch_request = request(("", 0, 0))
+    fetch_request.topics[0].topic_id = UUID(int=999)
+    denied: list[Any] = []
+    context = rig.context(1, 13)
+    context.authorizer = broker_context.Deny((AclOperation.READ, ""))
+    context.audit = SimpleNamespace(denied=lambda _context, access: denied.append(access))
+    assert errors(await outcome(fetch.handle(context, fetch_request))) == [E.UNKNOWN_TOPIC_ID]
+    assert denied == []
+
+
 async def test_diverging_epoch_is_returned_instead_of_records(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     topic_id = rig.topic("t")

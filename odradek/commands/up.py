@@ -174,6 +174,7 @@ def print_ready(cluster: ClusterDirectory, plan: Plan) -> None:
         "connect with it, for example:",
         f"  odradek topics list -b {plan.endpoint(plan.node_ids[0])} \\",
         f"    --command-config {shown}",
+        *(f"{user} may use topics, groups and transactional ids that begin with {user}-" for user in users),
     )
     print("\n".join(lines), flush=True)
 

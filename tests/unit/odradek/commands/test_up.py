@@ -9,7 +9,10 @@ import typer
 
 from odradek.broker.config.sources import load
 from odradek.commands import up
+from odradek.local.directory import ClusterDirectory
+from odradek.local.plan import Plan
 from odradek.local.processes import BrokerFailed
+from odradek.local.security import Mode, Security
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,3 +35,10 @@ def test_two_phase_commit_is_a_property_of_all_brokers(
         up.up(directory=tmp_path / "cluster", settings=["num.partitions=6"], two_phase_commit=two_phase_commit)
     config = load(environment={}, assignments=["log.dirs=/data", *started[0].settings])
     assert (config.num_partitions, config.transaction_two_phase_commit_enable) == (6, two_phase_commit)
+
+
+def test_secured_cluster_states_which_names_a_user_may_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = Plan("q7cB0kFhTx2nUoWcD4vJ8g", "127.0.0.1", {1: 9092}, security=Security(Mode.SASL_SSL))
+    up.print_ready(ClusterDirectory(tmp_path), plan)
+    allowed = "alice may use topics, groups and transactional ids that begin with alice-"
+    assert allowed in capsys.readouterr().out.splitlines()

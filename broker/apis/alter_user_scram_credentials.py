@@ -31,7 +31,8 @@ from odradek.protocol.messages.alter_user_scram_credentials import (
 async def handle(
     context: QuorumRequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    if not context.allowed_on_cluster(AclOperation.ALTER):
+    names = [*(deletion.name for deletion in request.deletions), *(upsertion.name for upsertion in request.upsertions)]
+    if not context.allowed_on_cluster(AclOperation.ALTER, about=(f"user {name}" for name in names)):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     removed = [ScramChange(deletion.name, deletion.mechanism) for deletion in request.deletions]
     results = await context.quorum.controller.alter_scram_credentials(

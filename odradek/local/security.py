@@ -69,6 +69,9 @@ class Security:
                 raise ValueError(f"user {name!r}: use letters, digits, '-' and '_', and another name than {ADMIN}")
             if len(name) > NAME_CHARACTERS_MAX:
                 raise ValueError(f"user {name!r}: use at most {NAME_CHARACTERS_MAX} characters")
+            for other in self.users:
+                if name.startswith(f"{other}-"):
+                    raise ValueError(f"user {name!r}: use another name, because {other!r} may use all of its names")
 
     @property
     def kind(self) -> Mode:

@@ -166,3 +166,10 @@ def test_state_file_has_no_password(tmp_path: Path) -> None:
     text = cluster.state_file.read_text()
     assert json.loads(text)["plan"]["security"] == {"mode": "sasl_ssl", "users": ["alice", "bob"]}
     assert not [password for password in read_passwords(files).values() if password in text]
+
+
+def test_user_whose_names_belong_to_another_user_is_refused() -> None:
+    """The ACLs of a user are for all names that begin with its own name and a dash."""
+    with pytest.raises(ValueError, match="user 'a-b': use another name, because 'a' may use all of its names"):
+        Security("sasl_ssl", ("a-b", "a"))
+    assert Security("sasl_ssl", ("ab", "a")).users == ("ab", "a")

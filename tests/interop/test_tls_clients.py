@@ -7,6 +7,7 @@ import random
 import socket
 import ssl
 import subprocess
+import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,8 @@ pytestmark = pytest.mark.interop
 
 PASSWORD = "of-the-store"
 TIMEOUT_S = 60
+RETRY_S = 0.2
+"""Seconds between two failed handshakes whose reason the broker must log."""
 AUTHORITY = issue("authority", ca=True)
 ALICE = issue("alice", AUTHORITY)
 VALUES = [b"%d" % number for number in range(20)]
@@ -221,17 +224,26 @@ def test_client_produces_and_consumes(broker: RunningBroker, use: str, mutual: b
     assert USES[use](clients, bootstrap, own, name) == VALUES
 
 
-def refused_reason(broker: TlsBroker, context: ssl.SSLContext | None, bootstrap: str) -> str:
-    """Attempt a handshake, or a request without TLS. Return the log lines of the broker about failed handshakes."""
+def await_reason(broker: TlsBroker, context: ssl.SSLContext | None, bootstrap: str, reason: str) -> None:
+    """Attempt a handshake, or a request without TLS, until the broker has logged the reason of its failure.
+
+    A broker logs a limited number of failed handshakes per second.
+    """
     host, _, port = bootstrap.partition(":")
-    with socket.create_connection((host, int(port)), TIMEOUT_S) as connection, suppress(OSError):
-        if context is None:
-            connection.sendall(b"\0\0\0\x10\0\x12\0\3" + bytes(12))
-            connection.recv(1)
-        else:
-            with context.wrap_socket(connection, server_hostname=host) as secured:
-                secured.recv(1)  # with TLS 1.3, the client finds out here that its certificate is refused
-    return "\n".join(line for line in broker.log().splitlines() if "TLS handshake failed" in line)
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        with socket.create_connection((host, int(port)), TIMEOUT_S) as connection, suppress(OSError):
+            if context is None:
+                connection.sendall(b"\0\0\0\x10\0\x12\0\3" + bytes(12))
+                connection.recv(1)
+            else:
+                with context.wrap_socket(connection, server_hostname=host) as secured:
+                    secured.recv(1)  # with TLS 1.3, the client finds out here that its certificate is refused
+        failures = [line for line in broker.log().splitlines() if "TLS handshake failed" in line]
+        if any(reason in line for line in failures):
+            return
+        assert time.monotonic() < deadline, failures
+        time.sleep(RETRY_S)
 
 
 def test_clients_with_and_without_accepted_certificates(tmp_path: Path, name: str) -> None:
@@ -249,10 +261,10 @@ def test_clients_with_and_without_accepted_certificates(tmp_path: Path, name: st
             (expired.own, "certificate has expired"),
             (foreign.own, "self-signed certificate in certificate chain"),
         ):
-            assert reason in refused_reason(broker, clients.context(own), broker.mutual)
+            await_reason(broker, clients.context(own), broker.mutual, reason)
         (tmp_path / "trusted.pem").write_text(issue("another", ca=True).pem)
-        assert "tlsv1 alert unknown ca" in refused_reason(broker, clients.context(None), broker.tls)
-        assert "does not use TLS" in refused_reason(broker, None, broker.tls)
+        await_reason(broker, clients.context(None), broker.tls, "tlsv1 alert unknown ca")
+        await_reason(broker, None, broker.tls, "does not use TLS")
 
 
 @pytest.mark.full

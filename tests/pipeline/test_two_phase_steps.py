@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -364,4 +367,8 @@ def test_coordinator_killed_between_decision_and_completion_completes_the_batch(
             assert rig.visible() == numbered(0, (batch_id + 1) * 40)
             assert open_transactions(rig) == []
     finally:
+        running = cluster.pids()
         cluster.stop()
+        for pid in running.values():  # `odradek up` has ended with its only broker, and the next one is not its own
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -10,33 +10,23 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from odradek.local.directory import ClusterDirectory
-from odradek.local.processes import BrokerCommand, BrokerProcess, Lifeline
-from odradek.local.startup import wait_ready
-from odradek.local.stopping import stop_all
-from tests.support.ports import free_ports
+from tests.support.single_broker import SingleBroker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-    from typing import Self
 
 MODULES = "org.apache.kafka.common.security"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 USER, PASSWORD = "alice", "s3cret, with =signs"
 ISSUER, AUDIENCE = "https://login.example", "odradek"
-START_SECONDS = 60.0
 
 
-class SaslBroker:
-    """The broker, with one user that has a credential for each mechanism. Use it as a context manager."""
+class SaslBroker(SingleBroker):
+    """The broker, with one user that has a credential for each mechanism."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._directory = ClusterDirectory(folder)
-        self._lifeline = Lifeline()
-        self._process: BrokerProcess | None = None
-        self.plain, self.sasl = (f"127.0.0.1:{port}" for port in free_ports(2))
         self._key = rsa.generate_private_key(65_537, 2_048)
         public = RSAAlgorithm.to_jwk(self._key.public_key(), as_dict=True) | {"kid": "one", "use": "sig"}
         jwks, first_users = folder / "jwks.json", folder / "first-users"
@@ -44,13 +34,6 @@ class SaslBroker:
         scram = [name for name in MECHANISMS if name.startswith("SCRAM")]
         first_users.write_text("".join(f'{name}=[name={USER},password="{PASSWORD}"]\n' for name in scram))
         rows = {
-            "node.id": "1",
-            "log.dirs": str(self._directory.data(1)),
-            "listeners": f"PLAINTEXT://{self.plain},CLIENTS://{self.sasl}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "offsets.topic.num.partitions": "1",
-            "group.initial.rebalance.delay.ms": "0",
             "odradek.bootstrap.scram.file": str(first_users),
             "sasl.enabled.mechanisms": ",".join(MECHANISMS),
             "listener.name.clients.plain.sasl.jaas.config": (
@@ -67,30 +50,8 @@ class SaslBroker:
             "sasl.oauthbearer.expected.issuer": ISSUER,
             **(settings or {}),
         }
-        self._directory.config(1).write_text("".join(f"{name}={value}\n" for name, value in rows.items()))
-
-    def __enter__(self) -> Self:
-        try:
-            command = BrokerCommand(
-                1, self._directory.config(1), self._directory.log(1), lifeline=self._lifeline.reader
-            )
-            self._process = BrokerProcess(command)
-            wait_ready([self._process], timeout_s=START_SECONDS)
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if self._process is not None:
-            stop_all([self._process])
-        self._lifeline.close()
-
-    def log(self) -> str:
-        return self._directory.log(1).read_text()
+        super().__init__(folder, {"CLIENTS": "SASL_PLAINTEXT"}, rows)
+        self.sasl = self.addresses["CLIENTS"]
 
     def token(self, *, expires_in_s: int = 600, audience: str = AUDIENCE) -> str:
         now = int(time.time())

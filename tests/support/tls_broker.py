@@ -4,67 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.local.directory import ClusterDirectory
-from odradek.local.processes import BrokerCommand, BrokerProcess, Lifeline
-from odradek.local.startup import wait_ready
-from odradek.local.stopping import stop_all
-from tests.support.ports import free_ports
+from tests.support.single_broker import SingleBroker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-    from typing import Self
-
-START_SECONDS = 60.0
 
 
-class TlsBroker:
-    """The broker. `stores` has the properties `ssl.*` of its certificates. Use it as a context manager."""
+class TlsBroker(SingleBroker):
+    """The broker. `stores` has the properties `ssl.*` of its certificates."""
 
     def __init__(self, folder: Path, stores: Mapping[str, str]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._directory = ClusterDirectory(folder)
-        self._lifeline = Lifeline()
-        self._process: BrokerProcess | None = None
-        ports = free_ports(3)
-        self.plain, self.tls, self.mutual = (f"127.0.0.1:{port}" for port in ports)
-        rows = {
-            "node.id": "1",
-            "log.dirs": str(self._directory.data(1)),
-            "listeners": f"PLAINTEXT://{self.plain},SSL://{self.tls},MUTUAL://{self.mutual}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "offsets.topic.num.partitions": "1",
-            "group.initial.rebalance.delay.ms": "0",
-            "listener.name.mutual.ssl.client.auth": "required",
-            **stores,
-        }
-        self._directory.config(1).write_text("".join(f"{name}={value}\n" for name, value in rows.items()))
-
-    def __enter__(self) -> Self:
-        try:
-            command = BrokerCommand(
-                1, self._directory.config(1), self._directory.log(1), lifeline=self._lifeline.reader
-            )
-            self._process = BrokerProcess(command)
-            wait_ready([self._process], timeout_s=START_SECONDS)
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if self._process is not None:
-            stop_all([self._process])
-        self._lifeline.close()
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "the broker is not running"
-        return self._process.identity.pid
-
-    def log(self) -> str:
-        return self._directory.log(1).read_text()
+        settings = {"listener.name.mutual.ssl.client.auth": "required", **stores}
+        super().__init__(folder, {"SSL": "SSL", "MUTUAL": "SSL"}, settings)
+        self.tls, self.mutual = self.addresses["SSL"], self.addresses["MUTUAL"]

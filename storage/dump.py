@@ -18,6 +18,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker_interface import META_PROPERTIES
+from odradek.protocol import tls_stores
 from odradek.protocol.batch import (
     BatchHeader,
     Compression,
@@ -34,7 +35,7 @@ from odradek.protocol.internal_topics import CLUSTER_METADATA, TRANSACTION_STATE
 from odradek.protocol.primitives import read_unsigned_varint
 from odradek.protocol.records.kraft_version_record import KRaftVersionRecord
 from odradek.protocol.records.leader_change_message import LeaderChangeMessage
-from odradek.protocol.records.metadata import RECORDS
+from odradek.protocol.records.metadata import RECORDS, ConfigRecord
 from odradek.protocol.records.snapshot_footer_record import SnapshotFooterRecord
 from odradek.protocol.records.snapshot_header_record import SnapshotHeaderRecord
 from odradek.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
@@ -68,6 +69,15 @@ CONTROL_MESSAGES: dict[ControlType, type[Message]] = {
 HIDDEN = "[hidden]"
 SECRET_FIELDS = {"UserScramCredentialRecord": ("salt", "stored_key", "server_key")}
 """Fields of metadata records that are not shown: with them, a process can try passwords, or impersonate a server."""
+SECRET_PROPERTIES = (
+    tls_stores.KEY_STORE_PASSWORD,
+    tls_stores.KEY_STORE_KEY,
+    tls_stores.KEY_STORE_CHAIN,
+    tls_stores.KEY_PASSWORD,
+    tls_stores.TRUST_STORE_PASSWORD,
+    tls_stores.TRUST_STORE_CERTIFICATES,
+)
+"""Properties of brokers whose values DescribeConfigs does not show. Their names follow `listener.name.<name>.`."""
 
 
 def dump_file(disk: Disk, path: str, *, records: bool = False) -> Iterator[Entry]:
@@ -245,8 +255,9 @@ def _metadata(value: bytes) -> Entry:
     if frame != METADATA_FRAME_VERSION or message is None:
         return {"frame": frame, "type": kind, "version": version, "value": plain(value[at:])}
     decoded = _message(message, version, value[at:])
-    for field in SECRET_FIELDS.get(message.NAME, ()):
-        if field in decoded:
+    is_secret = message is ConfigRecord and decoded.get("name", "").endswith(SECRET_PROPERTIES)
+    for field in ("value",) if is_secret else SECRET_FIELDS.get(message.NAME, ()):
+        if decoded.get(field) is not None:
             decoded[field] = HIDDEN
     return {"type": message.NAME, "version": version, "value": decoded}
 

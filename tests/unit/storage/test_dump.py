@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from odradek.storage.dump import dump_file, main
+from odradek.broker.config.properties import PROPERTIES
+from odradek.broker.config.property import Scope
+from odradek.cluster.metadata.records import ConfigRecord, MetadataRecord, UserScramCredentialRecord, encode_record
+from odradek.protocol.batch import build_batch
+from odradek.storage.dump import HIDDEN, SECRET_PROPERTIES, dump_file, main
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, append, batch, open_log
 
@@ -36,6 +40,32 @@ def test_damaged_file_ends_with_an_error_entry(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown kind of file"):
         dump_file(disk, f"{tmp_path}/notes.txt")
     disk.close()
+
+
+def test_secrets_of_the_metadata_log_are_hidden(tmp_path: Path) -> None:
+    prefix = "listener.name.client."
+    records: list[MetadataRecord] = [
+        ConfigRecord(4, "1", f"{prefix}ssl.keystore.password", "s3cret"),
+        ConfigRecord(4, "1", f"{prefix}ssl.keystore.key", "s3cret"),
+        ConfigRecord(4, "1", f"{prefix}ssl.keystore.password", None),
+        ConfigRecord(4, "1", f"{prefix}ssl.keystore.location", "node.p12"),
+        UserScramCredentialRecord("alice", 1, b"s3cret", b"s3cret", b"s3cret", 4_096),
+    ]
+    path = tmp_path / "__cluster_metadata-0" / f"{0:020d}.log"
+    path.parent.mkdir()
+    path.write_bytes(build_batch([(None, encode_record(record), NOW_MS, ()) for record in records]))
+    disk = FaultyDisk()
+    [entry] = dump_file(disk, str(path), records=True)
+    values = [record["value"] for record in entry["records"]]
+    assert [value.get("value") for value in values] == [HIDDEN, HIDDEN, None, "node.p12", None]
+    assert values[-1]["name"] == "alice"
+    assert "s3cret" not in json.dumps(values)
+    disk.close()
+
+
+def test_each_secret_property_of_running_brokers_is_hidden() -> None:
+    dynamic = {name for name, prop in PROPERTIES.items() if prop.is_secret and prop.scope is not Scope.STATIC}
+    assert set(SECRET_PROPERTIES) == dynamic
 
 
 def test_command_prints_the_entries_of_each_file_as_json(tmp_path: Path) -> None:

@@ -24,11 +24,12 @@ def check_certificates(
 ) -> Awaitable[None] | None:
     """Return a check of the certificates that the request sets for this broker; None if it sets none.
 
-    The check raises Refusal(INVALID_REQUEST).
+    The check raises Refusal(INVALID_REQUEST). It reads no file for a client without ALTER_CONFIGS, whose request the
+    controller refuses. The controller also audits the decision.
     """
     certificates, own = context.node.certificates, str(context.node.node_id)
-    if certificates is None or not context.allowed_on_cluster(AclOperation.ALTER_CONFIGS):
-        return None  # the controller refuses the request
+    if certificates is None or not context.permits_on_cluster(AclOperation.ALTER_CONFIGS):
+        return None
     for resource in request.resources:
         if resource.resource_type != RESOURCE_BROKER or resource.resource_name != own:
             continue

@@ -289,13 +289,12 @@ class Dispatcher:
         if call.api.check is not None and not call.context.session.is_forwarded:
             check = call.api.check(call.context, call.request)
             if check is not None:
-                return self._route_after(call, check)
+                return Ordered(self._route_after(call, check))
         return self._route_checked(call)
 
     async def _route_after(self, call: Call, check: Awaitable[None]) -> Any:
         await check
-        result = self._route_checked(call)
-        return await result if isawaitable(result) else result
+        return self._route_checked(call)
 
     def _route_checked(self, call: Call) -> Any:
         context, session = call.context, call.context.session

@@ -151,7 +151,7 @@ class Api(Generic[C, Q, R]):
     check: Callable[[C, Q], Awaitable[None] | None] | None = None
     """Check a request for the controller on the node that receives it from the client. Raise Refusal.
 
-    An awaitable result is awaited first.
+    If the result is an awaitable, the request, and later ones of its connection, are handled after it.
     """
     combine: Callable[[Q], Iterator[None]] | None = None
     """Combine elements of a large request that name the same thing, before the request is split.

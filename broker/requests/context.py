@@ -115,11 +115,11 @@ class RequestContext:
         return _split(names, self._audited(operation, resource, names))
 
     def permits(self, operation: AclOperation, resource: ResourceType, name: str) -> bool:
-        """Return like `allowed`, without an audit: the request does not name the resource, or needs it not."""
+        """Return like `allowed`, without an audit: the request does not name the resource, or does not need it."""
         return self._authorize(operation, resource, (name,))[0]
 
     def permits_on_cluster(self, operation: AclOperation) -> bool:
-        """Return like `allowed_on_cluster`, without an audit: other permissions also suffice."""
+        """Return like `allowed_on_cluster`, without an audit: other permissions suffice, or a later step audits it."""
         return self._authorize(operation, ResourceType.CLUSTER, (CLUSTER_RESOURCE,))[0]
 
     def permitted(self, operation: AclOperation, resource: ResourceType, names: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,16 @@ from odradek.protocol.messages.incremental_alter_configs import AlterableConfig 
 from odradek.protocol.messages.incremental_alter_configs import AlterConfigsResource as IncrementalResource
 from odradek.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from odradek.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
-from tests.support.broker_context import Deny, FakeController, broker, context, image, response_of, topic
+from tests.support.broker_context import (
+    Deny,
+    FakeController,
+    broker,
+    context,
+    image,
+    response_of,
+    services_of,
+    topic,
+)
 from tests.support.running_node import running
 
 E = ErrorCode
@@ -211,6 +221,40 @@ async def test_alter_configs_without_permission_is_refused_per_resource() -> Non
         E.GROUP_AUTHORIZATION_FAILED,
         E.CLUSTER_AUTHORIZATION_FAILED,
     ]
+
+
+LOCATION = "listener.name.ssl.ssl.keystore.location"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key", "denied", "checked"),
+    [
+        (4, "1", LOCATION, (), [{LOCATION: "/a"}]),
+        (4, "1", LOCATION, ("kafka-cluster",), []),
+        (4, "2", LOCATION, (), []),
+        (4, "1", "log.cleaner.threads", (), []),
+        (2, "t", "retention.ms", ("kafka-cluster",), []),
+    ],
+)
+async def test_certificates_of_this_broker_are_checked_and_the_controller_alone_audits(
+    kind: int, name: str, key: str, denied: tuple[str, ...], checked: list[dict[str, str]]
+) -> None:
+    """A client that may change the configuration of a topic, but not of the cluster, is not logged as denied."""
+    texts: list[dict[str, str]] = []
+
+    async def validate(given: dict[str, str]) -> None:
+        texts.append(given)
+
+    authorizer = Deny(*((AclOperation.ALTER_CONFIGS, resource) for resource in denied))
+    request_context = context(1, image(), authorizer=authorizer)
+    services_of(request_context).certificates = SimpleNamespace(validate=validate)
+    audit: Any = SimpleNamespace(denied=pytest.fail, changed=pytest.fail)
+    request_context.audit = audit
+    request = IncrementalAlterConfigsRequest([IncrementalResource(kind, name, [Incremental(key, 0, "/a")])])
+    check = incremental_alter_configs.check(request_context, request)
+    if check is not None:
+        await check
+    assert texts == checked
 
 
 @pytest.mark.parametrize(("kind", "reason"), [(8, "odradek.log.level"), (16, "collects no client metrics")])

@@ -79,11 +79,14 @@ class Rig:
     """Dispatcher of CreatePartitions, which a function of the test handles, of Envelope, and of `others`."""
 
     def __init__(
-        self, handle: Callable[[Any, Any], Any], *, is_active: bool = True, others: Sequence[AnyApi] = ()
+        self, handle: Callable[[Any, Any], Any], *, is_active: bool = True, others: Sequence[AnyApi] = (), **fields: Any
     ) -> None:
+        """`fields` are further fields of the row of CreatePartitions."""
         self.forwarded: list[Any] = []
         self.since_turn = self.largest = 0
-        row = replace(create_partitions.API, handle=handle, refuse=self._refuse, listeners=(CLIENT, CONTROLLER))
+        row = replace(
+            create_partitions.API, handle=handle, refuse=self._refuse, listeners=(CLIENT, CONTROLLER), **fields
+        )
         table: tuple[AnyApi, ...] = (row, envelope.API, *others)
         metrics = api_metrics(table)
         services: Any = SimpleNamespace(
@@ -239,6 +242,24 @@ async def test_later_requests_of_the_connection_wait_for_the_response_to_a_large
     assert not stage_one.done()
     committed.set_result(CreatePartitionsResponse())
     assert await stage_one == CreatePartitionsResponse()
+
+
+async def test_request_is_handled_after_its_check_and_before_later_requests_of_the_connection() -> None:
+    checked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    handled: list[int] = []
+
+    def handle(_context: Any, request: Any) -> CreatePartitionsResponse:
+        handled.append(len(request.topics))
+        return CreatePartitionsResponse()
+
+    rig = Rig(handle, check=lambda _context, request: checked if len(request.topics) > 1 else None)
+    result = rig.dispatcher.handle(rig.open(request_of(2), VERSION))
+    assert isinstance(result, Ordered)
+    assert not handled
+    checked.set_result(None)
+    assert await rig.completed(result) == CreatePartitionsResponse()
+    assert rig.dispatcher.handle(rig.open(request_of(1), VERSION)) == CreatePartitionsResponse()
+    assert handled == [2, 1]
 
 
 def controller_rows() -> list[tuple[AnyApi, int, Splitting]]:

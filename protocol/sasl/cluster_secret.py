@@ -32,8 +32,10 @@ _NAMED_MAX: Final = 40
 _TARGET: Final = "t="
 _SOURCE: Final = "s="
 _SOURCE_ATTRIBUTE: Final = re.compile(rf"{_SOURCE}([0-9]{{1,10}})")
-_NODE_MESSAGES: Final = (f"n,,n={USER},".encode(), b"c=")
-"""Begins of the first and of the second message of a node."""
+_NODE_FIRST: Final = f"n,,n={USER},r=".encode()
+"""Begin of the first message of a node. That of a client whose user has this name begins in the same way."""
+_FINAL: Final = b"c="
+"""Begin of the second message of a node or client."""
 
 
 class AnotherNode(AuthenticationFailed):
@@ -89,8 +91,10 @@ def is_node_login(first: ClientFirst) -> bool:
 
 
 def may_be_of_node(message: bytes) -> bool:
-    """Return False for a message that begins the login of a client."""
-    return message.startswith(_NODE_MESSAGES)
+    """Return False for a message that begins the login of a client. A nonce contains no comma (RFC 5802, section 7)."""
+    if message.startswith(_NODE_FIRST):
+        return f",{_TARGET}".encode() in message
+    return message.startswith(_FINAL)
 
 
 def _extensions(source: int, target: int) -> tuple[str, str]:

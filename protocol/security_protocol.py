@@ -3,7 +3,7 @@
 from enum import IntEnum
 from typing import Final
 
-# The properties are read with each request, and the look-up of a member by its hash is slow Python code.
+# The properties are read with each request. A comparison of bits needs no look-up of the members.
 _TLS_BIT: Final = 1
 _SASL_BIT: Final = 2
 

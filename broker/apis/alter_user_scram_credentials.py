@@ -8,9 +8,9 @@ Behavior:
 
 Errors:
 * CLUSTER_AUTHORIZATION_FAILED; POLICY_VIOLATION for more than 10,000 changes.
-* Per user: UNACCEPTABLE_CREDENTIAL without a name, or if the iterations are not from 4,096 to 16,384.
-  UNSUPPORTED_SASL_MECHANISM for another mechanism. RESOURCE_NOT_FOUND if the credential to remove does not exist.
-  DUPLICATE_RESOURCE if the request names the user more than once.
+* Per user: UNACCEPTABLE_CREDENTIAL without a name, if the iterations are not from 4,096 to 16,384, or if the salt has
+  more than 1,024 bytes. UNSUPPORTED_SASL_MECHANISM for another mechanism. RESOURCE_NOT_FOUND if the credential to
+  remove does not exist. DUPLICATE_RESOURCE if the request names the user more than once.
 """
 
 from typing import Final

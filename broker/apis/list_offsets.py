@@ -10,7 +10,8 @@ Behavior:
 * Earliest and latest need no read from disk. Spark's executors request both in each poll.
 
 Errors:
-* In each partition: CLUSTER_AUTHORIZATION_FAILED for the replica id of a broker on a listener for clients alone.
+* In each partition: CLUSTER_AUTHORIZATION_FAILED for the replica id of a broker without CLUSTER_ACTION, from another
+  node, or on a listener for clients alone.
 * Per partition: TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST if the request names the partition more than once;
   UNSUPPORTED_VERSION for a special timestamp that the version does not have; UNKNOWN_TOPIC_OR_PARTITION;
   FENCED_LEADER_EPOCH; UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER.

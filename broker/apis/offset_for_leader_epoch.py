@@ -6,7 +6,8 @@ Behavior:
   epoch.
 
 Errors:
-* In each partition: CLUSTER_AUTHORIZATION_FAILED for the replica id of a broker on a listener for clients alone.
+* In each partition: CLUSTER_AUTHORIZATION_FAILED for the replica id of a broker without CLUSTER_ACTION, from another
+  node, or on a listener for clients alone.
 * Per partition: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
   NOT_LEADER_OR_FOLLOWER.
 

@@ -19,6 +19,7 @@ _HOST_PORT: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]*):(?P<po
 _VOTER: Final = re.compile(r"(?P<id>\d{1,10})@(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]+):(?P<port>\d{1,5})")
 _PROTOCOL_MAP: Final = "listener.security.protocol.map"
 _INTER_BROKER_NAME: Final = "inter.broker.listener.name"
+_INTER_BROKER_PROTOCOL: Final = "security.inter.broker.protocol"
 _ALL_INTERFACES: Final = ("", "0.0.0.0", "::")  # noqa: S104  recognized, so that it is never advertised
 
 
@@ -120,10 +121,10 @@ def controller_listener(config: Config) -> str:
 def _inter_broker_name(config: Config) -> str | None:
     """Return the name of the listener for brokers; None if no property names it. Raise ConfigError."""
     name = config.inter_broker_listener_name
-    if "security.inter.broker.protocol" not in config.given:
+    if _INTER_BROKER_PROTOCOL not in config.given:
         return None if name is None else name.upper()
     if name is not None:
-        raise ConfigError(f"security.inter.broker.protocol: remove it, or remove {_INTER_BROKER_NAME}")
+        raise ConfigError(f"{_INTER_BROKER_PROTOCOL}: remove it, or remove {_INTER_BROKER_NAME}")
     return config.security_inter_broker_protocol
 
 
@@ -144,7 +145,7 @@ def _roles(config: Config, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]
     inter_broker = _inter_broker_name(config)
     controllers = tuple(name.upper() for name in config.controller_listener_names)
     if inter_broker is not None and inter_broker not in names:
-        label = "security.inter.broker.protocol" if config.inter_broker_listener_name is None else _INTER_BROKER_NAME
+        label = _INTER_BROKER_PROTOCOL if config.inter_broker_listener_name is None else _INTER_BROKER_NAME
         raise ConfigError(f"{label}: {inter_broker} is not in listeners")
     for name in controllers:
         if name not in names:
@@ -202,6 +203,11 @@ def _protocol_of(config: Config, protocols: dict[str, SecurityProtocol], name: s
     protocol = protocols.get(name, default)
     if protocol is None:
         raise ConfigError(f"{_PROTOCOL_MAP}: no entry for the listener {name}; add {name}:PLAINTEXT, for example")
+    if _INTER_BROKER_PROTOCOL in config.given and name == config.security_inter_broker_protocol != protocol.name:
+        raise ConfigError(
+            f"{_INTER_BROKER_PROTOCOL}: {name}, but {_PROTOCOL_MAP} gives that listener {protocol.name}; "
+            "make them equal"
+        )
     return protocol
 
 

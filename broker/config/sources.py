@@ -18,12 +18,15 @@ from odradek.broker.config.property import ConfigError
 from odradek.broker.config.sasl import parse_sasl
 from odradek.broker_interface import ENVIRONMENT_PREFIX
 from odradek.protocol.java_properties import parse_properties
+from odradek.protocol.sasl.mechanism import OAUTHBEARER
 
 _CLUSTER_ID: Final = re.compile("[A-Za-z0-9_-]{22}")
 SIMILARITY_MIN: Final = 0.85
 """Minimum similarity (difflib ratio) of an unknown name to a known one that the error message suggests."""
 LISTENER_PREFIX: Final = "listener.name."
 """Begin of the properties that one listener has alone."""
+_OF_TOKENS: Final = ("sasl.oauthbearer.", "sasl.server.callback.handler.class")
+"""Begins of the properties that have no effect on other mechanisms than OAUTHBEARER."""
 COMMAND_LINE_VARIABLES: Final = ("ODRADEK_BOOTSTRAP", "ODRADEK_CLIENT_CONFIG")
 """Environment variables of the `odradek` command. They are no properties."""
 
@@ -84,6 +87,8 @@ def _overrides(config: Config, settings: Iterable[tuple[str, str, str]]) -> dict
         prop = PROPERTIES.get(rest.removeprefix(f"{mechanism}.") if mechanism else rest)
         if prop is None or not (prop.per_mechanism if mechanism else prop.per_listener):
             raise ConfigError(f"{name}: no such property of a {'mechanism' if mechanism else 'listener'} ({source})")
+        if mechanism not in {"", OAUTHBEARER.lower()} and prop.name.startswith(_OF_TOKENS):
+            raise ConfigError(f"{name}: only OAUTHBEARER has this property; remove it ({source})")
         listener = prefixes[prefix]
         key = override_key(listener, mechanism) if mechanism else listener
         try:

@@ -117,3 +117,12 @@ def test_invalid_security_protocol_between_brokers_is_refused(setting: str, mess
 def test_name_and_protocol_of_the_listener_for_brokers_exclude_each_other() -> None:
     with pytest.raises(ConfigError, match=r"security\.inter\.broker\.protocol: remove it, or remove inter\.broker"):
         config("security.inter.broker.protocol=PLAINTEXT", "inter.broker.listener.name=PLAINTEXT")
+
+
+def test_listener_for_brokers_has_the_security_protocol_that_names_it() -> None:
+    with pytest.raises(ConfigError, match=r"protocol: SSL, but listener\.security\.protocol\.map gives .* PLAINTEXT"):
+        config(
+            "listeners=SSL://a:1",
+            "listener.security.protocol.map=SSL:PLAINTEXT",
+            "security.inter.broker.protocol=SSL",
+        )

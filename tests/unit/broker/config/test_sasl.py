@@ -27,6 +27,7 @@ OAUTH = {
     "sasl.oauthbearer.expected.audience": "a,b",
     "sasl.oauthbearer.expected.issuer": "https://issuer",
 }
+HANDLER, VALIDATOR = "sasl.server.callback.handler.class", "oauthbearer.OAuthBearerValidatorCallbackHandler"
 JAAS = "listener.name.clients.plain.sasl.jaas.config"
 
 
@@ -73,6 +74,11 @@ def test_settings_of_tokens() -> None:
     assert (tokens.rules.sub_claim, tokens.rules.scope_claim, tokens.rules.clock_skew_s) == ("user", "scope", 30)
 
 
+def test_handler_that_validates_tokens_is_accepted() -> None:
+    handler = {f"listener.name.clients.oauthbearer.{HANDLER}": f"{PACKAGE}.{VALIDATOR}"}
+    assert of(OAUTH | handler) == of(OAUTH)
+
+
 def test_tokens_without_expected_audience_or_issuer_need_explicit_consent() -> None:
     for name in ("audience", "issuer"):
         values = {key: value for key, value in OAUTH.items() if not key.endswith(name)}
@@ -95,6 +101,8 @@ def test_tokens_without_expected_audience_or_issuer_need_explicit_consent() -> N
         ({JAAS.replace("plain", "gssapi"): PLAIN}, "no such property of a listener"),
         ({JAAS.replace("plain.", ""): PLAIN}, "no such property of a listener"),
         ({"listener.name.clients.plain.log.dirs": "x"}, "no such property of a mechanism"),
+        ({"listener.name.clients.plain.sasl.oauthbearer.expected.issuer": "x"}, "only OAUTHBEARER has this property"),
+        ({f"listener.name.clients.scram-sha-256.{HANDLER}": f"{PACKAGE}.{VALIDATOR}"}, "only OAUTHBEARER has this"),
         (OAUTH | {"sasl.oauthbearer.jwks.endpoint.url": ""}, "needs a URL with https, http or file"),
         (OAUTH | {"sasl.oauthbearer.jwks.endpoint.url": "ftp://x/y"}, "needs a URL with https, http or file"),
         (OAUTH | {"sasl.oauthbearer.jwks.endpoint.url": "file:"}, "needs a URL with https, http or file"),

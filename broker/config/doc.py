@@ -39,7 +39,9 @@ set in a file or by `--set`, and not by an environment variable.
 The column *topic property* has the name of the configuration of topics whose default the property is.
 
 The column *change* says when a change takes effect: *restart* (when the broker starts), *dynamic* (immediately, with
-IncrementalAlterConfigs for one broker or for all), or *topic* (immediately; the property exists only for topics).
+IncrementalAlterConfigs for one broker or for all), *dynamic per listener* (when the broker starts; or within seconds,
+with IncrementalAlterConfigs for one listener of one broker, such as `listener.name.client.ssl.keystore.location`), or
+*topic* (immediately; the property exists only for topics).
 
 | property | topic property | type | default | values | change | description |
 |---|---|---|---|---|---|
@@ -143,7 +145,7 @@ def _values(prop: Property) -> str:
     if prop.or_equal is not None:
         return f"{prop.low} to {prop.high}, {prop.or_equal}"
     if prop.choices:
-        return ", ".join(prop.choices)
+        return ", ".join(choice or "(empty)" for choice in prop.choices)
     if prop.low is None and prop.high is None:
         return "-"
     if prop.high is None:

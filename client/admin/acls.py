@@ -72,7 +72,7 @@ async def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> None:
 
 
 async def delete_acls(cluster: Cluster, matching: AclFilter) -> list[Acl]:
-    """Delete the ACLs that a filter matches. Return them, sorted by their fields. Raise Refused if none is deleted."""
+    """Delete the ACLs that a filter matches, if any. Return them, sorted by their fields. Raise Refused."""
     wanted = DeleteAclsFilter(
         matching.resource,
         matching.name,

@@ -95,7 +95,7 @@ class Cluster:
 
         Raises:
             Unreachable: No address of the cluster accepts a connection.
-            AuthenticationFailed: A broker refused the certificate or the credentials, or this client refused its own.
+            AuthenticationFailed: The client or the broker refused the certificate or the credentials of the other.
         """
         response = await (await self._any()).call(metadata_request(topics))
         metadata = metadata_of(response)

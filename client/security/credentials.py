@@ -173,7 +173,11 @@ def _bearer_token(properties: Mapping[str, str], module: LoginModule, read: Call
         for name, value in options.items()
         if name.startswith(EXTENSION_PREFIX)
     )
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError if it is no number
+    except ValueError:
+        raise InvalidArgument(f"{TOKEN_URL} is no address", "use https://, http:// or file://") from None
     if parts.scheme == "file":
         return BearerToken(TokenFile(Path(unquote(parts.path))), extensions)
     if parts.scheme not in {"http", "https"} or not parts.hostname:

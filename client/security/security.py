@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from odradek.client.security.names import (
     SECURITY_PROTOCOL,
     VERSION,
 )
-from odradek.client.security.tls import VERSIONS, Tls
+from odradek.client.security.tls import VERSIONS, Tls, context_of, reason_of
 from odradek.protocol.java_properties import parse_properties
 from odradek.protocol.security_protocol import SecurityProtocol
 from odradek.protocol.tls_stores import StoreUnusable, key_store, trust_store
@@ -107,14 +108,19 @@ def _tls_of(given: Mapping[str, str], read: Callable[[str], bytes]) -> Tls:
             f"{HOST_VERIFICATION} is {algorithm}", "set it to https, or leave it empty to disable the verification"
         )
     try:
-        return Tls(trust_store(given, read), key_store(given, read), algorithm == "https", _versions(given))
+        tls = Tls(trust_store(given, read), key_store(given, read), algorithm == "https", _versions(given))
+        context_of(tls)  # connections use the same one
     except StoreUnusable as error:
         problem, _, remedy = str(error).rpartition("; ")
         raise InvalidArgument(problem or remedy, remedy if problem else "") from None
+    except ssl.SSLError as error:
+        problem = f"OpenSSL refuses the certificates ({reason_of(error)})"
+        raise InvalidArgument(problem, "replace those of ssl.keystore.* or ssl.truststore.*") from None
+    return tls
 
 
 def _versions(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the versions to offer. `ssl.protocol` alone excludes later versions, as in Java."""
+    """Return the versions to offer, up to `ssl.protocol`, as in Kafka's clients."""
     newest = given.get(VERSION, "TLSv1.3")
     names = [name.strip() for name in given.get(ENABLED_VERSIONS, ",".join(VERSIONS)).split(",")]
     unknown = [name for name in (newest, *names) if name not in VERSIONS]

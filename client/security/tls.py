@@ -76,13 +76,18 @@ def failure(error: ssl.SSLError, endpoint: str, host: str) -> ClientError:
     reason = error.reason or ""
     if reason in _NO_TLS:
         return ProtocolError(f"the peer at {endpoint} does not speak TLS", REMEDY_PLAIN_LISTENER)
-    text = reason.lower().replace("_", " ") or str(error)
+    text = reason_of(error)
     if reason.endswith(_CERTIFICATE_ALERTS):
         return AuthenticationFailed(
             f"the broker at {endpoint} refused the TLS handshake ({text})",
             REMEDY_CERTIFICATE,
         )
     return ProtocolError(f"the TLS handshake with {endpoint} failed ({text})")
+
+
+def reason_of(error: ssl.SSLError) -> str:
+    """Return the reason of OpenSSL as words."""
+    return (error.reason or "").lower().replace("_", " ") or str(error)
 
 
 def _verification_failure(error: ssl.SSLCertVerificationError, endpoint: str, host: str) -> AuthenticationFailed:

@@ -91,7 +91,7 @@ class TokenEndpoint:
 
         try:
             status, body = self._post()
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, UnicodeError) as error:  # UnicodeError: a name that DNS cannot encode
             raise Unreachable(f"the token endpoint {self.url} cannot be reached ({error})") from None
         if status != HTTPStatus.OK:
             raise AuthenticationFailed(

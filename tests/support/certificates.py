@@ -57,11 +57,17 @@ class Issued:
 
 
 def issue(
-    name: str, issuer: Issued | None = None, *, hosts: Sequence[str] = (), now: datetime | None = None, ca: bool = False
+    name: str,
+    issuer: Issued | None = None,
+    *,
+    hosts: Sequence[str] = (),
+    now: datetime | None = None,
+    ca: bool = False,
+    curve: type[ec.EllipticCurve] = ec.SECP256R1,
 ) -> Issued:
     """Return a certificate for the common name `name`, signed by `issuer` or self-signed, and valid around `now`."""
     now = now or datetime.now(UTC)
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = ec.generate_private_key(curve())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = (
         x509.CertificateBuilder()

@@ -6,11 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from odradek.client import AuthenticationFailed, InvalidArgument, Security, read_security
 from odradek.client.security.credentials import BearerToken, UserPassword
 from odradek.client.security.tokens import TokenEndpoint
 from odradek.protocol.security_protocol import SecurityProtocol
+from tests.support.certificates import issue
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,6 +118,8 @@ def test_invalid_properties_are_refused_with_the_remedy(changes: dict[str, str],
         ({"sasl.oauthbearer.token.endpoint.url": ""}, "is not set; set it to the address of the token endpoint"),
         ({"sasl.oauthbearer.token.endpoint.url": "ftp://x/y"}, "use https://, http:// or file://"),
         ({"sasl.oauthbearer.token.endpoint.url": f"https://a:{SECRET}@x/y"}, "contains credentials"),
+        ({"sasl.oauthbearer.token.endpoint.url": "https://x:port/y"}, "is no address; use https://, http:// or file://"),
+        ({"sasl.oauthbearer.token.endpoint.url": "https://[x/y"}, "is no address; use https://, http:// or file://"),
         ({"sasl.login.callback.handler.class": "x.Y"}, "names a class that only Java can load"),
         ({"sasl.jaas.config": f'{MODULES}.oauthbearer.OAuthBearerLoginModule required clientSecret="{SECRET}";'},
          "is not set; set both"),
@@ -126,6 +130,14 @@ def test_invalid_properties_of_oauthbearer_are_refused(changes: dict[str, str], 
         Security.of(OAUTH | changes)
     assert expected in str(refused.value)
     assert SECRET not in str(refused.value)
+
+
+def test_certificate_that_openssl_refuses_is_named_before_the_first_connection() -> None:
+    weak = issue("alice", curve=ec.SECP192R1)
+    store = {"ssl.keystore.type": "PEM", "ssl.keystore.key": weak.key_pem(), "ssl.keystore.certificate.chain": weak.pem}
+    with pytest.raises(InvalidArgument, match=r"OpenSSL refuses the certificates \(ee key too small\)") as refused:
+        Security.of({"security.protocol": "SSL"} | store)
+    assert "PRIVATE KEY" not in str(refused.value)
 
 
 def test_properties_of_an_unused_part_are_not_checked() -> None:

@@ -84,7 +84,8 @@ def test_response_without_a_token_is_a_failed_login(response: tuple[int, bytes],
     assert SECRET not in str(failed.value)
 
 
-def test_endpoint_that_does_not_listen_is_unreachable() -> None:
-    endpoint = TokenEndpoint(f"http://127.0.0.1:{free_port()}/token", "app", SECRET)
+@pytest.mark.parametrize("host", ["127.0.0.1", "a..b"])
+def test_endpoint_that_does_not_listen_or_whose_name_dns_cannot_encode_is_unreachable(host: str) -> None:
+    endpoint = TokenEndpoint(f"http://{host}:{free_port()}/token", "app", SECRET)
     with pytest.raises(Unreachable, match="cannot be reached"):
         asyncio.run(endpoint.token())

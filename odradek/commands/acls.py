@@ -33,7 +33,9 @@ COLUMNS = ("resource", "principal", "host", "operation", "permission")
 
 UserArgument = Annotated[str, typer.Argument(help="User, or principal as Type:name. * stands for all.")]
 OperationArgument = Annotated[str, typer.Argument(help="Operation, such as read, write or all.")]
-ResourceArgument = Annotated[str, typer.Argument(help="Resource as type:name, or cluster.")]
+ResourceArgument = Annotated[
+    str, typer.Argument(help="topic:NAME, group:NAME, transactional-id:NAME, token:ID, user:NAME or cluster.")
+]
 Prefixed = Annotated[bool, typer.Option("--prefixed", help="The name is a prefix of names.")]
 ResourceOption = Annotated[
     str | None, typer.Option("--resource", help="Only ACLs of this resource.", metavar="TYPE[:NAME]")
@@ -85,8 +87,8 @@ def add(
 ) -> None:
     """Add ACLs: allow or deny operations on a resource to a user.
 
-    A deny precedes each allow. read, write, delete and alter also allow
-    describe.
+    A deny takes precedence over each allow. read, write, delete and alter
+    also allow describe.
 
     Examples:
 

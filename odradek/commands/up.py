@@ -33,7 +33,7 @@ from odradek.local.plan import BROKERS_MAX, Plan
 from odradek.local.processes import BrokerFailed, BrokerProcess, Lifeline, ProcessId
 from odradek.local.progress import StartProgress
 from odradek.local.readiness import complete_start
-from odradek.local.security import DEFAULT_USERS, Mode, Security
+from odradek.local.security import ADMIN, Mode, Security
 from odradek.local.startup import stop_after_failed_start, wait_ready
 
 if TYPE_CHECKING:
@@ -165,17 +165,22 @@ def print_ready(cluster: ClusterDirectory, plan: Plan) -> None:
     print(f"ready {plan.bootstrap}", flush=True)
     if plan.security is None:
         return
-    users = [user for user in DEFAULT_USERS if user in plan.security.all_users]
-    path = str(cluster.security_files.client(users[0] if users else None))
+    users = plan.security.all_users
+    user = users[-1] if users else None
+    path = str(cluster.security_files.client(user))
     shown = min(path, os.path.relpath(path), key=len)
-    lines = (
-        f"security {plan.security.kind}: each user has a file with client properties, such as",
+    owners = "each user has a file with client properties, such as" if users else "clients use the properties in"
+    lines = [
+        f"security {plan.security.kind}: {owners}",
         f"  {shown}",
         "connect with it, for example:",
         f"  odradek topics list -b {plan.endpoint(plan.node_ids[0])} \\",
         f"    --command-config {shown}",
-        *(f"{user} may use topics, groups and transactional ids that begin with {user}-" for user in users),
-    )
+    ]
+    if user not in {ADMIN, None}:
+        lines.append(f"{user} may use topics, groups and transactional ids whose names begin with {user}-")
+    if users:
+        lines.append(f"{ADMIN} may do everything, for example change users and ACLs")
     print("\n".join(lines), flush=True)
 
 

@@ -11,6 +11,7 @@ import typer
 from odradek import client
 from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig, Json
 from odradek.commands.requests import exit_on_client_error, run
+from odradek.commands.rows import row_of
 from odradek.local.output import print_json, show
 
 app = typer.Typer(
@@ -36,8 +37,7 @@ def list_users(
       odradek users list
     """
     users = run(bootstrap, client.describe_users, command_config)
-    rows = [{"user": each.user, "mechanism": each.mechanism, "iterations": each.iterations} for each in users]
-    show(rows, {name: name for name in COLUMNS}, as_json=as_json, empty="no users")
+    show([row_of(user) for user in users], {name: name for name in COLUMNS}, as_json=as_json, empty="no users")
 
 
 @app.command()

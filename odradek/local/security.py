@@ -18,6 +18,9 @@ ADMIN: Final = "admin"
 """User that may do everything. The commands of the directory use it."""
 DEFAULT_USERS: Final = ("alice",)
 MECHANISM: Final = "SCRAM-SHA-256"
+"""Mechanism of the users that the first start makes."""
+MECHANISMS: Final = f"{MECHANISM},SCRAM-SHA-512"
+"""Mechanisms of the listener: also the default one of `odradek users add`, for users that are added later."""
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 MAPPING_RULES: Final = "RULE:^CN=([^,]+)$/$1/,DEFAULT"
@@ -137,7 +140,7 @@ def broker_rows(security: Security, files: SecurityFiles, node_id: int, inter_br
         rows["listener.name.ssl.ssl.client.auth"] = "required"
         rows["ssl.principal.mapping.rules"] = MAPPING_RULES
     elif mode is Mode.SASL_SSL:
-        rows["listener.name.sasl_ssl.sasl.enabled.mechanisms"] = MECHANISM
+        rows["listener.name.sasl_ssl.sasl.enabled.mechanisms"] = MECHANISMS
         rows["odradek.bootstrap.scram.file"] = str(files.scram)
     return rows
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from odradek.client import (
     create_topic,
 )
 from odradek.client.network.retry import RetryPolicy
+from odradek.commands import users
 from tests.support.command_line import odradek
 from tests.support.jars import PREVIOUS
 from tests.support.kafka_tools import TOOLS
@@ -147,6 +149,17 @@ def test_each_client_library_connects_with_the_settings_of_the_cluster(mode: str
     assert values == [b"confluent"] * len(libraries)
 
 
+def add_user(cluster: Path, user: str, config: tuple[str, ...]) -> Path:
+    """Add a user by the command with its defaults, and return a file with the client properties of the user."""
+    passwords, properties = cluster.with_name("password"), cluster.with_name(f"{user}.properties")
+    passwords.write_text("bob-secret\n")
+    added = odradek("users", "add", user, "--password-file", str(passwords), *config)
+    assert added.stdout == f"added: {user} ({users.MECHANISM})\n", added.stderr
+    text = (cluster / "client-admin.properties").read_text().replace("SCRAM-SHA-256", users.MECHANISM)
+    properties.write_text(re.sub("username=.*", f'username="{user}" password="bob-secret";', text))
+    return properties
+
+
 @pytest.mark.full
 def test_commands_of_a_secured_directory_use_its_administrator(tmp_path: Path) -> None:
     directory = ("--dir", str(tmp_path / "cluster"))
@@ -159,6 +172,9 @@ def test_commands_of_a_secured_directory_use_its_administrator(tmp_path: Path) -
         bootstrap = ready.removeprefix("ready ")
         config = ("--bootstrap", bootstrap, "--command-config", str(tmp_path / "cluster" / "client-admin.properties"))
         assert odradek("topics", "create", TOPIC, *config).returncode == 0
+        bob = add_user(tmp_path / "cluster", "bob", config)
+        listed = odradek("topics", "list", "--bootstrap", bootstrap, "--command-config", str(bob))
+        assert (listed.returncode, listed.stdout) == (0, "no topics\n"), listed.stderr
         status = odradek("status", "--once", *directory)
         assert status.returncode == 0, status.stderr
         assert TOPIC in status.stdout

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -12,11 +14,10 @@ from odradek.commands import up
 from odradek.local.directory import ClusterDirectory
 from odradek.local.plan import Plan
 from odradek.local.processes import BrokerFailed
+from odradek.local.secured import prepare
 from odradek.local.security import Mode, Security
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from odradek.local.launch import StartOptions
 
 
@@ -37,8 +38,29 @@ def test_two_phase_commit_is_a_property_of_all_brokers(
     assert (config.num_partitions, config.transaction_two_phase_commit_enable) == (6, two_phase_commit)
 
 
-def test_secured_cluster_states_which_names_a_user_may_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = Plan("q7cB0kFhTx2nUoWcD4vJ8g", "127.0.0.1", {1: 9092}, security=Security(Mode.SASL_SSL))
+@pytest.mark.parametrize(
+    ("security", "file", "rights"),
+    [
+        (Security(Mode.SASL_SSL), "client-alice.properties",
+         ["alice may use topics, groups and transactional ids whose names begin with alice-",
+          "admin may do everything, for example change users and ACLs"]),
+        (Security(Mode.SASL_SSL, ("bob", "carol")), "client-carol.properties",
+         ["carol may use topics, groups and transactional ids whose names begin with carol-",
+          "admin may do everything, for example change users and ACLs"]),
+        (Security(Mode.MTLS, ()), "client-admin.properties",
+         ["admin may do everything, for example change users and ACLs"]),
+        (Security(Mode.SSL), "client.properties", []),
+    ],
+)  # fmt: skip
+def test_secured_cluster_names_a_file_that_it_makes_and_the_rights_of_its_users(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], security: Security, file: str, rights: list[str]
+) -> None:
+    plan = Plan("q7cB0kFhTx2nUoWcD4vJ8g", "127.0.0.1", {1: 9092}, security=security)
     up.print_ready(ClusterDirectory(tmp_path), plan)
-    allowed = "alice may use topics, groups and transactional ids that begin with alice-"
-    assert allowed in capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
+    assert ("each user" in lines[1]) == bool(rights)
+    shown = Path(lines[2].strip())
+    assert shown.name == file
+    assert lines[6:] == rights
+    prepare(tmp_path, plan, [1], may_create=True, now=datetime.now(UTC))
+    assert shown.is_file()

@@ -12,6 +12,7 @@ import pytest
 from odradek.client import Security as ClientSecurity
 from odradek.client import read_security
 from odradek.client.security.credentials import UserPassword
+from odradek.commands import users
 from odradek.local.directory import ClusterDirectory, ClusterState
 from odradek.local.launch import StartOptions, make_plan
 from odradek.local.plan import Plan
@@ -46,7 +47,8 @@ def test_broker_has_tls_on_each_listener_and_verifies_other_brokers(tmp_path: Pa
     assert (rows.get("super.users") == "User:admin") == mode.has_users
     assert ("authorizer.class.name" in rows) == mode.has_users
     assert ("listener.name.ssl.ssl.client.auth" in rows) == (mode is Mode.MTLS)
-    assert ("listener.name.sasl_ssl.sasl.enabled.mechanisms" in rows) == (mode is Mode.SASL_SSL)
+    mechanisms = rows.get("listener.name.sasl_ssl.sasl.enabled.mechanisms", "")
+    assert (users.MECHANISM in mechanisms.split(",")) == (mode is Mode.SASL_SSL)  # that of `odradek users add`
 
 
 def test_users_have_passwords_that_stay_and_files_that_are_private(tmp_path: Path) -> None:

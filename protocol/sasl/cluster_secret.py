@@ -33,9 +33,9 @@ _TARGET: Final = "t="
 _SOURCE: Final = "s="
 _SOURCE_ATTRIBUTE: Final = re.compile(rf"{_SOURCE}([0-9]{{1,10}})")
 _NODE_FIRST: Final = f"n,,n={USER},r=".encode()
-"""Begin of the first message of a node. That of a client whose user has this name begins in the same way."""
+"""Start of the first message of a node. The message of a client whose user has this name starts in the same way."""
 _FINAL: Final = b"c="
-"""Begin of the second message of a node or client."""
+"""Start of the second message of a node or client."""
 
 
 class AnotherNode(AuthenticationFailed):

@@ -167,6 +167,20 @@ async def test_refused_auto_creation_returns_the_error_of_the_controller() -> No
     assert response.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
+async def test_topics_without_permission_to_create_are_refused_beside_one_that_is_created() -> None:
+    denied = [(AclOperation.CREATE, "kafka-cluster"), (AclOperation.CREATE, "other"), (AclOperation.DESCRIBE, "hidden")]
+    request_context = context(12, image([A]), authorizer=Deny(*denied))
+    names = named_topics("new", "other", "hidden", "a")
+    response = await response_of(metadata.handle(request_context, MetadataRequest(topics=names)))
+    assert {row.name: row.error_code for row in response.topics} == {
+        "new": ErrorCode.NONE,
+        "other": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        "hidden": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        "a": ErrorCode.NONE,
+    }
+    assert services_of(request_context).auto_topic_creation.created == ["new"]
+
+
 @pytest.mark.parametrize("version", [0, 4, 13])
 async def test_auto_creation_is_charged_to_the_client_and_refusals_are_retriable(version: int) -> None:
     request_context = context(version, image(), refusals={"new": ErrorCode.LEADER_NOT_AVAILABLE})

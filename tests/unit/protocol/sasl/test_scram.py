@@ -122,6 +122,17 @@ def test_exchange_of_an_unknown_user_has_the_same_messages_and_hashes(mechanism:
         assert len(hashes) > 2
 
 
+def test_unknown_user_is_refused_also_with_the_password_of_its_decoy() -> None:
+    class KnownDecoys(Decoys):
+        def credential(self, mechanism: ScramMechanism, name: str, *, by_token: bool = False) -> Credential:
+            return CREDENTIALS[mechanism.name]
+
+    one, other = client("nobody"), ScramServer(SCRAM_SHA_256, lambda _: None, KnownDecoys(b""), SERVER_NONCE)
+    proof = sent(one, other.next(one.first()).message)
+    with pytest.raises(AuthenticationFailed, match="unknown user"):
+        other.next(proof)
+
+
 def _failed_exchange(user: str, mechanism: ScramMechanism) -> tuple[bytes, AuthenticationFailed, list[str]]:
     """Return the challenge, the failure after a wrong proof, and the hash functions that the server called."""
     one, other = client(user, "other password", mechanism), server(mechanism=mechanism)

@@ -49,6 +49,15 @@ def test_acls_are_created_once_and_removed_by_id() -> None:
     assert ACL in state_of(rig).acl_ids
 
 
+def test_acls_of_the_image_are_known_to_a_new_controller() -> None:
+    rig, successor = ControllerRig().with_brokers(1), ControllerRig()
+    rig.do(CreateAcls((NEW,)))
+    state_of(successor).start_from(state_of(rig).image)
+    assert state_of(successor).acl_ids == state_of(rig).acl_ids
+    assert successor.do(CreateAcls((NEW,))) == (AclResult(),)
+    assert successor.log == [], "no record for an ACL that exists"
+
+
 def test_records_are_those_of_kafka() -> None:
     rig = ControllerRig().with_brokers(1)
     rig.do(CreateAcls((NEW,)))

@@ -146,7 +146,7 @@ class Connection(asyncio.BufferedProtocol):
         A broker refuses other requests during a login. So requests wait for the lock, and a request is written without
         an interruption after this returns.
         """
-        if not session.is_due and not self._login_lock.locked():
+        if not session.is_due:  # it is due until the new login is complete
             return
         async with self._login_lock:
             assert self._session is not None

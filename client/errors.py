@@ -71,6 +71,17 @@ class Fenced(Refused):
 FENCING_CODES = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 """Codes after which a producer cannot continue: its epoch is older than the current one of its transactional id."""
 
+_UNAUTHORIZED_CODES = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    }
+)
+REMEDY_ACL = "log in as another user, or let an administrator add an ACL (odradek acls add)"
+
 
 def known_code(code: int) -> int:
     """Return the code as ErrorCode, or unchanged if this client does not know it."""
@@ -87,8 +98,13 @@ def name_of(code: int) -> str:
 
 
 def refused(code: int, what: str, message: str | None = None, remedy: str = "") -> Refused:
-    """Return the exception for an error code. `message` is the broker's own text."""
+    """Return the exception for an error code. `message` is the broker's own text.
+
+    Without a `remedy`, an error of authorization has the general one.
+    """
     problem = f"{what}: {name_of(code)}" + (f": {message}" if message else "")
+    if code in _UNAUTHORIZED_CODES:
+        remedy = remedy or REMEDY_ACL
     return (Fenced if code in FENCING_CODES else Refused)(problem, remedy, code=code)
 
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 TIMEOUT_S = 60.0
 TOPIC = "alice-orders"
-OTHER_TOPIC = "orders"
-"""A topic for which alice has no ACL."""
+OTHER_TOPIC = "aliceorders"
+"""A topic for which alice has no ACL: its name does not begin with alice and a dash."""
 
 
 def settings_of(cluster: LocalCluster, user: str | None = None, **changed: str) -> Settings:

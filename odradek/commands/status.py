@@ -8,7 +8,7 @@ import typer
 
 from odradek import client
 from odradek.commands.options import DIRECTORY_DEFAULT, CommandConfig, Directory, Json
-from odradek.commands.requests import attempt, settings
+from odradek.commands.requests import attempt, exit_on_client_error, settings
 from odradek.commands.status_rows import (
     BROKER_COLUMNS,
     GROUP_COLUMNS,
@@ -57,12 +57,12 @@ def status(
     cluster = ClusterDirectory(directory)
     with exit_on_failure():
         state = require_state(cluster)
+    config = command_config or cluster.own_client_config(state.plan)
     if not as_json and (console.is_terminal if watch is None else watch):
         from odradek.commands.live import follow
 
-        follow(cluster, command_config or cluster.own_client_config(state.plan), interval_s)
+        follow(cluster, config, interval_s)
     else:
-        config = command_config or cluster.own_client_config(state.plan)
         print_once(cluster, state, config, as_json=as_json)
     with exit_on_failure():
         state = require_state(cluster)
@@ -84,8 +84,10 @@ def print_once(cluster: ClusterDirectory, state: ClusterState, command_config: P
     bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in alive)
     values, failure = unknown_values(state), None
     if alive:
+        with exit_on_client_error():
+            with_settings = settings(command_config, partial=True)
         try:
-            values = status_values(attempt(bootstrap, client.cluster_status, settings(command_config, partial=True)))
+            values = status_values(attempt(bootstrap, client.cluster_status, with_settings))
         except client.ClientError as error:  # brokers that recover their logs respond after that only
             failure = error
     rows = [broker_row(cluster, state, node_id, values) for node_id in state.plan.node_ids]

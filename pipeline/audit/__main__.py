@@ -87,7 +87,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory for tables and report (default: none)")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.log_dirs and options.command_config:
+        parser.error("--command-config is for --bootstrap: remove it")
+    return options
 
 
 if __name__ == "__main__":

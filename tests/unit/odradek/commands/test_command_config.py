@@ -9,7 +9,9 @@ from typer.testing import CliRunner
 
 from odradek.__main__ import app
 from odradek.commands.options import COMMAND_CONFIG_VARIABLE
+from odradek.local.directory import ClusterDirectory, ClusterState
 from tests.support.ports import free_port
+from tests.unit.odradek.local.test_directory import PLAN, own_process
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +46,14 @@ def test_option_before_a_subcommand_applies_to_it(properties: Path, monkeypatch:
     monkeypatch.setenv(COMMAND_CONFIG_VARIABLE, "")  # the command sets it; monkeypatch restores it
     arguments = ["txns", "--bootstrap", f"127.0.0.1:{free_port()}", "--command-config", str(properties), "list"]
     assert "without effect: retries" in CliRunner().invoke(app, arguments).stderr.replace("\n", "")
+
+
+def test_invalid_file_is_a_usage_error_of_status(tmp_path: Path) -> None:
+    ClusterDirectory(tmp_path).write_state(ClusterState(PLAN, {1: own_process()}))
+    options = ["--dir", str(tmp_path), "--once", "--command-config", str(tmp_path / "absent")]
+    printed = CliRunner().invoke(app, ["status", *options])
+    assert (printed.exit_code, printed.stdout) == (2, "")
+    assert "absent cannot be read" in printed.stderr.replace("\n", "")
 
 
 def test_invalid_file_is_a_usage_error_without_its_secrets(properties: Path) -> None:

@@ -65,3 +65,10 @@ def test_error_of_a_started_audit_is_one_line_and_exit_code_2(
     assert main(["--log-dirs", str(tmp_path)]) == UNREADABLE
     assert capsys.readouterr().err == f"The audit failed. Repair the cause, and repeat the audit: {reason}\n"
     assert stopped == ["session"]
+
+
+def test_client_properties_are_refused_for_log_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(["--log-dirs", str(tmp_path), "--command-config", str(tmp_path / "client.properties")])
+    assert refused.value.code == UNREADABLE
+    assert "--command-config is for --bootstrap" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from odradek.cluster.authorizer import ANONYMOUS, Principal
 from odradek.cluster.controller.messages.settings import ConfigOperation
 from odradek.cluster.metadata.image import RESOURCE_BROKER
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.describe_cluster import DescribeClusterRequest
 from odradek.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.incremental_alter_configs import (
@@ -124,6 +125,20 @@ async def test_certificate_that_no_rule_matches_is_refused(tmp_path: Path) -> No
             assert state.failed_handshakes.total() == 1
     reasons = [entry["reason"] for entry in logs if entry["event"].startswith("connection closed: client certificate")]
     assert reasons == ["no rule of ssl.principal.mapping.rules matches the subject 'CN=alice'"]
+
+
+async def test_certificate_does_not_decide_the_principal_of_a_listener_with_sasl(tmp_path: Path) -> None:
+    settings = (
+        "listener.security.protocol.map=SSL:SASL_SSL,PLAINTEXT:PLAINTEXT",
+        "sasl.enabled.mechanisms=SCRAM-SHA-256",
+        "listener.name.ssl.ssl.client.auth=required",
+        "ssl.principal.mapping.rules=RULE:CN=bob/bob/",
+    )
+    async with running(tmp_path, *settings) as node:
+        connection = await RawClient.connect("127.0.0.1", ports(node)["SSL"], tls=client_side(ALICE))
+        assert (await connection.call(ApiVersionsRequest("test", "1"), 4)).api_keys
+        assert principals(node)["SSL"] == ANONYMOUS
+        connection.close()
 
 
 async def test_limits_of_connections_apply_before_the_handshake(tmp_path: Path) -> None:

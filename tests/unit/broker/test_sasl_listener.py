@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 from odradek.broker.apis.sasl_authenticate import early
-from odradek.broker.config.properties import Config
 from odradek.broker.requests.session_login import VERSIONS_BEFORE_LOGIN_MAX
 from odradek.cluster.authorizer import CLUSTER_NODE, Principal
 from odradek.protocol.errors import ErrorCode
@@ -49,6 +48,8 @@ if TYPE_CHECKING:
     from odradek.broker.security.authentication import LoginCounts
 
 USERS = 'user_alice="s3cret" user_cluster="n0 node"'
+RECEIVE_BYTES_MAX = 100_000
+"""The limit before a login on the listener. The node's own limit is the default, which is higher."""
 JAAS = f"org.apache.kafka.common.security.plain.PlainLoginModule required {USERS};"
 
 
@@ -70,6 +71,7 @@ class Rig:
             "inter.broker.listener.name": "CLIENTS",
             "sasl.enabled.mechanisms": "PLAIN",
             "listener.name.clients.plain.sasl.jaas.config": JAAS,
+            "listener.name.clients.sasl.server.max.receive.size": RECEIVE_BYTES_MAX,
         } | {name.replace("_", "."): value for name, value in settings.items()}
         ports = free_ports(count)
         nodes.ports[:] = ports
@@ -245,7 +247,7 @@ async def test_nodes_form_a_cluster_on_a_listener_with_sasl(tmp_path: Path) -> N
 
 
 async def test_large_frame_before_the_login_closes_the_connection(rig: Rig) -> None:
-    size = Config().sasl_server_max_receive_size + 1
+    size = RECEIVE_BYTES_MAX + 1
     for key in (MetadataRequest.API_KEY, ApiVersionsRequest.API_KEY, SaslAuthenticateRequest.API_KEY):
         reader, writer = await asyncio.open_connection("127.0.0.1", rig.nodes.port(1))
         writer.write(struct.pack(">ihhih", size, key, 1, 1, -1))

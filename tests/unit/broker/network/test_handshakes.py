@@ -1,14 +1,13 @@
 """Order and bounds of the handshakes of a node."""
 
 import asyncio
+import socket
+import ssl
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from odradek.broker.network.handshakes import TURN_US_MAX, Handshakes
 from tests.support.tls_rig import TlsServer, client_side
-
-if TYPE_CHECKING:
-    import ssl
 
 CLIENT_HELLO = bytes.fromhex("1603010200010001fc0303")
 """Begin of a first message, after which the server waits for more."""
@@ -87,18 +86,22 @@ async def test_many_handshakes_that_do_not_end_do_not_delay_others() -> None:
             writer.transport.abort()
 
 
+def connect_again(context: ssl.SSLContext, port: int, session: ssl.SSLSession | None) -> tuple[Any, bool]:
+    """Receive one byte in a connection that offers `session`. Return its session, and True if it resumed the other."""
+    with (
+        socket.create_connection(("127.0.0.1", port)) as plain,
+        context.wrap_socket(plain, server_hostname="localhost", session=session) as connection,
+    ):
+        assert connection.recv(1) == b"x"
+        return connection.session, bool(connection.session_reused)
+
+
 async def test_session_of_an_earlier_connection_can_be_resumed() -> None:
-    async with TlsServer() as server:
+    async with TlsServer(on_made=lambda end: end.transport.write(b"x")) as server:
         context = client_side()
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", server.port, ssl=context, server_hostname="localhost"
-        )
-        await server.accepted[0].done
-        server.accepted[0].transport.write(b"x")
-        assert await reader.readexactly(1) == b"x"
-        tls: ssl.SSLObject = writer.get_extra_info("ssl_object")
-        assert tls.session is not None
-        writer.close()
+        session, _ = await asyncio.to_thread(connect_again, context, server.port, None)
+        _, is_resumed = await asyncio.to_thread(connect_again, context, server.port, session)
+        assert is_resumed
 
 
 async def test_exception_of_one_handshake_does_not_stop_the_following_ones() -> None:

@@ -18,6 +18,8 @@ from odradek.protocol.security_protocol import SecurityProtocol
 from tests.support.certificates import Issued, issue
 from tests.support.tls_rig import AUTHORITY, NODE, node_config
 
+ALGORITHM = "ssl_endpoint_identification_algorithm"
+
 
 def der(issued: Issued) -> bytes:
     return issued.certificate.public_bytes(Encoding.DER)
@@ -122,6 +124,17 @@ def test_sasl_ssl_uses_only_the_client_authentication_of_its_listener(
     )
     address = replace(parse_listeners(config)[0], security_protocol=SecurityProtocol.SASL_SSL)
     assert ListenerTls(config, address, read_file).server.verify_mode is mode
+
+
+@pytest.mark.parametrize(("of_listener", "verifies"), [({}, True), ({"SSL": {ALGORITHM: ""}}, False)])
+def test_host_names_of_other_nodes_are_verified_unless_the_property_is_empty(
+    of_listener: dict[str, Any], verifies: bool
+) -> None:
+    voters = ("1@localhost:1", "2@localhost:2")
+    config = node_config(node_id=1, controller_quorum_voters=voters, overrides=of_listener)
+    client = ListenerTls(config, parse_listeners(config)[0], read_file).client
+    assert client.check_hostname is verifies
+    assert client.verify_mode is ssl.CERT_REQUIRED
 
 
 def test_principal_is_the_mapped_subject() -> None:

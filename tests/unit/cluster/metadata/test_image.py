@@ -171,10 +171,20 @@ def test_subscribers_receive_exactly_the_changes(commands: list[Command | Remove
         before = {(t.topic_id, p): x for t in delta.base.topics.values() for p, x in t.partitions.items()}
         after = {(t.topic_id, p): x for t in image.topics.values() for p, x in t.partitions.items()}
         assert list(delta.changed_partitions()) == [key for key in after if before.get(key) != after[key]]
-        assert [t.topic_id for t in delta.deleted_topics()] == [
-            t for t in delta.base.topics_by_id if t not in image.topics_by_id
-        ]
+        deleted = [t.topic_id for t in delta.deleted_topics()]
+        assert sorted(deleted) == sorted(t for t in delta.base.topics_by_id if t not in image.topics_by_id)
         assert list(delta.created_topics()) == [t for t in image.topics_by_id if t not in delta.base.topics_by_id]
+
+
+def test_deleted_topics_come_in_the_order_of_the_request() -> None:
+    rig = ControllerRig().with_brokers(1)
+    rig.do(CreateTopics((NewTopic("a", 1, 1), NewTopic("b", 1, 1))))
+    delta = MetadataDelta(replayed(rig, batch_size=len(rig.log)))
+    before = len(rig.log)
+    rig.do(DeleteTopics((TopicName("b"), TopicName("a"))))
+    for offset, record in enumerate(rig.log[before:], before):
+        delta.replay(offset, 1, r.decode_record(record.value))
+    assert [topic.name for topic in delta.deleted_topics()] == ["b", "a"]
 
 
 def test_metadata_transaction_is_published_as_a_whole_or_not() -> None:

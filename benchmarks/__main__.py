@@ -17,17 +17,17 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from benchmarks.chart import as_text, draw
 from benchmarks.measure import Round, Size, run_cluster_round, run_round
-from benchmarks.report import ONE_BROKER, THREE_BROKERS, TLS, Results, report
+from benchmarks.report import ONE_BROKER, SECURED, THREE_BROKERS, Results, report
+from benchmarks.secured import SecuredKafka, SecuredOdradek, run_secured_round
 from benchmarks.systems import BROKERS, Kafka, KafkaThree, Odradek
-from benchmarks.tls import KafkaTls, OdradekTls, run_tls_round
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from benchmarks.failover import Timeline
 
-STEPS_ONE, STEPS_THREE, STEPS_TLS = 5, 9, 5
-ONE, THREE, WITH_TLS = "one", "three", "tls"
+STEPS_ONE, STEPS_THREE, STEPS_SECURED = 5, 9, 9
+ONE, THREE, WITH_SASL_SSL = "one", "three", "sasl_ssl"
 CHART = Path(__file__).resolve().parents[1] / "build" / "bench" / "kill.png"
 CLUSTER_SHARE = 0.15
 """Share of the records in a run with three brokers. Each record is written three times, and Kafka needs long for it."""
@@ -44,9 +44,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds of each transaction run (default 5)")
     parser.add_argument(
         "--brokers",
-        choices=(ONE, THREE, WITH_TLS),
+        choices=(ONE, THREE, WITH_SASL_SSL),
         default=None,
-        help="run only with one broker, only with three, or only with one broker that uses TLS",
+        help="run only with one broker, only with three, or only with one broker that uses SASL_SSL",
     )
     parser.add_argument("--json", type=Path, help="write all figures of all rounds to this file")
     parser.add_argument(
@@ -83,13 +83,13 @@ def one_broker(options: argparse.Namespace, console: Console) -> Results:
     return alternate(options.rounds, STEPS_ONE, turns, console)
 
 
-def one_broker_with_tls(options: argparse.Namespace, console: Console) -> Results:
+def one_broker_with_sasl_ssl(options: argparse.Namespace, console: Console) -> Results:
     size = Size(options.records, options.seconds)
     turns: dict[str, Callable[[Callable[[str], None]], Round]] = {
-        KafkaTls.name: lambda step: run_tls_round(KafkaTls(), size, step),
-        OdradekTls.name: lambda step: run_tls_round(OdradekTls(), size, step),
+        SecuredKafka.name: lambda step: run_secured_round(SecuredKafka(), size, step),
+        SecuredOdradek.name: lambda step: run_secured_round(SecuredOdradek(), size, step),
     }
-    return alternate(options.rounds, STEPS_TLS, turns, console)
+    return alternate(options.rounds, STEPS_SECURED, turns, console)
 
 
 def three_brokers(options: argparse.Namespace, console: Console) -> Results:
@@ -137,10 +137,10 @@ def main() -> int:
         results = one_broker(options, console)
         kept[ONE] = raw(results)
         missed += report("One broker", ONE_BROKER, results, console)
-    if options.brokers in {None, WITH_TLS}:
-        results = one_broker_with_tls(options, console)
-        kept[WITH_TLS] = raw(results)
-        missed += report("One broker with TLS", TLS, results, console)
+    if options.brokers in {None, WITH_SASL_SSL}:
+        results = one_broker_with_sasl_ssl(options, console)
+        kept[WITH_SASL_SSL] = raw(results)
+        missed += report("One broker with SASL_SSL", SECURED, results, console)
     if options.brokers in {None, THREE}:
         results = three_brokers(options, console)
         kept[THREE] = raw(results)

@@ -63,13 +63,19 @@ ONE_BROKER = (
     Row("memory_started_mib", "resident memory after the start, MiB", at_most=0.25),
     Row("memory_loaded_mib", "resident memory after the load, MiB"),
 )
-TLS = (
-    Row("produce_tls_mb_s", "TLS: ProducerPerformance 1,000 B, acks=all, MB/s", at_least=1.0),
-    Row("consume_tls_mb_s", "TLS: the same records by a confluent-kafka consumer, MB/s", at_least=1.0),
+SECURED = (
+    Row("produce_secured_mb_s", "SASL_SSL: ProducerPerformance 1,000 B, acks=all, MB/s", at_least=1.0),
+    Row("consume_secured_mb_s", "SASL_SSL: the same records by a confluent-kafka consumer, MB/s", at_least=1.0),
+    Row("transactions_1_secured", "SASL_SSL: one-record transactions, 1 producer, /s", at_least=1.5),
+    Row("transactions_8_secured", "SASL_SSL: one-record transactions, 8 producers, /s", at_least=1.5),
     Row("produce_mb_s", "plaintext: ProducerPerformance, MB/s"),
     Row("consume_mb_s", "plaintext: consumer, MB/s"),
-    Row("produce_tls_share", "TLS relative to plaintext: produce"),
-    Row("consume_tls_share", "TLS relative to plaintext: consume"),
+    Row("transactions_1", "plaintext: transactions, 1 producer, /s"),
+    Row("transactions_8", "plaintext: transactions, 8 producers, /s"),
+    Row("produce_share", "SASL_SSL relative to plaintext: produce"),
+    Row("consume_share", "SASL_SSL relative to plaintext: consume"),
+    Row("transactions_1_share", "SASL_SSL relative to plaintext: transactions, 1 producer"),
+    Row("transactions_8_share", "SASL_SSL relative to plaintext: transactions, 8 producers"),
     Row("memory_loaded_mib", "resident memory after the load, MiB"),
 )
 THREE_BROKERS = (

@@ -44,9 +44,9 @@ def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS, *, rep
         future.result(CLIENT_TIMEOUT_S)
 
 
-def transactional(bootstrap: str, transactional_id: str) -> Producer:
+def transactional(bootstrap: str, transactional_id: str, settings: Mapping[str, str] | None = None) -> Producer:
     names = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id}
-    producer = Producer({**names, "linger.ms": 0, "log_level": 0})
+    producer = Producer({**names, "linger.ms": 0, "log_level": 0, **(settings or {})})
     producer.init_transactions(CLIENT_TIMEOUT_S)
     return producer
 
@@ -131,12 +131,14 @@ def consume(bootstrap: str, topic: str, records: int, *, settings: Mapping[str, 
     return size / 2**20 / elapsed
 
 
-def transactions(bootstrap: str, topic: str, producers: int, seconds: float) -> Latencies:
+def transactions(
+    bootstrap: str, topic: str, producers: int, seconds: float, *, settings: Mapping[str, str] | None = None
+) -> Latencies:
     """Commit one-record transactions for `seconds`, with each producer in its own thread. Return the commit latencies.
 
     Raise RuntimeError if a producer failed.
     """
-    clients = [transactional(bootstrap, f"bench-{producers}-{number}") for number in range(producers)]
+    clients = [transactional(bootstrap, f"bench-{producers}-{number}", settings) for number in range(producers)]
     times: list[float] = []
     failures: list[BaseException] = []
     barrier = threading.Barrier(producers + 1)

@@ -1,0 +1,185 @@
+"""One broker with SASL_SSL and with plaintext: both systems do the same work over both listeners."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from benchmarks.measure import Round, Size, Work, drive
+from benchmarks.systems import Kafka, Odradek, Running, System
+from benchmarks.workloads import consume, create_topic, produce, transactions
+from tests.support.certificates import issue
+from tests.support.kafka_broker import KafkaBroker, Usage, process_usage
+from tests.support.single_broker import SingleBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+LISTENER = "SECURED"
+USER = "bench"
+LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+PRODUCERS = (1, 8)
+
+
+class SecuredSystem(System, Protocol):
+    """A broker with a listener for plaintext, which is `bootstrap`, and one for SASL_SSL."""
+
+    @property
+    def secured_bootstrap(self) -> str: ...
+
+    @property
+    def security(self) -> Security: ...
+
+
+class Security:
+    """Certificates in a temporary folder, a user, and the settings that brokers and clients need for them."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="odradek-secured-bench-")
+        self.folder = Path(self._folder.name)
+        password = secrets.token_hex(16)
+        authority = issue("authority", ca=True)
+        node = issue("node", authority, hosts=["127.0.0.1"])
+        (self.folder / "node.pem").write_text(node.key_pem() + node.chain_pem)
+        (self.folder / "authority.pem").write_text(authority.pem)
+        trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.folder / "authority.pem")}
+        self.of_broker = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.folder / "node.pem"),
+            "sasl.enabled.mechanisms": "PLAIN",
+            f"listener.name.{LISTENER.lower()}.plain.sasl.jaas.config": (f'{LOGIN_MODULE} user_{USER}="{password}";'),
+            **trusted,
+        }
+        common = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+        self.librdkafka = {
+            "ssl.ca.location": str(self.folder / "authority.pem"),
+            "sasl.username": USER,
+            "sasl.password": password,
+            **common,
+        }
+        rows = {
+            "sasl.jaas.config": f'{LOGIN_MODULE} username="{USER}" password="{password}";',
+            **common,
+            **trusted,
+        }
+        self.java = self.folder / "client.properties"
+        self.java.write_text("".join(f"{name}={value}\n" for name, value in rows.items()))
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+
+class SecuredKafka:
+    """One broker of Apache Kafka with a further listener for SASL_SSL."""
+
+    name = Kafka.name
+
+    def __init__(self) -> None:
+        self.security = Security()
+        self._broker = KafkaBroker(listeners={LISTENER: "SASL_SSL"}, overrides=self.security.of_broker)
+
+    @property
+    def bootstrap(self) -> str:
+        return self._broker.bootstrap
+
+    @property
+    def secured_bootstrap(self) -> str:
+        return f"127.0.0.1:{self._broker.ports[LISTENER]}"
+
+    def prepare(self) -> None:
+        self._broker.format()
+
+    def start(self) -> None:
+        self._broker.start()
+
+    def stop(self) -> None:
+        self._broker.__exit__(None, None, None)
+        self.security.close()
+
+    def usage(self) -> Usage:
+        return self._broker.usage()
+
+
+class SecuredOdradek:
+    """One broker of Odradek with a further listener for SASL_SSL."""
+
+    name = Odradek.name
+
+    def __init__(self) -> None:
+        self.security = Security()
+        self._broker = SingleBroker(self.security.folder / "cluster", {LISTENER: "SASL_SSL"}, self.security.of_broker)
+
+    @property
+    def bootstrap(self) -> str:
+        return self._broker.plain
+
+    @property
+    def secured_bootstrap(self) -> str:
+        return self._broker.addresses[LISTENER]
+
+    def prepare(self) -> None:
+        """Do nothing: a broker formats a new directory when it starts."""
+
+    def start(self) -> None:
+        self._broker.__enter__()
+
+    def stop(self) -> None:
+        self._broker.close()
+        self.security.close()
+
+    def usage(self) -> Usage:
+        return process_usage(self._broker.pid)
+
+
+def run_secured_round(system: SecuredSystem, size: Size, progress: Callable[[str], None]) -> Round:
+    """Start the broker, do all work with plaintext and with SASL_SSL, and stop it."""
+    result = Round()
+    with Running(system):
+        progress("start")
+        began = time.perf_counter()
+        system.start()
+        result.figures["start_s"] = time.perf_counter() - began
+        for topic in ("bytes", "secured-bytes", "transactions"):
+            create_topic(system.bootstrap, topic)
+        drive(system, result, workloads(system, size), progress)
+    for plain, secured, share in SHARES:
+        result.figures[share] = result.figures[secured] / result.figures[plain]
+    return result
+
+
+SHARES = (
+    ("produce_mb_s", "produce_secured_mb_s", "produce_share"),
+    ("consume_mb_s", "consume_secured_mb_s", "consume_share"),
+    *((f"transactions_{n}", f"transactions_{n}_secured", f"transactions_{n}_share") for n in PRODUCERS),
+)
+"""Figures with plaintext and with SASL_SSL, and the name of their ratio."""
+
+
+def workloads(system: SecuredSystem, size: Size) -> Work:
+    plain, secured, security = system.bootstrap, system.secured_bootstrap, system.security
+    work: Work = {
+        "produce_mb_s": lambda: {"produce_mb_s": produce(plain, "bytes", size.records)},
+        "consume_mb_s": lambda: {"consume_mb_s": consume(plain, "bytes", size.records)},
+        "produce_secured_mb_s": lambda: {
+            "produce_secured_mb_s": produce(secured, "secured-bytes", size.records, client_file=security.java)
+        },
+        "consume_secured_mb_s": lambda: {
+            "consume_secured_mb_s": consume(secured, "secured-bytes", size.records, settings=security.librdkafka)
+        },
+    }
+    for producers in PRODUCERS:
+        row = f"transactions_{producers}"
+        work[row] = partial(committed, row, plain, producers, size)
+        work[f"{row}_secured"] = partial(committed, f"{row}_secured", secured, producers, size, security.librdkafka)
+    return work
+
+
+def committed(
+    row: str, bootstrap: str, producers: int, size: Size, settings: Mapping[str, str] | None = None
+) -> dict[str, float]:
+    found = transactions(bootstrap, "transactions", producers, size.transaction_seconds, settings=settings)
+    return {row: found.per_second}

@@ -1,11 +1,13 @@
-"""Client libraries and Kafka's console tools log in to a listener with SASL_PLAINTEXT, with each mechanism."""
+"""Client libraries and Kafka's tools log in by SASL_SSL, with each mechanism."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
+import ssl
 import time
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from tests.interop.drivers.base import TIMEOUT_S
+from tests.interop.drivers.login_programs import PROGRAMS, run
 from tests.support.sasl_broker import MECHANISMS, PASSWORD, USER, SaslBroker, java_properties
 from tests.support.tool_jvm import ToolJvm
 
@@ -67,9 +70,10 @@ def tools(token_file: Path) -> Iterator[ToolJvm]:
 
 def by_confluent(broker: SaslBroker, mechanism: str, topic: str, password: str) -> bytes | None:
     settings: dict[str, Any] = {
-        "bootstrap.servers": broker.sasl,
-        "security.protocol": "SASL_PLAINTEXT",
+        "bootstrap.servers": broker.sasl_ssl,
+        "security.protocol": "SASL_SSL",
         "sasl.mechanism": mechanism,
+        "ssl.ca.location": str(broker.authority),
         "log_level": 0,
     }
     if mechanism == "OAUTHBEARER":
@@ -98,9 +102,10 @@ def by_kafka_python(broker: SaslBroker, mechanism: str, topic: str, password: st
             return broker.token()
 
     settings: dict[str, Any] = {
-        "bootstrap_servers": broker.sasl,
-        "security_protocol": "SASL_PLAINTEXT",
+        "bootstrap_servers": broker.sasl_ssl,
+        "security_protocol": "SASL_SSL",
         "sasl_mechanism": mechanism,
+        "ssl_cafile": str(broker.authority),
         "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
     }
     if mechanism == "OAUTHBEARER":
@@ -135,9 +140,10 @@ def by_aiokafka(broker: SaslBroker, mechanism: str, topic: str, password: str) -
 
     async def copied() -> bytes | None:
         settings: dict[str, Any] = {
-            "bootstrap_servers": broker.sasl,
-            "security_protocol": "SASL_PLAINTEXT",
+            "bootstrap_servers": broker.sasl_ssl,
+            "security_protocol": "SASL_SSL",
             "sasl_mechanism": mechanism,
+            "ssl_context": ssl.create_default_context(cafile=broker.authority),
         }
         if mechanism == "OAUTHBEARER":
             settings["sasl_oauth_token_provider"] = Tokens()
@@ -165,10 +171,30 @@ def by_aiokafka(broker: SaslBroker, mechanism: str, topic: str, password: str) -
     return asyncio.run(copied())
 
 
+@functools.cache
+def command_of(name: str) -> list[str]:
+    return PROGRAMS[name]()
+
+
+def by_program(name: str, broker: SaslBroker, mechanism: str, topic: str, password: str) -> bytes | None:
+    order = {
+        "bootstrap": broker.sasl_ssl,
+        "authority": str(broker.authority),
+        "mechanism": mechanism,
+        "user": USER,
+        "password": password,
+        "token": broker.token(),
+        "topic": topic,
+        "value": name,
+    }
+    return run(command_of(name), order).encode()
+
+
 CLIENTS: dict[str, Callable[[SaslBroker, str, str, str], bytes | None]] = {
     "confluent": by_confluent,
     "kafka-python": by_kafka_python,
     "aiokafka": by_aiokafka,
+    **{name: functools.partial(by_program, name) for name in PROGRAMS},
 }
 
 
@@ -192,22 +218,27 @@ def test_console_tools_write_and_read(
 ) -> None:
     properties, topic = tmp_path / "client.properties", f"console-{mechanism}"
     token_file.write_text(broker.token())
-    rows = java_properties(mechanism, token_file=token_file)
+    rows = java_properties(mechanism, token_file=token_file, authority=broker.authority)
     properties.write_text("".join(f"{name}={value}\n" for name, value in rows.items()))
-    common = ("--bootstrap-server", broker.sasl, "--topic", topic, "--command-config", str(properties))
+    common = ("--bootstrap-server", broker.sasl_ssl, "--topic", topic, "--command-config", str(properties))
     written = tools.run("kafka-console-producer", *common, stdin="one\ntwo\n")
     assert written.returncode == 0, written
     read = tools.run("kafka-console-consumer", *common, "--from-beginning", "--max-messages", "2")
     assert (read.returncode, read.stdout.split()) == (0, ["one", "two"]), read
+    load = ("--topic", topic, "--num-records", "100", "--record-size", "10", "--throughput", "-1")
+    transactions = ("--transactional-id", topic, "--transaction-duration-ms", "10")
+    written = tools.run("kafka-producer-perf-test", *load, *transactions, *common[:2], *common[4:])
+    assert written.returncode == 0, written
+    assert "100 records sent" in written.stdout, written
 
 
 def test_session_of_a_java_client_is_renewed(tools: ToolJvm, tmp_path: Path) -> None:
     """A producer writes for three sessions."""
     with SaslBroker(tmp_path / "broker", {"connections.max.reauth.ms": "2000"}) as broker:
         properties = tmp_path / "client.properties"
-        rows = java_properties("SCRAM-SHA-512")
+        rows = java_properties("SCRAM-SHA-512", authority=broker.authority)
         properties.write_text("".join(f"{name}={value}\n" for name, value in rows.items()))
-        common = ("--bootstrap-server", broker.sasl, "--topic", "t", "--command-config", str(properties))
+        common = ("--bootstrap-server", broker.sasl_ssl, "--topic", "t", "--command-config", str(properties))
         load = ("--num-records", "60", "--throughput", "10", "--record-size", "10")
         written = tools.run("kafka-producer-perf-test", *common[2:4], *load, *common[:2], *common[4:])
         assert written.returncode == 0, written

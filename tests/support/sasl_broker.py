@@ -1,4 +1,4 @@
-"""A broker as a process, with a listener with SASL_PLAINTEXT and all mechanisms, and the settings of its clients."""
+"""A broker as a process, with listeners for SASL_PLAINTEXT and SASL_SSL, and the settings of its clients."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
+from tests.support.certificates import issue
 from tests.support.single_broker import SingleBroker
 
 if TYPE_CHECKING:
@@ -22,8 +23,14 @@ USER, PASSWORD = "alice", "s3cret, with =signs"
 ISSUER, AUDIENCE = "https://login.example", "odradek"
 
 
+LISTENERS = {"CLIENTS": "SASL_PLAINTEXT", "SECURED": "SASL_SSL"}
+
+
 class SaslBroker(SingleBroker):
-    """The broker, with one user that has a credential for each mechanism."""
+    """The broker, with one user that has a credential for each mechanism.
+
+    `sasl` and `sasl_ssl` are the addresses of the listeners, and `authority` is the file of the trusted certificate.
+    """
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -33,25 +40,25 @@ class SaslBroker(SingleBroker):
         jwks.write_text(json.dumps({"keys": [public]}))
         scram = [name for name in MECHANISMS if name.startswith("SCRAM")]
         first_users.write_text("".join(f'{name}=[name={USER},password="{PASSWORD}"]\n' for name in scram))
+        authority = issue("authority", ca=True)
+        node = issue("node", authority, hosts=["127.0.0.1"])
+        (folder / "node.pem").write_text(node.key_pem() + node.chain_pem)
+        self.authority = folder / "authority.pem"
+        self.authority.write_text(authority.pem)
         rows = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(folder / "node.pem"),
             "odradek.bootstrap.scram.file": str(first_users),
             "sasl.enabled.mechanisms": ",".join(MECHANISMS),
-            "listener.name.clients.plain.sasl.jaas.config": (
-                f'{MODULES}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
-            ),
-            "listener.name.clients.oauthbearer.sasl.jaas.config": (
-                f"{MODULES}.oauthbearer.OAuthBearerLoginModule required;"
-            ),
-            "listener.name.clients.oauthbearer.sasl.server.callback.handler.class": (
-                f"{MODULES}.oauthbearer.OAuthBearerValidatorCallbackHandler"
-            ),
             "sasl.oauthbearer.jwks.endpoint.url": jwks.as_uri(),
             "sasl.oauthbearer.expected.audience": AUDIENCE,
             "sasl.oauthbearer.expected.issuer": ISSUER,
             **(settings or {}),
         }
-        super().__init__(folder, {"CLIENTS": "SASL_PLAINTEXT"}, rows)
-        self.sasl = self.addresses["CLIENTS"]
+        for listener in LISTENERS:
+            rows |= login_modules(f"listener.name.{listener.lower()}")
+        super().__init__(folder, LISTENERS, rows)
+        self.sasl, self.sasl_ssl = self.addresses["CLIENTS"], self.addresses["SECURED"]
 
     def token(self, *, expires_in_s: int = 600, audience: str = AUDIENCE) -> str:
         now = int(time.time())
@@ -59,9 +66,28 @@ class SaslBroker(SingleBroker):
         return jwt.encode(claims, self._key, "RS256", headers={"kid": "one"})
 
 
-def java_properties(mechanism: str, password: str = PASSWORD, token_file: Path | None = None) -> dict[str, str]:
-    """Return the client properties of Kafka's Java clients."""
+def login_modules(listener: str) -> dict[str, str]:
+    """Return the properties of PLAIN and OAUTHBEARER with the prefix `listener`."""
+    return {
+        f"{listener}.plain.sasl.jaas.config": f'{MODULES}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',
+        f"{listener}.oauthbearer.sasl.jaas.config": f"{MODULES}.oauthbearer.OAuthBearerLoginModule required;",
+        f"{listener}.oauthbearer.sasl.server.callback.handler.class": (
+            f"{MODULES}.oauthbearer.OAuthBearerValidatorCallbackHandler"
+        ),
+    }
+
+
+def java_properties(
+    mechanism: str, password: str = PASSWORD, *, token_file: Path | None = None, authority: Path | None = None
+) -> dict[str, str]:
+    """Return the properties of Kafka's Java clients: for SASL_SSL with the certificate file `authority`."""
     properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism}
+    if authority is not None:
+        properties |= {
+            "security.protocol": "SASL_SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(authority),
+        }
     if mechanism == "OAUTHBEARER":
         assert token_file is not None
         return properties | {

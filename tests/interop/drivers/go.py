@@ -19,16 +19,16 @@ BINARY = Path(__file__).resolve().parents[3] / "build" / "interop" / "franz-go"
 BUILD_TIMEOUT_S = 300.0
 
 
-def build() -> Path:
-    """Compile the client, and return its path. Skip the test without Go or the modules; fail on compile errors."""
+def build(package: str = ".", binary: Path = BINARY) -> Path:
+    """Compile a program, and return its path. Skip the test without Go or the modules; fail on compile errors."""
     if shutil.which("go") is None:
         pytest.skip("NOT TESTED: franz-go, because `go` is not on PATH")
     fetched = _go("mod", "download")
     if fetched.returncode:
         pytest.skip(f"NOT TESTED: franz-go, because its modules cannot be fetched: {fetched.stderr.strip()[-300:]}")
-    built = _go("build", "-o", str(BINARY), ".")
+    built = _go("build", "-o", str(binary), package)
     assert built.returncode == 0, built.stderr
-    return BINARY
+    return binary
 
 
 def _go(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from odradek.broker.config.properties import Config
+from odradek.cluster.controller.messages.tokens import TokenRules
 from odradek.cluster.controller.state import ControllerConfig
 from odradek.cluster.lifecycle.driver import LifecycleConfig
 
@@ -18,6 +19,18 @@ def controller_config(config: Config, cluster_id: str) -> ControllerConfig:
         leader_balance_interval_ms=interval_ms if config.auto_leader_rebalance_enable else None,
         leader_imbalance_percentage=config.leader_imbalance_per_broker_percentage,
         unclean_election_interval_ms=config.unclean_leader_election_interval_ms,
+        tokens=token_rules(config),
+    )
+
+
+def token_rules(config: Config) -> TokenRules:
+    """Return the rules of delegation tokens."""
+    key = config.delegation_token_secret_key
+    return TokenRules(
+        b"" if key is None else key.value.encode(),
+        config.delegation_token_max_lifetime_ms,
+        config.delegation_token_expiry_time_ms,
+        config.delegation_token_expiry_check_interval_ms,
     )
 
 

@@ -64,6 +64,13 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "bytes per SCRAM credential",
             "UNACCEPTABLE_CREDENTIAL",
         ),
+        Limit("cluster.controller.settings.tokens.TOKENS_MAX", "delegation tokens per cluster", "POLICY_VIOLATION"),
+        Limit("cluster.controller.settings.tokens.OWNER_TOKENS_MAX", "delegation tokens per owner", "POLICY_VIOLATION"),
+        Limit(
+            "cluster.controller.settings.tokens.PRINCIPAL_CHARACTERS_MAX",
+            "characters per delegation token",
+            "POLICY_VIOLATION",
+        ),
         Limit(
             "broker.dispatch.request_limits.CHARGE_BYTES_MAX",
             "bytes per request",

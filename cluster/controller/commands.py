@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from odradek.runtime.shard import ExpiryCommand
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
         QuotaChange,
         ScramChange,
     )
+    from odradek.cluster.controller.messages.tokens import NewToken
     from odradek.cluster.controller.messages.topics import NewPartitions, NewTopic, TopicName
     from odradek.cluster.controller.removal import Removal
     from odradek.cluster.metadata.image import ScramKey
@@ -140,6 +143,34 @@ class AlterScramCredentials:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateToken:
+    new: NewToken
+
+
+@dataclass(frozen=True, slots=True)
+class RenewToken:
+    """Renew the delegation token with this HMAC for `principal`. `period_ms` not positive: for the longest time."""
+
+    principal: str
+    hmac: bytes = field(repr=False)
+    period_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireToken:
+    """Let the delegation token with this HMAC expire for `principal`. `period_ms` negative: remove it now."""
+
+    principal: str
+    hmac: bytes = field(repr=False)
+    period_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveExpiredTokens(ExpiryCommand):
+    """Remove delegation tokens that have expired, at intervals of `delegation.token.expiry.check.interval.ms`."""
+
+
+@dataclass(frozen=True, slots=True)
 class ElectLeaders:
     """Elect the leaders of `partitions` (topic, index), or of all partitions if None.
 
@@ -247,6 +278,10 @@ Command: TypeAlias = (
     | CreateAcls
     | RemoveAcls
     | AlterScramCredentials
+    | CreateToken
+    | RenewToken
+    | ExpireToken
+    | RemoveExpiredTokens
     | ElectLeaders
     | BalanceLeaders
     | ElectPreferred

@@ -1,6 +1,6 @@
 """The controller as a replicated core: decides on the metadata of the cluster, one command at a time.
 
-Its log is `__cluster_metadata-0`. DECIDE has one row per command.
+Its log is `__cluster_metadata-0`. DECIDE and DECIDE_AT have one row per command.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from odradek.cluster.controller.brokers import active as brokers
 from odradek.cluster.controller.brokers import heartbeats, registration
 from odradek.cluster.controller.partitions import creation as partitions
 from odradek.cluster.controller.partitions import isr, reassignment, topics
-from odradek.cluster.controller.settings import acls, alter_configs, client_quotas, features, scram
+from odradek.cluster.controller.settings import acls, alter_configs, client_quotas, features, scram, tokens
 from odradek.cluster.controller.state import Notice
 from odradek.cluster.controller.sweeps import elect_online_now
 from odradek.cluster.metadata.errors import InconsistentMetadata
@@ -65,7 +65,15 @@ DECIDE: Final[Mapping[type[commands.Command], Callable[[ControllerState, Any], C
     commands.ExpireSessions: brokers.expire_sessions,
 }
 
-JOBS: Final = (commands.BalanceLeaders, commands.ElectUnclean)
+DECIDE_AT: Final[Mapping[type[commands.Command], Callable[[ControllerState, Any, int], ControllerResult[Any]]]] = {
+    commands.CreateToken: tokens.create_token,
+    commands.RenewToken: tokens.renew_token,
+    commands.ExpireToken: tokens.expire_token,
+    commands.RemoveExpiredTokens: tokens.remove_expired_tokens,
+}
+"""Decisions that depend on the wall-clock time, which they receive in milliseconds."""
+
+JOBS: Final = (commands.BalanceLeaders, commands.ElectUnclean, commands.RemoveExpiredTokens)
 
 
 class Controller:
@@ -77,7 +85,8 @@ class Controller:
 
     def decide(self, command: commands.Command, now_ms: int) -> Decision[Any]:
         """Decide `command` without changing the state. Raise Refusal if a check fails."""
-        result = DECIDE[type(command)](self.state, command)
+        timed = DECIDE_AT.get(type(command))
+        result = DECIDE[type(command)](self.state, command) if timed is None else timed(self.state, command, now_ms)
         return Decision(
             result.reply,
             _shard_records(result.records),
@@ -93,6 +102,7 @@ class Controller:
         intervals_ms = {
             commands.BalanceLeaders: config.leader_balance_interval_ms,
             commands.ElectUnclean: config.unclean_election_interval_ms,
+            commands.RemoveExpiredTokens: config.tokens.check_interval_ms if config.tokens.enabled else None,
         }
         delays = ((job, intervals_ms[type(job)]) for job in jobs)
         return tuple(
@@ -126,7 +136,7 @@ class Controller:
                 "metadata log: ends inside a metadata transaction, which this version never writes"
             )
         features.check_supported(self.state.image)
-        timers = self._timers(commands.BalanceLeaders(), commands.ElectUnclean())
+        timers = self._timers(*(job() for job in JOBS))
         if any(leaders.partitions_with(self.state, lambda partition: not partition.has_leader)):
             # The former controller may have failed during a pass over these partitions.
             timers = (*timers, elect_online_now(self.state))

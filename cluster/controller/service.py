@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         ScramChange,
         ScramResult,
     )
+    from odradek.cluster.controller.messages.tokens import CreatedToken, NewToken
     from odradek.cluster.controller.messages.topics import CreatedTopic, NewPartitions, NewTopic, TopicName, TopicResult
     from odradek.cluster.controller.ports import TopicConfigs
     from odradek.cluster.controller.state import ControllerConfig
@@ -354,6 +355,22 @@ class ControllerService:
     def alter_scram_credentials(self, changes: Sequence[ScramChange]) -> Awaitable[tuple[ScramResult, ...]]:
         """Return one result per user, in the order of the first changes."""
         return self._submit_in_slices(commands.AlterScramCredentials(tuple(changes)))
+
+    def create_token(self, new: NewToken) -> Awaitable[CreatedToken]:
+        """Raise Refusal(DELEGATION_TOKEN_AUTH_DISABLED, INVALID_PRINCIPAL_TYPE, POLICY_VIOLATION)."""
+        return self._submit(commands.CreateToken(new))
+
+    def renew_token(self, principal: str, hmac: bytes, period_ms: int) -> Awaitable[int]:
+        """Return the time in milliseconds at which the token expires.
+
+        Raise Refusal(DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED,
+        DELEGATION_TOKEN_OWNER_MISMATCH).
+        """
+        return self._submit(commands.RenewToken(principal, hmac, period_ms))
+
+    def expire_token(self, principal: str, hmac: bytes, period_ms: int) -> Awaitable[int]:
+        """Return like `renew_token`, and raise the same errors. A negative period removes the token."""
+        return self._submit(commands.ExpireToken(principal, hmac, period_ms))
 
     def unregister_broker(self, broker_id: int) -> Awaitable[None]:
         """Remove the registration of a broker. Raise Refusal(BROKER_ID_NOT_REGISTERED) if it has none."""

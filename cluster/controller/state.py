@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import UUID
 
+from odradek.cluster.controller.messages.tokens import TokenRules
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import (
     DIRECTORY_MIGRATING,
@@ -21,7 +22,9 @@ from odradek.cluster.metadata.image import (
 )
 from odradek.cluster.metadata.records import (
     AccessControlEntryRecord,
+    DelegationTokenRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
@@ -55,6 +58,7 @@ class ControllerConfig:
     leader_balance_interval_ms: int | None = 300_000
     leader_imbalance_percentage: int = 10
     unclean_election_interval_ms: int = 300_000
+    tokens: TokenRules = field(default_factory=TokenRules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,8 @@ class ControllerState:
     """Name of the topic with each collision key. It follows from the image, and saves a pass over all topics."""
     acl_ids: dict[Acl, UUID] = field(default_factory=dict)
     """Id of each ACL. It follows from the image, and saves a pass over all ACLs."""
+    token_ids: dict[bytes, str] = field(default_factory=dict)
+    """Id of each delegation token by the fingerprint of its secret. It follows from the image and from `TokenRules`."""
     _delta: MetadataDelta = field(default_factory=lambda: MetadataDelta(EMPTY_IMAGE))
 
     def start_from(self, image: MetadataImage) -> None:
@@ -124,6 +130,9 @@ class ControllerState:
         self._delta = MetadataDelta(image)
         self.collision_keys = {collision_key(name): name for name in image.topics}
         self.acl_ids = {acl: acl_id for acl_id, acl in image.acls.items()}
+        self.token_ids = {}
+        for token_id in image.tokens:
+            self._index_token(token_id)
         self.shutdown_offsets = {
             broker_id: image.offset for broker_id, broker in image.brokers.items() if broker.in_controlled_shutdown
         }
@@ -154,6 +163,14 @@ class ControllerState:
             self.acl_ids[acl] = record.id
         elif removed_acl is not None:
             self.acl_ids.pop(removed_acl, None)
+        elif isinstance(record, DelegationTokenRecord):
+            self._index_token(record.token_id)
+        elif isinstance(record, RemoveDelegationTokenRecord) and self.config.tokens.enabled:
+            self.token_ids.pop(self.config.tokens.fingerprint(record.token_id), None)
+
+    def _index_token(self, token_id: str) -> None:
+        if self.config.tokens.enabled:
+            self.token_ids[self.config.tokens.fingerprint(token_id)] = token_id
 
     def new_uuid(self) -> UUID:
         """Return a random id (version 4) that is not reserved and whose text does not begin with a dash."""

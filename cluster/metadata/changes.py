@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ScramKey,
         TopicImage,
     )
+    from odradek.cluster.metadata.tokens import DelegationToken
     from odradek.protocol.acls import Acl
     from odradek.protocol.sasl.scram import Credential
 
@@ -79,6 +80,7 @@ class Changes:
     client_quotas: dict[QuotaEntity, Overlay[str, float]]
     acls: Overlay[UUID, Acl]
     scram: Overlay[ScramKey, Credential]
+    tokens: Overlay[str, DelegationToken]
 
     @classmethod
     def above(cls, base: MetadataImage) -> Changes:
@@ -96,6 +98,7 @@ class Changes:
             client_quotas={},
             acls=Overlay(base.acls),
             scram=Overlay(base.scram),
+            tokens=Overlay(base.tokens),
         )
 
     def copy(self) -> Changes:
@@ -112,6 +115,7 @@ class Changes:
             client_quotas={entity: overlay.copy() for entity, overlay in self.client_quotas.items()},
             acls=self.acls.copy(),
             scram=self.scram.copy(),
+            tokens=self.tokens.copy(),
         )
 
     def partitions_of(self, topic_id: UUID) -> Overlay[int, PartitionImage]:

@@ -13,7 +13,7 @@ from odradek.cluster.metadata import records as r
 from odradek.cluster.metadata.changes import Changes, Overlay
 from odradek.cluster.metadata.errors import InconsistentMetadata, UnsupportedMetadata
 from odradek.cluster.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
-from odradek.cluster.metadata.replay import acls, brokers, scram, settings, topics
+from odradek.cluster.metadata.replay import acls, brokers, scram, settings, tokens, topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -45,6 +45,8 @@ REPLAY: Final[Mapping[type[r.MetadataRecord], Callable[[Changes, Any], None]]] =
     r.RemoveAccessControlEntryRecord: acls.replay_remove_acl,
     r.UserScramCredentialRecord: scram.replay_scram,
     r.RemoveUserScramCredentialRecord: scram.replay_remove_scram,
+    r.DelegationTokenRecord: tokens.replay_token,
+    r.RemoveDelegationTokenRecord: tokens.replay_remove_token,
 }
 """The function for each record type that changes the image.
 
@@ -88,6 +90,7 @@ class MetadataDelta:
             changes.client_quotas[entity] = Overlay({}, dict(quotas))
         changes.acls.changes.update(image.acls)
         changes.scram.changes.update(image.scram)
+        changes.tokens.changes.update(image.tokens)
         return delta
 
     @property
@@ -169,6 +172,7 @@ class MetadataDelta:
             client_quotas=_merged(self.base.client_quotas, changes.client_quotas),
             acls=changes.acls.build(),
             scram=changes.scram.build(),
+            tokens=changes.tokens.build(),
         )
 
     # ---- differences, for subscribers -------------------------------------------------------------------------------
@@ -205,6 +209,10 @@ class MetadataDelta:
     def changed_acls(self) -> Collection[UUID]:
         """Return the ids of new and removed ACLs."""
         return self.changes.acls.changes
+
+    def changed_tokens(self) -> Iterable[str]:
+        """Return the ids of new, renewed and removed delegation tokens."""
+        return list(self.changes.tokens.changes)
 
     def changed_features(self) -> Iterable[str]:
         return list(self.changes.features.changes)

@@ -15,6 +15,7 @@ from odradek.protocol.special_values import NO_LEADER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from odradek.cluster.metadata.tokens import DelegationToken
     from odradek.protocol.acls import Acl
     from odradek.protocol.sasl.scram import Credential
 
@@ -192,6 +193,7 @@ class MetadataImage:
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     acls: Mapping[UUID, Acl] = field(default_factory=dict)
     scram: Mapping[ScramKey, Credential] = field(default_factory=dict)
+    tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)

@@ -22,6 +22,7 @@ from odradek.protocol.records.metadata import (
     ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
@@ -32,6 +33,7 @@ from odradek.protocol.records.metadata import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -62,6 +64,7 @@ __all__ = [
     "ConfigRecord",
     "ControllerEndpoint",
     "ControllerFeature",
+    "DelegationTokenRecord",
     "EndTransactionRecord",
     "FeatureLevelRecord",
     "FenceBrokerRecord",
@@ -73,6 +76,7 @@ __all__ = [
     "RegisterBrokerRecord",
     "RegisterControllerRecord",
     "RemoveAccessControlEntryRecord",
+    "RemoveDelegationTokenRecord",
     "RemoveTopicRecord",
     "RemoveUserScramCredentialRecord",
     "TopicRecord",
@@ -98,6 +102,7 @@ MetadataRecord: TypeAlias = (
     | ClearElrRecord
     | ClientQuotaRecord
     | ConfigRecord
+    | DelegationTokenRecord
     | EndTransactionRecord
     | FeatureLevelRecord
     | FenceBrokerRecord
@@ -108,6 +113,7 @@ MetadataRecord: TypeAlias = (
     | RegisterBrokerRecord
     | RegisterControllerRecord
     | RemoveAccessControlEntryRecord
+    | RemoveDelegationTokenRecord
     | RemoveTopicRecord
     | RemoveUserScramCredentialRecord
     | TopicRecord
@@ -142,6 +148,8 @@ WRITTEN_VERSIONS: Final[Mapping[type[MetadataRecord], int]] = {
     RemoveAccessControlEntryRecord: 0,
     UserScramCredentialRecord: 0,
     RemoveUserScramCredentialRecord: 0,
+    DelegationTokenRecord: 0,
+    RemoveDelegationTokenRecord: 0,
 }
 """The versions that Kafka writes with each metadata.version from 30 (4.3-IV0) to 33 (4.4-IV2).
 

@@ -1,7 +1,8 @@
 """The metadata image as the records of a snapshot (KIP-630, KIP-631), and the difference between two images.
 
 The order is Kafka's: feature levels first, because they determine the versions of the other records; then brokers,
-controllers, topics with their partitions, configurations, client quotas, the next producer id, ACLs, SCRAM credentials.
+controllers, topics with their partitions, configurations, client quotas, the next producer id, ACLs, SCRAM credentials,
+delegation tokens.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import METADATA_VERSION
 from odradek.cluster.metadata.replay.acls import acl_record
 from odradek.cluster.metadata.replay.scram import scram_record
+from odradek.cluster.metadata.replay.tokens import token_record
 from odradek.cluster.raft.batches import encode_records, encode_snapshot_footer, encode_snapshot_header
 from odradek.protocol.schema import replace_fields
 
@@ -82,6 +84,7 @@ def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
         yield r.ProducerIdsRecord(UNKNOWN_BROKER, UNKNOWN_BROKER, image.next_producer_id)
     yield from (acl_record(acl_id, acl) for acl_id, acl in image.acls.items())
     yield from (scram_record(key, credential) for key, credential in image.scram.items())
+    yield from (token_record(token_id, token) for token_id, token in image.tokens.items())
 
 
 def _broker_records(broker: BrokerImage) -> Iterator[r.RegisterBrokerRecord]:
@@ -159,6 +162,7 @@ def delta_between(base: MetadataImage, image: MetadataImage) -> MetadataDelta:
             changes.client_quotas[entity] = Overlay(held, changed)
     changes.acls.changes = _differences(base.acls, image.acls)
     changes.scram.changes = _differences(base.scram, image.scram)
+    changes.tokens.changes = _differences(base.tokens, image.tokens)
     return delta
 
 

@@ -61,7 +61,6 @@ NOT_HERE = {
     "controller.quorum.retry.backoff.ms": "no polling",
     "controller.socket.timeout.ms": "request.timeout.ms is used instead",
     "cordoned.log.dirs": "a node has one data directory",
-    "delegation.token.": "delegation tokens are not supported",
     "early.start.listeners": "all listeners start together",
     "errors.deadletterqueue.": "no share groups",
     "follower.fetch.last.tiered.offset.enable": "no tiered storage",

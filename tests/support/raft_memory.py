@@ -17,6 +17,7 @@ from odradek.cluster.controller.commands import (
 )
 from odradek.cluster.controller.core import Controller
 from odradek.cluster.controller.messages.brokers import BrokerRegistration
+from odradek.cluster.controller.messages.tokens import TokenRules
 from odradek.cluster.controller.messages.topics import ConfigValue
 from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
 from odradek.cluster.controller.state import ControllerConfig, ControllerState
@@ -219,12 +220,12 @@ DRAINS_MAX = 3
 class ControllerRig:
     """A controller core on an in-memory log. Each decision is applied immediately."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, *, tokens: TokenRules | None = None) -> None:
         self.log: list[ShardRecord] = []
         self.batches: list[list[ShardRecord]] = []
         self.notices: list[Any] = []
         self.now_ms = 1_000
-        config = ControllerConfig(1, CLUSTER_ID)
+        config = ControllerConfig(1, CLUSTER_ID, tokens=tokens or TokenRules())
         state = ControllerState(config, PlainConfigs(), random.Random(seed), lambda: len(self.log))
         self.core = Controller(state)
         self.pure = PureDecisions()

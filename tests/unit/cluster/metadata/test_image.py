@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeAlias
 from uuid import UUID
 
 import pytest
@@ -17,11 +18,15 @@ from odradek.cluster.controller.commands import (
     Command,
     CreateAcls,
     CreatePartitions,
+    CreateToken,
     CreateTopics,
     DeleteTopics,
+    ExpireToken,
     FenceBroker,
     RegisterBroker,
     RemoveAcls,
+    RemoveExpiredTokens,
+    RenewToken,
     UnfenceBroker,
     UpdateFeatures,
 )
@@ -32,6 +37,7 @@ from odradek.cluster.controller.messages.settings import (
     QuotaChange,
     ScramChange,
 )
+from odradek.cluster.controller.messages.tokens import NewToken, TokenRules
 from odradek.cluster.controller.messages.topics import NewPartitions, NewTopic, TopicName
 from odradek.cluster.controller.settings.features import check_supported
 from odradek.cluster.metadata import records as r
@@ -51,8 +57,18 @@ class RemoveFirstAcls:
     count: int
 
 
+@dataclass(frozen=True)
+class ChangeFirstToken:
+    """Stands for RenewToken or ExpireToken of the first token of the image, whose id is random."""
+
+    command: type[RenewToken | ExpireToken]
+    period_ms: int
+
+
+Step: TypeAlias = Command | RemoveFirstAcls | ChangeFirstToken
+TOKENS = TokenRules(b"key", max_lifetime_ms=100, validity_ms=50)
 NAMES = st.sampled_from(["a", "b", "c.d", "c_d", ""])
-COMMANDS: st.SearchStrategy[Command | RemoveFirstAcls] = st.one_of(
+COMMANDS: st.SearchStrategy[Step] = st.one_of(
     st.builds(
         lambda names, count, only: CreateTopics(tuple(NewTopic(n, count) for n in names), validate_only=only),
         st.lists(NAMES, min_size=1, max_size=3),
@@ -85,6 +101,9 @@ COMMANDS: st.SearchStrategy[Command | RemoveFirstAcls] = st.one_of(
         st.sampled_from([1, 2]),
         st.sampled_from([None, NewScramCredential(4_096, b"salt", b"salted password")]),
     ),
+    st.builds(lambda lifetime_ms: CreateToken(NewToken("User:u", "User:u", (), lifetime_ms)), st.integers(-1, 60)),
+    st.builds(ChangeFirstToken, st.sampled_from([RenewToken, ExpireToken]), st.integers(-1, 60)),
+    st.builds(RemoveExpiredTokens),
     st.builds(
         lambda level: UpdateFeatures((FeatureUpdate("transaction.version", level, allow_downgrade=True),)),
         st.integers(-1, 3),
@@ -92,12 +111,16 @@ COMMANDS: st.SearchStrategy[Command | RemoveFirstAcls] = st.one_of(
 )
 
 
-def run(commands: list[Command | RemoveFirstAcls], seed: int) -> ControllerRig:
-    rig = ControllerRig(seed).with_brokers(1, 2)
+def run(commands: list[Step], seed: int) -> ControllerRig:
+    rig = ControllerRig(seed, tokens=TOKENS).with_brokers(1, 2)
     for command in commands:
+        rig.now_ms += 10
         try:
             if isinstance(command, RemoveFirstAcls):
                 rig.do(RemoveAcls(tuple(islice(rig.core.state.image.acls, command.count))))
+            elif isinstance(command, ChangeFirstToken):
+                for token_id in islice(rig.core.state.image.tokens, 1):
+                    rig.do(command.command("User:u", TOKENS.hmac(token_id), command.period_ms))
             else:
                 rig.do(command)
         except Refusal:
@@ -117,7 +140,7 @@ def replayed(rig: ControllerRig, *, batch_size: int) -> MetadataImage:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(COMMANDS, max_size=12), st.integers(0, 3))
-def test_state_of_the_controller_is_the_replay_of_the_log(commands: list[Command | RemoveFirstAcls], seed: int) -> None:
+def test_state_of_the_controller_is_the_replay_of_the_log(commands: list[Step], seed: int) -> None:
     rig = run(commands, seed)
     live = rig.core.state.image
     # One batch, as after a restart: smaller batches would split the metadata transaction of the bootstrap.
@@ -134,7 +157,7 @@ def test_state_of_the_controller_is_the_replay_of_the_log(commands: list[Command
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(COMMANDS, max_size=12), st.integers(0, 3))
-def test_same_commands_and_seed_give_the_same_bytes(commands: list[Command | RemoveFirstAcls], seed: int) -> None:
+def test_same_commands_and_seed_give_the_same_bytes(commands: list[Step], seed: int) -> None:
     assert run(commands, seed).log == run(commands, seed).log
 
 
@@ -156,7 +179,7 @@ def test_prepared_batches_are_published_as_a_whole() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(COMMANDS, max_size=12))
-def test_subscribers_receive_exactly_the_changes(commands: list[Command | RemoveFirstAcls]) -> None:
+def test_subscribers_receive_exactly_the_changes(commands: list[Step]) -> None:
     rig = run(commands, 1)
     cache = MetadataCache()
     steps: list[tuple[MetadataDelta, MetadataImage]] = []
@@ -174,6 +197,10 @@ def test_subscribers_receive_exactly_the_changes(commands: list[Command | Remove
         deleted = [t.topic_id for t in delta.deleted_topics()]
         assert sorted(deleted) == sorted(t for t in delta.base.topics_by_id if t not in image.topics_by_id)
         assert list(delta.created_topics()) == [t for t in image.topics_by_id if t not in delta.base.topics_by_id]
+        tokens = {
+            key for key in (*delta.base.tokens, *image.tokens) if delta.base.tokens.get(key) != image.tokens.get(key)
+        }
+        assert tokens <= set(delta.changed_tokens()) <= {*delta.base.tokens, *image.tokens}
 
 
 def test_deleted_topics_come_in_the_order_of_the_request() -> None:

@@ -86,6 +86,7 @@ def rich_image() -> MetadataImage:
         r.AccessControlEntryRecord(UUID(int=900), 2, "t", 4, "User:u", "*", 3, 2),
         r.UserScramCredentialRecord("u", 1, b"salt", b"stored key", b"server key", 4_096),
         r.UserScramCredentialRecord("u", 2, b"salt", b"stored key", b"server key", 8_192),
+        r.DelegationTokenRecord("User:u", "User:v", ["User:w", "User:x"], 100, 300, 200, "token"),
     ]
     for offset, record in enumerate(records):
         delta.replay(offset, 3, record)

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.cluster.demo_cluster import DemoCluster
 from odradek.pipeline.flights.progress_topic import await_stable
 from odradek.pipeline.spark.session import start_session, stop_session
@@ -53,7 +54,7 @@ def written(bootstrap: str) -> str:
             producer.commit_transaction()
         else:
             producer.abort_transaction()
-    await_stable(bootstrap, {topic: 1})
+    await_stable(Access(bootstrap), {topic: 1})
     return topic
 
 
@@ -87,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cluster = DemoCluster(directory / "data", directory / "broker.log", brokers=1)
         cleanup.callback(cluster.stop)
         kafka = cleanup.enter_context(KafkaBroker(directory / "kafka"))
-        systems = {"Odradek": cluster.bootstrap, "Apache Kafka": kafka.bootstrap}
+        systems = {"Odradek": cluster.access.bootstrap, "Apache Kafka": kafka.bootstrap}
         topics = {name: written(bootstrap) for name, bootstrap in systems.items()}
         spark = start_session("settings", "local[2]", console=directory / "spark.log")
         cleanup.callback(stop_session, spark)

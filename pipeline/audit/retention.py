@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from odradek.client import Cluster, ConfigChange, ConfigKind, ConfigOperation, CoordinatorType, alter_configs
+from odradek.client import ConfigChange, ConfigKind, ConfigOperation, CoordinatorType, alter_configs
 from odradek.protocol.internal_topics import TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from odradek.pipeline.cluster.access import Access
 
 CONFIGS: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """Configurations of a topic that neither compaction nor retention removes records from."""
@@ -14,16 +17,16 @@ ANY_ID: Final = "audit"
 """Transactional id whose coordinator is requested, so that `__transaction_state` is created."""
 
 
-def keep_transitions(bootstrap: str) -> None:
+def keep_transitions(access: Access) -> None:
     """Switch compaction and retention of `__transaction_state` off. The topic then grows without a limit.
 
     The topic is created if it does not exist. Raise ClientError if the cluster refuses or does not respond.
     """
-    asyncio.run(_keep_transitions(bootstrap))
+    asyncio.run(_keep_transitions(access))
 
 
-async def _keep_transitions(bootstrap: str) -> None:
+async def _keep_transitions(access: Access) -> None:
     changes = [ConfigChange(ConfigOperation.SET, name, value) for name, value in CONFIGS.items()]
-    async with Cluster(bootstrap) as cluster:
+    async with access.cluster() as cluster:
         await cluster.coordinator(CoordinatorType.TRANSACTION, ANY_ID)
         await alter_configs(cluster, ConfigKind.TOPIC, TRANSACTION_STATE, changes)

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from odradek import run_module
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.cluster.owned_process import OwnedProcess
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ BROKERS = 3
 """Brokers of a demo: the fewest that keep `min.insync.replicas=2` while one broker is down."""
 COMMAND_SECONDS_MAX = 90.0
 """Maximum seconds for one `odradek start` or `odradek status` command."""
+ADMIN_PROPERTIES = "client-admin.properties"
+"""File with the client properties of the administrator, in the directory of a secured cluster."""
 IN_SYNC_SECONDS_MAX = 60.0
 """Maximum seconds until all replicas are in sync after a broker was restarted."""
 IN_SYNC_INTERVAL_SECONDS = 0.2
@@ -35,6 +38,7 @@ class DemoCluster:
         console: File to which the standard error of the commands is appended.
         port: First client port; 0 selects free ports.
         brokers: Number of brokers.
+        secure: Start the brokers with TLS and passwords (`odradek up --secure`). `access` is that of the administrator.
         options: Further options of `odradek up`.
 
     Raises:
@@ -42,10 +46,18 @@ class DemoCluster:
     """
 
     def __init__(
-        self, directory: Path, console: Path, port: int = 0, brokers: int = BROKERS, options: Sequence[str] = ()
+        self,
+        directory: Path,
+        console: Path,
+        port: int = 0,
+        brokers: int = BROKERS,
+        *,
+        secure: bool = False,
+        options: Sequence[str] = (),
     ) -> None:
         self._directory = str(directory.resolve())
         self._console = console
+        options = [*options, "--secure"] if secure else options
         arguments = ["--brokers", str(brokers), "--dir", self._directory, "--port", str(port), *options]
         command = run_module.command("odradek", "up", *arguments)
         self._process = OwnedProcess(command, console=console)
@@ -54,7 +66,8 @@ class DemoCluster:
             self._process.stop()
             log = console.read_text(encoding="utf-8", errors="replace")
             raise RuntimeError(f"the brokers did not start: {line}{log[-2000:]}")
-        self.bootstrap = line.split()[1]
+        properties = directory / ADMIN_PROPERTIES if secure else None
+        self.access = Access.of_file(line.split()[1], properties)
 
     def stop(self) -> None:
         """Stop all brokers, and wait for their end."""

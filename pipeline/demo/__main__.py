@@ -5,6 +5,10 @@ Examples:
     python -m odradek.pipeline.demo
 - Use a running broker or cluster:
     python -m odradek.pipeline.demo --bootstrap localhost:9092
+- Use TLS and passwords (SASL_SSL), and users that may do only what they need:
+    python -m odradek.pipeline.demo --secure
+- Do the same on a running cluster, with the client properties of a user that may add users and ACLs:
+    python -m odradek.pipeline.demo --secure --bootstrap localhost:9092 --command-config admin.properties
 - Use a Spark cluster, with --out on storage that its workers share:
     python -m odradek.pipeline.demo --master spark://host:7077
 - Run a short demo with the plan of seed 7:
@@ -76,6 +80,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--bootstrap", metavar="HOST:PORT", help="running brokers (default: start three brokers, and kill two of them)"
     )
+    parser.add_argument(
+        "--secure", action="store_true", help="use SASL_SSL, and users with the ACLs that each part of the demo needs"
+    )
+    parser.add_argument(
+        "--command-config", type=Path, metavar="FILE", help="client properties for --bootstrap, in Kafka's format"
+    )
     parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
     parser.add_argument("--rows", type=int, default=SOURCE_ROWS, help="read only the first ROWS flights of the year")
     parser.add_argument(
@@ -85,6 +95,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if not 0 < options.rows <= SOURCE_ROWS:
         parser.error(f"--rows must be between 1 and {SOURCE_ROWS}")
+    if options.command_config is not None and options.bootstrap is None:
+        parser.error("--command-config is for --bootstrap: remove it")
+    if options.secure and options.bootstrap is not None and options.command_config is None:
+        parser.error("--secure with --bootstrap needs --command-config: name the properties of an administrator")
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(2**31)
     options.out = options.out.resolve()

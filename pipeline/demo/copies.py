@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from odradek.pipeline.cluster.access import Access
     from odradek.pipeline.eos.driver_process import DriverProcess
 
 BATCHES: Final = 24
 """Minimum micro-batches of the copies: enough for all kills of the driver."""
+REST_BATCHES: Final = 4
+"""Batches of the last run, if it had to copy all flights. No fault is left, so the batches are large."""
 TRIGGER: Final = "5 seconds"
 """Minimum interval of the micro-batches. Each one costs seconds of CPU time, and the producer needs the same cores."""
 STEPS: Final = tuple(step.name for step in SINK_STEPS["txn"])
@@ -36,7 +39,7 @@ DRIVER_KILLS: Final = 3
 class CopyOptions:
     """Brokers, topics, number of flights, seed, and the directory of checkpoint and logs."""
 
-    bootstrap: str
+    access: Access
     flights_topic: str
     copies_topic: str
     rows: int
@@ -84,9 +87,9 @@ class Copier:
         """
         options = self._options
         options.out.mkdir(exist_ok=True)
-        sink = {"topic": options.copies_topic, "sink": options.copies_topic}
+        sink = dict.fromkeys(("topic", "sink", "ledgerTopic"), options.copies_topic)
         offsets = max(1, options.rows // BATCHES)
-        job = Job(options.bootstrap, options.flights_topic, offsets, TRIGGER, sink, stock=False, out=options.out)
+        job = Job(options.access, options.flights_topic, offsets, TRIGGER, sink, stock=False, out=options.out)
         runner = self._runner = Runner(job, self._inject, self.record, self._shown, self._stopped)
         try:
             runner.carry_out(copy_runs(options.seed), iter(()), lambda: False)
@@ -95,7 +98,8 @@ class Copier:
             driver.close()
             self.record.ended(Run(runner.runs, None, None, End.RANDOM, None, 0.0), time.monotonic())
             self._shown(f"run {runner.runs}: {End.RANDOM}, when the producer has finished")
-            runner.begin(available_now=True, launch=False).wait_for("ended")
+            rest = max(1, options.rows // REST_BATCHES)
+            runner.begin(available_now=True, launch=False, offsets_per_batch=rest).wait_for("ended")
         finally:
             runner.close()
 

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
+from odradek.client import ClientError
 from odradek.pipeline.audit import AuditResult, RunningCluster, audit, keep_transitions
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.cluster.demo_cluster import BROKERS, DemoCluster
 from odradek.pipeline.cluster.topics import create_topics, delete_topics
 from odradek.pipeline.demo.copies import DRIVER_KILLS, Copier, CopyOptions
 from odradek.pipeline.demo.report import Evidence, report
 from odradek.pipeline.demo.run import DemoRun, Parts, QueryFailed
 from odradek.pipeline.demo.screen import Screen
+from odradek.pipeline.demo.users import Accesses, DemoUsers, Names
 from odradek.pipeline.eos.driver_process import DriverFailed
 from odradek.pipeline.faults.broker_kills import BrokerKiller
 from odradek.pipeline.flights.feed import write_feed
@@ -34,10 +37,11 @@ from odradek.pipeline.producer.supervisor import (
     committed_hour,
 )
 from odradek.pipeline.spark.delays_job import JobOptions
+from odradek.spark.options import sink_options
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -54,7 +58,7 @@ LOGS = ("producer.log", "spark.log", "copies/spark.log", "cluster.log")
 RESULTS = ("result.json", "flights.png")
 
 
-EXPECTED_ERRORS = (ProducerFailed, DriverFailed, QueryFailed, RuntimeError, KafkaException, OSError)
+EXPECTED_ERRORS = (ProducerFailed, DriverFailed, QueryFailed, RuntimeError, KafkaException, ClientError, OSError)
 """Errors that causes outside this program can raise. They are printed without a traceback; others are defects."""
 
 
@@ -73,14 +77,14 @@ def demo(options: argparse.Namespace, console: Console) -> int:
     kills = generate_kills(options.seed, len(hours))
     console.print(f"{len(source):,} flights, {len(hours):,} transactions, seed {options.seed}", highlight=False)
     with ExitStack() as cleanup:
-        bootstrap, cluster = options.bootstrap, None
-        if bootstrap is None:
+        access, cluster = Access.of_file(options.bootstrap or "", options.command_config), None
+        if options.bootstrap is None:
             with console.status(f"starting {BROKERS} brokers"):
-                cluster = DemoCluster(out / "cluster", out / "cluster.log")
+                cluster = DemoCluster(out / "cluster", out / "cluster.log", secure=options.secure)
             cleanup.callback(cluster.stop)
-            bootstrap = cluster.bootstrap
-            keep_transitions(bootstrap)
-        console.print(f"brokers {bootstrap}, Spark {options.master}, results in {out}", highlight=False)
+            access = cluster.access
+            keep_transitions(access)
+        console.print(f"brokers {access.bootstrap}, Spark {options.master}, results in {out}", highlight=False)
         run_name = f"{options.seed}-{int(time.time())}"
         topics = {
             f"flights-{run_name}": FLIGHT_PARTITIONS,
@@ -88,16 +92,20 @@ def demo(options: argparse.Namespace, console: Console) -> int:
             f"delays-{run_name}": 1,
             f"copies-{run_name}": COPY_PARTITIONS,
         }
-        create_topics(bootstrap, topics)
-        if options.bootstrap is not None:
-            cleanup.callback(delete_topics, bootstrap, list(topics))
         flights_topic, progress_topic, delays_topic, copies_topic = topics
-        job = JobOptions(bootstrap, flights_topic, delays_topic, str(out))
+        accesses = Accesses.of_one(access)
+        if options.secure:
+            accesses = add_users(access, run_name, topics, cleanup, is_temporary=cluster is None)
+        console.print(f"security {accesses.describe()}", highlight=False)
+        create_topics(access, topics)
+        if cluster is None:
+            cleanup.callback(delete_topics, access, list(topics))
+        job = JobOptions(accesses.spark, flights_topic, delays_topic, str(out))
         producer = ProducerOptions(
-            bootstrap, out, flights_topic, progress_topic, run_name, options.seed, out / "producer.log"
+            accesses.producer, out, flights_topic, progress_topic, run_name, options.seed, out / "producer.log"
         )
         broker_kills = generate_broker_kills(options.seed, len(hours), FLIGHT_PARTITIONS) if cluster is not None else ()
-        copies = CopyOptions(bootstrap, flights_topic, copies_topic, len(source), options.seed, out / "copies")
+        copies = CopyOptions(accesses.spark, flights_topic, copies_topic, len(source), options.seed, out / "copies")
         with Screen(console, len(hours), len(source), len(kills), DRIVER_KILLS, len(broker_kills)) as screen:
             copier = Copier(copies, screen.copier_event)
             broker_killer = None
@@ -108,18 +116,35 @@ def demo(options: argparse.Namespace, console: Console) -> int:
 
             def finish(spark: SparkSession) -> None:
                 if cluster is not None:
-                    audits.append(audit(spark, RunningCluster(cluster.bootstrap), out=out / "audit"))
+                    source = RunningCluster(access.bootstrap, accesses.auditor.settings())
+                    audits.append(audit(spark, source, out=out / "audit"))
 
             log = out / "spark.log"
-            parts = Parts(supervisor, broker_killer, copier, job, topics, options.master, log, screen, finish)
+            parts = Parts(
+                supervisor, broker_killer, copier, job, topics, accesses.auditor, options.master, log, screen, finish
+            )
             results = DemoRun(parts).run()
         campaign = supervisor.campaign
         campaign.broker_outages = broker_killer.outages if broker_killer is not None else None
         with console.status("verifying"):
-            progress = read_progress(bootstrap, progress_topic)
-            evidence = Evidence(source, hours, campaign, copier.record, results, progress, audits)
+            progress = read_progress(accesses.auditor, progress_topic)
+            evidence = Evidence(source, hours, campaign, copier.record, results, progress, audits, accesses)
             passed = report(console, options, evidence, started)
     return 0 if passed else 1
+
+
+def add_users(
+    admin: Access, run_name: str, topics: Mapping[str, int], cleanup: ExitStack, *, is_temporary: bool
+) -> Accesses:
+    """Add the users of a run, and return their accesses. With `is_temporary`, `cleanup` removes the users."""
+    flights, progress, delays, copies = topics
+    sink = sink_options({"kafka.bootstrap.servers": admin.bootstrap, "sink": copies, "topic": copies})
+    names = Names(flights, progress, delays, copies, run_name, sink.transactional_id)
+    users = DemoUsers(admin, run_name, names)
+    if is_temporary:
+        cleanup.callback(users.remove)
+    users.add()
+    return users.accesses
 
 
 def make_supervisor(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from odradek.pipeline.audit import AuditResult
     from odradek.pipeline.demo.run import JobResults
+    from odradek.pipeline.demo.users import Accesses
     from odradek.pipeline.eos.record import Record
     from odradek.pipeline.flights.plan import Hour
     from odradek.pipeline.flights.progress_topic import Progress
@@ -50,6 +51,7 @@ class Evidence:
         results: Results of the Spark job.
         progress: Committed progress records.
         audits: Audit of the logs of the demo's own cluster, or nothing.
+        accesses: Access of each part.
     """
 
     source: pd.DataFrame
@@ -59,6 +61,7 @@ class Evidence:
     results: JobResults
     progress: Sequence[Progress]
     audits: Sequence[AuditResult]
+    accesses: Accesses
 
 
 def missing_faults(campaign: Campaign, copies: Record, uncommitted: int) -> list[str]:
@@ -118,6 +121,7 @@ def report(console: Console, options: argparse.Namespace, evidence: Evidence, st
     console.print(show.result_panel(verification, copies, passed, uncommitted, missing))
     for each in evidence.audits:
         console.print("Audit of the cluster's logs (docs/audit.md)", "\n".join(each.lines()), sep="\n", highlight=False)
+    console.print(f"security {evidence.accesses.describe()}", highlight=False)
     for line in show.gap_lines(campaign):
         console.print(line, highlight=False)
     console.print(f"plot {plot}\n{seconds:.0f} seconds; repeat with --seed {options.seed}", highlight=False)
@@ -136,6 +140,7 @@ def summary(
     campaign, record = evidence.campaign, evidence.copies
     return {
         "seed": options.seed,
+        "security": {"connections": evidence.accesses.admin.describe(), "users": evidence.accesses.users},
         **asdict(verification),
         "aborted_rows_in_log": uncommitted,
         "missing_faults": missing,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from odradek.pipeline.cluster.access import Access
     from odradek.pipeline.demo.copies import Copier
     from odradek.pipeline.demo.screen import Screen
     from odradek.pipeline.faults.broker_kills import BrokerKiller
@@ -107,6 +108,7 @@ class Parts:
         copier: Copies of the flights.
         job: Options of the Spark job.
         topics: All topics of the run.
+        auditor: Access for readers that check the topics.
         master: Spark master of the job.
         console: File for the output of Spark's JVM.
         screen: Progress display.
@@ -118,6 +120,7 @@ class Parts:
     copier: Copier
     job: JobOptions
     topics: Topics
+    auditor: Access
     master: str
     console: Path
     screen: Screen
@@ -154,7 +157,7 @@ class DemoRun:
         if not self._parts.supervisor.run():
             return
         # The coordinator responds to EndTxn before it writes the markers. Readers see the rows only after the markers.
-        await_stable(self._parts.job.bootstrap, self._parts.topics)
+        await_stable(self._parts.auditor, self._parts.topics)
         self._produced.set()
 
     def _read(self) -> None:
@@ -176,7 +179,7 @@ class DemoRun:
     def _copy(self) -> None:
         self._started.wait()
         self._parts.copier.run(self._produced)
-        await_stable(self._parts.job.bootstrap, self._parts.topics)
+        await_stable(self._parts.auditor, self._parts.topics)
         self._copied.set()
 
     def _kill_brokers(self) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from odradek.pipeline.cluster.access import Access
     from odradek.pipeline.eos.injector import Brokers
     from odradek.pipeline.eos.plan import Run
     from odradek.pipeline.eos.visibility import Row
@@ -104,18 +105,18 @@ def run_campaign(settings: Settings, brokers: Brokers) -> Result:
         DriverFailed: The driver failed without a planned fault. Errors of brokers and clients are raised unchanged.
     """
     began = time.monotonic()
-    bootstrap, stock = brokers.bootstrap, settings.mode is Mode.STOCK
+    access, stock = brokers.access, settings.mode is Mode.STOCK
     options = {"topic": OUTPUT, "sink": OUTPUT, "mode": "2pc" if settings.mode is Mode.TWO_PHASE else "txn"}
     topics = {SOURCE: SOURCE_PARTITIONS, OUTPUT: OUTPUT_PARTITIONS}
-    create_topics(bootstrap, topics)
+    create_topics(access, topics)
     record, visibility, stopped = Record(), Visibility(two_phase=settings.mode is Mode.TWO_PHASE), threading.Event()
-    sink = sink_options({**options, "kafka.bootstrap.servers": bootstrap})
+    sink = sink_options({**options, **access.spark()})
     injector = Injector(brokers, topics, OUTPUT, sink.transactional_id, stopped)
-    sampler = Sampler(bootstrap, OUTPUT, None if stock else sink, visibility)
-    feeder = Feeder(bootstrap, SOURCE, settings.seed, sampler)
+    sampler = Sampler(access, OUTPUT, None if stock else sink, visibility)
+    feeder = Feeder(access, SOURCE, settings.seed, sampler)
     plan, job = (
         settings.plan,
-        Job(bootstrap, SOURCE, OFFSETS_PER_BATCH, TRIGGER, options, stock, settings.out, SPARK_SETTINGS),
+        Job(access, SOURCE, OFFSETS_PER_BATCH, TRIGGER, options, stock, settings.out, SPARK_SETTINGS),
     )
     more = more_runs(settings.seed, settings.mode, settings.steps, OUTPUT_PARTITIONS)
     with ExitStack() as cleanup:
@@ -134,8 +135,8 @@ def run_campaign(settings: Settings, brokers: Brokers) -> Result:
             sampler.wait_until_judged(DRAIN_SECONDS_MAX)
         runner.close()
         sampler.stop()
-        await_stable(bootstrap, injector.topics)
-    source, output = read_all(bootstrap)
+        await_stable(access, injector.topics)
+    source, output = read_all(access)
     missing = [*record.missing(plan), *unproven(source, output, rows, record)]
     if not feeder.aborted_rows:
         missing.append("the input has no row of an aborted transaction")
@@ -145,10 +146,10 @@ def run_campaign(settings: Settings, brokers: Brokers) -> Result:
     return Result(record, judgment, visibility, runner.runs, feeder.aborted_rows, sampler.failed_samples, missing)
 
 
-def read_all(bootstrap: str) -> tuple[list[bytes], list[Row]]:
+def read_all(access: Access) -> tuple[list[bytes], list[Row]]:
     """Return the values of the input, and the rows of the output."""
-    source = [record.value or b"" for record in asyncio.run(visible_records(bootstrap, SOURCE))]
-    return source, [row_of(record) for record in asyncio.run(visible_records(bootstrap, OUTPUT))]
+    source = [record.value or b"" for record in asyncio.run(visible_records(access, SOURCE))]
+    return source, [row_of(record) for record in asyncio.run(visible_records(access, OUTPUT))]
 
 
 def unproven(source: Sequence[bytes], output: Sequence[Row], rows: int, record: Record) -> list[str]:

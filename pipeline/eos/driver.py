@@ -12,12 +12,13 @@ import queue
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.eos.plan import Pause
 from odradek.pipeline.spark.session import start_session
 from odradek.spark import SinkError, write_batch
@@ -45,7 +46,7 @@ class Task:
 
     Attributes:
         run: Number of the run. A header of each record contains it.
-        bootstrap: Brokers of the source.
+        access: Brokers of the source.
         source: Topic that the query reads.
         checkpoint: Directory of the query's checkpoint.
         offsets_per_batch: Maximum offsets per micro-batch.
@@ -57,12 +58,12 @@ class Task:
     """
 
     run: int
-    bootstrap: str
+    access: Access
     source: str
     checkpoint: str
     offsets_per_batch: int
     trigger: str
-    sink: Mapping[str, str]
+    sink: Mapping[str, str] = field(repr=False)
     stock: bool
     available_now: bool
     pauses: tuple[Pause, ...]
@@ -75,7 +76,8 @@ class Task:
 def decode(line: str) -> Task:
     """Return the task of a line."""
     fields: dict[str, Any] = json.loads(line)
-    return Task(**{**fields, "pauses": tuple(Pause(**each) for each in fields["pauses"])})
+    pauses = tuple(Pause(**each) for each in fields["pauses"])
+    return Task(**{**fields, "access": Access(**fields["access"]), "pauses": pauses})
 
 
 def report(event: str, **details: object) -> None:
@@ -140,7 +142,7 @@ def start(session: SparkSession, task: Task, steps: Steps) -> StreamingQuery:
 
     stream = (
         session.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", task.bootstrap)
+        .options(**task.access.spark())
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", task.source)
         .option("startingOffsets", "earliest")
@@ -157,7 +159,7 @@ def start(session: SparkSession, task: Task, steps: Steps) -> StreamingQuery:
 def write_stock(rows: DataFrame, task: Task, batch_id: int, steps: Steps) -> None:
     """Write a batch with Spark's own sink."""
     steps.reached(batch_id, STOCK_STEPS[0])
-    options = {name: task.sink[name] for name in ("kafka.bootstrap.servers", "topic")}
+    options = {name: value for name, value in task.sink.items() if name == "topic" or name.startswith("kafka.")}
     rows.write.format("kafka").options(**options).save()
     steps.reached(batch_id, STOCK_STEPS[1])
 

@@ -13,6 +13,7 @@ from odradek.pipeline.producer.retry import REQUEST_SECONDS_MAX, retry
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from odradek.pipeline.cluster.access import Access
     from odradek.pipeline.eos.sampler import Sampler
 
 BACKLOG_ROWS: Final = 500
@@ -28,7 +29,7 @@ METADATA_INTERVAL_MS: Final = 2_000
 class Feeder:
     """A transactional producer in a thread of its own. It waits while the backlog of the output is too large."""
 
-    def __init__(self, bootstrap: str, topic: str, seed: int, sampler: Sampler) -> None:
+    def __init__(self, access: Access, topic: str, seed: int, sampler: Sampler) -> None:
         self._rng = random.Random(f"eos input {seed}")
         self._topic = topic
         self._sampler = sampler
@@ -37,7 +38,7 @@ class Feeder:
         self._thread = threading.Thread(target=self._run, name="feeder", daemon=True)
         self._producer = Producer(
             {
-                "bootstrap.servers": bootstrap,
+                **access.confluent(),
                 "transactional.id": f"feeder-{topic}",
                 "linger.ms": 0,
                 "topic.metadata.refresh.interval.ms": METADATA_INTERVAL_MS,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping
 
+    from odradek.pipeline.cluster.access import Access
     from odradek.pipeline.eos.driver_process import DriverProcess
     from odradek.pipeline.eos.plan import Run
 
@@ -32,7 +33,7 @@ REPLACED_SECONDS_MAX: Final = 2.0
 class Brokers(Protocol):
     """Brokers of a campaign, as `DemoCluster` has them."""
 
-    bootstrap: str
+    access: Access
 
     def pids(self) -> Mapping[int, int]:
         """Return the process ids of the running brokers by node id."""
@@ -87,13 +88,13 @@ class Injector:
 
     def _target(self, run: Run) -> int:
         if run.fault is Fault.LEADER:
-            return lookup.leader(self._brokers.bootstrap, self._output, run.partition)
-        return lookup.coordinator(self._brokers.bootstrap, self._transactional_id)
+            return lookup.leader(self._brokers.access, self._output, run.partition)
+        return lookup.coordinator(self._brokers.access, self._transactional_id)
 
     def _add_partitions(self, driver: DriverProcess) -> str:
         for topic, count in self._topics.items():
             self._topics[topic] = count + ADDED_PARTITIONS
-        add_partitions(self._brokers.bootstrap, self._topics)
+        add_partitions(self._brokers.access, self._topics)
         driver.proceed()
         counts = ", ".join(f"{topic} has {count}" for topic, count in self._topics.items())
         return f"added partitions: {counts}"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from odradek.pipeline.cluster.access import Access
     from odradek.pipeline.eos.plan import Run
     from odradek.pipeline.eos.record import Record
 
@@ -37,17 +38,17 @@ class Job:
     """Job of all drivers.
 
     Attributes:
-        bootstrap: Brokers.
+        access: Brokers.
         source: Topic that the drivers read.
         offsets_per_batch: Maximum offsets per micro-batch.
         trigger: Minimum interval of the micro-batches.
-        sink: Options of the sink without `kafka.bootstrap.servers`.
+        sink: Options of the sink without those of its connections.
         stock: Use Spark's own sink.
         out: Directory of checkpoint and logs.
         settings: Spark properties of all drivers.
     """
 
-    bootstrap: str
+    access: Access
     source: str
     offsets_per_batch: int
     trigger: str
@@ -81,8 +82,8 @@ class Runner:
         self._record = record
         self._show = show
         self._stopped = stopped
-        self._relay = Relay(job.bootstrap)
-        self._relay_bootstrap = self._relay.start()
+        self._relay = Relay(job.access)
+        self._relayed = self._relay.start()
         self._drivers: list[DriverProcess] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -118,19 +119,23 @@ class Runner:
         checkpoint: str = CHECKPOINT,
         available_now: bool = False,
         launch: bool = True,
+        offsets_per_batch: int | None = None,
     ) -> DriverProcess:
-        """Give the waiting driver a task, and launch the next one. Without a `run`, the task has no pauses."""
+        """Give the waiting driver a task, and launch the next one. Without a `run`, the task has no pauses.
+
+        `offsets_per_batch` replaces that of the job.
+        """
         job = self._job
         self.runs += 1
         late = run is not None and run.end in {End.WITHHELD, End.LATE}
         task = Task(
             run=self.runs if run is None else run.number,
-            bootstrap=job.bootstrap,
+            access=job.access,
             source=job.source,
             checkpoint=str(job.out / checkpoint),
-            offsets_per_batch=job.offsets_per_batch,
+            offsets_per_batch=offsets_per_batch or job.offsets_per_batch,
             trigger=job.trigger,
-            sink={**job.sink, "kafka.bootstrap.servers": self._relay_bootstrap if late else job.bootstrap},
+            sink={**job.sink, **(self._relayed if late else job.access).spark()},
             stock=job.stock,
             available_now=available_now,
             pauses=() if run is None else tuple(run.pauses),

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.client import (
     ClientError,
-    Cluster,
     Consumer,
     NotFound,
     RetryPolicy,
@@ -21,7 +20,8 @@ from odradek.pipeline.eos.visibility import NO_BATCH, UNJUDGED_MAX, Row, Visibil
 from odradek.spark.transaction import read_ledger
 
 if TYPE_CHECKING:
-    from odradek.client import ConsumerRecord
+    from odradek.client import Cluster, ConsumerRecord
+    from odradek.pipeline.cluster.access import Access
     from odradek.spark.ledger import LedgerEntry
     from odradek.spark.options import SinkOptions
 
@@ -33,8 +33,8 @@ SETTINGS: Final = Settings(client_id="eos-sampler", retry=RetryPolicy(deadline_s
 class Sampler:
     """Samples of one output topic. `sink` is None for a sink without ledger: only its rows are read."""
 
-    def __init__(self, bootstrap: str, topic: str, sink: SinkOptions | None, visibility: Visibility) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, access: Access, topic: str, sink: SinkOptions | None, visibility: Visibility) -> None:
+        self._access = access
         self._topic = topic
         self._sink = sink
         self._visibility = visibility
@@ -79,7 +79,7 @@ class Sampler:
     async def _sample_all(self) -> None:
         while not self._stopped.is_set():
             try:
-                async with Cluster(self._bootstrap, SETTINGS) as cluster:
+                async with self._access.cluster(SETTINGS) as cluster:
                     while not self._stopped.is_set():
                         await self._sample(cluster)
                         await asyncio.to_thread(self._stopped.wait, INTERVAL_SECONDS)
@@ -140,7 +140,7 @@ def row_of(record: ConsumerRecord) -> Row:
     return Row(record.partition, record.offset, record.value or b"", batch, run)
 
 
-async def visible_records(bootstrap: str, topic: str) -> list[ConsumerRecord]:
+async def visible_records(access: Access, topic: str) -> list[ConsumerRecord]:
     """Return all records of a topic that a read_committed consumer sees."""
-    async with Cluster(bootstrap, SETTINGS) as cluster:
+    async with access.cluster(SETTINGS) as cluster:
         return [record async for batch in Consumer(cluster, topic).batches() for record in batch]

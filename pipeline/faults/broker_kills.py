@@ -131,8 +131,8 @@ class BrokerKiller:
 
     def _target(self, kill: BrokerKill) -> int:
         if kill.target is Target.LEADER:
-            return lookup.leader(self._cluster.bootstrap, self._topic, kill.partition)
-        return lookup.coordinator(self._cluster.bootstrap, self._transactional_id)
+            return lookup.leader(self._cluster.access, self._topic, kill.partition)
+        return lookup.coordinator(self._cluster.access, self._transactional_id)
 
 
 def retried(query: Callable[[], T], stopped: threading.Event) -> T:

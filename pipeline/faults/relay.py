@@ -13,6 +13,9 @@ far the broker has processed the EndTxn request at that time.
 
 After `Relay.arm` with `late`, the relay keeps the request itself, and kills the producer. `Relay.release` forwards it,
 for example when the next run of the producer has begun.
+
+With TLS, the relay ends the connections of the client with a certificate of its own, which the client trusts, and
+connects to the brokers as a client of the cluster does. A login by SASL consists of frames, too, and passes.
 """
 
 from __future__ import annotations
@@ -25,11 +28,14 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from odradek.client.security.tls import context_of
 from odradek.pipeline.faults import frames
+from odradek.pipeline.faults.certificate import make_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from odradek.pipeline.cluster.access import Access
     from odradek.pipeline.faults.frames import Address, RequestInfo
     from odradek.protocol.messages.end_txn import EndTxnRequest
 
@@ -41,6 +47,8 @@ RESPONSE_SECONDS_MAX = 30.0
 """Maximum seconds that the relay waits for the response to the EndTxn request of a killed producer."""
 CALL_SECONDS_MAX = 10.0
 """Maximum seconds for a call from another thread into the relay's event loop."""
+HOST = "127.0.0.1"
+"""Address of the listeners."""
 FRAME_BYTES_MAX = 104_857_600
 """Maximum bytes per frame: the default of `socket.request.max.bytes`."""
 
@@ -80,8 +88,13 @@ class Relay:
     thread.
     """
 
-    def __init__(self, bootstrap: str) -> None:
-        self._brokers = [frames.address(broker) for broker in bootstrap.split(",")]
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._brokers = [frames.address(broker) for broker in access.bootstrap.split(",")]
+        tls = access.security.tls
+        self.to_brokers = None if tls is None else context_of(tls)
+        self._certificate = None if tls is None else make_certificate(HOST)
+        self._server_context = None if self._certificate is None else self._certificate.server_context()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
         self._listeners: dict[Address, asyncio.Server] = {}
@@ -89,11 +102,12 @@ class Relay:
         self._armed: ArmedKill | None = None
         self._held: HeldCommit | None = None
 
-    def start(self) -> str:
-        """Open a listener for each bootstrap broker. Return the bootstrap addresses for the client: host:port,..."""
+    def start(self) -> Access:
+        """Open a listener for each bootstrap broker. Return the access for the client."""
         self._thread.start()
         listeners = [self._call(self._listener(broker)) for broker in self._brokers]
-        return ",".join(f"{host}:{port}" for host, port in listeners)
+        bootstrap = ",".join(f"{host}:{port}" for host, port in listeners)
+        return self._access.through(bootstrap, None if self._certificate is None else self._certificate.trusted)
 
     def stop(self) -> None:
         """Close all connections and listeners, and end the thread."""
@@ -138,7 +152,7 @@ class Relay:
             async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 await self._serve(reader, writer, broker)
 
-            self._listeners[broker] = await asyncio.start_server(serve, "127.0.0.1", 0)
+            self._listeners[broker] = await asyncio.start_server(serve, HOST, 0, ssl=self._server_context)
         host, port = self._listeners[broker].sockets[0].getsockname()
         return host, port
 
@@ -194,7 +208,7 @@ class RelayedConnection:
 
     async def run(self, client: asyncio.StreamReader, broker: Address) -> None:
         """Forward frames in both directions until the client closes its connection."""
-        responses, to_broker = await asyncio.open_connection(*broker)
+        responses, to_broker = await asyncio.open_connection(*broker, ssl=self._relay.to_brokers)
         backward = asyncio.create_task(self._backward(responses))
         try:
             await self._forward(client, to_broker)

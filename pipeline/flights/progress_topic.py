@@ -16,12 +16,16 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from odradek.pipeline.cluster.access import Access
+
 RESPONSE_SECONDS_MAX = 30.0
 """Maximum seconds without a response of the broker, and for the markers of completed transactions."""
 TAIL_OFFSETS = 64
 """Offsets before the end of the topic at which the search for the last record begins."""
 STABLE_INTERVAL_SECONDS = 0.01
 """Seconds between two comparisons of the high watermark and the last stable offset."""
+GROUP = "flights-progress"
+"""Group of the consumers, which librdkafka requires. No offset is committed for it."""
 LEADER_MOVED = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 """Errors of a partition whose leader has moved or is being elected."""
 
@@ -38,12 +42,12 @@ class Progress:
         return json.dumps(asdict(self)).encode()
 
 
-def read_progress(bootstrap: str, topic: str) -> list[Progress]:
+def read_progress(access: Access, topic: str) -> list[Progress]:
     """Return all committed records in order.
 
     Raise KafkaException on an error of the broker, and TimeoutError if it sends no response.
     """
-    consumer = open_consumer(bootstrap)
+    consumer = open_consumer(access)
     try:
         low, _ = watermarks(consumer, topic)
         return read_to_end(consumer, topic, low)
@@ -51,13 +55,13 @@ def read_progress(bootstrap: str, topic: str) -> list[Progress]:
         consumer.close()
 
 
-def last_progress(bootstrap: str, topic: str) -> Progress | None:
+def last_progress(access: Access, topic: str) -> Progress | None:
     """Return the last committed record, or None if there is none.
 
     The end of the topic may consist of any number of aborted records and markers. The search therefore starts near the
     end, and goes back in growing steps.
     """
-    consumer = open_consumer(bootstrap)
+    consumer = open_consumer(access)
     try:
         low, high = watermarks(consumer, topic)
         distance = TAIL_OFFSETS
@@ -72,14 +76,14 @@ def last_progress(bootstrap: str, topic: str) -> Progress | None:
         consumer.close()
 
 
-def await_stable(bootstrap: str, topics: Mapping[str, int]) -> None:
+def await_stable(access: Access, topics: Mapping[str, int]) -> None:
     """Wait until no transaction is open in the topics. `topics` maps names to partition counts.
 
     An EndTxn response does not mean that the markers are written. The transaction is complete in a partition when the
     last stable offset has reached the high watermark. Raise TimeoutError after `RESPONSE_SECONDS_MAX`.
     """
     deadline = time.monotonic() + RESPONSE_SECONDS_MAX
-    readers = [open_consumer(bootstrap, isolation) for isolation in ("read_committed", "read_uncommitted")]
+    readers = [open_consumer(access, isolation) for isolation in ("read_committed", "read_uncommitted")]
     try:
         for topic, partitions in topics.items():
             for partition in range(partitions):
@@ -94,12 +98,12 @@ def await_stable(bootstrap: str, topics: Mapping[str, int]) -> None:
             reader.close()
 
 
-def open_consumer(bootstrap: str, isolation: str = "read_committed") -> Consumer:
+def open_consumer(access: Access, isolation: str = "read_committed") -> Consumer:
     """Return a consumer for explicit assignment. It reports the end of a partition, and commits no offsets."""
     return Consumer(
         {
-            "bootstrap.servers": bootstrap,
-            "group.id": "flights-progress",  # librdkafka requires a group id; no offset is committed for it
+            **access.confluent(),
+            "group.id": GROUP,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": isolation,

@@ -4,6 +4,8 @@ It writes each hour of the feed as one transaction: the flights to a topic with 
 record to a topic with one partition. After a restart with the same transactional id, it continues after the last
 *committed* progress record. The broker completes or aborts the open transaction of the previous run; the producer never
 guesses its outcome. It reports each step on standard output, as one JSON object per line.
+
+The first two lines of standard input are the access to the brokers, for writes and for reads of the progress topic.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer
 
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.flights.feed import Feed
 from odradek.pipeline.flights.plan import Hour, Intent, aborted_hours, attempt_name, intents
 from odradek.pipeline.flights.progress_topic import Progress, last_progress
@@ -37,7 +40,7 @@ def report(event: str, **details: object) -> None:
 class Writer:
     """One run of the producer, from init_transactions to the last hour of the feed."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, access: Access, arguments: argparse.Namespace) -> None:
         self._topic: str = arguments.topic
         self._progress_topic: str = arguments.progress_topic
         self._run: int = arguments.run
@@ -47,7 +50,7 @@ class Writer:
         self._feed = Feed(arguments.feed)
         self._producer = Producer(
             {
-                "bootstrap.servers": arguments.bootstrap,
+                **access.confluent(),
                 "transactional.id": arguments.transactional_id,
                 "transaction.timeout.ms": TRANSACTION_MS_MAX,
                 "compression.type": "lz4",
@@ -56,15 +59,15 @@ class Writer:
             }
         )
 
-    def run(self, bootstrap: str, seed: int) -> None:
+    def run(self, progress_access: Access, seed: int) -> None:
         """Fence the previous run, find its last committed hour, and write the remaining hours.
 
-        `bootstrap` is the address for reads of the progress topic. `seed` determines the hours that are aborted first.
+        `progress_access` is for reads of the progress topic. `seed` determines the hours that are aborted first.
         Raise KafkaException on a fatal error of the client, and TimeoutError if the progress topic cannot be read.
         """
         retry(self._producer.init_transactions)
         # Read the progress only after init_transactions: before it, a transaction of the previous run may still commit.
-        last = last_progress(bootstrap, self._progress_topic)
+        last = last_progress(progress_access, self._progress_topic)
         first = 0 if last is None else last.hour + 1
         report("resumed", hour=first)
         aborted = aborted_hours(seed, len(self._feed.hours))
@@ -117,20 +120,30 @@ class Writer:
         self._producer.poll(0)
 
 
+def read_line() -> str:
+    """Return the next line of standard input, and read nothing after it: each later byte ends a pause."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(sys.stdin.fileno(), 1)
+        if not byte:
+            sys.exit("producer: standard input ended before the two lines with the access to the brokers")
+        line += byte
+    return line.decode()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bootstrap", required=True, help="brokers for writes: HOST:PORT")
-    parser.add_argument("--progress-bootstrap", required=True, help="brokers for progress reads: HOST:PORT")
     parser.add_argument("--feed", type=Path, required=True, help="directory of the feed and its index")
     parser.add_argument("--topic", required=True, help="topic of the flights")
     parser.add_argument("--progress-topic", required=True, help="topic of the progress records")
     parser.add_argument("--transactional-id", required=True)
     parser.add_argument("--run", type=int, required=True, help="number of this run of the producer, from 1")
     parser.add_argument("--seed", type=int, required=True, help="selects the hours that are aborted first")
-    pauses = "hours before which the producer pauses until it has received one byte per pause on standard input"
+    pauses = "hours before which the producer pauses until it has received one more byte per pause on standard input"
     parser.add_argument("--pauses", type=int, nargs="*", default=[], help=pauses)
     arguments = parser.parse_args()
     arguments.ended_pauses = threading.Semaphore(0)
+    access, progress_access = Access.decode(read_line()), Access.decode(read_line())
 
     def terminate_with_owner() -> None:
         # Do not use sys.stdin: this thread would hold its lock, for which the interpreter waits at exit.
@@ -140,7 +153,7 @@ def main() -> None:
 
     threading.Thread(target=terminate_with_owner, daemon=True).start()
     try:
-        Writer(arguments).run(arguments.progress_bootstrap, arguments.seed)
+        Writer(access, arguments).run(progress_access, arguments.seed)
     except (KafkaException, TimeoutError) as error:
         sys.exit(f"producer: {error}")
 

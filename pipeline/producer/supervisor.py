@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from odradek.pipeline.cluster.access import Access
     from odradek.pipeline.faults.broker_kills import BrokerOutage
     from odradek.pipeline.faults.relay import HeldCommit
 
@@ -33,9 +34,12 @@ class ProducerFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """Options of the producer process (`pipeline/producer/__main__.py`), and the file for its standard error."""
+    """Options of the producer process (`pipeline/producer/__main__.py`), and the file for its standard error.
 
-    bootstrap: str
+    The access goes to the standard input of the process, because command lines are readable by all users.
+    """
+
+    access: Access
     feed: Path
     topic: str
     progress_topic: str
@@ -135,10 +139,10 @@ class Supervisor:
         Raise ProducerFailed if a producer process fails.
         """
         self.campaign.began = time.monotonic()
-        relay = Relay(self._options.bootstrap)
-        relay_bootstrap = relay.start()
+        relay = Relay(self._options.access)
+        relayed = relay.start()
         try:
-            while not self._stopped.is_set() and not self._run_producer(relay, relay_bootstrap):
+            while not self._stopped.is_set() and not self._run_producer(relay, relayed):
                 pass
         finally:
             relay.stop()
@@ -160,7 +164,7 @@ class Supervisor:
         if self._process is not None:
             self._process.kill()
 
-    def _run_producer(self, relay: Relay, relay_bootstrap: str) -> bool:
+    def _run_producer(self, relay: Relay, relayed: Access) -> bool:
         """Run one producer process to its end. Return False if a planned kill ended it, otherwise True.
 
         Raise ProducerFailed if the process fails.
@@ -169,7 +173,7 @@ class Supervisor:
         kill = self._kills[0] if self._kills else None
         in_window = kill is not None and kill.kind is KillKind.WINDOW
         with self._pause_lock:
-            process = self._process = self._launch(relay_bootstrap if in_window else self._options.bootstrap)
+            process = self._process = self._launch(relayed if in_window else self._options.access)
         if self._stopped.is_set():
             process.kill()
         timer: threading.Timer | None = None
@@ -207,16 +211,15 @@ class Supervisor:
             )
         return True
 
-    def _launch(self, bootstrap: str) -> subprocess.Popen[str]:
+    def _launch(self, access: Access) -> subprocess.Popen[str]:
         options = self._options
-        command = run_module.command("odradek.pipeline.producer", "--bootstrap", bootstrap)
-        command += ["--progress-bootstrap", options.bootstrap, "--feed", str(options.feed)]
+        command = run_module.command("odradek.pipeline.producer", "--feed", str(options.feed))
         command += ["--topic", options.topic, "--progress-topic", options.progress_topic]
         command += ["--transactional-id", options.transactional_id]
         command += ["--run", str(self.campaign.runs), "--seed", str(options.seed)]
         command += ["--pauses", *map(str, self._pauses)]
         with options.console.open("ab") as console:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 env=run_module.environment(),
                 stdin=subprocess.PIPE,
@@ -227,6 +230,11 @@ class Supervisor:
                 # and stops the producer.
                 start_new_session=True,
             )
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):  # it has ended, and its exit code is reported
+            process.stdin.write(f"{access.encode()}\n{options.access.encode()}\n")
+            process.stdin.flush()
+        return process
 
     def _record(self, event: dict[str, Any]) -> None:
         now = time.monotonic()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.spark import transforms
 from odradek.pipeline.spark.session import start_session
 
@@ -29,7 +30,7 @@ ISOLATION = "read_committed"
 class JobOptions:
     """Brokers, topics and output directory of the job."""
 
-    bootstrap: str
+    access: Access
     flights_topic: str
     delays_topic: str
     out: str
@@ -42,7 +43,7 @@ class JobOptions:
 
 def records(spark: SparkSession, options: JobOptions, topic: str, isolation: str = ISOLATION) -> DataFrame:
     """Return the present records of a topic, with headers, as a batch DataFrame."""
-    settings = {"kafka.bootstrap.servers": options.bootstrap, "kafka.isolation.level": isolation, "subscribe": topic}
+    settings = {**options.access.spark(), "kafka.isolation.level": isolation, "subscribe": topic}
     return spark.read.format("kafka").options(**settings).option("includeHeaders", value=True).load()
 
 
@@ -50,7 +51,7 @@ def start_job(spark: SparkSession, options: JobOptions) -> tuple[StreamingQuery,
     """Start the two queries: rows to Parquet, delays to Kafka. Both continue from their checkpoints under `out`."""
     source = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", options.bootstrap)
+        .options(**options.access.spark())
         .option("kafka.isolation.level", ISOLATION)
         .option("subscribe", options.flights_topic)
         .option("startingOffsets", "earliest")
@@ -70,7 +71,7 @@ def start_job(spark: SparkSession, options: JobOptions) -> tuple[StreamingQuery,
         .writeStream.queryName("delays")
         .format("kafka")
         .outputMode("update")
-        .option("kafka.bootstrap.servers", options.bootstrap)
+        .options(**options.access.spark())
         .option("topic", options.delays_topic)
         .option("checkpointLocation", f"{options.out}/checkpoints/delays")
         .trigger(processingTime=TRIGGER)
@@ -81,6 +82,7 @@ def start_job(spark: SparkSession, options: JobOptions) -> tuple[StreamingQuery,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bootstrap", required=True, help="brokers: HOST:PORT")
+    parser.add_argument("--command-config", type=Path, metavar="FILE", help="client properties, in Kafka's format")
     parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
     parser.add_argument("--flights-topic", default="flights", help="topic to read (default: %(default)s)")
     parser.add_argument("--delays-topic", default="delays", help="topic to write (default: %(default)s)")
@@ -90,7 +92,8 @@ def main() -> None:
     arguments = parser.parse_args()
     Path(arguments.out).mkdir(parents=True, exist_ok=True)
     spark = start_session("flight delays", arguments.master, console=Path(arguments.out) / "spark.log")
-    start_job(spark, JobOptions(arguments.bootstrap, arguments.flights_topic, arguments.delays_topic, arguments.out))
+    access = Access.of_file(arguments.bootstrap, arguments.command_config)
+    start_job(spark, JobOptions(access, arguments.flights_topic, arguments.delays_topic, arguments.out))
     try:
         spark.streams.awaitAnyTermination()
     except KeyboardInterrupt:

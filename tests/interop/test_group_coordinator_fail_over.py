@@ -12,6 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from odradek import LocalCluster
 from odradek.coordinator.hashing import partition_for
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.flights.progress_topic import await_stable
 from tests.interop.drivers.base import TIMEOUT_S, Fenced, GroupOptions, ProducerOptions
 from tests.interop.drivers.confluent import ConfluentDriver
@@ -152,7 +153,7 @@ def test_each_input_has_one_output_when_the_coordinator_is_killed(
             assert time.monotonic() < deadline, (processor.processed(), len(contents), processor.failures)
             processor.step()
     processor.close()
-    await_stable(brokers.bootstrap, {output: len(PARTITIONS)})
+    await_stable(Access(brokers.bootstrap), {output: len(PARTITIONS)})
     processed = ConfluentDriver().consume(brokers.bootstrap, output, PARTITIONS, "read_committed")
     assert sorted(message.value or b"" for message in processed) == contents
 

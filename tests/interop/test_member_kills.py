@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek import LocalCluster
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.flights.progress_topic import await_stable
 from tests.interop.conftest import SETTINGS, make_topic
 from tests.interop.drivers.base import Fenced, GroupOptions, ProducerOptions
@@ -193,6 +194,6 @@ def copy_the_rest(copier: Copier, inputs: Input) -> None:
 
 
 def check_output(cluster: LocalCluster, output: str, inputs: Input) -> None:
-    await_stable(cluster.bootstrap, {output: len(PARTITIONS)})
+    await_stable(Access(cluster.bootstrap), {output: len(PARTITIONS)})
     copied = ConfluentDriver().consume(cluster.bootstrap, output, PARTITIONS, "read_committed")
     assert sorted(message.value or b"" for message in copied) == inputs.contents

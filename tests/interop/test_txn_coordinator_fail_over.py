@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from odradek import LocalCluster
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.flights.progress_topic import await_stable
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -91,7 +92,7 @@ def settle(cluster: LocalCluster, topic: str) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while len(dict.fromkeys(asyncio.run(leaders(cluster, node_id, topic)) for node_id in cluster.node_ids)) > 1:
         assert time.monotonic() < deadline
-    await_stable(cluster.bootstrap, {topic: PARTITIONS})
+    await_stable(Access(cluster.bootstrap), {topic: PARTITIONS})
 
 
 async def leaders(cluster: LocalCluster, node_id: int, topic: str) -> tuple[tuple[int, int, int], ...]:

@@ -37,7 +37,7 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     options = ["--two-phase-commit"]
     cluster = DemoCluster(directory / "data", directory / "broker.log", brokers=1, options=options)
     try:
-        yield cluster.bootstrap
+        yield cluster.access.bootstrap
     finally:
         cluster.stop()
 

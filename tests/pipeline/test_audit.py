@@ -19,6 +19,7 @@ from odradek.pipeline.audit.alignment import Fit
 from odradek.pipeline.audit.job import judged_logs
 from odradek.pipeline.audit.judge import Kind, Status
 from odradek.pipeline.audit.statistics import statistics_of
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.spark.session import ROOT
 from tests.interop.drivers.base import ProducerOptions
 from tests.interop.drivers.java import JavaDriver
@@ -74,7 +75,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Audited:
     """Write transactions to a broker, and stop it."""
     directory = tmp_path_factory.mktemp("audited")
     with LocalCluster(directory=directory, settings=SETTINGS) as cluster:
-        keep_transitions(cluster.bootstrap)
+        keep_transitions(Access(cluster.bootstrap))
         asyncio.run(write_transactions(cluster.bootstrap, two_phase_commit=True))
         asyncio.run(abort_as_operator(cluster.bootstrap))
         asyncio.run(leave_open(cluster.bootstrap, "open-1"))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from odradek.pipeline.cluster import lookup
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.faults import broker_kills
 from odradek.pipeline.faults.broker_kills import BrokerKiller
 from odradek.pipeline.flights.plan import BrokerKill, Target
@@ -21,7 +22,7 @@ KILL = BrokerKill(Target.LEADER, 0, 0.0, 3)
 class FailingCluster:
     """Fake of DemoCluster. The first `failures` queries of each kind fail."""
 
-    bootstrap = "127.0.0.1:1"
+    access = Access("127.0.0.1:1")
 
     def __init__(self, failures: int) -> None:
         self._failures_left = {"pids": failures, "leader": failures}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from odradek.pipeline.cluster import lookup
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.demo.run import JobResults, read_results, stop_queries
 from odradek.pipeline.demo.verification import committed_attempts, uncommitted_rows, verify
 from odradek.pipeline.flights.feed import write_feed
@@ -43,7 +44,7 @@ class CampaignSetup:
         self.events: list[dict[str, Any]] = []
         self.delays = topics.new(name="delays")
         self.options = ProducerOptions(
-            topics.bootstrap,
+            topics.access,
             directory,
             self.flights,
             self.progress,
@@ -55,7 +56,7 @@ class CampaignSetup:
     def run(self, *kills: Kill) -> Campaign:
         supervisor = self.supervisor(*kills)
         assert supervisor.run()
-        await_stable(self.options.bootstrap, {self.flights: 6, self.progress: 1})
+        await_stable(self.options.access, {self.flights: 6, self.progress: 1})
         return supervisor.campaign
 
     def supervisor(self, *kills: Kill) -> Supervisor:
@@ -72,7 +73,7 @@ def test_commit_is_found_by_next_run_after_each_kill_in_the_window(setup: Campai
     campaign = setup.run(*kills)
     assert campaign.runs == 4
     assert [kill.in_window for kill in campaign.kills] == [True, True, True]
-    committed = committed_attempts(read_progress(setup.options.bootstrap, setup.progress))
+    committed = committed_attempts(read_progress(setup.options.access, setup.progress))
     for kill in campaign.kills:
         assert kill.held_commit is not None
         assert kill.held_commit.request.committed
@@ -87,10 +88,10 @@ def test_timed_kills_leave_each_hour_committed_exactly_once(setup: CampaignSetup
     kills = [Kill(number, KillKind.TIMED, 2 * number, 0.001 * number) for number in range(1, 5)]
     campaign = setup.run(*kills)
     assert (campaign.runs, len(campaign.kills)) == (5, 4)
-    progress = read_progress(setup.options.bootstrap, setup.progress)
+    progress = read_progress(setup.options.access, setup.progress)
     assert [record.hour for record in progress] == list(range(len(setup.hours)))
     assert set(campaign.acknowledged) <= committed_attempts(progress)
-    last = last_progress(setup.options.bootstrap, setup.progress)
+    last = last_progress(setup.options.access, setup.progress)
     assert last == progress[-1]
     resumed = [event["hour"] for event in setup.events if event["event"] == "resumed"]
     assert len(resumed) == 5
@@ -117,13 +118,13 @@ def test_producer_pauses_once_per_pause_hour_even_after_kills(setup: CampaignSet
 
 
 def test_lookup_of_leader_and_coordinator_uses_any_broker_that_responds(setup: CampaignSetup) -> None:
-    bootstrap = f"127.0.0.1:1,{setup.options.bootstrap}"
-    assert lookup.leader(bootstrap, setup.flights, 5) >= 0
-    assert lookup.coordinator(bootstrap, "any-id") >= 0
+    access = Access(f"127.0.0.1:1,{setup.options.access.bootstrap}")
+    assert lookup.leader(access, setup.flights, 5) >= 0
+    assert lookup.coordinator(access, "any-id") >= 0
     with pytest.raises(ConnectionError, match="has no partition 6"):
-        lookup.leader(bootstrap, setup.flights, 6)
+        lookup.leader(access, setup.flights, 6)
     with pytest.raises(ConnectionError, match=r"cannot connect to a broker at 127\.0\.0\.1:1"):
-        lookup.coordinator("127.0.0.1:1", "any-id")
+        lookup.coordinator(Access("127.0.0.1:1"), "any-id")
 
 
 def test_producer_that_fails_without_a_kill_is_not_restarted(setup: CampaignSetup) -> None:
@@ -137,9 +138,9 @@ def test_job_reads_committed_rows_and_verification_detects_aborted_rows(
     spark: SparkSession, setup: CampaignSetup, tmp_path: Path
 ) -> None:
     campaign = setup.run(Kill(1, KillKind.TIMED, 10, 0.002))
-    job = JobOptions(setup.options.bootstrap, setup.flights, setup.delays, str(tmp_path / "out"))
+    job = JobOptions(setup.options.access, setup.flights, setup.delays, str(tmp_path / "out"))
     results = JobResults()
-    progress = read_progress(job.bootstrap, setup.progress)
+    progress = read_progress(job.access, setup.progress)
     queries = start_job(spark, job)
     for query in queries:
         query.processAllAvailable()

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,9 @@ END_SECONDS_MAX = 60.0
 """Maximum seconds for the end of a process: `OwnedProcess` kills after 20 s, Spark after 30 s."""
 KILLED = re.compile(r"killed\W.*(run|broker) \d")
 """A line that reports a kill. The progress bars contain the word, too, but no number after it."""
+SECRET_MARK = b"ScramLoginModule"
+"""Text that is beside each password."""
+LEAK_INTERVAL_SECONDS = 1.0
 LOG_TAIL_CHARACTERS = 3_000
 CLEAN_UP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -87,6 +91,34 @@ def log_tails(out: Path) -> str:
     return "".join(f"\n{log.name}: {log.read_text(errors='replace')[-LOG_TAIL_CHARACTERS:]}" for log in logs)
 
 
+class LeakWatch:
+    """Looks for credentials in command lines and environments of this process's descendants, in a thread."""
+
+    def __init__(self) -> None:
+        self.processes = 0
+        self.leaks: set[str] = set()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> LeakWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(LEAK_INTERVAL_SECONDS):
+            found = descendants(os.getpid())
+            self.processes = max(self.processes, len(found))
+            for pid in found:
+                for name in ("cmdline", "environ"):
+                    with contextlib.suppress(OSError):
+                        if SECRET_MARK in (Path("/proc") / str(pid) / name).read_bytes():
+                            self.leaks.add(f"{name} of {command_line(pid)[:200]}")
+
+
 def run_demo(out: Path, rows: int, seed: int, *options: str) -> tuple[dict[str, Any], str]:
     """Run the demo, check what each run must have reached, and return its results and its output."""
     with demo(out, "--rows", str(rows), "--seed", str(seed), *options) as run:
@@ -130,6 +162,24 @@ def test_run_with_broker_kills_under_load_passes(tmp_path: Path) -> None:
     assert "longest time without a commit in the run" in output
 
 
+@pytest.mark.full
+@pytest.mark.spark
+def test_secured_run_passes_and_shows_no_secret(tmp_path: Path) -> None:
+    with LeakWatch() as watch:
+        result, output = run_demo(tmp_path, 4000, 13, "--secure")
+    assert result["security"]["connections"] == "SASL_SSL with SCRAM-SHA-256"
+    assert [user.partition("-")[0] for user in result["security"]["users"]] == ["admin", "producer", "spark", "auditor"]
+    assert [(audit["ok"], audit["violations"]) for audit in result["audits"]] == [(True, [])]
+    assert "security SASL_SSL with SCRAM-SHA-256, users admin, producer-13-" in output
+    assert watch.processes > 5
+    assert watch.leaks == set()
+    password = json.loads((tmp_path / "cluster" / "cluster.users").read_text())["admin"]
+    secrets = (password.encode(), SECRET_MARK)
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and any(map(path.read_bytes().count, secrets))]
+    assert {path.parent.name for path in written} == {"cluster"}, written
+    assert [path for path in written if path.stat().st_mode & 0o077] == []
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("sign", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGKILL])
 def test_all_processes_end_after_an_interrupted_or_killed_run(tmp_path: Path, sign: signal.Signals) -> None:
@@ -168,6 +218,8 @@ def test_all_processes_end_after_an_interrupted_or_killed_run(tmp_path: Path, si
         (["--rows", "0"], "--rows must be between 1 and 336776"),
         (["--rows", "400000"], "--rows must be between"),
         (["--seed", "x"], "invalid int value: 'x'"),
+        (["--command-config", "x"], "--command-config is for --bootstrap"),
+        (["--secure", "--bootstrap", "a:1"], "needs --command-config"),
     ],
 )
 def test_invalid_option_is_refused_with_exit_code_2(
@@ -187,7 +239,7 @@ def test_help_shows_examples_without_importing_spark() -> None:
         check=True,
     )
     assert "python -m odradek.pipeline.demo --bootstrap localhost:9092" in completed.stdout
-    for option in ("--master", "--rows", "--out", "--seed"):
+    for option in ("--master", "--rows", "--out", "--seed", "--secure", "--command-config"):
         assert option in completed.stdout
     assert "pyspark" not in completed.stderr
 

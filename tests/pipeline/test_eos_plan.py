@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.eos.driver import STOCK_STEPS, Task, decode
 from odradek.pipeline.eos.plan import FAULTS, KILLS, End, Fault, Mode, Pause, Run, generate, more_runs
 from odradek.pipeline.eos_campaign import parse, show, steps_of
@@ -83,7 +84,7 @@ def test_stock_sink_has_its_own_steps() -> None:
 def test_task_is_decoded_from_its_line() -> None:
     task = Task(
         3,
-        "a:1",
+        Access("a:1", {"sasl.mechanism": "PLAIN"}),
         "in",
         "/c",
         60,

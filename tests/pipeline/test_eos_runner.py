@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.eos import runner as runner_module
 from odradek.pipeline.eos.driver_process import Event
 from odradek.pipeline.eos.plan import End, Pause, Run
@@ -24,7 +25,7 @@ COMMIT_LOG = Run(0, None, None, End.COMMIT_LOG, None, 0.0)
 LATE = Run(0, None, None, End.LATE, Pause(1, "BEGUN"), 0.0)
 REPLACED = Run(0, None, None, End.REPLACED, Pause(1, "DECIDED"), 0.0)
 KILLED = Run(0, None, None, End.STEP, Pause(1, "BEGUN"), 0.0)
-RELAY = "relay:1"
+RELAY = Access("relay:1")
 
 
 class FakeDriver:
@@ -61,10 +62,10 @@ class FakeDriver:
 class FakeRelay:
     """A relay whose late commits have no response."""
 
-    def __init__(self, _bootstrap: str) -> None:
+    def __init__(self, _access: Access) -> None:
         pass
 
-    def start(self) -> str:
+    def start(self) -> Access:
         return RELAY
 
     def take_held_commit(self) -> None:
@@ -90,7 +91,7 @@ def carried_out(
     monkeypatch.setattr(runner_module, "delete_last_commit", lambda _: DELETED_BATCH)
     monkeypatch.setattr(FakeDriver, "batches", batches, raising=False)
     monkeypatch.setattr(FakeDriver, "calls", [], raising=False)
-    job = Job("a:1", "in", 1, "1 second", {}, stock=False, out=out)
+    job = Job(Access("a:1"), "in", 1, "1 second", {}, stock=False, out=out)
     record, shown = Record(), list[str]()
     runner = Runner(job, lambda *_: "", record, shown.append, threading.Event())
     runner.carry_out(plan, more(), lambda: False)

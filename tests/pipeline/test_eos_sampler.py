@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from odradek.client import ClientError, Cluster, ConsumerRecord, NotFound, TransactionDescription
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.eos import sampler as sampler_module
 from odradek.pipeline.eos.sampler import Sampler
 from odradek.pipeline.eos.visibility import Visibility
@@ -67,7 +68,7 @@ def test_rows_of_a_sample_that_failed_later_are_counted_and_judged(monkeypatch: 
     fakes = Fakes([None, ClientError("down", "wait"), None, None], [[record(0, 0)], []])
     fakes.install(monkeypatch)
     visibility = Visibility()
-    sampler = Sampler("a:1", "out", SINK, visibility)
+    sampler = Sampler(Access("a:1"), "out", SINK, visibility)
     with pytest.raises(ClientError):
         asyncio.run(sampler._sample(CLUSTER))
     assert sampler.values == 1
@@ -90,5 +91,5 @@ def test_batch_is_judged_as_whole_if_no_transaction_of_sink_or_tasks_waits_for_m
     fakes.states = states
     fakes.install(monkeypatch)
     visibility = Visibility(two_phase=True)
-    asyncio.run(Sampler("a:1", "out", SINK, visibility)._sample(CLUSTER))
+    asyncio.run(Sampler(Access("a:1"), "out", SINK, visibility)._sample(CLUSTER))
     assert visibility.whole == judged

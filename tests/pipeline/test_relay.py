@@ -27,12 +27,12 @@ async def begun(cluster: Cluster, transactional_id: str, topic: str, value: byte
 
 def test_late_commit_arrives_after_the_next_producer_began_and_is_refused(topics: Topics) -> None:
     topic, transactional_id = topics.new(), topics.unique("id")
-    relay, arrived = Relay(topics.bootstrap), threading.Event()
+    relay, arrived = Relay(topics.access), threading.Event()
     relayed = relay.start()
 
     async def killed() -> None:
         """Send EndTxn through the relay, and close the connection without its response."""
-        async with Cluster(relayed) as cluster:
+        async with relayed.cluster() as cluster:
             producer = await begun(cluster, transactional_id, topic, b"first")
             relay.arm(0.0, arrived.set, late=True)
             commit = asyncio.create_task(producer.commit())

@@ -354,7 +354,7 @@ def test_coordinator_killed_between_decision_and_completion_completes_the_batch(
     options = ["--two-phase-commit"]
     cluster = DemoCluster(tmp_path / "data", tmp_path / "broker.log", brokers=1, options=options)
     try:
-        rig = SinkRig(cluster.bootstrap, monkeypatch, "2pc")
+        rig = SinkRig(cluster.access.bootstrap, monkeypatch, "2pc")
         for batch_id, step in enumerate((Step.DECIDED, Step.ONE_COMPLETED)):
 
             def restart(done: Step, step: Step = step) -> None:

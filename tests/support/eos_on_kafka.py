@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from odradek.client import wait_until_in_sync
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.eos_campaign import main
 from tests.support.kafka_cluster import KafkaCluster
 
@@ -32,7 +33,7 @@ class KafkaBrokers:
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
-        self.bootstrap = cluster.bootstrap
+        self.access = Access(cluster.bootstrap)
 
     def pids(self) -> Mapping[int, int]:
         return {node_id: self._cluster.pid(node_id) for node_id in self._cluster.running()}
@@ -44,7 +45,7 @@ class KafkaBrokers:
         self._cluster.start_node(node_id)
 
     def await_in_sync(self, stopped: threading.Event) -> None:
-        asyncio.run(wait_until_in_sync(self.bootstrap, len(self._cluster.brokers)))
+        asyncio.run(wait_until_in_sync(self.access.bootstrap, len(self._cluster.brokers)))
 
 
 @contextmanager

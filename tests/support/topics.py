@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from odradek.pipeline.cluster.access import Access
 from odradek.pipeline.flights.progress_topic import await_stable
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Topics:
 
     def __init__(self, bootstrap: str, test: str) -> None:
         self.bootstrap = bootstrap
+        self.access = Access(bootstrap)
         self._prefix = re.sub(r"[^a-zA-Z0-9._-]", "-", test)
 
     def new(self, partitions: int = 1, *, name: str = "t") -> str:
@@ -71,7 +73,7 @@ class Topics:
 
     def settle(self, topic: str, partitions: int = 1) -> None:
         """Wait for the markers of ended transactions: they follow the response to EndTxn."""
-        await_stable(self.bootstrap, {topic: partitions})
+        await_stable(self.access, {topic: partitions})
 
     def layout(self, topic: str, plan: str, *, partition: int = 0) -> list[str]:
         """Write transactions by a plan such as ``C2 A5 C2`` (commit two rows, abort five, commit two; N3: three rows

@@ -322,6 +322,8 @@ class Dispatcher:
         if call.decoding is not None:
             return self._embedded_large(embedded, call, call.decoding)
         result = self.handle(call)
+        if isinstance(result, Ordered):
+            return Ordered(self._wrap_later(embedded, call, result.awaitable))
         return self._wrap_later(embedded, call, result) if isawaitable(result) else self._wrap(embedded, call, result)
 
     async def _embedded_large(self, embedded: Embedded[Any], call: Call, decoding: SlicedDecoding[Any]) -> Any:
@@ -336,6 +338,8 @@ class Dispatcher:
     async def _wrap_later(self, embedded: Embedded[Any], call: Call, response: Awaitable[Any]) -> Any:
         try:
             result = await response
+            while not isinstance(result, call.api.response):
+                result = await (result.awaitable if isinstance(result, Ordered) else result)
         except Exception as exception:  # noqa: BLE001  the inner response reports what failed in the inner request
             result = self.refused(call, exception)
         return self._wrap(embedded, call, result)

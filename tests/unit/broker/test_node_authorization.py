@@ -12,6 +12,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_partition import AlterPartitionRequest
 from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from odradek.protocol.messages.envelope import EnvelopeRequest
 from odradek.protocol.messages.fetch import FetchRequest
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -87,6 +88,21 @@ async def test_nodes_without_a_secret_work_if_anonymous_is_a_super_user(tmp_path
         assert await nodes.produce("t", b"v") is ErrorCode.NONE
         for node_id in nodes.ids:
             assert not (await nodes.call(node_id, create_topics(f"u-{node_id}"), 7)).topics[0].error_code
+    finally:
+        await nodes.stop()
+
+
+async def test_acls_are_removed_by_each_node_of_a_cluster(tmp_path: Path) -> None:
+    nodes, inter_broker = separate(tmp_path, 2)
+    nodes.settings |= {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}
+    try:
+        await start(nodes, inter_broker, dict.fromkeys(nodes.ids))
+        for node_id in nodes.ids:  # one of them forwards the request
+            await deny_changes(nodes)
+            response = await nodes.call(node_id, DeleteAclsRequest([DeleteAclsFilter(1, None, 1, None, None, 1, 1)]), 3)
+            (result,) = response.filter_results
+            assert (result.error_code, len(result.matching_acls)) == (ErrorCode.NONE, len(RULES))
+            await nodes.until(node_id, lambda image: not image.acls)
     finally:
         await nodes.stop()
 
